@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from tenon.plugins.manager import Host
 
 _LAZY = {
-    "compress": (
-        "tenon.compress.command:compress",
-        "Prune and quantize the model of a finished run, and say what that costs and gains.",
-    ),
     "launch": (
         "tenon.training.relaunch:launch",
         "Start ranks, and start them again from the last checkpoint if they fail.",

@@ -22,7 +22,6 @@ from tenon.plugins.hookspecs import hookimpl as hookimpl
 if TYPE_CHECKING:
     from tenon import errors as errors
     from tenon import observe as observe
-    from tenon import quantization as quantization
     from tenon.config import Config as Config
     from tenon.config import environment as environment
     from tenon.config import process_environment as process_environment
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from tenon.engine.backend import backend_for as backend_for
     from tenon.engine.grad_mode import enable_grad as enable_grad
     from tenon.engine.grad_mode import no_grad as no_grad
-    from tenon.engine.interceptor import SLOT as op_interceptors  # noqa: F401 - offered under another name
+    from tenon.engine.interceptor import SLOT
     from tenon.engine.op import Composite as Composite
     from tenon.engine.op import Kind as Kind
     from tenon.engine.op import Op as Op
@@ -72,6 +71,9 @@ if TYPE_CHECKING:
     from tenon.training import runs as runs
     from tenon.training.recipe import Recipe as Recipe
     from tenon.training.session import Session as Session
+
+    op_interceptors = SLOT
+    quantization: Any  # a module of a plugin
 
 _TARGETS = {
     "Availability": "tenon.engine.backend:Availability",

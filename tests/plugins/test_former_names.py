@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+import tenon
+from tenon.errors import PluginModuleError, PluginWarning
+
 PLUGIN = """
 from tenon.extend import hookimpl
 
@@ -62,3 +65,19 @@ def test_package_that_never_was_is_not_found(zoo):
 
     with pytest.raises(ModuleNotFoundError, match="tenon_aquarium"):
         importlib.import_module("tenon_aquarium")
+
+
+@pytest.mark.parametrize("name", ["prune", "quantization", "compress"])
+def test_module_of_a_disabled_plugin_says_what_to_enable(fresh_host, monkeypatch, name):
+    for known in [known for known in sys.modules if known.startswith(f"tenon.{name}")]:
+        monkeypatch.delitem(sys.modules, known)
+    monkeypatch.delitem(vars(tenon), name, raising=False)
+    fresh_host(disable_plugins=("tenon_compress",)).load()
+
+    with pytest.raises(PluginModuleError, match=r"tenon_compress.*\n.*TENON_PLUGINS"):
+        importlib.import_module(f"tenon.{name}")
+
+
+def test_former_name_in_a_setting_is_advised_on(fresh_host):
+    with pytest.warns(PluginWarning, match="TENON_DISABLE_PLUGINS names 'tenon_quantize'"):
+        fresh_host(disable_plugins=("tenon_quantize",)).load()

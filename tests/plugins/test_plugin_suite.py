@@ -19,6 +19,10 @@ class TestOptimizers(PluginSuite):
     plugin = "tenon_optimizers.plugin"
 
 
+class TestCompress(PluginSuite):
+    plugin = "tenon_compress.plugin"
+
+
 class TestCpu(PluginSuite):
     plugin = "tenon_cpu.plugin"
 

@@ -13,7 +13,7 @@ import tenon
 from tenon import nn
 from tenon.plugins.manager import host
 from tenon.quantization import structure, training
-from tenon_quantize.static import Int8
+from tenon.quantization.static import Int8
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "quantization.md"
 

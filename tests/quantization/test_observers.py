@@ -7,7 +7,7 @@ import tenon
 from tenon import nn
 from tenon.errors import QuantizationError
 from tenon.quantization import observer_of, steps_of
-from tenon_quantize.static import Int8
+from tenon.quantization.static import Int8
 
 
 def result(model, x):

@@ -9,7 +9,7 @@ import tenon
 from tenon import nn
 from tenon.errors import QuantizationError
 from tenon.quantization import DynamicLinear, quantize_within, sensitivity
-from tenon_quantize.dynamic import Int8Dynamic
+from tenon.quantization.dynamic import Int8Dynamic
 
 
 def network():

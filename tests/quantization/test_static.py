@@ -11,8 +11,8 @@ import tenon
 from tenon import nn
 from tenon.errors import QuantizationError
 from tenon.quantization import StaticConv, StaticLinear, StaticMaxPool, load
+from tenon.quantization.static import Int8
 from tenon.quantization.static_layers import Folded
-from tenon_quantize.static import Int8
 from tenon_recipes import digits
 
 

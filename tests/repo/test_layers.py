@@ -18,7 +18,7 @@ LAYERS = [
     {"graph", "functions", "fft", "linalg", "special", "backends", "cuda", "amp", "cpu"},
     {"nn", "optim", "distributed", "observe", "serialize", "data", "autograd", "func", "utils",
      "multiprocessing"},
-    {"training", "testing", "compress", "prune", "quantization"},
+    {"training", "testing"},
     {"cli", "extend"},
 ]  # fmt: skip
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}

@@ -11,14 +11,13 @@ import pytest
 FIRST_PARTY = {
     "tenon",
     "tenon_cpu",
+    "tenon_compress",
     "tenon_cuda",
     "tenon_distributions",
     "tenon_mpi",
     "tenon_optimizers",
     "tenon_parametrizations",
     "tenon_profiler",
-    "tenon_prune",
-    "tenon_quantize",
     "tenon_recipes",
     "tenon_tensorboard",
 }

@@ -106,7 +106,7 @@ def tenon_pruners() -> Mapping[str, str]:
 
     Called: at the first use of the kind, by ``tenon.nn.utils.prune``.
     Mode: collect.
-    Example: ``return {"LnStructured": "tenon_prune.structured:LnStructured"}`` (tenon_prune)
+    Example: ``return {"LnStructured": "tenon_compress.prune.structured:LnStructured"}``
     """
     raise NotImplementedError
 
@@ -117,7 +117,7 @@ def tenon_quantizers() -> Mapping[str, str]:
 
     Called: at the first use of the kind, when a scheme is named.
     Mode: collect.
-    Example: ``return {"int8": "tenon_quantize.static:Int8"}``
+    Example: ``return {"int8": "tenon_compress.quantize.static:Int8"}``
     """
     raise NotImplementedError
 

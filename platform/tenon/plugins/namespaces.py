@@ -26,9 +26,11 @@ else:
 
 __all__ = ["PROVIDED", "install", "provided_below"]
 
-#: Modules that PyTorch has and plugins provide; if none does, the error says what to do. Plugins are asked
-#: before files, as the empty folder of a former package would be taken for a namespace package.
-PROVIDED = frozenset({"tenon.distributions", "tenon.quasirandom"})
+#: Public modules that plugins of tenon's own provide; if none does, the error says what to do. Plugins are
+#: asked before files, as the empty folder of a former package would be taken for a namespace package.
+PROVIDED = frozenset(
+    {"tenon.compress", "tenon.distributions", "tenon.prune", "tenon.quantization", "tenon.quasirandom"}
+)
 
 _published: dict[str, ModuleType] = {}
 

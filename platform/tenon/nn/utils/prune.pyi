@@ -20,17 +20,17 @@ from tenon.nn.pruning import method_of as method_of
 from tenon.nn.pruning import slice_norms as slice_norms
 from tenon.plugins.registry import resolve as resolve
 from tenon.tensors.creation.factories import ones_like as ones_like
-from tenon_prune.criteria import Gradient as Gradient
-from tenon_prune.criteria import Magnitude as Magnitude
-from tenon_prune.criteria import Random as Random
-from tenon_prune.criteria import Taylor as Taylor
-from tenon_prune.structured import LnStructured as LnStructured
-from tenon_prune.structured import NOfM as NOfM
-from tenon_prune.structured import RandomStructured as RandomStructured
-from tenon_prune.unstructured import CustomFromMask as CustomFromMask
-from tenon_prune.unstructured import Identity as Identity
-from tenon_prune.unstructured import L1Unstructured as L1Unstructured
-from tenon_prune.unstructured import RandomUnstructured as RandomUnstructured
+from tenon_compress.prune.criteria import Gradient as Gradient
+from tenon_compress.prune.criteria import Magnitude as Magnitude
+from tenon_compress.prune.criteria import Random as Random
+from tenon_compress.prune.criteria import Taylor as Taylor
+from tenon_compress.prune.structured import LnStructured as LnStructured
+from tenon_compress.prune.structured import NOfM as NOfM
+from tenon_compress.prune.structured import RandomStructured as RandomStructured
+from tenon_compress.prune.unstructured import CustomFromMask as CustomFromMask
+from tenon_compress.prune.unstructured import Identity as Identity
+from tenon_compress.prune.unstructured import L1Unstructured as L1Unstructured
+from tenon_compress.prune.unstructured import RandomUnstructured as RandomUnstructured
 from typing import Any as Any
 __all__ = ['BasePruningMethod', 'PruningContainer', 'custom_from_mask', 'global_unstructured', 'identity', 'is_pruned', 'l1_unstructured', 'ln_structured', 'random_structured', 'random_unstructured', 'remove']
 def identity(module: Any, name: str) -> Any:

@@ -1,0 +1,83 @@
+"""Declares the first-party pruning methods and quantization schemes, ``tenon compress``, and the modules
+``tenon.prune``, ``tenon.quantization`` and ``tenon.compress``; prunes runs whose configuration asks for it.
+"""
+
+from collections.abc import Mapping
+
+from tenon.extend import hookimpl
+from tenon_compress.training import (
+    tenon_checkpoint_load,
+    tenon_checkpoint_save,
+    tenon_prepare_model,
+    tenon_session_start,
+    tenon_step_end,
+)
+
+__all__ = [
+    "FORMER_NAMES",
+    "tenon_checkpoint_load",
+    "tenon_checkpoint_save",
+    "tenon_commands",
+    "tenon_namespaces",
+    "tenon_prepare_model",
+    "tenon_pruners",
+    "tenon_quantizers",
+    "tenon_session_start",
+    "tenon_step_end",
+]
+
+#: Names of version 0.1, which imports, pickles and checkpoints still have.
+FORMER_NAMES = {
+    "tenon_prune": "tenon.prune",
+    "tenon_quantize": "tenon.quantization",
+    "tenon.compress.structure": "tenon_compress.structure_buffer",
+    "tenon.prune.trace": "tenon.graph.tracing",
+}
+
+_PRUNERS = {
+    "unstructured": ("CustomFromMask", "Identity", "L1Unstructured", "RandomUnstructured"),
+    "structured": ("LnStructured", "NOfM", "RandomStructured"),
+    "criteria": ("Gradient", "Magnitude", "Random", "Taylor"),
+}
+_OBSERVERS = ("MinMax", "PerChannelMinMax", "MovingAverage", "Histogram", "Entropy")
+_SCHEMES = {
+    "int8": "static:Int8",
+    "int8-dynamic": "dynamic:Int8Dynamic",
+    "int8-weights": "weights:Int8Weights",
+    "int4-weights": "weights:Int4Weights",
+    "bfloat16": "weights:BFloat16",
+    "bfloat16-weights": "weights:BFloat16Weights",
+}
+
+
+@hookimpl
+def tenon_namespaces() -> Mapping[str, str]:
+    """The public modules."""
+    return {
+        "prune": "tenon_compress.prune",
+        "quantization": "tenon_compress.quantize",
+        "compress": "tenon_compress.compressing",
+    }
+
+
+@hookimpl
+def tenon_pruners() -> Mapping[str, str]:
+    """All pruning methods; each is a name of ``tenon.nn.utils.prune``."""
+    return {
+        name: f"tenon_compress.prune.{module}:{name}" for module, names in _PRUNERS.items() for name in names
+    }
+
+
+@hookimpl
+def tenon_quantizers() -> Mapping[str, str]:
+    """Schemes by the names that ``tenon.quantize`` takes, observers by their classes'."""
+    return {
+        **{name: f"tenon_compress.quantize.observers:{name}" for name in _OBSERVERS},
+        **{name: f"tenon_compress.quantize.{target}" for name, target in _SCHEMES.items()},
+    }
+
+
+@hookimpl
+def tenon_commands() -> Mapping[str, str]:
+    """``tenon compress``."""
+    return {"compress": "tenon_compress.compressing.command:compress"}

@@ -1,0 +1,54 @@
+"""``PackedLinear``: a linear layer whose weight is mostly zeros, of which the others alone are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon import from_numpy, int64, ops, uint16, zeros
+from tenon.nn.layers.linear import Linear
+from tenon.nn.module import Module
+from tenon.nn.parameter import Parameter
+
+
+class PackedLinear(Module):
+    """A linear layer that holds the elements of its weight that are not zero; see ``ops.sparse_linear``.
+
+    ``values`` and ``bias`` are parameters; ``columns`` and ``starts``, where the values are, are buffers.
+    """
+
+    bias: Any
+
+    def __init__(self, in_features: int, out_features: int, count: int, bias: bool = True) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.values = Parameter(zeros(count))
+        self.register_buffer("columns", zeros(count, dtype=uint16))
+        self.register_buffer("starts", zeros(out_features + 1, dtype=int64))
+        self.register_parameter("bias", Parameter(zeros(out_features)) if bias else None)
+
+    @classmethod
+    def of(cls, layer: Linear) -> PackedLinear:
+        """The same map as ``layer``, of float32."""
+        weight = layer.weight.detach().cpu().numpy()
+        rows, columns = np.nonzero(weight)
+        made = cls(layer.in_features, layer.out_features, len(rows), layer.bias is not None)
+        ends = np.cumsum(np.bincount(rows, minlength=len(weight)))
+        made.values.data = from_numpy(weight[rows, columns])
+        made.columns = from_numpy(columns.astype(np.uint16))
+        made.starts = from_numpy(np.concatenate([[0], ends]).astype(np.int64))
+        if layer.bias is not None:
+            made.bias.data = layer.bias.detach().clone()
+        return made.to(layer.weight.device)
+
+    def forward(self, input: Any) -> Any:
+        """``input[..., in_features]`` to ``[..., out_features]``."""
+        return ops.sparse_linear(input, self.values, self.columns, self.starts, self.bias)
+
+    def extra_repr(self) -> str:
+        """Sizes, and how many elements there are."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"values={self.values.numel()}, bias={self.bias is not None}"
+        )

@@ -1,0 +1,231 @@
+"""``mask_channels`` and ``mask_weights``: choose over a whole model what is worth least, and mask it.
+
+Channels are chosen as what depends on each other: a channel is a row of a weight, its bias, its numbers in
+norms, and a column of everything that reads it (``flow.py``). Its score is the sum of the scores of all of
+that. Scores come from criteria, plugins of the kind ``pruners`` that derive from ``nn.pruning.Criterion``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+import numpy as np
+
+from tenon import from_numpy, no_grad
+from tenon.errors import ModuleTypeError, PruningError
+from tenon.extend import Node, resolve
+from tenon.nn.module import Module
+from tenon.nn.pruning import Criterion, check_amount, scores_by
+from tenon.nn.utils.prune import custom_from_mask
+from tenon.nn.weights import forget, pipeline_of
+from tenon_compress.prune.compaction import analyse, bake_all, check_model, shared_names
+from tenon_compress.prune.flow import Analysis
+from tenon_compress.prune.removal import level_groups, prunable, unite_rectangles
+from tenon_compress.quantize.layers import QuantizedLayer
+from tenon_compress.receipt import call_of, evaluating
+
+Scope = Literal["global", "layer"]
+
+
+def mask_channels(
+    model: Module,
+    example: Any,
+    amount: float,
+    criterion: str | type[Criterion] = "Magnitude",
+    *,
+    scope: Scope = "global",
+    keep: Sequence[str] = (),
+) -> int:
+    """Mask the share ``amount`` of the channels, heads and units of ``model``, those of the smallest scores;
+    returns how many are masked now.
+
+    ``example`` is what the model is called with, as for ``compact``, which removes what is masked here. With
+    the scope ``"global"`` all compete, by scores relative to the mean of those that lie in the same weights;
+    with ``"layer"`` each of these loses the same share. One of each always stays. ``keep`` names modules, by
+    paths or patterns such as ``"blocks.*.attn"``, of which no channel goes; parameters that several modules
+    share lose none either. What is masked already counts as part of ``amount``, so that a growing amount
+    prunes in steps; 0.0 puts masks of ones where they will be. An error leaves the model as it was.
+    """
+    chosen = _criterion(criterion)
+    check_share(amount, scope)
+    check_model(model, "mask_channels")
+    baked = copy.deepcopy(model)
+    bake_all(baked)
+    with evaluating(baked), no_grad():
+        analysis, names = analyse(baked, *call_of(example), scaled=True)
+        unite_rectangles(analysis)
+    shared = {name for several in shared_names(baked).values() for name in several}
+    for node, axes in analysis.stored.items():
+        if _kept(names[node], keep) or names[node] in shared:
+            for atoms in axes:
+                analysis.atoms.keep(atoms, "they are to be kept")
+    roots, can = prunable(analysis)
+    learned = {name for name, _ in baked.named_parameters()}
+    stored = {n: axes for n, axes in analysis.stored.items() if names[n] in learned}
+    scores = {node: _scores(chosen, model, names[node]) for node in stored}
+    totals = np.zeros(len(roots))
+    homes: dict[int, list[tuple[Node, int]]] = {}
+    for node, axes in stored.items():
+        for axis, atoms in enumerate(axes):
+            others = tuple(i for i in range(len(axes)) if i != axis)
+            np.add.at(totals, roots[atoms], scores[node].sum(others))
+            for root in np.unique(roots[atoms[can[atoms]]]).tolist():
+                homes.setdefault(root, []).append((node, axis))
+    for node, groups in analysis.groups.items():
+        if node in stored:
+            own = scores[node].reshape(*groups.columns.shape[:1], -1, *scores[node].shape[1:])
+            np.add.at(totals, roots[groups.columns], own.sum((1, *range(3, own.ndim))))
+    places = _places(analysis, roots)
+    peers: dict[Any, list[int]] = {}
+    for root, home in homes.items():
+        peers.setdefault((*home, *places.get(root, ())), []).append(root)
+    if not peers:
+        few = [path for path, m in model.named_modules() if isinstance(m, QuantizedLayer)]
+        raise PruningError(
+            "mask_channels: the model has no channels, heads or units that could be removed."
+            + (f" '{few[0]}' is quantized: prune first, then quantize." if few else "")
+        )
+    gone = np.zeros(len(roots), bool)
+    gone[_chosen([np.array(group) for group in peers.values()], totals, amount, scope)] = True
+    while level_groups(analysis, roots, gone, totals):
+        pass
+    gone = gone[roots]
+    for node, axes in stored.items():
+        columns = analysis.groups[node].columns if node in analysis.groups else axes[0][:0]
+        if any((gone if amount else can)[atoms].any() for atoms in (*axes, columns)):
+            mask = np.ones([len(atoms) for atoms in axes], np.float32)
+            for axis, atoms in enumerate(axes):
+                mask[(slice(None),) * axis + (gone[atoms],)] = 0
+            for part, atoms in zip(np.split(mask, max(len(columns), 1)), columns, strict=False):
+                part[:, gone[atoms]] = 0
+            _mask(model, names[node], mask)
+    return int(gone[[root for group in peers.values() for root in group]].sum())
+
+
+def mask_weights(
+    model: Module,
+    amount: float,
+    criterion: str | type[Criterion] = "Magnitude",
+    *,
+    scope: Scope = "global",
+    keep: Sequence[str] = (),
+) -> int:
+    """Mask the share ``amount`` of the elements of all weights, those of the smallest scores; returns how
+    many are masked now.
+
+    Weights are parameters of two axes and more, outside of the modules that ``keep`` names. With the scope
+    ``"global"`` all elements compete, with ``"layer"`` each weight loses the same share. What is masked
+    already counts as part of ``amount``; 0.0 puts masks of ones. An error leaves the model as it was.
+    """
+    chosen = _criterion(criterion)
+    check_share(amount, scope)
+    check_model(model, "mask_weights")
+    baked = copy.deepcopy(model)
+    bake_all(baked)
+    weights = {n: p for n, p in baked.named_parameters() if p.dim() > 1 and not _kept(n, keep)}
+    if not weights:
+        raise PruningError("mask_weights: the model has no parameter of two axes or more.")
+    for held in weights.values():
+        if id(held) in shared_names(baked):
+            raise PruningError(
+                f"mask_weights: {' and '.join(shared_names(baked)[id(held)])} are one parameter, and a mask"
+                " of one module would not be the other's. Mask the other weights one by one, or untie it."
+            )
+    scores = {name: _scores(chosen, model, name) for name in weights}
+    for name, weight in weights.items():
+        scores[name][weight.detach().cpu().numpy() == 0] = -1  # masked already
+    if scope == "global":
+        flat = np.concatenate([s.reshape(-1) for s in scores.values()])
+        gone = _smallest(flat, round(amount * flat.size))
+        parts = np.split(gone, np.cumsum([s.size for s in scores.values()])[:-1])
+    else:
+        parts = [_smallest(s.reshape(-1), round(amount * s.size)) for s in scores.values()]
+    for (name, score), part in zip(scores.items(), parts, strict=True):
+        if part.any() or not amount:
+            _mask(model, name, (~part).astype(np.float32).reshape(score.shape))
+    return int(sum(part.sum() for part in parts))
+
+
+def _places(analysis: Analysis, roots: Any) -> dict[int, tuple[Any, ...]]:
+    """In which groups of which convolutions an atom is: each of them has to lose as many as the others."""
+    places: dict[int, tuple[Any, ...]] = {}
+    for number, groups in enumerate(analysis.groups.values()):
+        for side in (groups.inner, groups.outer):
+            for group, atoms in enumerate(roots[side]):
+                for root in np.unique(atoms).tolist():
+                    places[root] = (*places.get(root, ()), (number, group))
+    return places
+
+
+def _criterion(given: str | type[Criterion]) -> type[Criterion]:
+    found = resolve("pruners", given) if isinstance(given, str) else given
+    if not (isinstance(found, type) and issubclass(found, Criterion)):
+        raise ModuleTypeError(
+            f"{given!r} is no criterion: it has no score of every element. Name a subclass of"
+            " tenon.extend.Criterion, such as Magnitude or Taylor."
+        )
+    return found
+
+
+def check_share(amount: float, scope: str) -> None:
+    """Errors unless ``amount`` is a share below 1 and ``scope`` is one."""
+    check_amount(amount)
+    if not isinstance(amount, float) or amount >= 1:
+        raise PruningError(f"amount={amount} of a model should be a share below 1, such as 0.5.")
+    if scope not in ("global", "layer"):
+        raise PruningError(f"scope is 'global' or 'layer', got {scope!r}.")
+
+
+def _kept(name: str, keep: Sequence[str]) -> bool:
+    return any(fnmatchcase(f"{name}.", f"{pattern}.*") for pattern in keep)
+
+
+def _home(model: Module, name: str) -> tuple[Module, str]:
+    path, _, own = name.rpartition(".")
+    return model.get_submodule(path), own
+
+
+def _scores(criterion: type[Criterion], model: Module, name: str) -> Any:
+    try:
+        scores = scores_by(criterion, *_home(model, name)).cpu().double().numpy()
+    except PruningError as error:
+        raise PruningError(f"'{name}': {error}") from error
+    if not np.isfinite(scores).all():
+        raise PruningError(f"{criterion.__name__} gives '{name}' scores that are not finite.")
+    return scores.copy()
+
+
+def _smallest(scores: Any, number: int) -> Any:
+    gone = np.zeros(scores.size, bool)
+    gone[np.argsort(scores, kind="stable")[:number]] = True
+    return gone
+
+
+def _chosen(groups: list[Any], totals: Any, amount: float, scope: str) -> Any:
+    """The roots to mask: of each group, or of all by scores relative to the mean of their group."""
+    ordered = [group[np.argsort(totals[group], kind="stable")] for group in groups]
+    if scope == "layer":
+        chosen = [group[: min(round(amount * len(group)), len(group) - 1)] for group in ordered]
+        return np.concatenate(chosen)
+    candidates = np.concatenate([group[:-1] for group in ordered])
+    relative = np.concatenate([totals[g[:-1]] / max(totals[g].mean(), 1e-30) for g in ordered])
+    number = round(amount * sum(map(len, groups)))
+    return candidates[np.argsort(relative, kind="stable")[:number]]
+
+
+def _mask(model: Module, name: str, mask: Any) -> None:
+    """Zero the parameter where ``mask`` is zero: within its mask if it has one, else by a new one."""
+    module, own = _home(model, name)
+    pipeline = pipeline_of(module, own)
+    last: Any = pipeline.steps[-1] if pipeline is not None else None
+    if last is None or not last.is_mask:
+        weight = getattr(module, own)
+        custom_from_mask(module, own, from_numpy(mask).to(device=weight.device, dtype=weight.dtype))
+        return
+    with no_grad():
+        held: Any = module._buffers[last.buffer]
+        held.mul_(from_numpy(mask).to(device=held.device, dtype=held.dtype))
+    forget()

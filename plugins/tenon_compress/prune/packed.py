@@ -1,0 +1,130 @@
+"""``pack``: linear layers that are mostly zeros keep the rest alone, where that is measured to be faster."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon import no_grad
+from tenon.errors import PruningError
+from tenon.extend import release_parameters
+from tenon.nn.layers.linear import Linear
+from tenon.nn.module import Module
+from tenon_compress.prune.compaction import bake_masks, check_model
+from tenon_compress.prune.layers import PackedLinear
+from tenon_compress.prune.structure import note_structure, structure_of
+from tenon_compress.receipt import Receipt, call_of, evaluating, receipt_of
+
+#: Columns are numbered by 16 bits.
+_WIDEST = 1 << 16
+
+
+def pack(
+    model: Module,
+    example: Any,
+    *,
+    batch_sizes: Sequence[int] = (),
+    data: Any = None,
+    at_least: float = 0.9,
+    seconds: float = 0.2,
+) -> Receipt:
+    """Store linear layers that are zero in a share ``at_least`` of their elements by the others alone, where
+    that is faster; prints and returns the receipt.
+
+    Each is timed with what the example gives it, repeated or cut to each of ``batch_sizes``, and stays dense
+    unless it is faster at all of them; the receipt says which. Masks become part of the weights. A packed
+    layer trains what it has, and ``tenon.prune.load`` reads it back. Other arguments are ``compact``'s.
+
+    PruningError if no layer is as sparse. Any error leaves the model as it was.
+    """
+    check_model(model, "pack")
+    args, kwargs = call_of(example)
+    masked = copy.deepcopy(model)
+    bake_masks(masked)
+    layers = {p: m for p, m in masked.named_modules() if p and type(m) is Linear and _zeros(m) >= at_least}
+    layers = {
+        p: m for p, m in layers.items() if m.in_features <= _WIDEST and m.weight.raw.dtype == np.float32
+    }
+    if not layers:
+        shares = [f"{p}: {_zeros(m):.0%}" for p, m in masked.named_modules() if type(m) is Linear]
+        raise PruningError(
+            f"pack: no linear layer of float32 is {at_least:.0%} zeros ({', '.join(shares[:5]) or 'none'})."
+            " Mask more of it first, as mask_weights does."
+        )
+    given = _inputs(masked, layers, args, kwargs)
+    packed = {path: PackedLinear.of(layer) for path, layer in layers.items()}
+    faster, notes = {}, []
+    with no_grad():
+        for path, layer in layers.items():
+            slow = _slow_at(layer, packed[path], given.get(path), batch_sizes, seconds)
+            if slow is None:
+                faster[path] = packed[path]
+            else:
+                notes.append(f"{path} stays dense: packed it is no faster at batch {slow}")
+    smaller = copy.deepcopy(masked)
+    _put(smaller, faster)
+    receipt = receipt_of(
+        masked, smaller, example, batch_sizes=batch_sizes, data=data, notes=notes, seconds=seconds
+    )
+    if faster:
+        bake_masks(model)
+        _put(model, faster)
+        release_parameters(model.parameters())
+    receipt.show()
+    return receipt
+
+
+def _zeros(layer: Any) -> float:
+    weight = layer.weight.detach().cpu().numpy()
+    return float((weight == 0).mean()) if weight.size else 0.0
+
+
+def _inputs(model: Module, layers: dict[str, Any], args: Any, kwargs: Any) -> dict[str, Any]:
+    """What the example gives each layer."""
+    given: dict[str, Any] = {}
+    handles = [
+        layer.register_forward_pre_hook(
+            lambda module, inputs, path=path: given.update((path, x) for x in inputs)
+        )
+        for path, layer in layers.items()
+    ]
+    try:
+        with evaluating(model), no_grad():
+            model(*args, **kwargs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return given
+
+
+def _slow_at(dense: Any, packed: Any, given: Any, sizes: Sequence[int], seconds: float) -> Any:
+    """The batch size at which ``packed`` is no faster, or None."""
+    if given is None:
+        return "any: the example does not reach it"
+    for size in sizes or (given.shape[0],):
+        x = given[[i % given.shape[0] for i in range(size)]]
+        best, end = [float("inf")] * 2, time.perf_counter() + seconds / 2
+        runs = 0
+        while runs < 6 or time.perf_counter() < end:
+            for i, layer in enumerate((dense, packed)):
+                start = time.perf_counter()
+                layer(x)
+                best[i] = min(best[i], time.perf_counter() - start)
+            runs += 1
+        if best[1] >= best[0]:
+            return size
+    return None
+
+
+def _put(model: Module, layers: dict[str, Any]) -> None:
+    for path, layer in layers.items():
+        model.set_submodule(path, copy.deepcopy(layer))
+    structure = structure_of(model)
+    for path, layer in layers.items():
+        sizes = {"in_features": layer.in_features, "out_features": layer.out_features}
+        structure[path] = {**sizes, "packed": layer.values.numel()}
+    note_structure(model, structure)

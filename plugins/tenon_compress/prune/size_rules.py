@@ -1,0 +1,63 @@
+"""Find what has become of the sizes that code asks for, by comparing these with the shapes that are left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Ref, Trace, shape_requests
+from tenon_compress.prune.flow import Flow, varying
+
+
+def sizes_in_code(
+    trace: Trace, flows: dict[Ref, Flow], left: dict[Ref, tuple[int, ...]]
+) -> dict[int, dict[str, Any]]:
+    """The rules of every module, by its id, that make of what was asked for the shapes that are ``left``."""
+    rules: dict[int, dict[str, Any]] = {}
+    chunks: dict[int, list[Any]] = {}
+    for each in trace.shape_requests:
+        node = next((n for n in trace.graph.nodes[each.position :] if n.kind == "call"), None)
+        if node is None or node.name not in ("reshape", "view", "split"):
+            continue
+        made = [node.out(i) for i in range(len(node.avals))]
+        after = [left.get(ref, flows[ref].shape) for ref in made]
+        if each.kind == "chunks":
+            axis = node.attrs["axis"]
+            chunks.setdefault(each.module, []).append([each.asked, [shape[axis] for shape in after]])
+            continue
+        if each.kind == "shape":
+            name, rule = "shapes", _shape_rule(each.asked, flows[made[0]], after[0])
+        else:
+            axis = node.attrs["axis"]
+            given = list(each.asked) if isinstance(each.asked, (list, tuple)) else [each.asked] * len(made)
+            name, rule = "cuts", [given, [shape[axis] for shape in after]]
+            rule = [] if rule[0] == rule[1] else rule
+        known = rules.setdefault(each.module, {}).setdefault(name, [])
+        if any(rule) and rule not in known:
+            known.append(rule)
+    for key, calls in chunks.items():
+        if any(sizes != shape_requests.even_chunks(sum(sizes), pieces) for pieces, sizes in calls):
+            rules.setdefault(key, {})["chunks"] = calls
+    return {key: {n: r for n, r in found.items() if r} for key, found in rules.items() if any(found.values())}
+
+
+def _shape_rule(sizes: tuple[int, ...], flow: Flow, after: tuple[int, ...]) -> list[Any]:
+    rule: list[Any] = [None] * len(sizes)
+    for axis, (size, now) in enumerate(zip(sizes, after, strict=True)):
+        if size in (-1, now):
+            continue
+        period = _period(flow, axis)
+        several = size == flow.shape[axis] and period < size
+        rule[axis] = [period, now * period // size, 1] if several else [size, now]
+    return rule
+
+
+def _period(flow: Flow, axis: int) -> int:
+    """After how many positions along ``axis`` the same atoms come again; its size if they do not."""
+    size = flow.shape[axis]
+    layers = [np.moveaxis(a, axis, 0).reshape(size, -1) for a in flow.layers if axis in varying(a)]
+    for count in range(1, size):
+        if layers and not size % count and all((a[count:] == a[:-count]).all() for a in layers):
+            return count
+    return size

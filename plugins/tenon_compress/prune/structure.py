@@ -1,0 +1,191 @@
+"""The structure of a model that has been made smaller: numbers of its layers, and how they are saved.
+
+Structure is one buffer of the model, ``pruned_structure``: a JSON text as bytes, ``{"layer1.0.conv1":
+{"out_channels": 32}, ...}``. It lies in the state dict like any other buffer, so every way of saving a model
+saves it, and ``load`` gives a freshly made model the same structure before it loads. Nothing is pickled and
+no class is edited (ADR 0030).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tenon import empty
+from tenon.errors import ArgumentError, CheckpointError
+from tenon.extend import release_parameters
+from tenon.nn.layers.activation import PReLU
+from tenon.nn.layers.attention import MultiheadAttention
+from tenon.nn.layers.conv import _ConvNd
+from tenon.nn.layers.embedding import Embedding, EmbeddingBag
+from tenon.nn.layers.linear import Linear
+from tenon.nn.layers.norm import GroupNorm, _NormBase
+from tenon.nn.layers.recurrent import RNNBase
+from tenon.nn.layers.recurrent_cells import RNNCellBase
+from tenon.nn.module import Module
+from tenon.nn.weights import pipeline_of
+from tenon_compress.prune.layers import PackedLinear
+from tenon_compress.prune.sizes import NAMES, set_sizes, sizes_from
+from tenon_compress.structure_buffer import note, noted, read
+
+#: The buffer that holds the structure.
+KEY = "pruned_structure"
+
+
+def _conv(layer: Any) -> dict[str, int]:
+    rows, columns = layer.weight.shape[:2]
+    old = (layer.in_channels, layer.out_channels)[:: 1 if layer.transposed else -1]
+    groups = rows * layer.groups // old[0] if layer.groups > 1 else 1
+    inputs, outputs = (rows, columns * groups) if layer.transposed else (columns * groups, rows)
+    return {"in_channels": inputs, "out_channels": outputs, "groups": groups}
+
+
+def _attention(layer: Any) -> dict[str, int]:
+    weight = layer.q_proj_weight if layer.in_proj_weight is None else layer.in_proj_weight
+    width = weight.shape[0] // (1 if layer.in_proj_weight is None else 3)
+    return {"num_heads": width // layer.head_dim}
+
+
+def _norm(layer: Any) -> dict[str, int]:
+    own = layer.weight if layer.weight is not None else layer.running_mean
+    return {} if own is None else {"num_features": own.shape[0]}
+
+
+def _recurrent(layer: Any) -> dict[str, int]:
+    inner, outer = layer.weight_ih_l0, layer.weight_hr_l0 if layer.proj_size else layer.weight_hh_l0
+    numbers = {"input_size": inner.shape[1], "hidden_size": outer.shape[1]}
+    return {**numbers, "proj_size": outer.shape[0]} if layer.proj_size else numbers
+
+
+def _groups(layer: Any) -> dict[str, int] | None:
+    if layer.weight is None:
+        return None
+    count = layer.weight.shape[0]
+    return {"num_groups": count * layer.num_groups // layer.num_channels, "num_channels": count}
+
+
+#: What the numbers of a layer have to be for the weights it has.
+_NUMBERS: tuple[tuple[type | tuple[type, ...], Callable[[Any], dict[str, int] | None]], ...] = (
+    (Linear, lambda m: {"in_features": m.weight.shape[1], "out_features": m.weight.shape[0]}),
+    (_ConvNd, _conv),
+    (_NormBase, _norm),
+    (GroupNorm, _groups),
+    ((Embedding, EmbeddingBag), lambda m: {"embedding_dim": m.weight.shape[1]}),
+    (MultiheadAttention, _attention),
+    (RNNBase, _recurrent),
+    (RNNCellBase, lambda m: {"input_size": m.weight_ih.shape[1], "hidden_size": m.weight_hh.shape[1]}),
+    (PReLU, lambda m: {"num_parameters": m.weight.shape[0]}),
+)
+
+
+def numbers_of(module: Module) -> dict[str, int] | None:
+    """What the numbers of a layer have to be for its weights; None for a class that is not known."""
+    for kind, numbers in _NUMBERS:
+        if isinstance(module, kind):
+            return numbers(module)
+    return None
+
+
+def apply_numbers(model: Module, structure: Mapping[str, Mapping[str, Any]]) -> None:
+    """Set the numbers of the modules by their paths, and pack layers; a CheckpointError changes nothing."""
+    modules = dict(model.named_modules())
+    rules = {}
+    for path, said in structure.items():
+        module: Any = modules.get(path)
+        rules[path] = sizes_from(path, dict(said))
+        numbers = {name: value for name, value in said.items() if name not in NAMES}
+        if any(type(value) is not int or value < 0 for value in numbers.values()):
+            raise CheckpointError(f"the structure saved for '{path}' is no numbers: {numbers}.")
+        if "packed" in numbers and isinstance(module, (Linear, PackedLinear)):
+            if numbers.keys() >= {"in_features", "out_features"}:
+                continue
+            raise CheckpointError(f"the structure saved for '{path}' lacks sizes: {numbers}.")
+        if module is None or any(not isinstance(vars(module).get(n), int) for n in numbers):
+            raise CheckpointError(
+                f"the structure saved is not one of this {type(model).__name__}: it sets {', '.join(said)}"
+                f" of '{path}', which has no such number. Make the model that was pruned."
+            )
+    for path, said in structure.items():
+        module = modules[path]
+        if "packed" not in said:
+            for name, value in said.items():
+                if name not in NAMES:
+                    setattr(module, name, value)
+            set_sizes(module, rules[path])
+        elif isinstance(module, Linear):
+            inputs, outputs, count = (said[n] for n in ("in_features", "out_features", "packed"))
+            packed = PackedLinear(inputs, outputs, count, module.bias is not None)
+            model.set_submodule(path, packed.to(module.weight.device))
+
+
+def structure_of(model: Module) -> dict[str, dict[str, Any]]:
+    """By what ``model`` differs from what its class makes, by module path: numbers, and rules for sizes that
+    code computes (``sizes.py``); empty if by nothing."""
+    return noted(model, KEY)
+
+
+def note_structure(model: Module, structure: Mapping[str, Mapping[str, Any]]) -> None:
+    """Let the state dict of ``model`` hold ``structure``."""
+    note(model, KEY, structure)
+
+
+def load(model: Module, state: Mapping[str, Any]) -> Module:
+    """Give ``model``, as its class makes it, the structure and the values of a pruned one; returns it.
+
+    ``state`` is the pruned model's ``state_dict()``, or what ``tenon.load`` made of the file. A state dict
+    without structure is loaded as it is. Any error leaves the model as it was.
+
+    >>> import tenon
+    >>> from tenon import nn
+    >>> def make():
+    ...     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> model = make()
+    >>> _ = nn.utils.prune.ln_structured(model[0], "weight", 6, 2, 0)
+    >>> _ = tenon.prune.compact(model, tenon.ones(1, 4))  # doctest: +SKIP
+    >>> tenon.prune.load(make(), model.state_dict())[0]  # doctest: +SKIP
+    Linear(in_features=4, out_features=2, bias=True)
+    """
+    if not isinstance(state, Mapping):
+        raise ArgumentError(
+            f"load takes a state dict, got {type(state).__name__}. Read it by tenon.load first."
+        )
+    if KEY not in state:
+        model.load_state_dict(state)
+        return model
+    _load(copy.deepcopy(model), state)  # where it fails if it does
+    _load(model, state)
+    return model
+
+
+def reshape(model: Module, state: Mapping[str, Any]) -> None:
+    """Give ``model`` the structure in ``state``, and its tensors the shapes that those of ``state`` have."""
+    structure = read(state[KEY], KEY)
+    for path, module in model.named_modules():
+        for name in list(vars(module).get("_weights", ())):
+            pipeline = pipeline_of(module, name)
+            if pipeline is not None and f"{path}.{name}".lstrip(".") in state:
+                pipeline.bake(module, len(pipeline.steps))  # as the mask after it was
+    apply_numbers(model, structure)
+    for name, held in (*model.named_parameters(), *model.named_buffers()):
+        given = state.get(name, held)
+        if held.dim() == given.dim() and held.shape != given.shape:
+            held.data = empty(given.shape, dtype=held.dtype, device=held.device)
+            held.grad = None
+    release_parameters(model.parameters())
+    note_structure(model, structure)
+
+
+def _load(model: Module, state: Mapping[str, Any]) -> None:
+    reshape(model, state)
+    own = model.state_dict()
+    missing = [name for name in own if name not in state]
+    extra = [name for name in state if name not in own]
+    ranks = {name: t.dim() for name, t in own.items() if hasattr(t, "dim")}
+    odd = [n for n in ranks if n in state and n != KEY and ranks[n] != state[n].dim()]
+    if missing or extra or odd:
+        raise CheckpointError(
+            f"the state dict is not one of this {type(model).__name__}: missing {missing[:5]}, unexpected"
+            f" {extra[:5]}, of another rank {odd[:5]}. Make the model that was pruned."
+        )
+    model.load_state_dict(state)

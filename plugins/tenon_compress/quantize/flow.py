@@ -1,0 +1,159 @@
+"""What flows from layer to layer: found by running the model once and watching.
+
+A layer is a module without children. A tensor that a layer gives is read by the layers it is an argument of,
+and by any op that runs outside of layers. Each call is a node of its own, since one rectifier may serve many
+layers: the first of a layer has its path as key, the n-th ``path#n``. Hooks of a module read what it
+takes and gives. Rectifiers, pools of maxima and views
+that run outside of layers are nodes too, keyed ``#n``; any other op, and being a result of the model, is the
+reader "". That a rectifier worked in place is seen in its input, which holds the result afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tenon import Tensor, no_grad
+from tenon.errors import QuantizationError, TenonError
+from tenon.extend import op_interceptors, pytree
+from tenon.nn.module import Module
+from tenon.ops import max_pool, relu
+from tenon_compress.receipt import call_of, evaluating
+
+
+class Flow:
+    """How often each layer ran, and who read what it gave; paths as ``named_modules`` has them."""
+
+    def __init__(self, model: Module, example: Any) -> None:
+        self.layers = {path: module for path, module in model.named_modules() if not module._modules}
+        self.calls: Counter[str] = Counter()
+        #: How many axes a layer's result has.
+        self.ranks: dict[str, int] = {}
+        #: What ran at each node, a module or an op, and the nodes that read what it gave.
+        self.nodes: dict[str, Any] = {}
+        self.readers: dict[str, list[str]] = {path: [] for path in self.layers}
+        #: By the array, which a detached tensor shares; arrays are kept so that no id is given twice.
+        self._makers: dict[int, str] = {}
+        self._kept: list[Any] = []
+        #: What rectifiers read: the node, a copy of the input, the result; by the input's array.
+        self._rectified: dict[int, tuple[str, Any, Any]] = {}
+        self._inside = False
+        args, kwargs = call_of(example)
+        hooked = [module for module in model.modules() if _hooked(module)]
+        handles = [h for path, module in self.layers.items() for h in self._watch(path, module)]
+        handles += [h for module in hooked for h in self._expose(module)]
+        op_interceptors.push(self)
+        try:
+            with running(model, 0):
+                self._read(model(*args, **kwargs), "")
+        finally:
+            op_interceptors.pop(self)
+            for handle in handles:
+                handle.remove()
+            self._kept.clear()
+            self._rectified.clear()
+
+    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        """An op: outside of layers it is a reader."""
+        if self._inside:
+            return op_interceptors.below(self)(op, args, attrs)
+        passes = op is relu or op is max_pool or op.view
+        node = self._node(f"#{len(self.nodes)}", op) if passes else ""
+        self._read(args, node)
+        before = args[0].raw.copy() if op is relu and id(args[0].raw) in self._makers else None
+        made = op_interceptors.below(self)(op, args, attrs)
+        if before is not None:
+            self._rectified[id(args[0].raw)] = node, before, made.raw
+        if passes and isinstance(made, Tensor) and made.dtype is args[0].dtype:
+            self._makes(node, made)
+        return made
+
+    def _node(self, key: str, what: Any) -> str:
+        self.nodes[key] = what
+        self.readers[key] = []
+        return key
+
+    def _read(self, nest: Any, reader: str) -> None:
+        for tensor in pytree.tree_leaves(nest):
+            if isinstance(tensor, Tensor) and id(tensor.raw) in self._makers:
+                self._see(tensor.raw)
+                self.readers[self._makers[id(tensor.raw)]].append(reader)
+
+    def _see(self, array: Any) -> None:
+        """Let a rectifier be what made ``array`` if it wrote there since."""
+        if id(array) in self._rectified:
+            node, before, made = self._rectified.pop(id(array))
+            if not bool((array == before).all()) and bool((array == made).all()):
+                self._makers[id(array)] = node
+
+    def _makes(self, node: str, tensor: Tensor) -> None:
+        self._kept.append(tensor.raw)
+        self._makers[id(tensor.raw)] = node
+
+    def _watch(self, path: str, module: Module) -> tuple[Any, Any]:
+        def enter(module: Any, args: Any, kwargs: Any) -> None:
+            self.calls[path] += 1
+            self._read((args, kwargs), self._node(self._called(path), module))
+            self._inside = True
+
+        def leave(module: Any, args: Any, output: Any) -> None:
+            self._inside = False
+            for tensor in pytree.tree_leaves(output):
+                if isinstance(tensor, Tensor):
+                    self._makes(self._called(path), tensor)
+                    self.ranks[path] = tensor.dim()
+
+        return (
+            module.register_forward_pre_hook(enter, with_kwargs=True),
+            module.register_forward_hook(leave),
+        )
+
+    def _expose(self, module: Module) -> tuple[Any, Any]:
+        """Let the hooks of ``module`` be readers of what it takes and gives."""
+        return (
+            module.register_forward_pre_hook(
+                lambda _, args, kwargs: self._read((args, kwargs), ""), with_kwargs=True
+            ),
+            module.register_forward_hook(lambda _, args, output: self._read(output, "")),
+        )
+
+    def _called(self, path: str) -> str:
+        """The node of the last call of a layer."""
+        return path if self.calls[path] < 2 else f"{path}#{self.calls[path]}"
+
+    def next_of(self, node: str) -> str:
+        """The one node that reads what ``node`` gives, if there is one; else ""."""
+        readers = self.readers[node]
+        return readers[0] if len(readers) == 1 else ""
+
+    def once(self, node: str) -> bool:
+        """Whether ``node`` is the only call of a layer."""
+        return self.calls[node] == 1
+
+
+def _hooked(module: Module) -> bool:
+    return bool(module._forward_pre_hooks or module._forward_hooks)
+
+
+@contextmanager
+def running(model: Module, number: int) -> Iterator[None]:
+    """The model in evaluation mode without gradients; a failure is one of ``calibration[number]``."""
+    at: list[str] = []
+    handles = [
+        module.register_forward_pre_hook(lambda *_, path=path: at.append(path))
+        for path, module in model.named_modules()
+        if not module._modules
+    ]
+    try:
+        with evaluating(model), no_grad():
+            yield
+    except (TenonError, ValueError, TypeError) as error:
+        where = f" at '{at[-1]}'" if at else ""
+        raise QuantizationError(
+            f"calibration[{number}] cannot be run by this {type(model).__name__}{where}: {error}"
+        ) from error
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,217 @@
+"""Layers that hold weights of few bits. They infer; nothing of them is learned.
+
+The memory of their weights is read-only, so that a backend packs it once. Loading, moving and copying
+therefore put new tensors in the place of the old ones instead of writing into them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from tenon import Tensor, arange, float32, int8, ones, ops, zeros
+from tenon.extend import pytree
+from tenon.nn.functional import embedding_bag
+from tenon.nn.module import Module
+from tenon_compress.quantize.numbers import from_int8, to_int8
+
+
+def freeze(tensor: Tensor) -> None:
+    """Let the memory of ``tensor`` be read only, where the array library knows such memory."""
+    array = tensor.raw
+    if getattr(array, "base", None) is None and hasattr(array, "setflags"):
+        array.setflags(write=False)
+
+
+def in_float32(call: Any, *given: Any) -> Any:
+    """``call(*given)`` on float32 in the place of other floats; its results have the dtype of the first."""
+    own = next(t.dtype for t in pytree.tree_leaves(given) if isinstance(t, Tensor))
+    if own is float32 or not own.is_floating_point:
+        return call(*given)
+
+    def cast(nest: Any, dtype: Any) -> Any:
+        return pytree.tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, nest)
+
+    return cast(call(*cast(given, float32)), own)
+
+
+class QuantizedLayer(Module):
+    """A layer whose tensors are buffers in read-only memory; ``numbers()`` are the arguments that make it."""
+
+    #: What a layer gives that takes steps of 8 bits.
+    floats: Any = float32
+    no_steps: ClassVar[str] = "it is of few bits. Prune and parametrize first, then quantize."
+
+    def hold(self, **tensors: Any) -> None:
+        """Register buffers; None is a buffer that is absent."""
+        for name, tensor in tensors.items():
+            self.register_buffer(name, None if tensor is None else tensor.detach().clone())
+        self._freeze()
+
+    def __getattr__(self, name: str) -> Any:
+        """Code that reads the weight of a layer itself, as tied outputs do, gets what it stands for."""
+        held = self.__dict__.get("_buffers", {}).get(name)
+        if held is None or not name.startswith(("weight", "bias")) or name.endswith("scale"):
+            return super().__getattr__(name)
+        if held.dtype is int8:
+            scale = self._buffers["scale" if name == "weight" else f"{name}_scale"]
+            held = from_int8(held, scale)
+        return held.to(self.floats)
+
+    def numbers(self) -> dict[str, Any]:
+        """Plain values by name of the argument."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        """The numbers."""
+        return ", ".join(f"{name}={value}" for name, value in self.numbers().items())
+
+    def _freeze(self) -> None:
+        for buffer in self._buffers.values():
+            if buffer is not None:
+                freeze(buffer)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        """Move to another device; tensors keep their dtypes, and ``floats`` takes the new one."""
+        self.floats = fn(zeros(0, dtype=self.floats)).dtype
+
+        def moved(tensor: Any) -> Any:
+            made = fn(tensor)
+            return made if made.dtype is tensor.dtype else tensor.to(made.device)
+
+        super()._apply(moved, recurse)
+        self._freeze()
+        return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._freeze()
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *rest: Any
+    ) -> None:
+        """Assign copies."""
+        names = [prefix + name for name in self._buffers]
+        own = {**state_dict, **{n: state_dict[n].detach().clone() for n in names if n in state_dict}}
+        assigning = {**local_metadata, "assign_to_params_buffers": True}
+        super()._load_from_state_dict(own, prefix, assigning, *rest)
+        self._freeze()
+
+
+class DynamicLinear(QuantizedLayer):
+    """``Linear`` with int8 weights; the input is rounded to int8 by the largest size in it at each call."""
+
+    weight: Any
+    scale: Any
+    bias: Any
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.hold(
+            weight=zeros(out_features, in_features, dtype=int8),
+            scale=ones(out_features, dtype=float32),
+            bias=zeros(out_features, dtype=float32) if bias else None,
+        )
+
+    @classmethod
+    def of(cls, linear: Any) -> Self:
+        """The layer of an ``nn.Linear``."""
+        made = cls(linear.in_features, linear.out_features, linear.bias is not None)
+        weight, scale = to_int8(linear.weight)
+        made.hold(weight=weight, scale=scale, bias=None if linear.bias is None else linear.bias.to(float32))
+        return made.train(linear.training)
+
+    def numbers(self) -> dict[str, Any]:
+        """Sizes and bias."""
+        return {
+            "in_features": self.in_features, "out_features": self.out_features, "bias": self.bias is not None,
+        }  # fmt: skip
+
+    def forward(self, input: Any) -> Any:
+        """``[..., in_features]`` to ``[..., out_features]``."""
+        held = self._buffers
+        return ops.int8_dynamic_linear(input, held["weight"], held["scale"], held["bias"])
+
+
+class QuantizedEmbedding(QuantizedLayer):
+    """``Embedding`` with rows of int8, each with its scale."""
+
+    weight: Any
+    scale: Any
+
+    def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.hold(
+            weight=zeros(num_embeddings, embedding_dim, dtype=int8), scale=ones(num_embeddings, dtype=float32)
+        )
+
+    @classmethod
+    def of(cls, embedding: Any) -> Self:
+        """The layer of an ``nn.Embedding`` without ``max_norm``, which would change its rows."""
+        made = cls(embedding.num_embeddings, embedding.embedding_dim)
+        weight, scale = to_int8(embedding.weight)
+        made.hold(weight=weight, scale=scale)
+        return made.train(embedding.training)
+
+    def numbers(self) -> dict[str, Any]:
+        """Sizes."""
+        return {"num_embeddings": self.num_embeddings, "embedding_dim": self.embedding_dim}
+
+    def forward(self, input: Any) -> Any:
+        """The rows at the indices ``input``."""
+        weight: Any = self._buffers["weight"]
+        rows = from_int8(weight[input].reshape(-1, self.embedding_dim), self.scale[input].reshape(-1))
+        return rows.reshape(*input.shape, self.embedding_dim).to(self.floats)
+
+
+class QuantizedEmbeddingBag(QuantizedLayer):
+    """``EmbeddingBag`` with rows of int8, each with its scale; only the rows asked for become floats."""
+
+    weight: Any
+    scale: Any
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        mode: str,
+        include_last_offset: bool,
+        padding_idx: int | None,
+    ) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.mode, self.include_last_offset, self.padding_idx = mode, include_last_offset, padding_idx
+        self.hold(
+            weight=zeros(num_embeddings, embedding_dim, dtype=int8), scale=ones(num_embeddings, dtype=float32)
+        )
+
+    @classmethod
+    def of(cls, bag: Any) -> Self:
+        """The layer of an ``nn.EmbeddingBag`` without ``max_norm``, which would change its rows."""
+        made = cls(*(getattr(bag, name) for name in _BAG))
+        weight, scale = to_int8(bag.weight)
+        made.hold(weight=weight, scale=scale)
+        return made.train(bag.training)
+
+    def numbers(self) -> dict[str, Any]:
+        """Sizes, and what becomes of a bag."""
+        return {name: getattr(self, name) for name in _BAG}
+
+    def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+        """The bags of ``input``, as those of the layer of floats."""
+        flat = input.reshape(-1)
+        held: Any = self._buffers["weight"], self.scale
+        rows = from_int8(*(ops.cat(each[:1], each[flat], axis=0) for each in held))
+        places = arange(1, flat.numel() + 1, device=input.device)  # the first row is that of the padding
+        if self.padding_idx is not None:
+            places = places.masked_fill(flat == self.padding_idx, 0)
+        return embedding_bag(
+            places.reshape(input.shape), rows.to(self.floats), offsets, mode=self.mode,
+            per_sample_weights=per_sample_weights, include_last_offset=self.include_last_offset,
+            padding_idx=None if self.padding_idx is None else 0,
+        )  # fmt: skip
+
+
+#: The arguments of a bag that matter to what it gives, in order.
+_BAG = ("num_embeddings", "embedding_dim", "mode", "include_last_offset", "padding_idx")

@@ -1,0 +1,149 @@
+"""Recurrent layers and cells that hold int8 weights. For each weight ``weight_ih_l0`` there is its scale,
+``weight_ih_l0_scale``; inputs are rounded at each call, states at each step.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from tenon import float32, ops
+from tenon.nn.functional.cells import step
+from tenon.nn.layers.recurrent import GRU, LSTM, RNN
+from tenon.nn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell
+from tenon.nn.module import Module
+from tenon_compress.quantize.layers import QuantizedLayer, in_float32
+from tenon_compress.quantize.numbers import check_float32, to_int8
+
+
+class DynamicRecurrent(QuantizedLayer):
+    """What they share; ``named`` are the arguments of the class of floats."""
+
+    named: ClassVar[tuple[str, ...]]
+
+    def __init__(self, *sizes: Any, **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        self._take({name: self._parameters.pop(name) for name in list(self._parameters)})
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        """As the layer of floats."""
+        return in_float32(super().forward, input, hx)
+
+    def reset_parameters(self) -> None:
+        """Nothing is drawn."""
+
+    def _take(self, tensors: dict[str, Any]) -> None:
+        for name, tensor in tensors.items():
+            if tensor is None or tensor.dim() == 1:
+                self.hold(**{name: None if tensor is None else tensor.to(float32)})
+                continue
+            values, scale = to_int8(tensor)
+            self.hold(**{name: values, f"{name}_scale": scale})
+
+    @classmethod
+    def of(cls, layer: Module) -> Self:
+        """The layer of one of floats; QuantizationError unless these are float32."""
+        weights = dict(layer.named_parameters(recurse=False))
+        check_float32(f"this {type(layer).__name__}", next(iter(weights.values())))
+        made = cls(**{name: getattr(layer, name) for name in cls.named})
+        made._take(weights)
+        return made.train(layer.training)
+
+    def numbers(self) -> dict[str, Any]:
+        """Sizes and options."""
+        return {name: getattr(self, name) for name in self.named}
+
+
+class _Layer(DynamicRecurrent):
+    named: ClassVar[tuple[str, ...]] = (
+        "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional",
+    )  # fmt: skip
+    _all_weights: list[list[str]]
+
+    def __init__(self, *sizes: Any, **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        # What a call reads of each layer and direction, the dtype of the first being that of the input.
+        self._all_weights = [[f"{n[0]}_scale", n[0], f"{n[1]}_scale", *n[1:]] for n in self._all_weights]
+
+    @property
+    def all_weights(self) -> list[list[Any]]:
+        """The buffers of each layer and direction."""
+        return [[self._buffers[name] for name in names] for names in self._all_weights]
+
+
+def _ordered(weights: list[Any]) -> tuple[Any, ...]:
+    """As the ops take them; biases None where there are none."""
+    s_ih, w_ih, s_hh, w_hh, *biases = weights
+    return w_ih, s_ih, w_hh, s_hh, *(biases or (None, None))
+
+
+class DynamicLSTM(_Layer, LSTM):
+    """``LSTM`` without projection, with int8 weights."""
+
+    def _one(
+        self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
+    ) -> Any:
+        return ops.int8_lstm_sequence(x, *states, *_ordered(weights), sizes=sizes, reverse=reverse)
+
+
+class DynamicGRU(_Layer, GRU):
+    """``GRU`` with int8 weights."""
+
+    def _one(
+        self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
+    ) -> Any:
+        return ops.int8_gru_sequence(x, *states, *_ordered(weights), sizes=sizes, reverse=reverse)
+
+
+class DynamicRNN(_Layer, RNN):
+    """``RNN`` with int8 weights."""
+
+    named: ClassVar[tuple[str, ...]] = (*_Layer.named, "nonlinearity")
+
+    def _one(
+        self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
+    ) -> Any:
+        attrs = {"sizes": sizes, "reverse": reverse, "nonlinearity": self.nonlinearity}
+        return ops.int8_rnn_sequence(x, *states, *_ordered(weights), **attrs)
+
+
+class _Cell(DynamicRecurrent):
+    named: ClassVar[tuple[str, ...]] = ("input_size", "hidden_size", "bias")
+
+    @property
+    def _held(self) -> tuple[Any, ...]:
+        names = ("weight_ih", "weight_ih_scale", "weight_hh", "weight_hh_scale", "bias_ih", "bias_hh")
+        return tuple(self._buffers[name] for name in names)
+
+
+class DynamicLSTMCell(_Cell, LSTMCell):
+    """``LSTMCell`` with int8 weights."""
+
+    def _next(self, rows: Any, states: tuple[Any, ...]) -> Any:
+        return step(ops.int8_lstm_sequence, rows, *states, *self._held)
+
+
+class DynamicGRUCell(_Cell, GRUCell):
+    """``GRUCell`` with int8 weights."""
+
+    def _next(self, rows: Any, states: tuple[Any, ...]) -> Any:
+        return step(ops.int8_gru_sequence, rows, *states, *self._held)
+
+
+class DynamicRNNCell(_Cell, RNNCell):
+    """``RNNCell`` with int8 weights."""
+
+    named: ClassVar[tuple[str, ...]] = (*_Cell.named, "nonlinearity")
+
+    def _next(self, rows: Any, states: tuple[Any, ...]) -> Any:
+        return step(ops.int8_rnn_sequence, rows, *states, *self._held, nonlinearity=self.nonlinearity)
+
+
+#: By the class of floats.
+DYNAMIC: dict[type[Any], type[DynamicRecurrent]] = {
+    LSTM: DynamicLSTM,
+    GRU: DynamicGRU,
+    RNN: DynamicRNN,
+    LSTMCell: DynamicLSTMCell,
+    GRUCell: DynamicGRUCell,
+    RNNCell: DynamicRNNCell,
+}

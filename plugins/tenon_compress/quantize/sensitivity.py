@@ -1,0 +1,130 @@
+"""Which layers lose by being quantized, and what to keep: one layer at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from tenon import no_grad
+from tenon.errors import QuantizationError
+from tenon.nn.module import Module
+from tenon_compress.quantize.api import Quantized, calibration_calls, converted, notes_on
+from tenon_compress.quantize.scheme import Scheme, scheme_of, skipped
+from tenon_compress.quantize.structure import described
+from tenon_compress.receipt import NOISE, Receipt, call_of, difference, evaluating, receipt_of
+
+
+def sensitivity(
+    model: Module, spec: str | Scheme, calibration: Any = None, *, example: Any = None
+) -> dict[str, float]:
+    """How much the output on ``example`` changes if only the layer at a path is quantized, most first.
+
+    ``example`` is the first of ``calibration`` if there is none.
+    """
+    scheme = scheme_of(spec)
+    calls = calibration_calls(model, scheme, calibration)
+    args, kwargs = call_of(_example(calls, example))
+    paths = _layers(converted(model, scheme, calls))
+    found = {}
+    with evaluating(model), no_grad():
+        expected = model(*args, **kwargs)
+        for path in paths:
+            made = converted(model, scheme, calls, [each for each in paths if each != path])
+            with evaluating(made):
+                found[path] = difference(expected, made(*args, **kwargs))
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def quantize_within(
+    model: Module,
+    spec: str | Scheme,
+    calibration: Any = None,
+    *,
+    data: Any = None,
+    most_lost: float | None = None,
+    keep_slow: bool = False,
+    example: Any = None,
+    batch_sizes: Sequence[int] = (),
+    skip: Collection[str] = (),
+) -> Quantized:
+    """As ``tenon.quantize``, but layers that lose stay as they were; the receipt's notes name them.
+
+    A layer stays if it is slower than before at every batch size, unless ``keep_slow``, or unless the model
+    is slower with it as it was: layers beside it then have to convert. Then the most sensitive ones stay, one
+    after the other, until the accuracy on ``data`` is at most ``most_lost`` below the model's.
+    """
+    if most_lost is not None and not most_lost >= 0:
+        raise QuantizationError(f"most_lost is a loss of accuracy, 0 or more, got {most_lost}.")
+    if most_lost is not None and data is None:
+        raise QuantizationError("most_lost is a loss of accuracy, which takes data: give (inputs, labels).")
+    scheme = scheme_of(spec)
+    calls = calibration_calls(model, scheme, calibration)
+    skip = skipped(model, skip, "quantize_within")
+    example, kept = _example(calls, example), set(skip)
+    notes: list[str] = []
+
+    def attempt() -> tuple[Module, Receipt]:
+        if notes and not kept < _quantizable(model, scheme, calls, skip):
+            raise QuantizationError(f"no layer of this {type(model).__name__} gains: {'; '.join(notes)}.")
+        made = converted(model, scheme, calls, kept)
+        said = [*notes, *notes_on(made)]
+        return made, receipt_of(model, made, example, data=data, batch_sizes=batch_sizes, notes=said)
+
+    made, receipt = attempt()
+    slow = [] if keep_slow else _slow(made, receipt)
+    if slow:
+        whole, before = (made, receipt), set(kept)
+        kept |= set(slow)
+        notes += [f"'{path}' stays: it was slower after quantization" for path in slow]
+        made, receipt = attempt()
+        if _seconds(receipt) > _seconds(whole[1]):
+            kept = before
+            notes[:] = [f"'{path}' is slower by itself, but the model is not" for path in slow]
+            made, said = whole[0], (*notes, *notes_on(whole[0]))
+            receipt = dataclasses.replace(whole[1], notes=said)
+    ranked: list[str] = []
+    while most_lost is not None and _lost(receipt) > most_lost:
+        if not ranked:
+            report = sensitivity(model, scheme, calls or None, example=example)
+            ranked = [path for path in report if path not in kept]
+        path = ranked.pop(0)
+        kept.add(path)
+        notes.append(f"'{path}' stays: the accuracy fell by {_lost(receipt):.4f} with it quantized")
+        made, receipt = attempt()
+    receipt.show()
+    return Quantized(made, receipt)
+
+
+def _example(calls: Sequence[Any], example: Any) -> Any:
+    if example is None and not calls:
+        raise QuantizationError("an example of what the model is called with is needed: give example.")
+    return calls[0] if example is None else example
+
+
+def _layers(model: Module) -> list[str]:
+    """Paths of quantized layers, without those that only pass steps on."""
+    return [p for p, d in described(model).items() if d.get("layer") not in ("Folded", "StaticMaxPool")]
+
+
+def _quantizable(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collection[str]) -> set[str]:
+    return {*_layers(converted(model, scheme, calls, skip)), *skip}
+
+
+def _slow(made: Module, receipt: Receipt) -> list[str]:
+    layers = set(_layers(made))
+    rows = (receipt.total,) if "" in layers else receipt.rows
+    return [
+        row.path
+        for row in rows
+        if row.path in layers and row.seconds and all(c.ratio > 1 + NOISE for c in row.seconds.values())
+    ]
+
+
+def _seconds(receipt: Receipt) -> float:
+    return sum(change.after for change in receipt.total.seconds.values())
+
+
+def _lost(receipt: Receipt) -> float:
+    assert receipt.accuracy is not None
+    return receipt.accuracy.before - receipt.accuracy.after

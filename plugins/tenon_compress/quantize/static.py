@@ -1,0 +1,284 @@
+"""Static int8: ranges of activations are observed, and layers become ones of fixed steps.
+
+In order: ``Flow`` tells who reads what; batch norms are folded into the layers before them; calibration data
+runs through the model while observers watch the inputs of layers and their results; then each layer takes
+its place. A rectifier becomes part of the layer before it; one that serves several layers, or that is a
+function, stays and finds nothing to do. A result is uint8 where only int8 layers read it, directly or through
+what lets steps pass (pools of maxima, views, dropout), and float32 elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+from tenon import Tensor, as_tensor, float32, nn
+from tenon.errors import QuantizationError
+from tenon.extend import Op, resolve
+from tenon.nn.module import Module
+from tenon.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
+from tenon.ops import relu
+from tenon_compress.quantize.flow import Flow, running
+from tenon_compress.quantize.numbers import check_float32
+from tenon_compress.quantize.scheme import Scheme, replace
+from tenon_compress.quantize.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool, padding_of
+from tenon_compress.receipt import call_of
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
+_PASSING = (nn.Identity, Folded, nn.Flatten, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+class RangeObserver:
+    """Watches what passes a place, and says between which limits it lies."""
+
+    def observe(self, x: Tensor) -> None:
+        """See one more float tensor; it is not changed and not kept."""
+        raise NotImplementedError
+
+    def limits(self) -> tuple[Any, Any]:
+        """The smallest and largest number that int8 should tell apart; of a weight, also for each output."""
+        raise NotImplementedError
+
+
+class StaticScheme(Scheme):
+    """A scheme whose observers decide on the steps of activations."""
+
+    calibrates: ClassVar[bool] = True
+
+    def observer(self) -> RangeObserver:
+        """A new observer for one place."""
+        raise NotImplementedError
+
+    def weight_observer(self) -> RangeObserver | None:
+        """A new observer for one weight; None for the largest size in each output."""
+        return None
+
+
+def observer_of(name: str) -> RangeObserver:
+    """A new observer of the class that a plugin declares as ``name``."""
+    found = resolve("quantizers", name)
+    if not (isinstance(found, type) and issubclass(found, RangeObserver)):
+        raise QuantizationError(f"{name!r} is no observer. Name one, such as 'MinMax' or 'Histogram'.")
+    return found()
+
+
+def steps_of(low: float, high: float) -> tuple[float, int]:
+    """``(step, zero)`` of uint8 for numbers from ``low`` to ``high``; 0 is always a step."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise QuantizationError(f"no step fits numbers from {low} to {high}: some of them are not finite.")
+    low, high = min(low, 0.0), max(high, 0.0)
+    step = (high - low) / 255 or 1.0
+    return step, min(255, max(0, round(-low / step)))
+
+
+class Int8(StaticScheme):
+    """``Linear`` and ``Conv1d`` to ``Conv3d``.
+
+    ``observer`` names what chooses the steps of activations, ``weights`` what chooses those of weights.
+    """
+
+    name = "int8"
+
+    def __init__(self, observer: str = "Histogram", weights: str = "PerChannelMinMax") -> None:
+        self.observer_name, self.weight_observer_name = observer, weights
+
+    def observer(self) -> RangeObserver:
+        """By its name."""
+        return observer_of(self.observer_name)
+
+    def weight_observer(self) -> RangeObserver:
+        """By its name."""
+        return observer_of(self.weight_observer_name)
+
+
+def fold_norms(model: Module, flow: Flow, skip: Collection[str] = ()) -> None:
+    """Make batch norms part of the convolution or product before them, where nobody else reads its result."""
+    for path, layer in flow.layers.items():
+        norm_path = flow.next_of(path)
+        norm: Any = flow.layers.get(norm_path)
+        if path in skip or norm_path in skip or type(layer) not in (*_CONVOLUTIONS, *_TRANSPOSED, nn.Linear):
+            continue
+        if not (flow.once(path) and flow.once(norm_path)):
+            continue
+        if type(norm) not in _NORMS or norm.running_mean is None:
+            continue
+        if type(layer) is nn.Linear and flow.ranks[path] != 2:
+            continue  # the norm's channels are the second axis, the product's features the last
+        held = (norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
+        if type(layer) is nn.Linear:
+            made = fuse_linear_bn_weights(layer.weight, layer.bias, *held)
+        else:
+            made = fuse_conv_bn_weights(layer.weight, layer.bias, *held, type(layer) in _TRANSPOSED)
+        layer.weight, layer.bias = made
+        replace(model, norm_path, Folded().train(norm.training))
+        flow.layers[norm_path] = flow.nodes[norm_path] = model.get_submodule(norm_path)
+
+
+def quantizable(layer: Any) -> bool:
+    """Whether ``layer`` has a static form."""
+    if type(layer) in _CONVOLUTIONS:
+        return layer.padding_mode == "zeros" and padding_of(layer) is not None
+    return type(layer) is nn.Linear
+
+
+class _Plan:
+    """Where a layer's result ends, behind its rectifier, and who takes it as uint8."""
+
+    def __init__(self, flow: Flow, path: str, taken: Collection[str]) -> None:
+        #: Between which numbers the result lies, whether that begins at 0, and the rectifier that is folded.
+        self.low, self.high = -float("inf"), float("inf")
+        self.relu, self.folded = False, ""
+        self.sinks: list[str] = []
+        self.pools: list[str] = []
+        if not flow.once(path):
+            return
+        end, following = path, flow.next_of(path)
+        while following and type(flow.nodes[following]) in (nn.Identity, Folded):
+            end, following = following, flow.next_of(following)
+        found = flow.nodes.get(following)
+        if found is relu or type(found) is nn.ReLU:
+            self.relu, self.low, end = True, 0.0, following
+        elif type(found) is nn.ReLU6 and flow.once(following) and self._collect(flow, following, taken):
+            # Steps up to 6 end there by themselves.
+            self.low, self.high, self.folded = 0.0, 6.0, following
+            return
+        if not self._collect(flow, end, taken):
+            self.sinks, self.pools = [], []
+        if self.relu and flow.once(following):
+            self.folded = following
+        self.relu = self.relu and bool(self.folded or self.sinks)
+
+    def _collect(self, flow: Flow, node: str, taken: Collection[str]) -> bool:
+        """Whether all that ``node`` gives ends in layers of ``taken``; keep them and the pools between."""
+        for reader in flow.readers[node]:
+            if reader and reader in taken and flow.once(reader):
+                self.sinks.append(reader)
+            elif not reader or not self._passes(flow, reader) or not self._collect(flow, reader, taken):
+                return False
+        return bool(flow.readers[node])
+
+    def _passes(self, flow: Flow, reader: str) -> bool:
+        """Whether what runs there does to steps what it does to the numbers they stand for."""
+        found = flow.nodes[reader]
+        if found is relu or type(found) is nn.ReLU:
+            return self.relu  # then 0 is the first step
+        if type(found) in _POOLS and flow.once(reader):
+            holes = found.dilation not in (1, (1,), (1, 1), (1, 1, 1))
+            self.pools.append(reader)
+            return not (found.return_indices or found.ceil_mode or holes)
+        return type(found) in _PASSING or isinstance(found, Op)
+
+    def steps(self, limits: tuple[float, float]) -> tuple[float, int]:
+        """The steps of the result, whose numbers lie between ``limits``."""
+        return steps_of(max(limits[0], self.low), min(limits[1], self.high))
+
+
+def convert(
+    model: Module, calls: Sequence[Any], skip: Collection[str], limits: StaticScheme | Mapping[str, Any]
+) -> tuple[Module, int]:
+    """``model``, a copy that is changed, with its static layers, and how many there are.
+
+    ``limits`` are those of what each layer to be quantized takes, or a scheme whose observers find them.
+    """
+    flow = Flow(model, calls[0])
+    fold_norms(model, flow, skip)
+    known = None if isinstance(limits, StaticScheme) else limits
+    taken = [
+        path
+        for path, layer in flow.layers.items()
+        if path not in skip and flow.calls[path] and quantizable(layer) and (known is None or path in known)
+    ]
+    for path in taken:
+        check_float32(f"'{path}.weight'" if path else "'weight'", flow.layers[path].weight)
+    plans = {path: _Plan(flow, path, taken) for path in taken}
+    ends = [path for path, plan in plans.items() if plan.sinks]
+    if isinstance(limits, StaticScheme):
+        entering, leaving = ({path: limits.observer() for path in places} for places in (taken, ends))
+        _calibrate(model, calls, entering, {p: (o, plans[p]) for p, o in leaving.items()})
+        steps = {path: steps_of(*_finite(path, *o.limits())) for path, o in entering.items()}
+        out = {path: plans[path].steps(_finite(path, *o.limits())) for path, o in leaving.items()}
+    else:
+        steps = {path: steps_of(*_finite(path, *limits[path])) for path in taken}
+        out = {path: plans[path].steps(limits[plans[path].sinks[0]]) for path in ends}
+    for path in ends:
+        for sink in plans[path].sinks:
+            steps[sink] = out[path]
+    for path, plan in plans.items():
+        layer = flow.layers[path]
+        made: Any = StaticLinear if type(layer) is nn.Linear else StaticConv
+        (x_step, x_zero), (out_step, out_zero) = steps[path], out.get(path, (None, 0))
+        numbers = {"x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero}
+        watched = limits.weight_observer() if isinstance(limits, StaticScheme) else None
+        own = None if watched is None else _weight_limits(path, layer, watched)
+        model = replace(model, path, made.of(layer, own, relu=plan.relu, **numbers))
+        if plan.folded:
+            model = replace(model, plan.folded, Folded().train(layer.training))
+        for pool in plan.pools:
+            model = replace(model, pool, StaticMaxPool.of(flow.layers[pool]))
+    return model, len(taken)
+
+
+def _calibrate(
+    model: Module,
+    calls: Sequence[Any],
+    entering: Mapping[str, RangeObserver],
+    leaving: Mapping[str, tuple[RangeObserver, _Plan]],
+) -> None:
+    def see(observer: RangeObserver, x: Tensor) -> None:
+        if x.numel():
+            observer.observe(x.detach())
+
+    def before(observer: RangeObserver) -> Callable[..., None]:
+        return lambda module, args, kwargs: see(observer, args[0] if args else kwargs["input"])
+
+    def after(observer: RangeObserver, plan: _Plan) -> Callable[..., None]:
+        return lambda module, args, output: see(observer, output.clamp(plan.low, plan.high))
+
+    modules = dict(model.named_modules())
+    handles = [
+        modules[path].register_forward_pre_hook(before(o), with_kwargs=True) for path, o in entering.items()
+    ]
+    handles += [modules[path].register_forward_hook(after(*pair)) for path, pair in leaving.items()]
+    try:
+        for number, call in enumerate(calls):
+            args, kwargs = call_of(call)
+            with running(model, number):
+                model(*args, **kwargs)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _weight_limits(path: str, layer: Any, observer: RangeObserver) -> tuple[Any, Any]:
+    """What ``observer`` says of the weight: one pair, or one for each output."""
+    observer.observe(layer.weight.detach())
+    low, high = (as_tensor(limit, dtype=float32) for limit in observer.limits())
+    if any(tuple(t.shape) not in ((), (layer.weight.shape[0],)) for t in (low, high)):
+        raise QuantizationError(
+            f"'{path}.weight' has {layer.weight.shape[0]} outputs, and {type(observer).__name__} gives limits"
+            f" of shape {list(low.shape)} and {list(high.shape)}: give one number, or one for each output."
+        )
+    return low, high
+
+
+def _finite(path: str, low: Any, high: Any) -> tuple[float, float]:
+    if any(getattr(limit, "shape", ()) for limit in (low, high)):
+        raise QuantizationError(
+            f"what passes '{path}' has one step, and its observer gives limits of shape {list(low.shape)}:"
+            " name one that gives two numbers, such as 'Histogram'. Those of each channel are for weights."
+        )
+    if low > high:
+        raise QuantizationError(
+            f"no number passed '{path}' in calibration: what it was called with is empty. Give batches of one"
+            " example or more."
+        )
+    if not -float("inf") < low <= high < float("inf"):
+        raise QuantizationError(
+            f"what passes '{path}' in calibration lies between {low} and {high}: no step fits it. Look for"
+            " numbers that are not finite in the data."
+        )
+    return low, high

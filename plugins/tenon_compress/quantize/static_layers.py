@@ -1,0 +1,168 @@
+"""Layers that take and give uint8 steps: static int8. What is fed floats rounds them itself."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tenon import float32, int8, ones, ops, zeros
+from tenon_compress.quantize.layers import QuantizedLayer, in_float32
+from tenon_compress.quantize.numbers import to_int8
+
+
+class StaticLayer(QuantizedLayer):
+    """int8 ``weight`` with the outputs first, ``scale``, ``bias``, and the steps of what comes and goes."""
+
+    weight: Any
+    scale: Any
+    bias: Any
+
+    def __init__(
+        self,
+        shape: Any,
+        bias: bool,
+        x_step: float,
+        x_zero: int,
+        out_step: float | None,
+        out_zero: int,
+        relu: bool,
+    ) -> None:
+        super().__init__()
+        self.shape = tuple(shape)
+        self.steps = {
+            "x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero, "relu": relu,
+        }  # fmt: skip
+        self.hold(
+            weight=zeros(*shape, dtype=int8),
+            scale=ones(shape[0], dtype=float32),
+            bias=zeros(shape[0], dtype=float32) if bias else None,
+        )
+
+    def take(self, layer: Any, limits: Any) -> Self:
+        """Hold the weight and bias of a float ``layer``; ``limits`` as ``to_int8`` takes them."""
+        weight, scale = to_int8(layer.weight, limits)
+        self.hold(weight=weight, scale=scale, bias=None if layer.bias is None else layer.bias.to(float32))
+        return self.train(layer.training)
+
+    def _computed(self, input: Any) -> Any:
+        """Of float32 or uint8."""
+        raise NotImplementedError
+
+    def _given(self, input: Any) -> Any:
+        made = in_float32(self._computed, input)
+        return made.to(self.floats) if made.dtype is float32 and self.floats is not float32 else made
+
+
+class StaticLinear(StaticLayer):
+    """``Linear``, and the rectifier after it where ``relu``."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool, **steps: Any) -> None:
+        super().__init__((out_features, in_features), bias, **steps)
+        self.in_features, self.out_features = in_features, out_features
+
+    @classmethod
+    def of(cls, linear: Any, limits: Any = None, **steps: Any) -> Self:
+        """The layer of an ``nn.Linear``."""
+        return cls(linear.in_features, linear.out_features, linear.bias is not None, **steps).take(
+            linear, limits
+        )
+
+    def numbers(self) -> dict[str, Any]:
+        """Sizes and steps."""
+        sizes = {"in_features": self.in_features, "out_features": self.out_features}
+        return {**sizes, "bias": self.bias is not None, **self.steps}
+
+    def forward(self, input: Any) -> Any:
+        """Of floats or of the uint8 that the layer before gives."""
+        return self._given(input)
+
+    def _computed(self, input: Any) -> Any:
+        held = self._buffers
+        return ops.int8_linear(input, held["weight"], held["scale"], held["bias"], **self.steps)
+
+
+def padding_of(conv: Any) -> tuple[int, ...] | None:
+    """How much is beyond each edge; None where "same" would need more on one side than on the other."""
+    if not isinstance(conv.padding, str):
+        return tuple(conv.padding)
+    if conv.padding == "valid":
+        return (0,) * len(conv.kernel_size)
+    both = [d * (k - 1) for d, k in zip(conv.dilation, conv.kernel_size, strict=True)]
+    return None if any(b % 2 for b in both) else tuple(b // 2 for b in both)
+
+
+class StaticConv(StaticLayer):
+    """``Conv1d`` to ``Conv3d``, and the rectifier after it where ``relu``."""
+
+    def __init__(
+        self, shape: Any, bias: bool, stride: Any, padding: Any, dilation: Any, groups: int, **steps: Any
+    ) -> None:
+        super().__init__(shape, bias, **steps)
+        self.geometry = {
+            "stride": tuple(stride), "padding": tuple(padding), "dilation": tuple(dilation), "groups": groups,
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, conv: Any, limits: Any = None, **steps: Any) -> Self:
+        """The layer of a convolution with zeros beyond its edge."""
+        geometry = {name: getattr(conv, name) for name in ("stride", "dilation", "groups")}
+        geometry["padding"] = padding_of(conv)
+        return cls(tuple(conv.weight.shape), conv.bias is not None, **geometry, **steps).take(conv, limits)
+
+    def numbers(self) -> dict[str, Any]:
+        """The weight's shape, geometry and steps."""
+        return {
+            "shape": self.shape,
+            "bias": self.bias is not None,
+            **self.geometry,
+            **self.steps,
+        }
+
+    def forward(self, input: Any) -> Any:
+        """Of floats or of the uint8 that the layer before gives; one image may come without a batch."""
+        if input.dim() < len(self.shape):
+            return self.forward(input[None])[0]
+        return self._given(input)
+
+    def _computed(self, input: Any) -> Any:
+        held, steps = self._buffers, {**self.geometry, **self.steps}
+        return ops.int8_conv(input, held["weight"], held["scale"], held["bias"], **steps)
+
+
+class Folded(QuantizedLayer):
+    """Where a batch norm or rectifier was that is part of the layer before it now: returns its input."""
+
+    def numbers(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def forward(self, input: Any) -> Any:
+        """``input``."""
+        return input
+
+
+class StaticMaxPool(QuantizedLayer):
+    """``MaxPool1d`` to ``MaxPool3d`` of uint8 steps."""
+
+    def __init__(self, kernel: Any, stride: Any, padding: Any) -> None:
+        super().__init__()
+        self.geometry = {"kernel": tuple(kernel), "stride": tuple(stride), "padding": tuple(padding)}
+
+    @classmethod
+    def of(cls, pool: Any) -> Self:
+        """The layer of a pool without dilation, indices and partial windows."""
+        rank = int(type(pool).__name__[-2])
+        kernel, stride, padding = (
+            (value,) * rank if isinstance(value, int) else tuple(value)
+            for value in (pool.kernel_size, pool.stride or pool.kernel_size, pool.padding)
+        )
+        return cls(kernel, stride, padding).train(pool.training)
+
+    def numbers(self) -> dict[str, Any]:
+        """The geometry."""
+        return dict(self.geometry)
+
+    def forward(self, input: Any) -> Any:
+        """Of uint8; one image may come without a batch."""
+        if input.dim() < len(self.geometry["kernel"]) + 2:
+            return self.forward(input[None])[0]
+        return ops.int8_max_pool(input, **self.geometry)

@@ -1,0 +1,71 @@
+"""Weights stored as int8, int4 or bfloat16, for small files; products in bfloat16, for less time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tenon_compress.quantize.bfloat16_layers import BFLOAT16
+from tenon_compress.quantize.numbers import from_int4, from_int8, to_int4, to_int8
+from tenon_compress.quantize.scheme import Scheme, WeightScheme
+
+
+class Int8Weights(WeightScheme):
+    """int8 with one scale for each output."""
+
+    name = "int8-weights"
+
+    def encode(self, weight: Any) -> Mapping[str, Any]:
+        """``values`` and ``scale``."""
+        values, scale = to_int8(weight)
+        return {"values": values, "scale": scale}
+
+    def decode(self, shape: tuple[int, ...], **parts: Any) -> Any:
+        """Their product."""
+        return from_int8(**parts)
+
+
+class Int4Weights(WeightScheme):
+    """Two weights in a byte, with one float16 scale for each ``group`` of a row."""
+
+    name = "int4-weights"
+
+    def __init__(self, group: int = 32) -> None:
+        self.group = group
+
+    def encode(self, weight: Any) -> Mapping[str, Any]:
+        """``packed`` and ``scale``."""
+        packed, scale = to_int4(weight, self.group)
+        return {"packed": packed, "scale": scale}
+
+    def decode(self, shape: tuple[int, ...], **parts: Any) -> Any:
+        """Halves of bytes by scales."""
+        return from_int4(**parts, shape=shape)
+
+
+class BFloat16Weights(WeightScheme):
+    """The first 16 bits of float32."""
+
+    name = "bfloat16-weights"
+
+    def encode(self, weight: Any) -> Mapping[str, Any]:
+        """``half``."""
+        return {"half": weight.bfloat16()}
+
+    def decode(self, shape: tuple[int, ...], **parts: Any) -> Any:
+        """In float32."""
+        return parts["half"].float()
+
+
+class BFloat16(Scheme):
+    """``Linear`` and convolutions, transposed ones too, multiply in bfloat16 where the processor does.
+
+    Elsewhere they store their weights so and compute as before, as all other layers do everywhere.
+    """
+
+    name = "bfloat16"
+
+    def layer(self, module: Any) -> Any:
+        """By the class of ``module``."""
+        kind = BFLOAT16.get(type(module))
+        return BFloat16Weights().layer(module) if kind is None else kind.of(module)

@@ -1,1 +1,0 @@
-"""First-party ways to choose which elements of a weight to keep."""

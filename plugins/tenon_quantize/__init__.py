@@ -1,1 +1,0 @@
-"""Quantization schemes and observers for tenon."""
