@@ -26,7 +26,7 @@ ANIMALS = '''
 """Animals."""
 from tenon_zoo.animals.cats import lion
 from tenon_zoo.animals.cats.lion import Lion
-from tenon_zoo.animals.keeper import feed
+from tenon_zoo.animals.keeper import feed, keeper
 
 class Cage:
     """A cage."""
@@ -47,7 +47,7 @@ FILES = {
     "tenon_zoo/animals/__init__.py": ANIMALS,
     "tenon_zoo/animals/cats/__init__.py": "",
     "tenon_zoo/animals/cats/lion.py": LION,
-    "tenon_zoo/animals/keeper.py": "def feed(): return 'fed'",
+    "tenon_zoo/animals/keeper.py": "def feed(): return 'fed'\ndef keeper(): return 'kept'",
     "tenon_zoo/animals/asleep.py": "class Sloth: pass",
 }
 
@@ -104,6 +104,12 @@ def test_pickle_names_the_public_path_and_one_of_the_own_path_loads(zoo):
     assert pickle.loads(written) == pickle.loads(
         written.replace(b"tenon.zoo.lion", b"tenon_zoo.animals.cats.lion")
     )
+
+
+def test_function_keeps_its_name_when_the_module_of_that_name_is_imported(zoo):
+    module = importlib.import_module("tenon.zoo.keeper")
+
+    assert zoo.keeper() == "kept" and module.keeper is zoo.keeper
 
 
 def test_namespace_may_lie_below_a_module_of_tenon(zoo):

@@ -147,6 +147,8 @@ def _publish(package: ModuleType, name: str) -> None:
     for module, public in waiting:
         own = _own_name(module)
         _published[public] = sys.modules[public] = module
+        if hasattr(module, "__path__"):  # importlib would put them in the place of functions of their names
+            waiting += [(child, f"{public}.{name}") for name, child in _loaded_below(own)]
         if module.__name__ != own:
             continue  # it has a public name already; this is another
         module.__name__ = public
@@ -156,6 +158,13 @@ def _publish(package: ModuleType, name: str) -> None:
                     value.__module__ = public
             elif hasattr(module, "__path__") and _of_one_plugin(value, package):
                 waiting.append((value, f"{public}.{attribute}"))
+
+
+def _loaded_below(package: str) -> list[tuple[str, ModuleType]]:
+    """The submodules of ``package`` that are loaded, with their names in it."""
+    prefix = f"{package}."
+    found = ((name.removeprefix(prefix), m) for name, m in sys.modules.items() if name.startswith(prefix))
+    return [(name, module) for name, module in found if "." not in name]
 
 
 def _own_name(module: ModuleType) -> str:
