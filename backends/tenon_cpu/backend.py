@@ -16,6 +16,8 @@ from tenon.extend import (
     Config,
     Device,
     Kernel,
+    KernelRow,
+    KernelTable,
     MemoryStats,
     Op,
     Primitive,
@@ -48,28 +50,32 @@ class CpuBackend(Backend):
         """One device, whatever the number of cores."""
         return (_CPU,)
 
-    def overrides(self) -> Mapping[str, Kernel]:
+    def kernel_table(self) -> KernelTable:
         """Kernels that are faster than the reference forward over NumPy."""
         from tenon_cpu import onednn
         from tenon_cpu.jit import eager, short_ops
         from tenon_cpu.kernels import COMPOSITES, KERNELS
+        from tenon_cpu.table import kernel_table
 
+        table = kernel_table()
         kernels, composites = onednn.kernels()
         parts = {**COMPOSITES, **eager.COMPOSITES, **composites}
         named = {name: functools.partial(kernel, self.raw) for name, kernel in parts.items()}
         found: dict[str, Any] = {**KERNELS, **eager.KERNELS, **kernels, **named}
-        return {**found, **short_ops.over(found)}
+        table.update(KernelTable({**found, **short_ops.over(found)}))
+        return table
 
-    def bind(self, op: Op) -> Kernel:
+    def rows(self, op: Op) -> Sequence[KernelRow]:
         """Code generated from the expression for ops that have nothing else."""
-        made = super().bind(op)
+        rows = super().rows(op)
         if op.expression is None or self.has_kernel(op) or not isinstance(op, Primitive):
-            return made
+            return rows
         if op.ufunc is not None or type(op).forward is not Primitive.forward:
-            return made
+            return rows
         from tenon_cpu.jit import eager_points
 
-        return functools.partial(eager_points.generated, op, made)
+        kernel = functools.partial(eager_points.generated, op, functools.partial(op.forward, np))
+        return (KernelRow("generated from the expression, where arrays are large", kernel),)
 
     def for_short(self, op: Op, kernel: Kernel) -> Kernel:
         """Generated code where NumPy would convert number by number."""
@@ -96,7 +102,7 @@ class CpuBackend(Backend):
             chains.prepare(op.name, ins, attrs, outs)
             or onednn.prepare(op.name, ins, attrs, outs)
             or attention.prepare(self.raw, op.name, ins, attrs, outs)
-            or into.prepare(self.raw, op.name, ins, attrs, outs)
+            or into.prepare(self.kernels[op], op.name, ins, attrs, outs)
         )
 
     def attends(self, query: Any, key: Any, value: Any) -> bool:

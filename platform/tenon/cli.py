@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -126,23 +127,50 @@ def plugins(short: bool, resolve: bool, check: bool) -> None:
         sys.exit(1)
 
 
-@main.command()
-def doctor() -> None:
-    """Examine this installation: libraries, backends, MPI, plugins."""
-    from rich.table import Table
-
+@main.group(invoke_without_command=True)
+@click.pass_context
+def doctor(context: click.Context) -> None:
+    """Examine this installation: libraries, backends, MPI, plugins. `kernels` shows those of an op."""
     from tenon.plugins.diagnose import examine
 
+    if context.invoked_subcommand is not None:
+        return
     console = _console()
     host = _quiet_host()
     with _warnings_shown_below():
         sections = examine(host)
     for title, rows in sections:
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-        for what, value in rows:
-            table.add_row(_plain(what), _plain(value))
-        console.print(f"[bold]{_plain(title)}[/]")
-        console.print(table)
+        _print_rows(console, title, rows)
+
+
+@doctor.command()
+@click.argument("op", required=False)
+@click.option("--shape", "shapes", multiple=True, help="64x128, 64:int64, 128x64.T, =0.5, none.")
+@click.option("--dtype", default="float32", show_default=True, help="Of inputs whose shape does not say.")
+@click.option("--attr", "attrs", multiple=True, help="An argument that is no array, such as axis=1.")
+@click.option("--device", default="cpu", show_default=True)
+def kernels(op: str | None, shapes: tuple[str, ...], dtype: str, attrs: tuple[str, ...], device: str) -> None:
+    """Print the kernels of OP in the order in which they are asked.
+
+    With a shape for each input, which of them a call takes, and why those before it refuse. Without OP, every
+    op that has more than the reference.
+    """
+    from tenon.device import Device
+    from tenon.engine.backend import backend_for
+    from tenon.errors import TenonError
+    from tenon.observe.kernel_report import chosen, kernel_counts, kernel_rows
+
+    console = _console()
+    try:
+        backend = backend_for(Device(device))
+        if op is None:
+            _print_rows(console, f"ops with kernels on {device}", kernel_counts(backend))
+        elif shapes:
+            _print_rows(console, f"{op} on {device}", chosen(backend, op, shapes, dtype, attrs))
+        else:
+            _print_rows(console, f"{op} on {device}", kernel_rows(backend, op))
+    except TenonError as error:
+        raise click.ClickException(str(error)) from error
 
 
 @main.command()
@@ -163,6 +191,16 @@ def stubs(check: bool) -> None:
             click.echo(f"wrote {path}")
     if check and stale:
         sys.exit(1)
+
+
+def _print_rows(console: Console, title: str, rows: Iterable[tuple[str, str]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    for what, value in rows:
+        table.add_row(_plain(what), _plain(value))
+    console.print(f"[bold]{_plain(title)}[/]")
+    console.print(table)
 
 
 def _print_plugins(console: Console, report: PluginReport, *, short: bool) -> None:

@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     from tenon.engine.grad_mode import enable_grad as enable_grad
     from tenon.engine.grad_mode import no_grad as no_grad
     from tenon.engine.interceptor import SLOT
+    from tenon.engine.kernel_table import Condition as Condition
+    from tenon.engine.kernel_table import KernelRow as KernelRow
+    from tenon.engine.kernel_table import KernelTable as KernelTable
+    from tenon.engine.kernel_table import asks as asks
+    from tenon.engine.kernel_table import dtype_is as dtype_is
+    from tenon.engine.kernel_table import size_at_least as size_at_least
     from tenon.engine.op import Composite as Composite
     from tenon.engine.op import Kind as Kind
     from tenon.engine.op import Op as Op
@@ -82,11 +88,14 @@ _TARGETS = {
     "BasePruningMethod": "tenon.nn.pruning:BasePruningMethod",
     "Communicator": "tenon.distributed.communication.communicator:Communicator",
     "Composite": "tenon.engine.op:Composite",
+    "Condition": "tenon.engine.kernel_table:Condition",
     "Config": "tenon.config:Config",
     "Criterion": "tenon.nn.pruning:Criterion",
     "Device": "tenon.device:Device",
     "Graph": "tenon.graph.graph:Graph",
     "Kernel": "tenon.engine.backend:Kernel",
+    "KernelRow": "tenon.engine.kernel_table:KernelRow",
+    "KernelTable": "tenon.engine.kernel_table:KernelTable",
     "Kind": "tenon.engine.op:Kind",
     "LRScheduler": "tenon.optim.scheduler:LRScheduler",
     "MemoryStats": "tenon.engine.backend:MemoryStats",
@@ -103,9 +112,11 @@ _TARGETS = {
     "ShapeRequest": "tenon.graph.tracing:ShapeRequest",
     "Tensor": "tenon.tensors.tensor:Tensor",
     "Trace": "tenon.graph.tracing:Trace",
+    "asks": "tenon.engine.kernel_table:asks",
     "backend_for": "tenon.engine.backend:backend_for",
     "cluster": "tenon.graph.cluster:",
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
+    "dtype_is": "tenon.engine.kernel_table:dtype_is",
     "enable_grad": "tenon.engine.grad_mode:enable_grad",
     "engine": "tenon.distributed.engine:",
     "environment": "tenon.config:environment",
@@ -126,6 +137,7 @@ _TARGETS = {
     "resolve": "tenon.plugins.registry:resolve",
     "runs": "tenon.training.runs:",
     "shape_requests": "tenon.graph.shape_requests:",
+    "size_at_least": "tenon.engine.kernel_table:size_at_least",
     "trace": "tenon.graph.tracing:trace",
     "wrap": "tenon.tensors.creation.create:wrap",
 }

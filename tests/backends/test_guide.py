@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import tenon
@@ -41,8 +42,19 @@ def names(tmp_path_factory):
 
 
 def test_the_code_of_the_guide_runs(names):
-    assert len(BLOCKS) == 5
+    assert len(BLOCKS) == 6
     assert issubclass(names["TestMyBackend"], BackendSuite) and names["TestMyBackend"].backend == "mine"
+
+
+def test_the_rows_of_the_guide_are_chosen(names):
+    backend = names["MyQuickBackend"]()
+    softmax = tenon.ops.softmax
+    x = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    for given, axis, row in ((x, 1, "rows at once"), (x, 0, "reference"), (x[0], 0, "reference")):
+        *_, (taken, why) = backend.choice(softmax).explain([given], {"axis": axis})
+
+        assert (taken.name, why) == (row, "")
+        np.testing.assert_allclose(backend.kernels[softmax](given, axis=axis).sum(axis), 1, rtol=1e-5)
 
 
 @pytest.mark.parametrize("op", ["add", "matmul", "softmax", "conv", "take", "nll_loss", "sum", "permute"])

@@ -5,14 +5,11 @@ from __future__ import annotations
 from tenon.extend import Kernel
 from tenon_cpu.jit import (
     attention,
-    eager_classes,
     eager_fourier,
     eager_lines,
     eager_moves,
-    eager_norms,
     eager_parts,
     eager_points,
-    eager_rows,
     eager_space,
     eager_sparse,
 )
@@ -23,7 +20,6 @@ KERNELS: dict[str, Kernel] = {
     **eager_moves.KERNELS,
     **eager_points.KERNELS,
     **eager_fourier.KERNELS,
-    **eager_classes.KERNELS,
     **eager_space.KERNELS,
 }
 COMPOSITES: dict[str, Kernel] = {
@@ -31,9 +27,6 @@ COMPOSITES: dict[str, Kernel] = {
     **eager_points.COMPOSITES,
     **eager_lines.COMPOSITES,
     **eager_moves.COMPOSITES,
-    **eager_rows.COMPOSITES,
-    **eager_classes.COMPOSITES,
-    **eager_norms.COMPOSITES,
     **eager_space.COMPOSITES,
     **eager_sparse.COMPOSITES,
     **attention.COMPOSITES,

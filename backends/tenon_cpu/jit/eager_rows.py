@@ -6,68 +6,49 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
 from tenon.ops import cross_entropy as _cross_entropy
 from tenon.ops.composite.classification import present_targets
 from tenon_cpu.jit import long_rows, losses, rows
-from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
-from tenon_cpu.kernels import rowwise
+from tenon_cpu.jit.calls import FLOAT, INDEX, plain, share
 from tenon_cpu.kernels.blocks import rows_of
 
-#: The least size for cross entropy, which is some fifteen calls of NumPy whatever the size.
-_WORTH_LOSS = 1 << 10
 _NO_WEIGHT = np.empty(0, np.float32)
 
 
-def _last(x: Any, axis: int) -> bool:
-    return bool(x.size >= WORTH and axis == x.ndim - 1)
-
-
-def softmax(f: Any, x: Any, *, axis: int) -> Any:
+def softmax(x: Any) -> Any:
     """Along the last axis."""
-    if not _last(x, axis) or not fits(x):
-        return rowwise.softmax(f, x, axis=axis)
     x = plain(x)
     out, given = np.empty_like(x), rows_of(x)
     share(rows.softmax, (given, rows_of(out)), given.shape[0], 5 * x.size)
     return out
 
 
-def softmax_grad(f: Any, g: Any, out: Any, *, axis: int) -> Any:
+def softmax_grad(g: Any, out: Any) -> Any:
     """Along the last axis."""
-    if not _last(out, axis) or not fits(g, out) or g.shape != out.shape:
-        return rowwise.softmax_grad(f, g, out, axis=axis)
     g, out = plain(g), plain(out)
     made, given = np.empty_like(g), rows_of(g)
     share(rows.softmax_grad, (given, rows_of(out), rows_of(made)), given.shape[0], 2 * g.size)
     return made
 
 
-def log_softmax(f: Any, x: Any, *, axis: int) -> Any:
+def log_softmax(x: Any) -> Any:
     """Along the last axis."""
-    if not _last(x, axis) or not fits(x):
-        return rowwise.log_softmax(f, x, axis=axis)
     x = plain(x)
     out, given = np.empty_like(x), rows_of(x)
     share(rows.log_softmax, (given, rows_of(out)), given.shape[0], 5 * x.size)
     return out
 
 
-def log_softmax_grad(f: Any, g: Any, out: Any, *, axis: int) -> Any:
+def log_softmax_grad(g: Any, out: Any) -> Any:
     """Along the last axis."""
-    if not _last(out, axis) or not fits(g, out) or g.shape != out.shape:
-        return rowwise.log_softmax_grad(f, g, out, axis=axis)
     g, out = plain(g), plain(out)
     made, given = np.empty_like(g), rows_of(g)
     share(rows.log_softmax_grad, (given, rows_of(out), rows_of(made)), given.shape[0], 5 * g.size)
     return made
 
 
-def layer_norm(f: Any, x: Any, weight: Any, bias: Any, *, rank: int, eps: float = 1e-5) -> Any:
+def layer_norm(x: Any, weight: Any, bias: Any, *, rank: int, eps: float = 1e-5) -> Any:
     """Result, mean and reciprocal deviation; a missing weight is ones, a missing bias zeros."""
-    affine = [v for v in (weight, bias) if v is not None]
-    if x.size < WORTH or not fits(x, *affine) or any(v.shape != x.shape[x.ndim - rank :] for v in affine):
-        return rowwise.layer_norm(f, x, weight, bias, rank=rank, eps=eps)
     x = plain(x)
     matrix = rows_of(x, rank)
     count, width = matrix.shape
@@ -90,19 +71,8 @@ def layer_norm(f: Any, x: Any, weight: Any, bias: Any, *, rank: int, eps: float 
     return out, means.reshape(kept), deviations.reshape(kept)
 
 
-def layer_norm_grad(
-    f: Any, g: Any, x: Any, weight: Any, mean: Any, deviation: Any, *, rank: int, needs: Any
-) -> Any:
+def layer_norm_grad(g: Any, x: Any, weight: Any, mean: Any, deviation: Any, *, rank: int, needs: Any) -> Any:
     """All three gradients, whichever are needed; the parameters' are summed up over blocks of rows first."""
-    affine = [] if weight is None else [weight]
-    if (
-        x.size < WORTH
-        or not needs[0]
-        or not fits(x, g, mean, deviation, *affine)
-        or g.shape != x.shape
-        or any(v.shape != x.shape[x.ndim - rank :] for v in affine)
-    ):
-        return rowwise.layer_norm_grad(f, g, x, weight, mean, deviation, rank=rank, needs=needs)
     x, g = plain(x), plain(g)
     matrix, slopes = rows_of(x, rank), rows_of(g, rank)
     count, width = matrix.shape
@@ -131,16 +101,9 @@ def layer_norm_grad(
 
 
 def cross_entropy(
-    f: Any, x: Any, target: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100
+    x: Any, target: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100
 ) -> Any:
     """Loss, and the log-sum-exp of each row."""
-    if (
-        x.size < _WORTH_LOSS
-        or x.ndim != 2
-        or not indices_fit(target)
-        or not fits(*((x,) if weight is None else (x, weight)))
-    ):
-        return rowwise.cross_entropy(f, x, target, weight, reduction=reduction, ignore_index=ignore_index)
     _cross_entropy.infer(x, target, weight, reduction=reduction, ignore_index=ignore_index)
     x, count = plain(x), x.shape[0]
     totals, parts = np.empty((count, 1), FLOAT), np.empty((2, count), FLOAT)
@@ -175,7 +138,6 @@ def slopes_of(g: Any, target: Any, weight: Any, reduction: str, ignore_index: in
 
 
 def cross_entropy_grad(
-    f: Any,
     g: Any,
     x: Any,
     total: Any,
@@ -187,19 +149,7 @@ def cross_entropy_grad(
     out: Any = None,
 ) -> Any:
     """Probabilities times each row's share of the loss, less that share at the target; in ``out``, which may
-    be ``x``, if given and loops serve."""
-    if (
-        x.size < _WORTH_LOSS
-        or x.ndim != 2
-        or not indices_fit(target)
-        or target.shape != x.shape[:1]
-        or total.shape != (x.shape[0], 1)
-        or getattr(g, "dtype", None) is not FLOAT
-        or not fits(x, total)
-    ):
-        return rowwise.cross_entropy_grad(
-            f, g, x, total, target, weight, reduction=reduction, ignore_index=ignore_index
-        )
+    be ``x``, if given."""
     x, total = plain(x), plain(total)
     weights = slopes_of(g, target, weight, reduction, ignore_index)
     out = np.empty_like(x) if out is None else out
@@ -208,15 +158,14 @@ def cross_entropy_grad(
     return out
 
 
-COMPOSITES: dict[str, Kernel] = {
-    "softmax": softmax,
-    "softmax_grad": softmax_grad,
-    "log_softmax": log_softmax,
-    "log_softmax_grad": log_softmax_grad,
-    "layer_norm": layer_norm,
-    "layer_norm_grad": layer_norm_grad,
-    "cross_entropy": cross_entropy,
-    "cross_entropy_grad": cross_entropy_grad,
-}
-
-__all__ = ["COMPOSITES"]
+__all__ = [
+    "cross_entropy",
+    "cross_entropy_grad",
+    "layer_norm",
+    "layer_norm_grad",
+    "log_softmax",
+    "log_softmax_grad",
+    "slopes_of",
+    "softmax",
+    "softmax_grad",
+]

@@ -19,7 +19,6 @@ from tenon_cpu.kernels import (
     pointwise,
     pooling,
     products,
-    rowwise,
     selection,
 )
 
@@ -39,5 +38,4 @@ COMPOSITES: dict[str, Kernel] = {
     **contraction.COMPOSITES,
     **pointwise.COMPOSITES,
     **products.COMPOSITES,
-    **rowwise.COMPOSITES,
 }

@@ -1,7 +1,6 @@
 """Softmax, layer norm and cross entropy over contiguous rows, a few rows at a time.
 
-Each takes the reference's place where the rows are the last axis of a contiguous array; anything else goes
-through the parts (``f``).
+The rows are the last axis, or the last axes, of a contiguous array: see ``table/rows.py``.
 """
 
 from __future__ import annotations
@@ -10,33 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
 from tenon.ops import cross_entropy as _cross_entropy
-from tenon.ops import cross_entropy_grad as _cross_entropy_grad
-from tenon.ops import layer_norm as _layer_norm
-from tenon.ops import layer_norm_grad as _layer_norm_grad
-from tenon.ops import log_softmax as _log_softmax
-from tenon.ops import log_softmax_grad as _log_softmax_grad
-from tenon.ops import safe_softmax as _safe_softmax
-from tenon.ops import softmax as _softmax
-from tenon.ops import softmax_grad as _softmax_grad
 from tenon.ops.composite.classification import present_targets, reduced_losses, target_slopes, target_weights
-from tenon_cpu.kernels.blocks import over_rows, plain, rows_of
+from tenon_cpu.kernels.blocks import over_rows, rows_of
 from tenon_cpu.threads import scratch
 
-_SMALL = 256
 _sum: Any = np.add.reduce
 _max: Any = np.maximum.reduce
 
 
-def _last(x: Any, axis: int) -> bool:
-    return bool(x.ndim > 0 and axis == x.ndim - 1 and x.size >= _SMALL)
-
-
-def softmax(f: Any, x: Any, *, axis: int) -> Any:
+def softmax(x: Any) -> Any:
     """Maximum, exponential, sum and quotient of each row."""
-    if not _last(x, axis) or not plain(x):
-        return _softmax.decompose(f, x if x.flags.c_contiguous else x.copy(), axis=axis)
     out = np.empty_like(x)
     rows, made = rows_of(x), rows_of(out)
 
@@ -53,8 +36,6 @@ def softmax(f: Any, x: Any, *, axis: int) -> Any:
 
 def safe_softmax(f: Any, x: Any, *, axis: int) -> Any:
     """``softmax``; nothing but minus infinity makes a row of NaN, which its first element tells."""
-    if x.ndim == 0 or x.size == 0:
-        return _safe_softmax.decompose(f, x, axis=axis)
     out = f.softmax(x, axis=axis)
     lead = (slice(None),) * axis
     suspect = np.isnan(out[(*lead, slice(0, 1))])
@@ -64,10 +45,8 @@ def safe_softmax(f: Any, x: Any, *, axis: int) -> Any:
     return out
 
 
-def softmax_grad(f: Any, g: Any, out: Any, *, axis: int) -> Any:
+def softmax_grad(g: Any, out: Any) -> Any:
     """``out * (g - sum(g * out))`` of each row."""
-    if not _last(out, axis) or not plain(g, out):
-        return _softmax_grad.decompose(f, g, out, axis=axis)
     made = np.empty_like(g)
     given, rows, result = rows_of(g), rows_of(out), rows_of(made)
 
@@ -82,10 +61,8 @@ def softmax_grad(f: Any, g: Any, out: Any, *, axis: int) -> Any:
     return made
 
 
-def log_softmax(f: Any, x: Any, *, axis: int) -> Any:
+def log_softmax(x: Any) -> Any:
     """Maximum, exponential, sum and logarithm of each row."""
-    if not _last(x, axis) or not plain(x):
-        return _log_softmax.decompose(f, x if x.flags.c_contiguous else x.copy(), axis=axis)
     out = np.empty_like(x)
     rows, made = rows_of(x), rows_of(out)
 
@@ -99,10 +76,8 @@ def log_softmax(f: Any, x: Any, *, axis: int) -> Any:
     return out
 
 
-def log_softmax_grad(f: Any, g: Any, out: Any, *, axis: int) -> Any:
+def log_softmax_grad(g: Any, out: Any) -> Any:
     """``g - exp(out) * sum(g)`` of each row."""
-    if not _last(out, axis) or not plain(g, out):
-        return _log_softmax_grad.decompose(f, g, out, axis=axis)
     made = np.empty_like(g)
     given, rows, result = rows_of(g), rows_of(out), rows_of(made)
 
@@ -116,13 +91,9 @@ def log_softmax_grad(f: Any, g: Any, out: Any, *, axis: int) -> Any:
 
 
 def cross_entropy(
-    f: Any, x: Any, target: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100
+    x: Any, target: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100
 ) -> Any:
     """The loss from each row's log-sum-exp; the log-probabilities are never written out."""
-    if x.ndim != 2 or x.size < _SMALL or not plain(x):
-        return _cross_entropy.raw_forward(
-            f, x, target, weight, reduction=reduction, ignore_index=ignore_index
-        )
     _cross_entropy.infer(x, target, weight, reduction=reduction, ignore_index=ignore_index)
     total = np.empty((x.shape[0], 1), x.dtype)
 
@@ -141,7 +112,6 @@ def cross_entropy(
 
 
 def cross_entropy_grad(
-    f: Any,
     g: Any,
     x: Any,
     total: Any,
@@ -152,10 +122,6 @@ def cross_entropy_grad(
     ignore_index: int = -100,
 ) -> Any:
     """Each row's probabilities times its share of the loss, less that share at the target."""
-    if x.ndim != 2 or x.size < _SMALL or not plain(x):
-        return _cross_entropy_grad.decompose(
-            f, g, x, total, target, weight, reduction=reduction, ignore_index=ignore_index
-        )
     present, safe = present_targets(np, target, x.shape[1], ignore_index)
     slopes = target_slopes(np, g, target_weights(np, present, safe, weight, x.dtype), reduction)
     shares, made = -slopes[:, None], np.empty_like(x)
@@ -170,12 +136,8 @@ def cross_entropy_grad(
     return made
 
 
-def layer_norm(f: Any, x: Any, weight: Any, bias: Any, *, rank: int, eps: float = 1e-5) -> Any:
+def layer_norm(x: Any, weight: Any, bias: Any, *, rank: int, eps: float = 1e-5) -> Any:
     """Result, mean and reciprocal deviation, row by row."""
-    if x.size < _SMALL or not plain(*(v for v in (x, weight, bias) if v is not None)):
-        return _layer_norm.raw_forward(
-            f, x if x.flags.c_contiguous else x.copy(), weight, bias, rank=rank, eps=eps
-        )
     out, rows = np.empty_like(x), rows_of(x, rank)
     made, share = rows_of(out, rank), x.dtype.type(1.0 / rows.shape[1])
     scale, shift = (None if v is None else v.reshape(1, -1) for v in (weight, bias))
@@ -201,12 +163,8 @@ def layer_norm(f: Any, x: Any, weight: Any, bias: Any, *, rank: int, eps: float 
     return out, means.reshape(kept), deviations.reshape(kept)
 
 
-def layer_norm_grad(
-    f: Any, g: Any, x: Any, weight: Any, mean: Any, deviation: Any, *, rank: int, needs: Any
-) -> Any:
+def layer_norm_grad(g: Any, x: Any, weight: Any, mean: Any, deviation: Any, *, rank: int) -> Any:
     """All three gradients in one walk over the rows; per-element sums are gathered block by block."""
-    if x.size < _SMALL or not all(needs[1:]) or weight is None or not plain(g, x, weight, mean, deviation):
-        return _layer_norm_grad.decompose(f, g, x, weight, mean, deviation, rank=rank, needs=needs)
     dx = np.empty_like(x)
     rows, given, made = rows_of(x, rank), rows_of(g, rank), rows_of(dx, rank)
     means, deviations = mean.reshape(-1, 1), deviation.reshape(-1, 1)
@@ -240,16 +198,14 @@ def layer_norm_grad(
     return dx, dweight, dbias
 
 
-COMPOSITES: dict[str, Kernel] = {
-    "softmax": softmax,
-    "safe_softmax": safe_softmax,
-    "softmax_grad": softmax_grad,
-    "log_softmax": log_softmax,
-    "log_softmax_grad": log_softmax_grad,
-    "cross_entropy": cross_entropy,
-    "cross_entropy_grad": cross_entropy_grad,
-    "layer_norm": layer_norm,
-    "layer_norm_grad": layer_norm_grad,
-}
-
-__all__ = ["COMPOSITES"]
+__all__ = [
+    "cross_entropy",
+    "cross_entropy_grad",
+    "layer_norm",
+    "layer_norm_grad",
+    "log_softmax",
+    "log_softmax_grad",
+    "safe_softmax",
+    "softmax",
+    "softmax_grad",
+]

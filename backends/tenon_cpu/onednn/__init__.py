@@ -77,14 +77,13 @@ def kernels() -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., An
         int8_pooling,
         int8_rnn,
         int8_static,
-        norm,
         pooling,
         rnn,
     )
 
     arrays = {**eager.KERNELS, **convolution.KERNELS, **pooling.KERNELS}
     arrays |= {**int8_dynamic.KERNELS, **int8_pooling.KERNELS, **int8_static.KERNELS, **int8_rnn.KERNELS}
-    return arrays, {**eager.COMPOSITES, **norm.COMPOSITES, **rnn.COMPOSITES}
+    return arrays, {**eager.COMPOSITES, **rnn.COMPOSITES}
 
 
 def prepare(

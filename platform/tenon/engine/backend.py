@@ -1,13 +1,12 @@
 """Backends: an array namespace plus a table of better kernels.
 
-Every op has a reference forward over ``xp``; a backend states in ``kernels()`` only where it can do
-better, by op name. ``bind`` joins both lazily, one entry per op at its first use: ``backend.kernels[op]``
-is what dispatch calls, ``backend.raw`` the same as a namespace for rules.
+Every op has a reference forward over ``xp``; a backend states in ``kernel_table`` only where it can do
+better, op by op (``kernel_table.py``). ``bind`` joins both lazily, one entry per op at its first use:
+``backend.kernels[op]`` is what dispatch calls, ``backend.raw`` the same as a namespace for rules.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -17,12 +16,12 @@ import numpy as np
 
 from tenon.device import Device
 from tenon.engine.following import following
+from tenon.engine.kernel_table import Choice, KernelRow, KernelTable, select
+from tenon.engine.kernel_table import Kernel as Kernel
 from tenon.engine.op import Composite, Op, Primitive, table
 from tenon.engine.plans import Plan, PlanTable
-from tenon.engine.rounding import as_one, is_short
+from tenon.engine.rounding import is_short
 from tenon.errors import BackendError, DeviceError
-
-Kernel = Callable[..., Any]
 
 
 class Availability(NamedTuple):
@@ -55,13 +54,13 @@ class Backend:
     array_type: type = object
 
     def __init__(self) -> None:
-        self.kernels: dict[Op, Kernel] = _KernelTable(self)
-        self.short_kernels: dict[Op, Kernel] = _ShortTable(self)
+        self.kernels: dict[Op, Kernel] = _BoundKernels(self)
+        self.short_kernels: dict[Op, Kernel] = _ShortKernels(self)
         self.plans: dict[Op, Plan] = PlanTable(self)
         self.raw = RawNamespace(self, self.kernels)
         #: The same for rules that work on floats of 16 bits.
         self.short_raw = RawNamespace(self, self.short_kernels)
-        self._overrides: Mapping[str, Kernel] | None = None
+        self._table: KernelTable | None = None
 
     def is_available(self) -> Availability:
         """Whether this backend can run here, and why not; must not raise."""
@@ -72,23 +71,28 @@ class Backend:
         return (Device(self.name),)
 
     def overrides(self) -> Mapping[str, Kernel]:
-        """Kernels that replace the reference forward, by op name."""
+        """Kernels that replace the reference forward, by op name; several of an op: ``kernel_table``."""
         return {}
 
-    def has_kernel(self, op: Op) -> bool:
-        """Whether ``op`` has a kernel in ``overrides``: one that is better than its parts."""
-        return op.name in self._named()
+    def kernel_table(self) -> KernelTable:
+        """Kernels with what each accepts, op by op; it is asked once.
 
-    def _named(self) -> Mapping[str, Kernel]:
-        """``overrides``, asked once."""
-        if self._overrides is None:
-            self._overrides = dict(self.overrides())
-            unknown = [n for n in self._overrides if n not in table.by_name]
-            if unknown:
-                raise BackendError(
-                    f"backend {self.name!r} overrides unknown ops {unknown}. Check their names in tenon.ops."
-                )
-        return self._overrides
+        By default those of ``overrides``, for every call. A call that no row accepts runs the reference.
+        """
+        return KernelTable(self.overrides())
+
+    @property
+    def table(self) -> KernelTable:
+        """``kernel_table``, made at its first use."""
+        if self._table is None:
+            found = self.kernel_table()
+            found.check(self.name)
+            self._table = found
+        return self._table
+
+    def has_kernel(self, op: Op) -> bool:
+        """Whether ``op`` has a kernel in the table that can run here: one that is better than its parts."""
+        return bool(self.table.usable(op.name))
 
     def kernel_for(self, op: Op, args: Sequence[Any]) -> Kernel:
         """The kernel that dispatch would call with ``args``: what their first array is of decides."""
@@ -224,15 +228,29 @@ class Backend:
         return None
 
     def bind(self, op: Op) -> Kernel:
-        """The function that computes ``op`` on this backend's arrays."""
-        made: Kernel
-        own = self._named().get(op.name)
-        if own is not None:
-            made = as_one(op, own) if isinstance(op, Composite) else own
-            return made
+        """The function that computes ``op`` on this backend's arrays: the first row that accepts the call."""
+        return select(op, self.rows(op), self._given)
+
+    def choice(self, op: Op) -> Choice:
+        """How ``bind`` chooses between the kernels of ``op``, to be shown."""
+        return Choice(op, self.rows(op), self._given)
+
+    @property
+    def _given(self) -> Mapping[str, Any]:
+        """What kernels may ask for by the name of their first parameter."""
+        return {"f": self.raw, "xp": self.xp}
+
+    def rows(self, op: Op) -> Sequence[KernelRow]:
+        """What the table has for ``op``, and the reference."""
+        rows = self.table.usable(op.name)
+        whole = any(not row.accepts and not row.declines for row in rows)
+        return rows if whole else (*rows, KernelRow("reference", self._reference(op)))
+
+    def _reference(self, op: Op) -> Kernel:
+        """What computes ``op`` where the backend has nothing better."""
         if isinstance(op, Composite):
-            made = as_one(op, functools.partial(op.raw_forward, self.raw))
-            return made
+            plain = type(op).raw_forward is Composite.raw_forward
+            return op.decompose if plain else op.raw_forward
         assert isinstance(op, Primitive)
         if self.xp is None:
             raise BackendError(
@@ -242,7 +260,7 @@ class Backend:
             found: Kernel | None = getattr(self.xp, op.ufunc, None)
             if found is not None:
                 return found
-        return functools.partial(op.forward, self.xp)
+        return op.forward
 
     def __repr__(self) -> str:
         return f"<backend {self.name}>"
@@ -254,7 +272,7 @@ class Backend:
         return self
 
 
-class _KernelTable(dict[Op, Kernel]):
+class _BoundKernels(dict[Op, Kernel]):
     def __init__(self, backend: Backend) -> None:
         super().__init__()
         self.backend = backend
@@ -265,7 +283,7 @@ class _KernelTable(dict[Op, Kernel]):
         return kernel
 
 
-class _ShortTable(dict[Op, Kernel]):
+class _ShortKernels(dict[Op, Kernel]):
     def __init__(self, backend: Backend) -> None:
         super().__init__()
         self.backend = backend

@@ -7,7 +7,7 @@ import pytest
 
 import tenon
 import tenon.ops  # fills the table of ops
-from tenon.engine.backend import Backend
+from tenon.engine.backend import Backend, backend_named
 from tenon.engine.op import table
 from tenon_cpu.onednn import norm, pooling
 from tenon_cpu.onednn.runtime import available
@@ -33,6 +33,10 @@ def reference(name, *ins, **attrs):
     return REFERENCE.kernels[table[name]](*ins, **attrs)
 
 
+def kernel(name):
+    return backend_named("cpu").kernels[table[name]]
+
+
 def assert_close(made, wanted, tolerance=1e-5):
     assert made.shape == wanted.shape
     assert made.dtype == wanted.dtype
@@ -56,8 +60,8 @@ def test_batch_norm_and_its_gradients_are_the_references(shape, affine):
     wanted = reference("batch_norm", x, weight, bias, eps=1e-3)
     needs = (True, *affine)
 
-    made, used = taken(norm._cache, lambda: norm.batch_norm(REFERENCE.raw, x, weight, bias, eps=1e-3))
-    grads = norm.batch_norm_grad(REFERENCE.raw, g, x, weight, *wanted[3:], needs=needs)
+    made, used = taken(norm._cache, lambda: kernel("batch_norm")(x, weight, bias, eps=1e-3))
+    grads = kernel("batch_norm_grad")(g, x, weight, *wanted[3:], needs=needs)
 
     assert used
     for mine, theirs in zip(made, wanted, strict=True):
@@ -76,7 +80,7 @@ def test_batch_norm_and_its_gradients_are_the_references(shape, affine):
 def test_what_does_not_fit_is_left_to_the_reference(x):
     weight, bias = np.ones(x.shape[1], x.dtype), np.zeros(x.shape[1], x.dtype)
 
-    made, used = taken(norm._cache, lambda: norm.batch_norm(REFERENCE.raw, x, weight, bias))
+    made, used = taken(norm._cache, lambda: kernel("batch_norm")(x, weight, bias))
 
     assert not used
     assert_close(made[0], reference("batch_norm", x, weight, bias)[0])
@@ -88,8 +92,8 @@ def test_batch_norm_takes_arrays_in_any_order_of_memory():
     weight, bias = normal(32), normal(32, seed=1)
     wanted = reference("batch_norm", x, weight, bias)
 
-    made = norm.batch_norm(REFERENCE.raw, x, weight, bias)
-    grads = norm.batch_norm_grad(REFERENCE.raw, g, x, weight, *wanted[3:], needs=(True,) * 3)
+    made = kernel("batch_norm")(x, weight, bias)
+    grads = kernel("batch_norm_grad")(g, x, weight, *wanted[3:], needs=(True,) * 3)
 
     assert_close(made[0], wanted[0])
     for mine, theirs in zip(
@@ -103,7 +107,7 @@ def test_nan_stays_in_its_channel(value):
     x, weight, bias = normal(4, 32, 9, 8), normal(32), normal(32, seed=1)
     x[1, 7, 2, 2] = value
 
-    made = norm.batch_norm(REFERENCE.raw, x, weight, bias)[0]
+    made = kernel("batch_norm")(x, weight, bias)[0]
 
     assert np.isnan(made[:, 7]).all()
     assert np.isfinite(np.delete(made, 7, axis=1)).all()
@@ -114,7 +118,7 @@ def test_inference_uses_the_given_statistics(affine):
     x, mean, variance = normal(5, 32, 9, 8), normal(32), abs(normal(32, seed=1)) + 0.1
     weight, bias = (normal(32, seed=i) if given else None for i, given in enumerate(affine))
 
-    made = norm.batch_norm_inference(REFERENCE.raw, x, weight, bias, mean, variance, eps=1e-3)
+    made = kernel("batch_norm_inference")(x, weight, bias, mean, variance, eps=1e-3)
 
     assert_close(made, reference("batch_norm_inference", x, weight, bias, mean, variance, eps=1e-3))
 

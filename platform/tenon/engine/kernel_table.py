@@ -1,0 +1,324 @@
+"""The kernels of a backend as one table: for each op, rows in order, each with what it accepts.
+
+The first row that accepts a call computes it; the reference of the op is the last row of all. A row is a
+kernel, a name, and conditions. A condition says in words what it asks for, and holds an expression over the
+op's arguments, so that the choice between an op's rows is one generated function (``select``): it costs no
+more than ``if`` statements written by hand, and the same expressions explain the choice (``explain``).
+
+What a row needs of the machine (a library, a processor) is ``installed`` and is asked once, when the op is
+first used. Next: ``backend.py`` binds the selection of an op, ``tenon doctor kernels`` prints it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tenon.engine.op import Composite, Kind, Op, table
+from tenon.engine.rounding import as_one, is_short
+from tenon.errors import BackendError
+
+Kernel = Callable[..., Any]
+_POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+_EMPTY = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a call must fulfil: ``code`` is an expression over the op's arguments, ``says`` the same in words.
+
+    ``names`` are what ``code`` uses besides the arguments; ``shown`` is an expression for what an argument
+    is instead. Use the functions below, or ``asks`` for a question of your own.
+    """
+
+    code: str
+    says: str
+    names: Mapping[str, Any] = field(default_factory=dict)
+    shown: str = ""
+
+    def __or__(self, other: Condition) -> Condition:
+        """Either of the two."""
+        names = {**self.names, **other.names}
+        shown = ", ".join(filter(None, dict.fromkeys((self.shown, other.shown))))
+        return Condition(f"({self.code} or {other.code})", f"{self.says}, or {other.says}", names, shown)
+
+
+def size_at_least(argument: str, count: int) -> Condition:
+    """The array has ``count`` elements or more."""
+    return Condition(
+        f"{argument}.size >= {count}", f"{argument} has {count:,} elements or more", {}, f"{argument}.size"
+    )
+
+
+def dtype_is(dtype: Any, *arguments: str) -> Condition:
+    """The arrays are of ``dtype``; one whose name ends with ``?`` may be None."""
+    dtype = np.dtype(dtype)
+    code, names = [], [a.rstrip("?") for a in arguments]
+    for name, argument in zip(names, arguments, strict=True):
+        test = f"{name}.dtype is {dtype.name}"
+        code.append(f"({name} is None or {test})" if argument.endswith("?") else test)
+    shown = ", ".join(f"getattr({name}, 'dtype', None)" for name in names)
+    return Condition(" and ".join(code), f"{_listed(names)} of {dtype.name}", {dtype.name: dtype}, shown)
+
+
+def asks(question: Callable[..., Any], says: str) -> Condition:
+    """``question`` of the arguments that its parameters name."""
+    name = f"{getattr(question, '__name__', 'question').strip('_<>')}_{id(question):x}"
+    return Condition(f"{name}({', '.join(_parameters(question))})", says, {name: question})
+
+
+def _parameters(function: Kernel) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """A kernel of an op, and which calls it accepts.
+
+    The kernel gets the op's arguments; before them the namespace of raw ops if its first parameter is
+    called ``f``, the array namespace if it is ``xp``. With ``declines``, which says when, it may return
+    NotImplemented, and the next row is asked. ``installed`` tells whether the machine has what it needs.
+    """
+
+    name: str
+    kernel: Kernel
+    accepts: tuple[Condition, ...] = ()
+    declines: str = ""
+    installed: Callable[[], Any] | None = None
+
+    def usable(self) -> Any:
+        """Whether the machine has what the kernel needs: something true, or with a ``reason`` why not."""
+        return True if self.installed is None else self.installed()
+
+
+class KernelTable:
+    """``op -> rows`` of a backend, in the order in which they are asked.
+
+    ``table.add("softmax", KernelRow(...), KernelRow(...))``; an op is added once, so that its order stands in
+    one place.
+    """
+
+    def __init__(self, kernels: Mapping[str, Kernel] | None = None) -> None:
+        self.rows: dict[str, tuple[KernelRow, ...]] = {}
+        for name, kernel in (kernels or {}).items():
+            self.add(name, KernelRow("the backend's own", kernel))
+
+    def add(self, op: str, *rows: KernelRow) -> None:
+        """The rows of ``op``, the one to ask first before others."""
+        if op in self.rows:
+            raise BackendError(
+                f"the kernels of {op!r} are listed twice. Put all rows of an op in one place, in order."
+            )
+        self.rows[op] = rows
+
+    def update(self, other: KernelTable) -> None:
+        """The rows of another table, of other ops."""
+        for op, rows in other.rows.items():
+            self.add(op, *rows)
+
+    def __contains__(self, op: object) -> bool:
+        return op in self.rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows)
+
+    def check(self, backend: str) -> None:
+        """BackendError where a name is of no op."""
+        unknown = [name for name in self.rows if name not in table.by_name]
+        if unknown:
+            raise BackendError(
+                f"backend {backend!r} overrides unknown ops {unknown}. Check their names in tenon.ops."
+            )
+
+    def usable(self, op: str) -> tuple[KernelRow, ...]:
+        """The rows of ``op`` that this machine has what they need for."""
+        return tuple(row for row in self.rows.get(op, ()) if row.usable())
+
+
+class Choice:
+    """The choice between the rows of one op: its arguments, one function that makes it, and the reasons."""
+
+    def __init__(self, op: Op, rows: Iterable[KernelRow], given: Mapping[str, Any]) -> None:
+        self.op, self.rows, self.given = op, _reachable(rows), given
+        self._takes = [_Takes(row.kernel, len(op.inputs), given) for row in self.rows]
+        self.parameters = self._arguments()
+        self.names: dict[str, Any] = {"NotImplemented": NotImplemented, **given}
+        for i, row in enumerate(self.rows):
+            self.names[f"kernel{i}"] = row.kernel
+            for condition in row.accepts:
+                self.names |= condition.names
+
+    def _arguments(self) -> list[inspect.Parameter]:
+        """The op's inputs, then its own keywords and those that only kernels take, such as ``out``."""
+        keywords: dict[str, inspect.Parameter] = {}
+        body = self.op.decompose if isinstance(self.op, Composite) else self.op.infer
+        own = _Takes(body, len(self.op.inputs), {"f": None})
+        for takes in (own, *reversed(self._takes)):
+            for p in takes.keywords.values():
+                keywords.setdefault(p.name, p.replace(kind=_KEYWORD, annotation=p.empty))
+        inputs = []
+        for i, name in enumerate(self.op.inputs):
+            if name.startswith("*"):
+                inputs.append(inspect.Parameter(name.lstrip("*"), inspect.Parameter.VAR_POSITIONAL))
+                break
+            default = next((t.defaults[i] for t in reversed(self._takes) if i in t.defaults), _EMPTY)
+            inputs.append(inspect.Parameter(name, _POSITIONAL, default=default))
+        rest = (bool(own.keywords) and own.rest) or (not keywords and any(t.rest for t in self._takes))
+        more = [inspect.Parameter("attrs", inspect.Parameter.VAR_KEYWORD)] if rest else []
+        return [*inputs, *keywords.values(), *more]
+
+    def _passed(self, takes: _Takes) -> str:
+        """How a kernel is called: what it takes, by position and by name."""
+        given = [takes.lead] if takes.lead else []
+        for p in self.parameters:
+            if p.kind is inspect.Parameter.VAR_POSITIONAL:
+                given.append(f"*{p.name}")
+            elif p.kind is inspect.Parameter.VAR_KEYWORD:
+                given.append(f"**{p.name}")
+            elif p.kind is _POSITIONAL:
+                given.append(p.name)
+            elif takes.rest or p.name in takes.keywords:
+                given.append(f"{p.name}={p.name}")
+        return ", ".join(given)
+
+    def source(self, guard: str = "") -> str:
+        """The function that chooses, as text."""
+        shown = []
+        for p in self.parameters:
+            if p.default is not p.empty and p.default is not None:
+                self.names[f"default_{p.name}"] = p.default
+                p = p.replace(default=_Name(f"default_{p.name}"))
+            shown.append(p)
+        lines = [f"def {self.op.name}{inspect.Signature(shown)}:"]
+        if guard:
+            lines += [f"    if {guard}:", f"        return rounded({self._forwarded()})"]
+        for i, (row, takes) in enumerate(zip(self.rows, self._takes, strict=True)):
+            call, indent = f"kernel{i}({self._passed(takes)})", "    "
+            if row.accepts:
+                lines.append(f"    if {' and '.join(c.code for c in row.accepts)}:")
+                indent = "        "
+            if row.declines:
+                lines += [
+                    f"{indent}made = {call}",
+                    f"{indent}if made is not NotImplemented:",
+                    f"{indent}    return made",
+                ]
+            else:
+                lines.append(f"{indent}return {call}")
+        return "\n".join(lines) + "\n"
+
+    def _forwarded(self) -> str:
+        """All arguments, as the function's own are passed on."""
+        marks: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+        return ", ".join(
+            f"{p.name}={p.name}" if p.kind is _KEYWORD else f"{marks.get(p.kind, '')}{p.name}"
+            for p in self.parameters
+        )
+
+    def function(self, guard: str = "", **more: Any) -> Kernel:
+        """The function that chooses and computes: the only kernel itself where there is no choice."""
+        if not guard and len(self.rows) == 1:
+            kernel, lead = self.rows[0].kernel, self._takes[0].lead
+            return functools.partial(kernel, self.given[lead]) if lead else kernel
+        source = self.source(guard)
+        names = {**self.names, **more}
+        exec(compile(source, f"<kernels of {self.op.name}>", "exec"), names)
+        made: Kernel = names[self.op.name]
+        return made
+
+    def explain(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> Iterator[tuple[KernelRow, str]]:
+        """Each row up to the one that computes this call, with the first of its conditions that fails."""
+        bound = inspect.Signature(self.parameters).bind(*args, **attrs)
+        bound.apply_defaults()
+        for row, takes in zip(self.rows, self._takes, strict=True):
+            failed = next((c for c in row.accepts if not self._holds(c, bound.arguments)), None)
+            if failed is not None:
+                yield row, f"asks for: {failed.says}{self._instead(failed, bound.arguments)}"
+                continue
+            if row.declines:
+                names = {**self.names, **bound.arguments, "kernel": row.kernel}
+                if eval(f"kernel({self._passed(takes)})", names) is NotImplemented:
+                    yield row, f"declines: {row.declines}"
+                    continue
+            yield row, ""
+            return
+
+    def _holds(self, condition: Condition, arguments: Mapping[str, Any]) -> bool:
+        return bool(eval(condition.code, {**self.names, **arguments}))
+
+    def _instead(self, condition: Condition, arguments: Mapping[str, Any]) -> str:
+        if not condition.shown:
+            return ""
+        found = eval(condition.shown, {**self.names, **arguments})
+        return f" (here {', '.join(map(str, found)) if isinstance(found, tuple) else found})"
+
+
+class _Name:
+    """A default that stands in a generated signature by its name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class _Takes:
+    """What a kernel takes: ``f`` or ``xp`` first, then the op's inputs, then keywords."""
+
+    def __init__(self, kernel: Kernel, inputs: int, given: Mapping[str, Any]) -> None:
+        try:
+            found = (
+                [] if isinstance(kernel, np.ufunc) else list(inspect.signature(kernel).parameters.values())
+            )
+            self.rest = not found or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in found)
+        except (TypeError, ValueError):  # written in C
+            found, self.rest = [], True
+        self.lead = found.pop(0).name if found and found[0].name in given else ""
+        named = [p for p in found if p.kind in (_POSITIONAL, _KEYWORD)]
+        places = [p for p in named if p.kind is _POSITIONAL][:inputs]
+        self.defaults = {i: p.default for i, p in enumerate(places)}
+        self.keywords = {p.name: p for p in named if p not in places}
+
+
+def _reachable(rows: Iterable[KernelRow]) -> list[KernelRow]:
+    """Rows up to the first that takes every call."""
+    found = []
+    for row in rows:
+        found.append(row)
+        if not row.accepts and not row.declines:
+            break
+    return found
+
+
+#: Whether the first argument is such that ``as_one`` does something, by what kind of composite it is.
+_GUARDS = {
+    True: "getattr({0}, 'dtype', whole).itemsize == 2 and is_short({0}.dtype)",
+    False: "getattr({0}, 'dtype', whole).kind == 'V'",
+}
+
+
+def select(op: Op, rows: Iterable[KernelRow], given: Mapping[str, Any]) -> Kernel:
+    """One function that computes ``op`` by the first of ``rows`` that accepts its arguments.
+
+    ``given`` holds ``f`` and ``xp``. Ops of several steps round floats of 16 bits as ``as_one`` says.
+    """
+    choice = Choice(op, rows, given)
+    if not isinstance(op, Composite) or op.widens:
+        return choice.function()
+    guard = _GUARDS[op.kind is Kind.ELEMENTWISE].format(choice.parameters[0].name)
+    rounded = as_one(op, choice.function())
+    return choice.function(guard, rounded=rounded, is_short=is_short, whole=np.dtype(bool))
+
+
+__all__ = ["Choice", "Condition", "KernelRow", "KernelTable", "asks", "dtype_is", "select", "size_at_least"]

@@ -1,0 +1,170 @@
+"""The table of a backend's kernels: one row adds one, the first that accepts computes, the others say why not."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import tenon
+from tenon import errors, ops
+from tenon.cli import main
+from tenon.extend import Backend, Condition, KernelRow, KernelTable, asks, dtype_is, size_at_least
+
+CPU = tenon.zeros(1)._backend
+
+
+class Mine(Backend):
+    """NumPy, with the rows that a test gives."""
+
+    name, xp, array_type = "mine", np, np.ndarray
+
+    def __init__(self, **rows):
+        super().__init__()
+        self.listed = rows
+
+    def kernel_table(self):
+        table = KernelTable()
+        for op, rows in self.listed.items():
+            table.add(op, *rows)
+        return table
+
+
+def test_one_row_adds_a_kernel():
+    backend = Mine(exp=[KernelRow("a constant", lambda x: np.full_like(x, 7))])
+
+    assert backend.kernels[ops.exp](np.zeros(3)).tolist() == [7, 7, 7]
+    assert backend.raw.exp(np.zeros(1)).tolist() == [7]
+    assert backend.has_kernel(ops.exp)
+    assert not backend.has_kernel(ops.log)
+
+
+def test_the_first_row_that_accepts_computes_and_the_reference_comes_last():
+    def one(x, *, axis):
+        return np.full(x.shape, 1.0)
+
+    def other(f, x):
+        return f.exp(x)
+
+    backend = Mine(
+        softmax=[
+            KernelRow("large", one, (size_at_least("x", 4), dtype_is("float64", "x"))),
+            KernelRow("by the last axis", other, (asks(lambda x, axis: axis == x.ndim - 1, "last axis"),)),
+        ]
+    )
+    softmax = backend.kernels[ops.softmax]
+
+    assert softmax(np.zeros(4), axis=0).tolist() == [1] * 4
+    assert softmax(np.ones(3), axis=0).tolist() == np.exp(np.ones(3)).tolist()
+    assert softmax(np.zeros((2, 1)), axis=0).tolist() == [[0.5], [0.5]]
+
+
+def test_a_row_that_declines_leaves_the_call_to_the_next():
+    def declines(x):
+        return NotImplemented if x.size == 1 else x + 1
+
+    backend = Mine(exp=[KernelRow("some", declines, declines="arrays of one element")])
+
+    assert backend.kernels[ops.exp](np.zeros(2)).tolist() == [1, 1]
+    assert backend.kernels[ops.exp](np.zeros(1)).tolist() == [1]
+    assert [(row.name, why) for row, why in backend.choice(ops.exp).explain([np.zeros(1)], {})] == [
+        ("some", "declines: arrays of one element"),
+        ("reference", ""),
+    ]
+
+
+def test_rows_that_need_what_the_machine_lacks_are_left_out():
+    backend = Mine(exp=[KernelRow("elsewhere", lambda x: x, installed=lambda: False)])
+
+    assert not backend.has_kernel(ops.exp)
+    assert backend.kernels[ops.exp] is np.exp
+
+
+def test_the_reasons_are_those_of_the_choice():
+    choice = CPU.choice(ops.softmax)
+    for shape, axis in (((4, 4), 1), ((64, 64), 0), ((64, 64), 1), ((128, 128), 1)):
+        x = np.ones(shape, np.float32)
+        *refused, (taken, why) = choice.explain([x], {"axis": axis})
+
+        assert why == ""
+        assert all(reason for _, reason in refused)
+        made = CPU.kernels[ops.softmax](x, axis=axis)
+        np.testing.assert_array_equal(made, np.full(shape, 1 / shape[axis], np.float32))
+        assert taken in choice.rows
+
+
+def test_half_precision_is_rounded_as_one_op():
+    def wide(f, x):
+        assert x.dtype == np.float32
+        return x * np.float32(1.001)
+
+    backend = Mine(leaky_relu=[KernelRow("some", wide, (size_at_least("x", 2),))])
+    x = np.ones(3, np.float16)
+
+    assert backend.kernels[ops.leaky_relu](x).dtype == np.float16
+
+
+def test_an_op_is_listed_once_and_by_its_name():
+    table = KernelTable()
+    table.add("exp")
+    with pytest.raises(errors.BackendError, match=r"exp.*one place"):
+        table.add("exp")
+    with pytest.raises(errors.BackendError, match="unknown ops"):
+        assert Mine(no_such_op=[]).table
+
+
+def test_every_condition_of_the_cpu_reads_arguments_of_its_op():
+    for name in CPU.table:
+        choice = CPU.choice(ops.__getattr__(name))
+        arguments = {p.name for p in choice.parameters}
+        for row in choice.rows:
+            for condition in row.accepts:
+                read = {n.id for n in ast.walk(ast.parse(condition.code)) if isinstance(n, ast.Name)}
+                assert read <= arguments | set(condition.names) | set(dir(builtins)), f"{name}, {row.name}"
+                assert condition.says
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["cross_entropy"], ["NumPy, blocks of rows", "reference", "every call"]),
+        (
+            ["cross_entropy", "--shape", "64x10", "--shape", "64:int64", "--shape", "none"],
+            ["x has 3 axes or more (here 2)", "TAKES the call"],
+        ),
+        (["softmax", "--shape", "200x100.T", "--attr", "axis=0", "--dtype", "float64"], ["axis is the last"]),
+        (["add", "--shape", "3", "--shape", "=2.5"], ["reference", "TAKES"]),
+        ([], ["softmax", "matmul"]),
+    ],
+)
+def test_the_doctor_prints_rows_and_reasons(arguments, expected):
+    result = CliRunner().invoke(main, ["doctor", "kernels", *arguments], env={"COLUMNS": "200"})
+
+    assert result.exit_code == 0, result.output
+    for text in expected:
+        assert text in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["softmaxx"], "Near: softmax"),
+        (["softmax", "--shape", "3"], "missing a required argument: 'axis'"),
+        (["softmax", "--device", "nowhere"], "nowhere"),
+    ],
+)
+def test_the_doctor_says_what_is_wrong_with_a_question(arguments, message):
+    result = CliRunner().invoke(main, ["doctor", "kernels", *arguments])
+
+    assert result.exit_code == 1
+    assert message in result.output
+
+
+def test_conditions_join():
+    either = size_at_least("x", 5) | Condition("flag", "it is wanted", {"flag": False})
+
+    assert either.says == "x has 5 elements or more, or it is wanted"
+    assert eval(either.code, {**either.names, "x": np.zeros(5)})
