@@ -47,16 +47,13 @@ class Step:
     expression: str = ""
     #: What the arithmetic is done in: the common dtype of the operands.
     computed: Any = None
+    #: Whether it reduces over axes.
+    reduces: bool = False
 
     @property
     def definition(self) -> Op:
         """The op, which says what it does to an element."""
         return table[self.op]
-
-    @property
-    def reduces(self) -> bool:
-        """Whether it reduces over axes."""
-        return table[self.op].joined_by != ""
 
     @property
     def moves(self) -> bool:
@@ -163,7 +160,7 @@ class Builder:
         if op.joined_by:
             return self._reduction(name, args[0], attrs)
         if isinstance(op, MOVES):
-            return self._movement(name, args[0], attrs)
+            return self._movement("expand" if isinstance(op, Expand) else "reshape", args[0], attrs)
         if isinstance(op, Composite):
             return self._parts(op, args, attrs)
         raise NotFusableError(f"op {name!r} has no expression and no parts, so it runs as its own kernel.")
@@ -268,7 +265,8 @@ class Builder:
                 refs.append(a)
             else:
                 raise NotFusableError(f"op {name!r} takes {type(a).__name__} {a!r}, which is no array here.")
-        step = Step(name, tuple(refs), tuple(sorted(attrs.items())), aval, text, computed)
+        reduces = not text and table[name].joined_by != ""
+        step = Step(name, tuple(refs), tuple(sorted(attrs.items())), aval, text, computed, reduces)
         self.steps.append(step)
         return Value(self, Ref(len(self.inputs) + len(self.steps) - 1), aval)
 
@@ -364,6 +362,8 @@ def without_dead(cluster: Cluster) -> Cluster:
         if index in needed:
             places[index] = n + len(steps)
             args = tuple(Ref(places[a.index]) if a.__class__ is Ref else a for a in step.args)
-            steps.append(Step(step.op, args, step.attrs, step.aval, step.expression, step.computed))
+            steps.append(
+                Step(step.op, args, step.attrs, step.aval, step.expression, step.computed, step.reduces)
+            )
     outputs = tuple(Ref(places[r.index]) for r in cluster.outputs)
     return Cluster(cluster.inputs, tuple(steps), outputs, cluster.numbers)

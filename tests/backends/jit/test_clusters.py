@@ -357,3 +357,16 @@ def test_a_cluster_prints_its_steps():
     text = str(built([(4, 8)], softmax))
 
     assert "%1: float32[4, 1] = amax(%0, axes=(1,), keepdims=True)" in text and text.endswith("return %5")
+
+
+def test_views_that_only_add_axes_of_size_1_are_part_of_a_cluster():
+    x = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
+    cluster = built([(4, 8)], lambda f, x: f.unsqueeze(f.exp(x), shape=(4, 1, 8)))
+
+    same(run(cluster, [x])[0], np.exp(x)[:, None])
+    assert [step.op for step in cluster.steps] == ["exp", "reshape"]
+
+
+def test_a_view_that_moves_elements_between_axes_is_left_alone():
+    with pytest.raises(NotFusableError, match="moves elements"):
+        built([(4, 8)], lambda f, x: f.view(f.exp(x), shape=(8, 4)))
