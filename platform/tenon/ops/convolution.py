@@ -18,6 +18,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind, Primitive
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.kinds import dtype_of, is_complex
+from tenon.tensors.saved_numbers import CONVOLUTION, always
 from tenon.tensors.storage.untyped import strided
 
 _CTYPES = {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16"}
@@ -150,6 +151,7 @@ class Conv(Primitive):
     grad_name = "ConvolutionBackward0"
     packable = True
     autocast = "lower"
+    saved_names = CONVOLUTION | {"bias_sym_sizes_opt": always((0,))}  # (0,) is torch's word for None here
 
     def infer(self, x, weight, *, stride, padding, dilation, groups):
         """Batch, output channels, output sizes."""
@@ -319,6 +321,7 @@ class Convolution(Composite):
     grad_name = "ConvolutionBackward0"
     packable = True
     autocast = "lower"
+    saved_names = CONVOLUTION
 
     def decompose(self, f, x, weight, bias, *, stride, padding, dilation, groups):
         made = f.conv(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)

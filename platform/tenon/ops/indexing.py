@@ -15,6 +15,7 @@ from tenon.engine.op import Kind, Primitive
 from tenon.errors import IndexRangeError, ShapeError
 from tenon.ops.index_range import check_along, check_range, ill_fitting, out_of_range
 from tenon.tensors.keys import INDEX, filled
+from tenon.tensors.saved_numbers import CUT, TAKEN, second
 
 _INT = np.dtype(np.int64)
 
@@ -24,6 +25,7 @@ class Index(Primitive):
 
     kind = Kind.INDEX
     view = True
+    saved_names = CUT
 
     def infer(self, x, *, key):
         """Shape of a zero-memory array indexed the same way."""
@@ -76,6 +78,7 @@ class Take(Primitive):
     inputs = ("x", "*indices")
     saves = ("indices",)
     grad_name = "IndexBackward0"
+    saved_names = TAKEN
 
     def infer(self, x, *indices, layout):
         """Index shapes broadcast and take the place of the axes they index."""
@@ -180,6 +183,7 @@ class Gather(Primitive):
     kind = Kind.INDEX
     inputs = ("x", "index")
     saves = ("index",)
+    saved_names = {"indices": second}
 
     def infer(self, x, index, *, axis):
         """The index's shape."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tenon.engine.aval import Aval
 from tenon.ops.elementwise import Binary, Unary
 from tenon.ops.kinds import refuse_zero
+from tenon.tensors.saved_numbers import always, trunc_mode
 
 
 class Floor(Unary):
@@ -36,6 +37,7 @@ class Trunc(Unary):
     expression = "trunc(a)"
     aliases = ("fix",)
     out = "kept"
+    saved_names = {"rounding_mode": trunc_mode}
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, 0)
@@ -115,6 +117,7 @@ class FloorDivide(Binary):
     checks_integers = True
     fills_out = True
     first_argument = "numbers"
+    saved_names = {"rounding_mode": always("floor")}
 
     def forward(self, xp, x, y, *, out=None):
         """Floor division in the common dtype."""

@@ -7,6 +7,7 @@ from typing import Any
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.errors import ShapeError
+from tenon.tensors.saved_numbers import attr
 from tenon.tensors.storage.untyped import strided
 
 
@@ -43,6 +44,7 @@ class Diagonal(Primitive):
 
     kind = Kind.MOVE
     view = True
+    saved_names = {"dim1": attr("axis0"), "dim2": attr("axis1")}
 
     def infer(self, x, *, offset=0, axis0=0, axis1=1):
         """The other axes, then the diagonal's length."""

@@ -7,6 +7,7 @@ from typing import Any
 from tenon.engine.aval import Aval, broadcast_shapes, infer_reshape, normalize_axis
 from tenon.engine.op import Kind, Primitive
 from tenon.errors import ShapeError, ViewError
+from tenon.tensors.saved_numbers import TRIANGLE, attr
 from tenon.tensors.storage.untyped import strided
 
 
@@ -86,6 +87,7 @@ class Permute(Move):
     """Axes in another order."""
 
     view = True
+    saved_names = {"dims": attr("axes")}
 
     def infer(self, x, *, axes):
         """Sizes in the new order."""
@@ -106,6 +108,7 @@ class Transpose(Move):
     """Two axes exchanged."""
 
     view = True
+    saved_names = {"dim0": attr("axis0"), "dim1": attr("axis1")}
 
     def infer(self, x, *, axis0, axis1):
         """Sizes with both axes exchanged."""
@@ -160,6 +163,8 @@ class Expand(Move):
 class Flip(Move):
     """Order reversed along ``axes``; a copy, as in torch."""
 
+    saved_names = {"dims": attr("axes")}
+
     def infer(self, x, *, axes):
         """The input's own aval."""
         return Aval(x.shape, x.dtype)
@@ -174,6 +179,8 @@ class Flip(Move):
 
 class Roll(Move):
     """Elements shifted cyclically along ``axes``."""
+
+    saved_names = {"dims": attr("axes")}
 
     def infer(self, x, *, shifts, axes):
         """The input's own aval."""
@@ -339,6 +346,7 @@ class Tril(Move):
     """Lower triangle of the last two axes, zeros above diagonal ``k``."""
 
     plain = True
+    saved_names = TRIANGLE
 
     def infer(self, x, *, k=0):
         """The input's own aval."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tenon.ops.elementwise import Binary, FloatUnary, Unary
+from tenon.tensors.saved_numbers import always
 
 
 class Exp(FloatUnary):
@@ -124,6 +125,7 @@ class Square(Unary):
     saves = ("x",)
     grad_name = "PowBackward0"
     expression = "a * a"
+    saved_names = {"exponent": always(2)}
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.mul(x, 2.0)))

@@ -12,6 +12,7 @@ import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.tensors.saved_numbers import part_of
 from tenon.tensors.storage.untyped import memory_of, strided
 
 
@@ -47,6 +48,11 @@ class AsStrided(Primitive):
 
     kind = Kind.MOVE
     view = True
+    saved_names = {
+        "size": part_of("window", 0),
+        "stride": part_of("window", 1),
+        "storage_offset": part_of("window", 2),
+    }
 
     def infer(self, x, *, window, base):
         """The window's shape."""
@@ -69,6 +75,7 @@ class StridedRead(AsStrided):
     """As ``as_strided``, but a copy, of memory that holds ``x`` alone and else zeros."""
 
     view = False
+    saved_names = {}
 
     def forward(self, xp, x, *, window, base):
         """``x`` in memory of its own, then the window."""

@@ -1,4 +1,7 @@
-"""Numbers of a node under torch's names, where the op here keeps them under others or in another form."""
+"""Numbers of a node under torch's names, where the op here keeps them under others or in another form.
+
+An op class says in ``saved_names`` how each is read; here are the ways of reading.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,22 @@ from typing import Any
 
 from tenon.tensors.keys import INDEX
 
-_Read = Callable[[Any], Any]
+Read = Callable[[Any], Any]
 _REDUCTIONS = ("none", "mean", "sum")
 
 
-def _attr(name: str, form: Callable[[Any], Any] = lambda value: value) -> _Read:
+def attr(name: str, form: Callable[[Any], Any] = lambda value: value) -> Read:
+    """The attr ``name``, in another ``form``."""
     return lambda node: form(node.attrs[name])
 
 
-def _always(value: Any) -> _Read:
+def part_of(name: str, index: int) -> Read:
+    """One item of the attr ``name``."""
+    return attr(name, itemgetter(index))
+
+
+def always(value: Any) -> Read:
+    """The same number of every node."""
     return lambda node: value
 
 
@@ -31,75 +41,51 @@ def _indices(node: Any) -> tuple[Any, ...]:
     return tuple(next(found) if k is INDEX else None for k in node.attrs["layout"])
 
 
-def _second(node: Any) -> Any:
+def second(node: Any) -> Any:
+    """The second input."""
     return node.values()[0][1]
 
 
-def _trunc(node: Any) -> str:
+def trunc_mode(node: Any) -> str:
+    """Of a ``trunc`` that ends a division; nothing of one that stands alone."""
     if not node.name().startswith("Div"):
         raise AttributeError
     return "trunc"
 
 
-_CONVOLUTION: dict[str, _Read] = {
-    "transposed": _always(False),
+#: The size of the result, and the scales, of the last axes.
+RESAMPLED: dict[str, Read] = {
+    "output_size": lambda node: tuple(part[1] for part in node.attrs["plan"]),
+    "align_corners": lambda node: node.attrs["plan"][0][2],
+    "scales": lambda node: node.attrs["plan"][0][3],
+    "scales_d": lambda node: node.attrs["plan"][-3][3],
+    "scales_h": lambda node: node.attrs["plan"][-2][3],
+    "scales_w": lambda node: node.attrs["plan"][-1][3],
+}
+CONVOLUTION: dict[str, Read] = {
+    "transposed": always(False),
     "output_padding": lambda node: (0,) * len(node.attrs["stride"]),
 }
-_TRIANGLE: dict[str, _Read] = {"diagonal": _attr("k")}
-_REDUCED: dict[str, _Read] = {"reduction": _attr("reduction", _REDUCTIONS.index)}
-#: op -> torch's name -> how to read it off a node.
-_OWN: dict[str, dict[str, _Read]] = {
-    "as_strided": {
-        name: _attr("window", itemgetter(i)) for i, name in enumerate(("size", "stride", "storage_offset"))
-    },
-    "avg_pool": {
-        "kernel_size": _attr("kernel"),
-        "count_include_pad": _attr("include_pad"),
-        "divisor_override": _attr("divisor"),
-    },
-    "conv": _CONVOLUTION | {"bias_sym_sizes_opt": _always((0,))},  # (0,) is torch's word for None here
-    "convolution": _CONVOLUTION,
-    "diagonal": {"dim1": _attr("axis0"), "dim2": _attr("axis1")},
-    "elu": {"scale": _always(1), "input_scale": _always(1)},
-    "embedding": {"scale_grad_by_freq": _attr("by_frequency"), "sparse": _always(False)},
-    "flip": {"dims": _attr("axes")},
-    "gather": {"indices": _second},
-    "floor_divide": {"rounding_mode": _always("floor")},
-    "hardtanh": {"min_val": _attr("low"), "max_val": _attr("high")},
-    "index": {
-        "dim": lambda node: _cut(node)[0],
-        "index": lambda node: _cut(node)[1],
-        "start": lambda node: _cut(node)[1].start,
-        "end": lambda node: _cut(node)[1].stop,
-        "step": lambda node: _cut(node)[1].step or 1,
-    },
-    "leaky_relu": {"negative_slope": _attr("slope")},
-    "mse_loss": _REDUCED,
-    "nll_loss": _REDUCED,
-    "permute": {"dims": _attr("axes")},
-    "resample": {
-        "output_size": lambda node: tuple(part[1] for part in node.attrs["plan"]),
-        "align_corners": lambda node: node.attrs["plan"][0][2],
-        "scales": lambda node: node.attrs["plan"][0][3],
-        "scales_d": lambda node: node.attrs["plan"][-3][3],
-        "scales_h": lambda node: node.attrs["plan"][-2][3],
-        "scales_w": lambda node: node.attrs["plan"][-1][3],
-    },
-    "roll": {"dims": _attr("axes")},
-    "square": {"exponent": _always(2)},
-    "take": {"indices": _indices, "index": _second, "dim": lambda node: node.attrs["layout"].index(INDEX)},
-    "transpose": {"dim0": _attr("axis0"), "dim1": _attr("axis1")},
-    "tril": _TRIANGLE,
-    "triu": _TRIANGLE,
-    "trunc": {"rounding_mode": _trunc},
-    "unfold_axis": {"dimension": _attr("axis")},
-    "vector_norm": {"ord": _attr("order"), "p": _attr("order")},
+TRIANGLE: dict[str, Read] = {"diagonal": attr("k")}
+REDUCED: dict[str, Read] = {"reduction": attr("reduction", _REDUCTIONS.index)}
+#: Of a ``select`` and of a slice.
+CUT: dict[str, Read] = {
+    "dim": lambda node: _cut(node)[0],
+    "index": lambda node: _cut(node)[1],
+    "start": lambda node: _cut(node)[1].start,
+    "end": lambda node: _cut(node)[1].stop,
+    "step": lambda node: _cut(node)[1].step or 1,
+}
+TAKEN: dict[str, Read] = {
+    "indices": _indices,
+    "index": second,
+    "dim": lambda node: node.attrs["layout"].index(INDEX),
 }
 
 
 def number(node: Any, wanted: str) -> tuple[Any] | None:
     """The number of ``node`` that torch calls ``wanted``, in a tuple; None if there is none here."""
-    read = _OWN.get(node.op.name, {}).get(wanted)
+    read = getattr(node.op, "saved_names", {}).get(wanted)
     try:
         return None if read is None else (read(node),)
     except (AttributeError, IndexError):  # a slice has no index, two axes have no depth

@@ -11,6 +11,7 @@ from typing import Any
 from tenon.engine.op import Composite, Kind
 from tenon.errors import UnsupportedDTypeError
 from tenon.ops.kinds import is_floating, matching, widened
+from tenon.tensors.saved_numbers import always, attr
 
 _ROOT_HALF = 0.7071067811865476
 _DENSITY = 0.3989422804014327  # 1 / sqrt(2 pi)
@@ -124,6 +125,7 @@ class LeakyRelu(Activation):
     expression = "a if a > 0 else a * slope"
     float_only = True
     inplace_overload = True
+    saved_names = {"negative_slope": attr("slope")}
 
     def decompose(self, f, x, *, slope=0.01):
         need_float(self.name, x)
@@ -150,6 +152,7 @@ class Elu(Activation):
     saves = ("x",)
     computes_in_float32 = True
     inplace_overload = True
+    saved_names = {"scale": always(1), "input_scale": always(1)}
 
     def decompose(self, f, x, *, alpha=1.0, scale=1.0, rate=1.0):
         need_float(self.name, x)
@@ -214,6 +217,7 @@ class Hardtanh(Activation):
 
     saves = ("x",)
     expression = "minimum(maximum(a, low), high)"
+    saved_names = {"min_val": attr("low"), "max_val": attr("high")}
 
     def decompose(self, f, x, *, low=-1.0, high=1.0):
         return f.clamp(x, low, high)

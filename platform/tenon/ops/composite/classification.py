@@ -13,6 +13,7 @@ from tenon.engine.op import Composite, Kind, Primitive
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 from tenon.ops.composite.activation import need_float
 from tenon.ops.kinds import dtype_of, matching, title_of, widened
+from tenon.tensors.saved_numbers import REDUCED
 
 
 def class_axis(x: Any) -> int:
@@ -106,6 +107,7 @@ class NllLoss(Primitive):
     saves = ("target", "weight")
     computes_in_float32 = True
     autocast = "float32"
+    saved_names = REDUCED
 
     def infer(self, x, target, weight, *, reduction="mean", ignore_index=-100):
         """The target's shape, or a scalar."""

@@ -12,6 +12,7 @@ from tenon.engine.op import Kind, Primitive
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 from tenon.ops.indexing import add_rows
 from tenon.ops.kinds import dtype_of
+from tenon.tensors.saved_numbers import always, attr
 
 
 def _check(weight: Any, indices: Any) -> None:
@@ -31,6 +32,7 @@ class Embedding(Primitive):
     kind = Kind.INDEX
     inputs = ("weight", "indices")
     saves = ("indices",)
+    saved_names = {"scale_grad_by_freq": attr("by_frequency"), "sparse": always(False)}
 
     def infer(self, weight, indices, *, padding_idx=-1, by_frequency=False):
         """One row per index."""

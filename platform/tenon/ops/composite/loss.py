@@ -9,6 +9,7 @@ from tenon.engine.aval import broadcast_shapes, shape_of
 from tenon.engine.op import Composite, Kind
 from tenon.errors import DTypeError
 from tenon.ops.kinds import is_floating
+from tenon.tensors.saved_numbers import REDUCED
 
 
 def reduced(f: Any, losses: Any, reduction: str) -> Any:
@@ -60,6 +61,7 @@ class MseLoss(PairLoss):
 
     computes_in_float32 = True
     autocast = "float32"
+    saved_names = REDUCED
 
     def value(self, f, d):
         return f.mul(d, d)

@@ -8,6 +8,7 @@ from typing import Any
 from tenon.engine.aval import reduced_shape
 from tenon.engine.op import Composite, Kind
 from tenon.ops.kinds import is_complex
+from tenon.tensors.saved_numbers import attr
 
 
 def _spread(f: Any, value: Any, shape: Any, axes: Any, keepdims: bool) -> Any:
@@ -145,6 +146,7 @@ class VectorNorm(Composite):
     plain = True
     computes_in_float32 = True
     autocast_cuda = "float32"
+    saved_names = {"ord": attr("order"), "p": attr("order")}
 
     def decompose(self, f, x, *, order=2.0, axes=(), keepdims=False):
         size = f.abs(x)

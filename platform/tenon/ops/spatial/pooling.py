@@ -16,6 +16,7 @@ from tenon.engine.op import Kind, Primitive
 from tenon.errors import ShapeError
 from tenon.ops.convolution import extent, places_in, windows
 from tenon.ops.kinds import is_short
+from tenon.tensors.saved_numbers import attr
 
 _INT = np.dtype(np.int64)
 
@@ -239,6 +240,10 @@ class AvgPool(Primitive):
     computes_in_float32 = True
     autocast = "float32 in space"
     autocast_cuda = ""
+    saved_names = {
+        "kernel_size": attr("kernel"), "count_include_pad": attr("include_pad"),
+        "divisor_override": attr("divisor"),
+    }  # fmt: skip
 
     def infer(self, x, *, kernel, stride, padding, ceil_mode=False, include_pad=True, divisor=None):
         """Pooled sizes."""

@@ -15,6 +15,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.ops.kinds import dtype_of, is_short
 from tenon.ops.spatial.axis_tables import Table, length, pads, table_of, transposed
+from tenon.tensors.saved_numbers import RESAMPLED
 
 _NAMES = {
     "nearest": "UpsampleNearest{}DBackward0",
@@ -132,6 +133,7 @@ class Resample(Primitive):
 
     kind = Kind.WINDOW
     follows = 1
+    saved_names = RESAMPLED
 
     def infer(self, x, *, plan):
         """Each planned axis in its new size."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.errors import ShapeError
+from tenon.tensors.saved_numbers import attr
 from tenon.tensors.storage.untyped import strided
 
 
@@ -14,6 +15,7 @@ class UnfoldAxis(Primitive):
     kind = Kind.WINDOW
     view = True
     grad_name = "UnfoldBackward0"
+    saved_names = {"dimension": attr("axis")}
 
     def infer(self, x, *, axis, size, step):
         """One window count in place of the axis, the window last."""
