@@ -26,7 +26,7 @@ _MOVED: dict[str, dict[str, str]] = {
         "tenon.tensors": (
             "alerts copying dlpack formats inplace keys layout methods overlap overriding printing pytree"
             " pytree_paths qscheme refusal reread rerouting results saved_names saved_numbers size"
-            " swapping tensor transcendental where"
+            " swapping tensor where"
         ),
         "tenon.tensors.creation": ("create draws factories filling ranges reading repeats triangles"),
         "tenon.tensors.storage": (

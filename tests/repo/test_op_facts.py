@@ -1,0 +1,119 @@
+"""What is said of an op is said on its class: no table of op names outside of ``ops/`` and ``testing/``."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tenon
+from tenon.engine.op import table
+
+ROOT = Path(__file__).resolve().parents[2]
+#: A table holds at least so many names of ops, and they are at least half of what it holds.
+ENOUGH = 3
+
+#: Tables that are no facts about ops. Take a row away with its table; add none.
+ALLOWED = {
+    "platform/tenon/engine/expressions.py": "functions that an expression may call: the language, not the ops",
+    "platform/tenon/functions/copies.py": "views, which are methods, that torch has a copying form of",
+    "platform/tenon/functions/foreach.py": "methods that torch has a private form for lists of tensors of",
+    "platform/tenon/graph/functions.py": "arithmetic of Python numbers that change from run to run",
+    "platform/tenon/graph/scalars.py": "Python's operators on such numbers",
+    "platform/tenon/graph/direct.py": "how emitted programs spell calls of NumPy's own functions",
+    "platform/tenon/graph/passes/canonicalise.py": "rewriting rules, which are the pass itself",
+    "platform/tenon/tensors/methods/placement.py": "values of the argument reduce=",
+    "platform/tenon/tensors/rerouting.py": "Python's operator methods, and what handlers are shown for them",
+    "plugins/tenon_compress/prune/recurrent.py": "how each sequence op lays out its gates, which pruning cuts",
+    "plugins/tenon_compress/prune/size_rules.py": "ops whose sizes a pruned graph has to follow",
+}
+
+
+def names_of_ops():
+    tenon.ones(1)
+    return set(table.by_name)
+
+
+def tables(tree, ops):
+    """(line, names) of every literal that is a table of op names; ``__all__`` is a module's own list."""
+    own = {
+        id(statement.value)
+        for statement in ast.walk(tree)
+        if isinstance(statement, ast.Assign)
+        and any(isinstance(t, ast.Name) and t.id == "__all__" for t in statement.targets)
+    }
+    for node in ast.walk(tree):
+        if id(node) in own:
+            continue
+        for names in candidates(node):
+            known = [n for n in names if n in ops]
+            if len(known) >= ENOUGH and 2 * len(known) >= len(names):
+                yield node.lineno, known
+
+
+def candidates(node):
+    """Lists of strings that ``node`` holds: elements, keys, values, words of a split string."""
+    if isinstance(node, (ast.Set, ast.List, ast.Tuple)):
+        yield strings(node.elts)
+    elif isinstance(node, ast.Dict):
+        yield strings(node.keys)
+        yield strings(node.values)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "split":
+        yield from (text.split() for text in strings([node.func.value]))
+    elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+        yield from (text.split() for text in strings([node.value]))
+
+
+def strings(nodes):
+    return [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+
+
+def found_in(path, ops):
+    return list(tables(ast.parse(path.read_text()), ops))
+
+
+def sources():
+    """Files of the platform and of plugins; a backend's tables are of kernels."""
+    for top in ("platform", "plugins"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            part = str(path.relative_to(ROOT))
+            if not part.startswith(("platform/tenon/ops/", "platform/tenon/testing/")):
+                yield part, path
+
+
+def test_no_file_outside_ops_holds_a_table_of_op_names():
+    ops = names_of_ops()
+
+    found = {part: rows for part, path in sources() if part not in ALLOWED and (rows := found_in(path, ops))}
+
+    assert found == {}, "make it a field or method of the op class (engine/op.py), and look it up"
+
+
+def test_every_allowed_table_is_there():
+    ops = names_of_ops()
+
+    gone = [part for part in ALLOWED if not (ROOT / part).exists() or not found_in(ROOT / part, ops)]
+
+    assert gone == [], "take these rows out of ALLOWED"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'X = {"exp", "log", "sin"}',
+        'X = ["exp", "log", "sin", "other"]',
+        'X = {"exp": 1, "log": 2, "sin": 3}',
+        'X = {1: "exp", 2: "log", 3: "sin"}',
+        'X = "exp log sin".split()',
+        'X = """\n    exp log\n    sin\n"""',
+    ],
+)
+def test_the_scan_finds_tables(text):
+    assert list(tables(ast.parse(text), {"exp", "log", "sin"})) != []
+
+
+def test_the_scan_leaves_other_literals_alone():
+    text = (
+        '__all__ = ["exp", "log", "sin"]\nX = ["exp", "log"]\nY = ["a", "b", "c", "d", "exp", "log", "sin"]'
+    )
+
+    assert list(tables(ast.parse(text), {"exp", "log", "sin"})) == []
