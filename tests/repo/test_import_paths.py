@@ -13,14 +13,15 @@ import pytest
 
 import tenon
 from tenon.compat import finder
-from tenon.compat.paths import FACES, MODULES
+from tenon.compat.faces import FACES
+from tenon.compat.paths import MODULES
 
 #: Every path under ``tenon`` that could be imported before modules that exist only for PyTorch moved to compat.
 KNOWN = (Path(__file__).parent / "module_paths.txt").read_text().split()
 
 
 #: Modules of tenon's own, of which nothing is left: their contents became methods and fields of classes.
-REMOVED = {"tenon.core.transcendental", "tenon.graph.expressions", "tenon.prune.trace"}
+REMOVED = {"tenon.core.transcendental", "tenon.graph.expressions"}
 
 
 @pytest.fixture(scope="module")

@@ -11,21 +11,24 @@ from tenon.autograd import _functions as _functions
 from tenon.autograd import forward_ad, functional, graph
 from tenon.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
 from tenon.autograd.function import Function
-from tenon.autograd.grad_mode import (
+from tenon.autograd.gradcheck import gradcheck, gradgradcheck
+from tenon.autograd.graph import _unsafe_preserve_version_counter as _unsafe_preserve_version_counter
+from tenon.autograd.variable import Variable
+from tenon.compat.finder import is_second_name
+from tenon.engine.backward import _calculate_shape as _calculate_shape
+from tenon.engine.backward import backward, grad
+from tenon.engine.grad_mode import _force_original_view_tracking as _force_original_view_tracking
+from tenon.engine.grad_mode import (
     enable_grad,
     inference_mode,
+    is_grad_enabled,
+    is_multithreading_enabled,
+    is_view_replay_enabled,
     no_grad,
     set_grad_enabled,
     set_multithreading_enabled,
 )
-from tenon.autograd.gradcheck import gradcheck, gradgradcheck
-from tenon.autograd.graph import _unsafe_preserve_version_counter as _unsafe_preserve_version_counter
-from tenon.autograd.variable import Variable
-from tenon.compat.overrides import handle_torch_function, has_torch_function, is_tensor_like
-from tenon.engine.backward import _calculate_shape as _calculate_shape
-from tenon.engine.backward import backward, grad
-from tenon.engine.grad_mode import _force_original_view_tracking as _force_original_view_tracking
-from tenon.engine.grad_mode import is_grad_enabled, is_multithreading_enabled, is_view_replay_enabled
+from tenon.tensors.overriding import handle_torch_function, has_torch_function, is_tensor_like
 from tenon.tensors.saved_names import SavedTensor
 from tenon.utils.packages import functions_first as _functions_first
 
@@ -59,8 +62,8 @@ _functions_first(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("profiler", "profiler_util"):  # they import what imports this module
-        return importlib.import_module(f"tenon.autograd.{name}")
+    if is_second_name(f"{__name__}.{name}"):
+        return importlib.import_module(f"{__name__}.{name}")
     if name == "kineto_available":
         return importlib.import_module("tenon.autograd.profiler").kineto_available
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

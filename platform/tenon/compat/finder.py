@@ -1,6 +1,6 @@
 """The import hook that makes one module importable under several names.
 
-``paths.MODULES`` maps a name to the module that is meant by it, ``paths.FACES`` a name to what a generated
+``paths.MODULES`` maps a name to the module that is meant by it, ``faces.FACES`` a name to what a generated
 module re-exports. A module is one object under all its names, so a class stays one class, whichever path it
 is imported or unpickled by. The submodules of a package with a second name have second names too.
 
@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any
 
-from tenon.compat.paths import FACES, MODULES
+from tenon.compat.faces import FACES
+from tenon.compat.paths import MODULES
 
-__all__ = ["AliasFinder", "install", "is_second_name", "second_names"]
+__all__ = ["AliasFinder", "install", "is_second_name", "second_names", "submodules"]
 
 
 def is_second_name(fullname: str) -> bool:
@@ -31,6 +32,17 @@ def second_names(package: str) -> set[str]:
     """The submodules that the table gives ``package``."""
     split = (name.rpartition(".") for name in (*MODULES, *FACES))
     return {name for parent, _, name in split if parent == package}
+
+
+def submodules(package: str) -> Callable[[str], ModuleType]:
+    """A ``__getattr__`` for ``package`` that imports the submodules which the table gives it."""
+
+    def lookup(name: str) -> ModuleType:
+        if is_second_name(f"{package}.{name}"):
+            return importlib.import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return lookup
 
 
 class AliasFinder:
@@ -111,7 +123,7 @@ class AliasLoader:
 class FaceLoader:
     """Makes a module of names that live in other modules: ``"package.module: name another as name"``."""
 
-    origin = "tenon.compat.paths"
+    origin = "tenon.compat.faces"
 
     def __init__(self, rows: Sequence[str]) -> None:
         self.rows = rows

@@ -17,6 +17,7 @@ from typing import Any
 
 from tenon.engine.grad_mode import enable_grad
 from tenon.tensors import overriding, rerouting
+from tenon.tensors.overriding import handle_torch_function, has_torch_function, is_tensor_like
 from tenon.tensors.tensor import Tensor
 
 __all__ = [
@@ -36,14 +37,6 @@ __all__ = [
 ]
 
 
-def has_torch_function(relevant_args: Iterable[Any]) -> bool:
-    """Whether the class of one of ``relevant_args`` takes over functions, or a mode is at work."""
-    state = overriding.STATE
-    return (bool(state.modes) and state.off != 2) or (
-        not state.off and any(overriding.wants(type(each)) for each in relevant_args)
-    )
-
-
 def enable_reentrant_dispatch() -> AbstractContextManager[None]:
     """Inside of a ``__torch_dispatch__``, a block whose ops are taped again: what a tensor stands for may
     have a history of its own."""
@@ -60,13 +53,6 @@ def has_torch_function_variadic(*arguments: Any) -> bool:
     return has_torch_function(arguments)
 
 
-def handle_torch_function(
-    public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any
-) -> Any:
-    """What the mode at work, or a class among ``relevant_args``, makes of ``public_api(*args, **kwargs)``."""
-    return overriding.handle(public_api, overriding.overloaded(relevant_args), args, kwargs)
-
-
 def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[..., Any]:
     """Make a function one that can be taken over; ``dispatcher`` gives the arguments that are asked."""
 
@@ -81,11 +67,6 @@ def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[..
         return asking
 
     return wrap
-
-
-def is_tensor_like(inp: Any) -> bool:
-    """Whether ``inp`` is a tensor, or says that it is one by a ``__torch_function__``."""
-    return isinstance(inp, Tensor) or hasattr(type(inp), "__torch_function__")
 
 
 def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:

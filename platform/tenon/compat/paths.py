@@ -1,9 +1,7 @@
-"""The table of module paths: which name leads to which module, and which modules are generated.
+"""The table of module paths: which name leads to which module.
 
-``MODULES`` gives a module a second name; the submodules of a package follow by themselves. ``FACES`` lists
-modules that only re-export, as rows of ``"package.module: name, another as name"``. They have no file;
-``finder.py`` makes them when they are imported. A submodule of a package with two names is listed under the
-first one: ``tenon.compat.jit.x``, and ``tenon.jit.x`` follows.
+A row gives a module a second name; the submodules of a package follow by themselves. Modules that are put
+together from names of several others are listed in ``faces.py``.
 """
 
 from __future__ import annotations
@@ -77,37 +75,17 @@ MODULES: dict[str, str] = {
     "tenon._logging.scribe": "tenon.compat.scribe",
     "tenon._subclasses.fake_tensor": "tenon.compat.fake_tensor",
     "tenon._subclasses.meta_utils": "tenon.compat.tensor_metadata",
+    "tenon.autograd.profiler": "tenon.compat.autograd_profiler",
+    "tenon.autograd.profiler_util": "tenon.compat.autograd_events",
     "tenon.ao.nn": "tenon.compat.quantized_layers",
     "tenon.compat.backends.opt_einsum": "tenon.functions.contraction_order",
     "tenon.compiler": "tenon.nn.compiler",
     "tenon.futures": "tenon.distributed.communication.futures",
+    "tenon.optim.clip": "tenon.nn.utils.clip_grad",
     "tenon.signal.windows": "tenon.functions.windows",
-}
-
-#: A module without a file -> rows of what it re-exports.
-FACES: dict[str, tuple[str, ...]] = {
-    "tenon._inductor": ("tenon._inductor: config",),
-    "tenon._inductor.utils": ("tenon.compat.accelerator: GPU_TYPES",),
-    "tenon._logging": (),
-    "tenon._subclasses": (),
-    "tenon.ao": ("tenon.ao: nn, quantization",),
-    "tenon.ao.quantization": (
-        "tenon.quantization: FakeQuantize, convert, fuse_modules, prepare, prepare_qat, quantize_dynamic",
-    ),
-    "tenon.compat.fx.experimental": (),
-    "tenon.compat.fx.experimental.proxy_tensor": ("tenon.compat.fx: get_proxy_mode",),
-    "tenon.core": (),
-    "tenon.functional": (
-        "tenon.functions: atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors"
-        ", cartesian_prod, cdist, chain_matmul, istft, lu, meshgrid, norm, pca_lowrank, split, stft"
-        ", svd_lowrank, tensordot, unique, unique_consecutive, unravel_index",
-        "tenon.functions.einsum: einsum",
-    ),
-    "tenon.mps": ("tenon.compat.absent_device: device_count, is_available",),
-    "tenon.mtia": ("tenon.compat.absent_device: device_count, is_available",),
-    "tenon.random.rejection": (
-        "tenon.distributions.rejection: binomial, log_factorial, log_standard_gamma, poisson",
-    ),
-    "tenon.signal": ("tenon.signal: windows",),
-    "tenon.xpu": ("tenon.compat.absent_device: device_count, is_available",),
+    "tenon.utils._foreach_utils": "tenon.optim.grouping",
+    "tenon.utils.checkpoint": "tenon.autograd.checkpoint",
+    "tenon.utils.device_states": "tenon.autograd.device_states",
+    "tenon.utils.graph_exec_group": "tenon.autograd.graph_exec_group",
+    "tenon.utils.selective_checkpoint": "tenon.autograd.selective_checkpoint",
 }

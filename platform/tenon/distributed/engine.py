@@ -13,7 +13,7 @@ from tenon.distributed.communication.reduction import (
     reduce_into,
 )
 from tenon.distributed.communication.traffic import Traffic, array_bytes
-from tenon.distributed.processes.startup import launched
+from tenon.distributed.processes.launcher import launched
 
 __all__ = [
     "FINISH",

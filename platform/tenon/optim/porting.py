@@ -12,11 +12,11 @@ from tenon.engine.grad_mode import set_grad_enabled
 from tenon.functions.joining import stack
 from tenon.functions.making import view_as_real
 from tenon.nn.parameter import Parameter
-from tenon.tensors.tensor import Tensor
-from tenon.utils._foreach_utils import (
+from tenon.optim.grouping import (
     _get_foreach_kernels_supported_devices,
     _get_fused_kernels_supported_devices,
 )
+from tenon.tensors.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -15,6 +15,7 @@ import importlib
 import inspect
 from typing import Any
 
+from tenon.compat.finder import second_names
 from tenon.dtypes import dtype
 from tenon.errors import CheckpointError, UnsafeCheckpointError, UnsavableError
 from tenon.nn.functional.linear_classes import LinearCrossEntropyOptions
@@ -157,9 +158,8 @@ def restore(module: Module, state: Any, source: str) -> None:
 @functools.cache
 def _layers() -> dict[str, type[Module]]:
     """The public layers and ``Module`` itself, by all the names that PyTorch's files have for them."""
-    modules = importlib.import_module("tenon.nn.modules")
     faces = {_LAYERS: importlib.import_module("tenon.nn")}
-    for face in ("container", *sorted(modules._FACES)):
+    for face in ("container", *sorted(second_names("tenon.nn.modules") - {"container"})):
         faces[f"{_LAYERS}.modules.{face}"] = importlib.import_module(f"tenon.nn.modules.{face}")
     layers = {
         f"{place}.{name}": value

@@ -171,3 +171,22 @@ def converted(result: Any, cls: type) -> Any:
     if isinstance(result, (tuple, list)) and any(isinstance(r, (Value, tuple, list)) for r in result):
         return type(result)([converted(r, cls) for r in result])
     return result
+
+
+def has_torch_function(relevant_args: Iterable[Any]) -> bool:
+    """Whether the class of one of ``relevant_args`` takes over functions, or a mode is at work."""
+    return (bool(STATE.modes) and STATE.off != 2) or (
+        not STATE.off and any(wants(type(each)) for each in relevant_args)
+    )
+
+
+def handle_torch_function(
+    public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any
+) -> Any:
+    """What the mode at work, or a class among ``relevant_args``, makes of ``public_api(*args, **kwargs)``."""
+    return handle(public_api, overloaded(relevant_args), args, kwargs)
+
+
+def is_tensor_like(inp: Any) -> bool:
+    """Whether ``inp`` is a tensor, or acts as one by a ``__torch_function__``."""
+    return hasattr(type(inp), "__torch_function__")

@@ -13,7 +13,7 @@ from tenon.distributed import elastic
 from tenon.distributed.communication.objects import decode, encode
 from tenon.distributed.processes.failure import AgreedExit
 from tenon.distributed.processes.launch import launch
-from tenon.distributed.processes.startup import launched
+from tenon.distributed.processes.launcher import launched
 from tenon.errors import (
     CheckpointError,
     CommunicatorError,

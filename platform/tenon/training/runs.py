@@ -16,7 +16,7 @@ from typing import Any
 from tenon.data.collate import fetch
 from tenon.distributed.processes.failure import AgreedExit
 from tenon.distributed.processes.launch import launch
-from tenon.distributed.processes.startup import launched
+from tenon.distributed.processes.launcher import launched
 from tenon.distributed.replicas.accumulation import sum_and_count
 from tenon.nn.module import Module
 from tenon.training import checkpoint, command, loop, step

@@ -26,7 +26,7 @@ from tenon.distributed.sampler import reduce_sum_count
 from tenon.engine import watch
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import TrainingError
-from tenon.optim.clip import clip_grad_norm_
+from tenon.nn.utils.clip_grad import clip_grad_norm_
 from tenon.random.generator import Generator
 from tenon.random.keys import keyed
 from tenon.tensors.creation.factories import zeros

@@ -1,7 +1,7 @@
 """Which communicator this code speaks through.
 
-The process has one, made at its first use by ``launch``; a context variable overrides it, so that the
-threads of ``threaded.py`` are ranks of their own.
+The process has one, made at its first use by what ``startup.py`` gives to ``launch_with``; a context variable
+overrides it, so that the threads of ``threaded.py`` are ranks of their own.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _override: contextvars.ContextVar[Communicator | None] = contextvars.ContextVar("communicator", default=None)
 _lock = threading.RLock()
 _process: Communicator | None = None
+_launch: Callable[[], Communicator] | None = None
 
 
 def current() -> Communicator | None:
@@ -30,9 +31,14 @@ def get_communicator() -> Communicator:
     found = current()
     if found is not None:
         return found
-    from tenon.distributed.processes.launch import launch
+    assert _launch is not None  # import tenon has set it
+    return _launch()
 
-    return launch()
+
+def launch_with(function: Callable[[], Communicator]) -> None:
+    """Set what joins the other ranks and returns the process's communicator."""
+    global _launch
+    _launch = function
 
 
 def set_process_communicator(communicator: Communicator | None) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tenon.distributed.communication import world
 from tenon.distributed.communication.communicator import Communicator
-from tenon.distributed.processes.startup import launched
+from tenon.distributed.processes.launcher import launched
 from tenon.errors import (
     LaunchError,
     RankArgumentError,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tenon.config import process_environment
 from tenon.errors import LaunchError
 
 
@@ -113,3 +114,9 @@ def _slurm_local_size(environment: Mapping[str, str]) -> int | None:
         counts += [int(count)] * int(repeat)
     node = environment.get("SLURM_NODEID", "0")
     return counts[int(node)] if node.isdigit() and int(node) < len(counts) else None
+
+
+def launched() -> RankFacts | None:
+    """The facts of the launcher that started this process; None without one, or with a single rank."""
+    facts = detect(process_environment())
+    return facts if facts is not None and facts.size > 1 else None

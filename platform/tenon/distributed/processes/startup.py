@@ -7,19 +7,24 @@ set.
 from __future__ import annotations
 
 import weakref
+from typing import TYPE_CHECKING
 
 from tenon.config import environment, process_environment
-from tenon.distributed.processes.launcher import RankFacts, detect
+from tenon.distributed.communication import world
+from tenon.distributed.processes.launcher import RankFacts, launched
 from tenon.engine import watch
+
+if TYPE_CHECKING:
+    from tenon.distributed.communication.communicator import Communicator
 
 ATTEMPT = "TENON_ATTEMPT"
 """The variable by which ``tenon launch`` tells ranks how often they were started."""
 
 
-def launched() -> RankFacts | None:
-    """The facts of the launcher that started this process; None without one, or with a single rank."""
-    facts = detect(process_environment())
-    return facts if facts is not None and facts.size > 1 else None
+def _launch() -> Communicator:
+    from tenon.distributed.processes.launch import launch  # NumPy comes with it
+
+    return launch()
 
 
 def prepare() -> RankFacts | None:
@@ -29,6 +34,7 @@ def prepare() -> RankFacts | None:
     others already wait inside ``MPI_Init``. Modules that are walked are remembered from here on, so that
     ``identity.py`` can name parameters.
     """
+    world.launch_with(_launch)
     facts = launched()
     if facts is not None or environment("TENON_NUM_THREADS"):
         from tenon.distributed.processes import threads

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.autograd.checkpoint import checkpoint
 from tenon.dtypes import bfloat16, dtype, float16, float32, float64, int64
 from tenon.engine.op import table as f
 from tenon.errors import DTypeError, ModuleValueError, ShapeError, TenonWarning
 from tenon.nn.functional.arguments import reduction_of
 from tenon.nn.functional.linear import linear
 from tenon.nn.functional.loss import cross_entropy
-from tenon.utils.checkpoint import checkpoint
 
 _IGNORED = -100
 

@@ -8,16 +8,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from tenon.nn.modules import container, lazy, module
-from tenon.nn.modules.container import (
-    Container,
-    ModuleDict,
-    ModuleList,
-    ParameterDict,
-    ParameterList,
-    Sequential,
-)
+from tenon.compat.finder import is_second_name
+from tenon.nn.containers import Container, ModuleDict, ModuleList, Sequential
+from tenon.nn.modules import module
 from tenon.nn.modules.module import Module
+from tenon.nn.parameter_containers import ParameterDict, ParameterList
 
 __all__ = [
     "Container",
@@ -33,35 +28,8 @@ __all__ = [
 ]
 
 
-_FACES = frozenset(
-    [
-        "activation",
-        "adaptive",
-        "batchnorm",
-        "channelshuffle",
-        "conv",
-        "distance",
-        "dropout",
-        "flatten",
-        "fold",
-        "instancenorm",
-        "linear",
-        "loss",
-        "normalization",
-        "padding",
-        "pixelshuffle",
-        "pooling",
-        "rnn",
-        "sparse",
-        "transformer",
-        "upsampling",
-        "utils",
-    ]
-)
-
-
 def __getattr__(name: str) -> Any:
-    if name in _FACES:
+    if is_second_name(f"{__name__}.{name}") or name == "utils":
         return importlib.import_module(f"{__name__}.{name}")
     from tenon import nn  # nn imports this package first
 

@@ -1,17 +1,119 @@
-"""Clipping of gradients, under PyTorch's path; the functions live in ``tenon.optim.clip``."""
+"""Limiting gradients, by norm or by value (``torch.nn.utils.clip_grad``)."""
 
-from tenon.optim.clip import (
-    clip_grad_norm,
-    clip_grad_norm_,
-    clip_grad_value_,
-    clip_grads_with_norm_,
-    get_total_norm,
-)
+from __future__ import annotations
 
-__all__ = [
-    "clip_grad_norm",
-    "clip_grad_norm_",
-    "clip_grad_value_",
-    "clip_grads_with_norm_",
-    "get_total_norm",
-]
+import types
+import warnings
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from tenon import ops
+from tenon.dtypes import get_default_dtype
+from tenon.engine.grad_mode import no_grad
+from tenon.errors import GradError
+from tenon.tensors.creation.create import full
+from tenon.tensors.tensor import Tensor
+
+Tensors: TypeAlias = Tensor | Iterable[Tensor]
+
+
+def _listed(parameters: Tensors) -> list[Any]:
+    return [parameters] if isinstance(parameters, Tensor) else list(parameters)
+
+
+def _grads(parameters: list[Any]) -> list[Any]:
+    return [p.grad for p in parameters if p.grad is not None]
+
+
+@no_grad()
+def get_total_norm(
+    tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
+) -> Tensor:
+    """Norm of all ``tensors`` taken as one vector: a 0-d tensor on the device of the first.
+
+    >>> import tenon
+    >>> get_total_norm([tenon.tensor([3.0]), tenon.tensor([0.0, 4.0])])
+    tensor(5.)
+
+    ``foreach`` has no effect: it would only choose how PyTorch computes the same numbers.
+    """
+    listed = _listed(tensors)
+    order = float(norm_type)
+    if not listed:
+        return full((), 0.0, get_default_dtype(), "cpu")
+    norms = [_norm(t, order) for t in listed]
+    if len(norms) == 1:
+        total = norms[0]
+    else:
+        line = [n.to(norms[0].device).reshape(1) for n in norms]
+        total = _norm(ops.cat(*line, axis=0), order)
+    if error_if_nonfinite and not ops.isfinite(total).item():
+        raise GradError(
+            f"The total norm of order {float(norm_type)} for gradients from `parameters` is non-finite, so"
+            " it cannot be clipped. To disable this error and scale the gradients by the non-finite norm"
+            " anyway, set `error_if_nonfinite=False`"
+        )
+    return total
+
+
+def _norm(tensor: Any, order: float) -> Any:
+    axes = tuple(range(tensor.raw.ndim))
+    return ops.vector_norm(tensor, order=order, axes=axes, keepdims=False)
+
+
+@no_grad()
+def clip_grads_with_norm_(
+    parameters: Tensors, max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scale gradients in place by ``max_norm / total_norm``, if that is below 1.
+
+    ``foreach`` has no effect: it would only choose how PyTorch computes the same numbers.
+    """
+    scale: Any = ops.clamp(ops.div(float(max_norm), ops.add(total_norm, 1e-6)), None, 1.0)
+    for g in _grads(_listed(parameters)):
+        g.mul_(scale.to(g.device))
+
+
+def clip_grad_norm_(
+    parameters: Tensors,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Scale gradients in place so that their joint norm is at most ``max_norm``; returns the norm before."""
+    listed = _listed(parameters)
+    if not listed and isinstance(parameters, types.GeneratorType):
+        warnings.warn(
+            "`parameters` is an empty generator, no gradient clipping will occur.", UserWarning, stacklevel=2
+        )
+    total = get_total_norm(_grads(listed), norm_type, error_if_nonfinite, foreach)
+    clip_grads_with_norm_(listed, max_norm, total, foreach)
+    return total
+
+
+def clip_grad_norm(
+    parameters: Tensors,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Deprecated name of ``clip_grad_norm_``."""
+    warnings.warn(
+        "`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+
+
+@no_grad()
+def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
+    """Limit every gradient element to ``[-clip_value, clip_value]``, in place.
+
+    ``foreach`` has no effect: it would only choose how PyTorch computes the same numbers.
+    """
+    bound = float(clip_value)
+    for g in _grads(_listed(parameters)):
+        g.clamp_(-bound, bound)

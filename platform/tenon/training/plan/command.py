@@ -10,7 +10,7 @@ import click
 from tenon.config import Config, process_environment
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.processes.launch import DEFAULT
-from tenon.distributed.processes.startup import launched
+from tenon.distributed.processes.launcher import launched
 from tenon.errors import ConfigError, LaunchError, TenonError
 from tenon.plugins import registry
 from tenon.training import command

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 import statistics
+import sys
 import textwrap
 import timeit
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import tenon
 from tenon import cuda
 from tenon.errors import ArgumentError, UnsupportedError
 from tenon.utils.benchmark.measurement import Measurement, TaskSpec, set_torch_threads
@@ -42,6 +42,7 @@ class Timer:
     else is in ``globals``. ``label``, ``sub_label``, ``description`` and ``env`` order the rows and columns
     of ``Compare``. Statements in C++ are refused.
 
+    >>> import tenon
     >>> timer = Timer("x.add_(1)", globals={"x": tenon.zeros(3)}, label="add_")
     >>> timer.timeit(100).median > 0
     True
@@ -73,6 +74,7 @@ class Timer:
                 " to `setup`."
             )
         stmt, setup = _tidy(stmt), _tidy(setup)
+        tenon = sys.modules["tenon"]
         space = {"torch": tenon, "tenon": tenon, **(globals or {})}
         self._timer = timeit.Timer(stmt, setup, timer, space)
         self._task_spec = TaskSpec(stmt, setup, global_setup, label, sub_label, description, env, num_threads)

@@ -1,5 +1,6 @@
 """PyTorch's path ``utils.data``; the code is in ``tenon.data`` and ``tenon.distributed``."""
 
+from tenon.compat.finder import submodules
 from tenon.data import (
     BatchSampler,
     ChainDataset,
@@ -21,7 +22,7 @@ from tenon.data import (
     random_split,
 )
 from tenon.distributed.sampler import DistributedSampler
-from tenon.utils.data import _utils, dataloader, dataset, distributed, sampler
+from tenon.utils.data import _utils
 from tenon.utils.data.datapipes.datapipe import IterDataPipe, MapDataPipe, functional_datapipe
 
 __all__ = [
@@ -53,3 +54,5 @@ __all__ = [
     "random_split",
     "sampler",
 ]
+
+__getattr__ = submodules(__name__)

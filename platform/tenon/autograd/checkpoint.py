@@ -18,7 +18,14 @@ from typing import Any
 
 from tenon.amp.autocast_mode import autocast
 from tenon.amp.state import STATE
+from tenon.autograd.device_states import get_device_states, set_device_states  # noqa: F401 - torch has them here
 from tenon.autograd.function import Function
+from tenon.autograd.graph_exec_group import GraphExecGroup, group_of_pass
+from tenon.autograd.selective_checkpoint import (
+    CheckpointPolicy,
+    SelectiveCheckpointContext,
+    create_selective_checkpoint_contexts,
+)
 from tenon.engine import watch
 from tenon.engine.backward import backward
 from tenon.engine.backward_end import PASS
@@ -28,13 +35,6 @@ from tenon.errors import ArgumentError, CheckpointMismatchError, GradError, Teno
 from tenon.random import default_generator, fork_rng
 from tenon.tensors.tensor import Tensor
 from tenon.tensors.where import user_line
-from tenon.utils.device_states import get_device_states, set_device_states  # noqa: F401 - torch has them here
-from tenon.utils.graph_exec_group import GraphExecGroup, group_of_pass
-from tenon.utils.selective_checkpoint import (
-    CheckpointPolicy,
-    SelectiveCheckpointContext,
-    create_selective_checkpoint_contexts,
-)
 
 __all__ = [
     "CheckpointError",

@@ -1,4 +1,4 @@
-"""PyTorch's path ``utils._foreach_utils``: tensors sorted by device and dtype, as lists of them need."""
+"""Tensors sorted by device and dtype, as lists of them need."""
 
 from __future__ import annotations
 

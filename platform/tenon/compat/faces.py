@@ -1,0 +1,181 @@
+"""Modules that only re-export, as a table: they have no file, ``finder.py`` makes them at their import.
+
+A row is ``"package.module: name, another as name"``; no rows make an empty package. A submodule of a package
+with two names is listed under the first one: ``tenon.compat.fx.x``, and ``tenon.fx.x`` follows.
+"""
+
+#: A module without a file -> rows of what it re-exports.
+FACES: dict[str, tuple[str, ...]] = {
+    "tenon._inductor": ("tenon._inductor: config",),
+    "tenon._inductor.utils": ("tenon.compat.accelerator: GPU_TYPES",),
+    "tenon._logging": (),
+    "tenon._subclasses": (),
+    "tenon.ao": ("tenon.ao: nn, quantization",),
+    "tenon.ao.quantization": (
+        "tenon.quantization: FakeQuantize, convert, fuse_modules, prepare, prepare_qat, quantize_dynamic",
+    ),
+    "tenon.autograd.grad_mode": (
+        "tenon.engine.grad_mode: enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled,"
+        " no_grad, set_grad_enabled, set_multithreading_enabled",
+    ),
+    "tenon.compat.fx.experimental": (),
+    "tenon.compat.fx.experimental.proxy_tensor": ("tenon.compat.fx: get_proxy_mode",),
+    "tenon.core": (),
+    "tenon.distributed.algorithms": ("tenon.distributed.join: Join, Joinable, JoinHook",),
+    "tenon.distributed.algorithms.ddp_comm_hooks": (
+        "tenon.distributed.algorithms.ddp_comm_hooks: default_hooks, post_localSGD_hook, powerSGD_hook",
+    ),
+    "tenon.distributed.algorithms.ddp_comm_hooks.default_hooks": (
+        "tenon.distributed.replicas.comm_hooks: allreduce_hook, bf16_compress_hook,"
+        " bf16_compress_wrapper, fp16_compress_hook, fp16_compress_wrapper",
+    ),
+    "tenon.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook": (
+        "tenon.distributed.local_sgd: PostLocalSGDState, post_localSGD_hook",
+    ),
+    "tenon.distributed.algorithms.ddp_comm_hooks.powerSGD_hook": (
+        "tenon.distributed.powersgd: PowerSGDState, batched_powerSGD_hook, powerSGD_hook",
+    ),
+    "tenon.distributed.algorithms.join": ("tenon.distributed.join: Join, Joinable, JoinHook",),
+    "tenon.distributed.algorithms.model_averaging": (
+        "tenon.distributed.algorithms.model_averaging: averagers, hierarchical_model_averager, utils",
+    ),
+    "tenon.distributed.algorithms.model_averaging.averagers": (
+        "tenon.distributed.local_sgd: ModelAverager, PeriodicModelAverager",
+    ),
+    "tenon.distributed.algorithms.model_averaging.hierarchical_model_averager": (
+        "tenon.distributed.local_sgd: HierarchicalModelAverager",
+    ),
+    "tenon.distributed.algorithms.model_averaging.utils": (
+        "tenon.distributed.local_sgd: average_parameters, average_parameters_or_parameter_groups,"
+        " get_params_to_average",
+    ),
+    "tenon.distributed.optim": (
+        "tenon.distributed.local_sgd: PostLocalSGDOptimizer",
+        "tenon.distributed.zero: ZeroRedundancyOptimizer",
+    ),
+    "tenon.distributed.optim.post_localSGD_optimizer": (
+        "tenon.distributed.local_sgd: PostLocalSGDOptimizer",
+    ),
+    "tenon.distributed.optim.zero_redundancy_optimizer": ("tenon.distributed.zero: ZeroRedundancyOptimizer",),
+    "tenon.functional": (
+        "tenon.functions: atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors"
+        ", cartesian_prod, cdist, chain_matmul, istft, lu, meshgrid, norm, pca_lowrank, split, stft"
+        ", svd_lowrank, tensordot, unique, unique_consecutive, unravel_index",
+        "tenon.functions.einsum: einsum",
+    ),
+    "tenon.mps": ("tenon.compat.absent_device: device_count, is_available",),
+    "tenon.mtia": ("tenon.compat.absent_device: device_count, is_available",),
+    "tenon.nn.modules.activation": (
+        "tenon.nn.layers.activation: CELU, ELU, GELU, GLU, SELU, Hardshrink, Hardsigmoid, Hardswish,"
+        " Hardtanh, LeakyReLU, LogSigmoid, Mish, PReLU, ReLU, ReLU6, Sigmoid, SiLU, Softplus, Softshrink,"
+        " Softsign, Tanh, Tanhshrink, Threshold",
+        "tenon.nn.layers.attention: MultiheadAttention",
+        "tenon.nn.layers.randomised_activation: RReLU",
+        "tenon.nn.layers.softmax: LogSoftmax, Softmax, Softmax2d, Softmin",
+    ),
+    "tenon.nn.modules.adaptive": ("tenon.nn.layers.adaptive: AdaptiveLogSoftmaxWithLoss",),
+    "tenon.nn.modules.batchnorm": (
+        "tenon.nn.layers.lazy: LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d",
+        "tenon.nn.layers.norm: BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm, _NormBase",
+        "tenon.nn.layers.sync_batch_norm: SyncBatchNorm",
+    ),
+    "tenon.nn.modules.channelshuffle": ("tenon.nn.layers.resizing: ChannelShuffle",),
+    "tenon.nn.modules.container": (
+        "tenon.nn.containers: Container, ModuleDict, ModuleList, Sequential",
+        "tenon.nn.parameter_containers: ParameterDict, ParameterList",
+    ),
+    "tenon.nn.modules.conv": (
+        "tenon.nn.layers.conv: Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,"
+        " _ConvNd",
+        "tenon.nn.layers.lazy: LazyConv1d, LazyConv2d, LazyConv3d, LazyConvTranspose1d,"
+        " LazyConvTranspose2d, LazyConvTranspose3d",
+    ),
+    "tenon.nn.modules.distance": ("tenon.nn.layers.distance: CosineSimilarity, PairwiseDistance",),
+    "tenon.nn.modules.dropout": (
+        "tenon.nn.layers.dropout: AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d,"
+        " FeatureAlphaDropout, _DropoutNd",
+    ),
+    "tenon.nn.modules.flatten": ("tenon.nn.layers.flatten: Flatten, Unflatten",),
+    "tenon.nn.modules.fold": ("tenon.nn.layers.resizing: Fold, Unfold",),
+    "tenon.nn.modules.instancenorm": (
+        "tenon.nn.layers.instance_norm: InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, _InstanceNorm",
+        "tenon.nn.layers.lazy: LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d",
+    ),
+    "tenon.nn.modules.lazy": ("tenon.nn.lazy: LazyModuleMixin",),
+    "tenon.nn.modules.linear": (
+        "tenon.nn.layers.attention: NonDynamicallyQuantizableLinear",
+        "tenon.nn.layers.lazy: LazyLinear",
+        "tenon.nn.layers.linear: Bilinear, Identity, Linear",
+    ),
+    "tenon.nn.modules.linear_cross_entropy_options": (
+        "tenon.nn.functional.linear_classes: LinearCrossEntropyOptions",
+    ),
+    "tenon.nn.modules.loss": (
+        "tenon.nn.layers.likelihood: CTCLoss, GaussianNLLLoss, LinearCrossEntropyLoss, PoissonNLLLoss",
+        "tenon.nn.layers.loss: BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, KLDivLoss,"
+        " L1Loss, MSELoss, NLLLoss, NLLLoss2d, SmoothL1Loss, _Loss, _WeightedLoss",
+        "tenon.nn.layers.margin_loss: CosineEmbeddingLoss, HingeEmbeddingLoss, MarginRankingLoss,"
+        " MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss, SoftMarginLoss,"
+        " TripletMarginLoss, TripletMarginWithDistanceLoss",
+    ),
+    "tenon.nn.modules.normalization": (
+        "tenon.nn.layers.norm: GroupNorm, LayerNorm, RMSNorm",
+        "tenon.nn.layers.response_norm: CrossMapLRN2d, LocalResponseNorm",
+    ),
+    "tenon.nn.modules.padding": (
+        "tenon.nn.layers.padding: CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d,"
+        " ConstantPad2d, ConstantPad3d, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d,"
+        " ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, ZeroPad1d, ZeroPad2d, ZeroPad3d",
+    ),
+    "tenon.nn.modules.pixelshuffle": ("tenon.nn.layers.resizing: PixelShuffle, PixelUnshuffle",),
+    "tenon.nn.modules.pooling": (
+        "tenon.nn.layers.chosen_pool: AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d,"
+        " FractionalMaxPool2d, FractionalMaxPool3d, LPPool1d, LPPool2d, LPPool3d, MaxUnpool1d,"
+        " MaxUnpool2d, MaxUnpool3d",
+        "tenon.nn.layers.pool: AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AvgPool1d,"
+        " AvgPool2d, AvgPool3d, MaxPool1d, MaxPool2d, MaxPool3d",
+    ),
+    "tenon.nn.modules.rnn": (
+        "tenon.nn.layers.recurrent: GRU, LSTM, RNN, RNNBase",
+        "tenon.nn.layers.recurrent_cells: GRUCell, LSTMCell, RNNCell, RNNCellBase",
+    ),
+    "tenon.nn.modules.sparse": ("tenon.nn.layers.embedding: Embedding, EmbeddingBag",),
+    "tenon.nn.modules.transformer": (
+        "tenon.nn.layers.transformer: Transformer, TransformerDecoder, TransformerDecoderLayer,"
+        " TransformerEncoder, TransformerEncoderLayer",
+    ),
+    "tenon.nn.modules.upsampling": (
+        "tenon.nn.layers.resizing: Upsample, UpsamplingBilinear2d, UpsamplingNearest2d",
+    ),
+    "tenon.nn.parallel.distributed": ("tenon.distributed.replicas.data_parallel: DistributedDataParallel",),
+    "tenon.random.rejection": (
+        "tenon.distributions.rejection: binomial, log_factorial, log_standard_gamma, poisson",
+    ),
+    "tenon.signal": ("tenon.signal: windows",),
+    "tenon.utils._mode_utils": ("tenon.ops.standing: no_dispatch",),
+    "tenon.utils.data._utils.worker": (
+        "tenon.data: get_worker_info",
+        "tenon.data.serving: WorkerInfo, numpy_seed as _generate_state",
+    ),
+    "tenon.utils.data.dataloader": (
+        "tenon.data: DataLoader, default_collate, default_convert, get_worker_info",
+    ),
+    "tenon.utils.data.dataset": (
+        "tenon.data: ChainDataset, ConcatDataset, Dataset, IterableDataset, StackDataset, Subset,"
+        " TensorDataset, random_split",
+    ),
+    "tenon.utils.data.distributed": ("tenon.distributed.sampler: DistributedSampler",),
+    "tenon.utils.data.sampler": (
+        "tenon.data: BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler,"
+        " WeightedRandomSampler",
+    ),
+    "tenon.utils.dlpack": ("tenon.functions.making: from_dlpack, to_dlpack",),
+    "tenon.utils.hooks": (
+        "tenon.engine.handle: RemovableHandle",
+        "tenon.nn.backward_hooks: BackwardHook",
+    ),
+    "tenon.utils.model_zoo": ("tenon.compat.hub: load_state_dict_from_url as load_url, tqdm",),
+    "tenon.utils.serialization": ("tenon.utils.serialization: config",),
+    "tenon.utils.serialization.config": ("tenon.serialize.options: load, save",),
+    "tenon.xpu": ("tenon.compat.absent_device: device_count, is_available",),
+}

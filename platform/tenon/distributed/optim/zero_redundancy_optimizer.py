@@ -1,5 +1,0 @@
-"""torch's path; the code is in ``tenon.distributed.zero``."""
-
-from tenon.distributed.zero import ZeroRedundancyOptimizer
-
-__all__ = ["ZeroRedundancyOptimizer"]

@@ -1,5 +1,0 @@
-"""PyTorch's path ``torch.utils.serialization``."""
-
-from tenon.utils.serialization import config
-
-__all__ = ["config"]
