@@ -53,7 +53,8 @@ class CpuBackend(Backend):
     def kernel_table(self) -> KernelTable:
         """Kernels that are faster than the reference forward over NumPy."""
         from tenon_cpu import onednn
-        from tenon_cpu.jit import eager, short_ops
+        from tenon_cpu.jit.eager_ops import kernels as eager
+        from tenon_cpu.jit.short_floats import ops as short_ops
         from tenon_cpu.kernels import COMPOSITES, KERNELS
         from tenon_cpu.table import kernel_table
 
@@ -72,20 +73,20 @@ class CpuBackend(Backend):
             return rows
         if op.ufunc is not None or type(op).forward is not Primitive.forward:
             return rows
-        from tenon_cpu.jit import eager_points
+        from tenon_cpu.jit.eager_ops import points as eager_points
 
         kernel = functools.partial(eager_points.generated, op, functools.partial(op.forward, np))
         return (KernelRow("generated from the expression, where arrays are large", kernel),)
 
     def for_short(self, op: Op, kernel: Kernel) -> Kernel:
         """Generated code where NumPy would convert number by number."""
-        from tenon_cpu.jit import short_ops
+        from tenon_cpu.jit.short_floats import ops as short_ops
 
         return short_ops.for_short(op, kernel)
 
     def for_values(self, op: Op, kernel: Kernel) -> Kernel:
         """Loops that leave out the slopes of activations, and singular values alone."""
-        from tenon_cpu.jit import values
+        from tenon_cpu.jit.eager_ops import values
         from tenon_cpu.kernels import factoring
 
         found = values.VISIBLE.get(op.name) or factoring.VISIBLE.get(op.name)
@@ -96,7 +97,9 @@ class CpuBackend(Backend):
     ) -> Callable[[], None] | None:
         """A oneDNN primitive bound to the arrays, loops where they are tiny, a kernel that fills ``outs``."""
         from tenon_cpu import onednn
-        from tenon_cpu.jit import attention, chains, into
+        from tenon_cpu.jit import attention
+        from tenon_cpu.jit.eager_ops import into
+        from tenon_cpu.jit.fusion import chains
 
         return (
             chains.prepare(op.name, ins, attrs, outs)
@@ -126,13 +129,13 @@ class CpuBackend(Backend):
 
     def binding(self) -> AbstractContextManager[None]:
         """Generated kernels that are bound inside share their temporary arrays."""
-        from tenon_cpu.jit import scratch
+        from tenon_cpu.jit.fusion import scratch
 
         return scratch.shared()
 
     def chain(self, thunks: Sequence[Callable[[], None]]) -> Sequence[tuple[int, Callable[[], None]]]:
         """Generated kernels in a row become one walk over a list of machine code."""
-        from tenon_cpu.jit import chains
+        from tenon_cpu.jit.fusion import chains
 
         return chains.chain(thunks)
 
@@ -144,13 +147,13 @@ class CpuBackend(Backend):
 
     def fuse(self, cluster: Any) -> Any:
         """Machine code generated for the cluster."""
-        from tenon_cpu.jit import clusters
+        from tenon_cpu.jit.fusion import clusters
 
         return clusters.fuse(cluster)
 
     def fuse_each(self, cluster: Any, targets: tuple[int, ...]) -> Any:
         """Machine code over a table of addresses."""
-        from tenon_cpu.jit import optimizer
+        from tenon_cpu.jit.fusion import optimizer
 
         return optimizer.fuse_each(cluster, targets)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tenon_cpu import threads
-from tenon_cpu.jit import compile as jit
+from tenon_cpu.jit.compiler import compile as jit
 
 Row = tuple[str, str]
 

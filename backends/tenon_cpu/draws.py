@@ -25,8 +25,8 @@ class CompiledLoops:
         if words < _LEAST or (words < _WORTH and "llvmlite" not in sys.modules):
             return False
         if self._kernels is None:
-            from tenon_cpu.jit import compile as jit
-            from tenon_cpu.jit import draws
+            from tenon_cpu.jit.compiler import compile as jit
+            from tenon_cpu.jit.loops import draws
 
             self._kernels = draws if jit.available() else False
         return self._kernels is not False

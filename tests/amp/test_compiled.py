@@ -8,7 +8,7 @@ import pytest
 import tenon
 from tenon import nn
 from tenon.nn import functional as F
-from tenon_cpu.jit import codegen_llvm
+from tenon_cpu.jit.compiler import llvm
 
 WIDTH, HEADS, LENGTH, BATCH = 32, 2, 16, 4
 
@@ -94,7 +94,7 @@ def test_compiled_steps_follow_eager_ones(curves):
     np.testing.assert_allclose(curves["compiled"][:30], curves["eager"][:30], rtol=0.03)
 
 
-@pytest.mark.skipif(not codegen_llvm.available(), reason="llvmlite is not installed")
+@pytest.mark.skipif(not llvm.available(), reason="llvmlite is not installed")
 def test_scaling_masking_and_softmax_of_short_floats_are_one_kernel():
     mask = tenon.triu(tenon.ones(64, 64), diagonal=1).bool()
 

@@ -10,7 +10,7 @@ import pytest
 import tenon
 from tenon import nn
 from tenon.optim import fused
-from tenon_cpu.jit import codegen_llvm
+from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.kernels import updates
 
 SETTINGS = [
@@ -29,7 +29,7 @@ SHAPES = [(300, 310), (7,), (90, 100)]
 
 @pytest.fixture(autouse=True)
 def no_compiler(monkeypatch):
-    monkeypatch.setattr(codegen_llvm, "available", lambda: False)
+    monkeypatch.setattr(llvm, "available", lambda: False)
     monkeypatch.setattr(fused, "WORTH", 1)
     monkeypatch.setattr(fused, "_KERNELS", {})
 

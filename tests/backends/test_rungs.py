@@ -16,7 +16,7 @@ import json
 import tenon
 from tenon import nn
 from tenon.nn import functional as F
-from tenon_cpu.jit import compile as jit
+from tenon_cpu.jit.compiler import compile as jit
 from tenon_cpu.onednn import available
 
 class Net(nn.Module):

@@ -16,7 +16,7 @@ from tenon.engine import watch
 from tenon.engine.interceptor import SLOT
 from tenon.errors import CaptureError
 from tenon.nn import functional as F
-from tenon_cpu.jit import codegen_llvm
+from tenon_cpu.jit.compiler import llvm
 
 
 class Counter:
@@ -290,7 +290,7 @@ def test_200_steps_of_whole_models_stay_with_the_eager_ones(model):
     np.testing.assert_allclose(losses[1], losses[0], rtol=2e-4)
 
 
-@pytest.mark.skipif(not codegen_llvm.available(), reason="llvmlite is not installed")
+@pytest.mark.skipif(not llvm.available(), reason="llvmlite is not installed")
 def test_a_forward_without_gradients_keeps_nothing_for_them_and_fuses():
     model = nn.Sequential(nn.LayerNorm(64), nn.GELU()).eval()
     compiled = tenon.compile(model, fullgraph=True)

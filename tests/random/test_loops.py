@@ -10,7 +10,7 @@ from tenon.random import box_muller, loops
 from tenon.random.mt19937 import MersenneTwister
 
 draws = pytest.importorskip("tenon_cpu.draws")
-jit = pytest.importorskip("tenon_cpu.jit.compile")
+jit = pytest.importorskip("tenon_cpu.jit.compiler.compile")
 pytestmark = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")
 
 

@@ -14,9 +14,9 @@ from tenon.extend import Kernel
 from tenon.ops import attention as _attention
 from tenon.ops import attention_grad as _attention_grad
 from tenon_cpu.jit import attention_code as code
-from tenon_cpu.jit import codegen_llvm
-from tenon_cpu.jit.calls import FLOAT, WORTH
-from tenon_cpu.jit.chains import bound
+from tenon_cpu.jit.compiler import llvm
+from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
+from tenon_cpu.jit.fusion.chains import bound
 from tenon_cpu.onednn.primitives import address_of
 
 #: The widest head, and the fewest queries: a tile of rows.
@@ -30,7 +30,7 @@ _BACKWARD = ("g", "out", "query", "key", "value", "bias", "dquery", "dkey", "dva
 @functools.cache
 def _lanes() -> int:
     """Floats of a vector."""
-    return 16 if "+avx512f" in codegen_llvm.compiler().features else 8
+    return 16 if "+avx512f" in llvm.compiler().features else 8
 
 
 def attends(query: Any, key: Any, value: Any) -> bool:
@@ -47,7 +47,7 @@ def attends(query: Any, key: Any, value: Any) -> bool:
         and shape[-2] >= _FEWEST
         and shape[-1] <= _WIDEST
         and math.prod(shape[:-1]) * other[-2] >= WORTH
-        and codegen_llvm.available()
+        and llvm.available()
         and shape[-1] % _lanes() == 0
     )
 
@@ -86,9 +86,9 @@ class _Call:
     @property
     def threads(self) -> int:
         """How many can use it."""
-        return codegen_llvm.ALL if self.work >= _SHARED else 1
+        return llvm.ALL if self.work >= _SHARED else 1
 
-    def run(self, entry: codegen_llvm.Entry) -> bool:
+    def run(self, entry: llvm.Entry) -> bool:
         """Compute; whether all numbers are finite."""
         entry(self.table.buffer_info()[0], self.threads)
         return not self.flag[0]
@@ -104,21 +104,21 @@ def _bias(bias: Any, query: Any, key: Any, causal: bool) -> Any:
 
 def _forward(
     query: Any, key: Any, value: Any, bias: Any, scale: float, causal: bool, outs: Sequence[Any]
-) -> tuple[_Call, codegen_llvm.Entry]:
+) -> tuple[_Call, llvm.Entry]:
     query, key, value = _four(query), _four(key), _four(value)
     bias = _bias(bias, query, key, causal)
     out, peak, share = outs
-    entry = codegen_llvm.load(code.forward(query.shape[3], _lanes(), causal, bias is not None))
+    entry = llvm.load(code.forward(query.shape[3], _lanes(), causal, bias is not None))
     return _Call(_FORWARD, (query, key, value, bias, _four(out)), scale, peak, share), entry
 
 
 def _backward(
     ins: Sequence[Any], scale: float, causal: bool, outs: Sequence[Any]
-) -> tuple[_Call, codegen_llvm.Entry]:
+) -> tuple[_Call, llvm.Entry]:
     *arrays, bias, peak, share = ins
     g, out, query, key, value = (_four(a) for a in arrays)
     bias = _bias(bias, query, key, causal)
-    entry = codegen_llvm.load(code.backward(query.shape[3], _lanes(), causal, bias is not None))
+    entry = llvm.load(code.backward(query.shape[3], _lanes(), causal, bias is not None))
     arrays = [g, out, query, key, value, bias, *(_four(a) for a in outs)]
     return _Call(_BACKWARD, arrays, scale, peak, share), entry
 

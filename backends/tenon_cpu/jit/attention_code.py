@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 from tenon_cpu.jit.attention_vectors import Index, Vectors, declarations, product
-from tenon_cpu.jit.codegen_llvm import driver
+from tenon_cpu.jit.compiler.llvm import driver
 
 #: Queries that are worked on at a time.
 BLOCK = 16

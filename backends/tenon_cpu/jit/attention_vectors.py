@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenon_cpu.jit.codegen import TYPES, Code, constant
+from tenon_cpu.jit.emission.functions import TYPES, Code, constant
 
 #: An index, or its name.
 Index = int | str

@@ -5,7 +5,7 @@ for all. Lines that are rows are turned on their way in and out, 16 x 16 numbers
 already. The steps are Stockham's: lines go from one buffer to another and back, eight elements at once, and
 are in order at the end. Half spectra of real lines are transforms of half the size over pairs of numbers.
 
-``eager_fourier.py`` says which calls come here.
+``eager_ops/fourier.py`` says which calls come here.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon_cpu.jit import codegen_llvm
-from tenon_cpu.jit.codegen import Code, reading
-from tenon_cpu.jit.codegen_llvm import driver
+from tenon_cpu.jit.compiler import llvm
+from tenon_cpu.jit.compiler.llvm import driver
+from tenon_cpu.jit.emission.functions import Code, reading
 
 #: Lines in a vector, and numbers of one element of them: real parts, then imaginary parts.
 LANES, _ELEMENT = 16, 32
@@ -294,7 +294,7 @@ def kernel(kind: str, size: int, inverse: bool, columns: bool) -> Any:
         for name, side, at in zip(("from", "to"), ("source", "target"), starts, strict=True):
             code.do(f"%{name} = getelementptr float, ptr %{side}, i64 {at}")
         _body(code, kind, n, inverse, columns)
-    return codegen_llvm.load(_module(code))
+    return llvm.load(_module(code))
 
 
 def _body(code: _Lines, kind: str, n: int, inverse: bool, columns: bool) -> None:

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tenon_cpu.jit import codegen_llvm, rounding
-from tenon_cpu.jit.calls import share
-from tenon_cpu.jit.compile import available
+from tenon_cpu.jit.compiler import llvm
+from tenon_cpu.jit.compiler.compile import available
+from tenon_cpu.jit.eager_ops.calls import share
 from tenon_cpu.jit.integer_code import PANEL, TABLE, text
+from tenon_cpu.jit.loops import rounding
 from tenon_cpu.onednn.primitives import address_of
 
 Array = np.ndarray[Any, Any]
@@ -29,7 +30,7 @@ _FLOAT = np.dtype(np.float32)
 @functools.cache
 def usable() -> bool:
     """Whether this processor has the instruction, and there is a compiler."""
-    return available() and codegen_llvm.available() and "+avx2" in codegen_llvm.compiler().features
+    return available() and llvm.available() and "+avx2" in llvm.compiler().features
 
 
 def panels(weight: Array) -> Array:
@@ -67,9 +68,9 @@ class Product:
             "numbers": address_of(numbers),
         }  # fmt: skip
         self._table = np.array([known[word] for word in TABLE], np.int64)
-        self._entry = codegen_llvm.load(text(out is not None))
-        self.address = codegen_llvm.address_of(self._entry)
-        self.threads = codegen_llvm.ALL if rows * inner * len(taps) * columns >= _SHARED else 1
+        self._entry = llvm.load(text(out is not None))
+        self.address = llvm.address_of(self._entry)
+        self.threads = llvm.ALL if rows * inner * len(taps) * columns >= _SHARED else 1
         self._at = address_of(self._table)
         self._weight, self._target = (TABLE.index(word) for word in ("weight", "target"))
 

@@ -7,7 +7,7 @@ on its way into a register. Six rows by a panel fill the registers.
 A row need not lie in one piece: it is ``tap_count`` runs of ``pairs`` pairs, each at an offset from where the
 row starts. That makes a convolution over a padded image a product, and nothing is copied for it.
 
-``text`` writes a module for ``codegen_llvm.py``; ``TABLE`` names the words of its table.
+``text`` writes a module for ``compiler/llvm.py``; ``TABLE`` names the words of its table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from tenon_cpu.jit.codegen_llvm import driver
+from tenon_cpu.jit.compiler.llvm import driver
 
 #: ``places`` and ``taps`` are offsets in elements of ``source``; ``panels`` and ``groups`` of ``group`` rows
 #: share the work. ``numbers`` holds the least result, and the step and zero point of what is written.

@@ -1,4 +1,4 @@
-"""One elementwise rule over many arrays by NumPy, where no code can be generated: see ``jit/optimizer.py``.
+"""One elementwise rule over arrays by NumPy, where no code is generated: see ``jit/fusion/optimizer.py``.
 
 Every op becomes one call of a ufunc into memory that is there already: a value goes where the array lies
 that it is to replace, if nobody reads that any more, else into scratch memory of a block. The rule on the

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon_cpu.jit import chains, codegen_llvm
-from tenon_cpu.jit.codegen import Code
+from tenon_cpu.jit.compiler import llvm
+from tenon_cpu.jit.emission.functions import Code
+from tenon_cpu.jit.fusion import chains
 from tenon_cpu.onednn.layouts import Layout
 from tenon_cpu.onednn.primitives import address_of
 
@@ -29,7 +30,7 @@ def takes(x: Any, y: Any, attrs: Mapping[str, Any], *layouts: Layout) -> bool:
     """Whether all lies in blocks, and the windows cut ``x`` into whole quarters."""
     quarters = attrs["kernel"] == attrs["stride"] == (2, 2) and not any(attrs["padding"])
     whole = y.ndim == 4 and x.shape == (*y.shape[:2], 2 * y.shape[2], 2 * y.shape[3])
-    return quarters and whole and all(layout.block for layout in layouts) and codegen_llvm.available()
+    return quarters and whole and all(layout.block for layout in layouts) and llvm.available()
 
 
 def max_pool(x: Any, out: Any, block: int) -> Thunk:
@@ -46,7 +47,7 @@ def max_pool_grad(g: Any, x: Any, out: Any, dx: Any, block: int) -> Thunk:
 def _bound(text: str, block: int, x: Any, y: Any, *more: Any) -> Thunk:
     across = y.shape[3]
     table = np.array([y.size // (across * block), across, *map(address_of, (x, y, *more))], np.int64)
-    return chains.bound(codegen_llvm.load(text), table, codegen_llvm.ALL, x, y, *more)
+    return chains.bound(llvm.load(text), table, llvm.ALL, x, y, *more)
 
 
 class _Windows(Code):
@@ -112,7 +113,7 @@ class _Windows(Code):
 
     def module(self) -> str:
         """All of it."""
-        return self.function("work", "ptr %table, i64 %first, i64 %last") + "\n" + codegen_llvm.driver(None)
+        return self.function("work", "ptr %table, i64 %first, i64 %last") + "\n" + llvm.driver(None)
 
 
 @functools.cache

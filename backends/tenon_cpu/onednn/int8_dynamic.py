@@ -13,8 +13,9 @@ import numpy as np
 from tenon.extend import Kernel
 from tenon.ops import int8_dynamic_linear as _op
 from tenon.ops.quantized import LARGEST, SMALLEST, rounded
-from tenon_cpu.jit import integer, rounding
-from tenon_cpu.jit.calls import FLOAT, SHARED, fits, plain, share
+from tenon_cpu.jit import integer
+from tenon_cpu.jit.eager_ops.calls import FLOAT, SHARED, fits, plain, share
+from tenon_cpu.jit.loops import rounding
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.cache import Cache

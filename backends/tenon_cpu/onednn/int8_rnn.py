@@ -10,8 +10,9 @@ from tenon.extend import Kernel
 from tenon.ops import int8_gru_sequence as _gru
 from tenon.ops import int8_lstm_sequence as _lstm
 from tenon.ops import int8_rnn_sequence as _rnn
-from tenon_cpu.jit import integer, rnn_int8
-from tenon_cpu.jit.compile import available
+from tenon_cpu.jit import integer
+from tenon_cpu.jit.compiler.compile import available
+from tenon_cpu.jit.loops import rnn_int8
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.cache import Cache
@@ -67,7 +68,7 @@ class _States(Products):
 
 
 class _Words:
-    """The same by generated code, where oneDNN's kernels are not exact; see ``jit/rnn_int8.py``."""
+    """The same by generated code, where oneDNN's kernels are not exact; see ``jit/loops/rnn_int8.py``."""
 
     def __init__(self, words: Array, own: Array, values: Array, scale: Array) -> None:
         self.words, self.own, self.values, self.scale = words, own, values, scale

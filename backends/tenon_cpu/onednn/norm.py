@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon_cpu.jit import lines
-from tenon_cpu.jit.calls import WORTH, fits, share
+from tenon_cpu.jit.eager_ops.calls import WORTH, fits, share
+from tenon_cpu.jit.loops import lines
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.chain import Chain

@@ -14,7 +14,7 @@ import numpy as np
 from tenon.extend import Kernel
 from tenon.ops import max_pool as _max_pool
 from tenon.ops import max_pool_grad as _max_pool_grad
-from tenon_cpu.jit import eager as loops
+from tenon_cpu.jit.eager_ops import kernels as loops
 from tenon_cpu.kernels import pooling as numpy_kernels
 from tenon_cpu.onednn import blocked_pooling
 from tenon_cpu.onednn import signatures as c

@@ -21,8 +21,8 @@ from tenon.ops import lstm_sequence_grad as _lstm_grad
 from tenon.ops import rnn_sequence as _rnn
 from tenon.ops import rnn_sequence_grad as _rnn_grad
 from tenon.ops.composite.recurrent_grad import before, products
-from tenon_cpu.jit import rnn
-from tenon_cpu.jit.compile import available
+from tenon_cpu.jit.compiler.compile import available
+from tenon_cpu.jit.loops import rnn
 from tenon_cpu.onednn import prepared_matmul
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.rnn_walk import Products, parts, plain, turned, walk

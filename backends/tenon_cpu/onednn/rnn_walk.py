@@ -1,8 +1,8 @@
 """The walk of a recurrent layer over its steps: packed weights, products, parts of the batch on threads.
 
 Sequences of a batch do not need each other, so each thread takes some of them through all steps: no thread
-waits for another, and a step of 16 rows runs at the rate of 32. Per part, ``steps`` (see ``jit/rnn.py``) says
-what the compiled walk calls at each step.
+waits for another, and a step of 16 rows runs at the rate of 32. Per part, ``steps`` (``jit/loops/rnn.py``)
+says what the compiled walk calls at each step.
 
 Measured on one core, 64 steps, batch 32, width 256, forward with what the gradient needs: oneDNN's own LSTM
 primitive takes as long as this (21 ms) but keeps four times the memory, and its gradient takes 42 ms and

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Config
-from tenon_cpu.jit import codegen_llvm
+from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.chain import Chain, shared
 from tenon_cpu.onednn.descriptors import Descriptor
@@ -64,7 +64,7 @@ def _allowed() -> bool:
         "no",
         "false",
     )
-    return not off and codegen_llvm.available() and blocked().block > 0
+    return not off and llvm.available() and blocked().block > 0
 
 
 def pays(problem: Problem) -> bool:
@@ -290,9 +290,9 @@ class Winograd:
         if target[0] == "grid":
             self._follow(table, after or {}, target[2])
         kind = "sum" if after and "added" in after else target[0]
-        entry = codegen_llvm.load(text(matrix, source[0], kind, blocked().block))
+        entry = llvm.load(text(matrix, source[0], kind, blocked().block))
         self._held.append(table)
-        self._steps.append(functools.partial(entry, table.ctypes.data, codegen_llvm.ALL))
+        self._steps.append(functools.partial(entry, table.ctypes.data, llvm.ALL))
 
     def _follow(self, table: Array, after: dict[str, int], offset: int) -> None:
         """Where a map finds what it does to its results."""

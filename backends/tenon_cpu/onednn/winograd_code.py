@@ -4,7 +4,7 @@ A map takes a square patch ``d`` of vectors to ``m d m'``. Patches lie in a *gri
 channels of which each patch is a window (what lies beyond the edge is zero, and is not written), or as
 *points*: each vector of a patch in a matrix of its own, ``[point, tile, channel]`` with any two strides.
 
-``text`` writes a module for ``jit/codegen_llvm.py``: sizes come from a table at run time, so that one module
+``text`` writes a module for ``jit/compiler/llvm.py``: sizes come from a table at run time, so that one module
 serves all shapes. ``TABLE`` names the words of the table.
 """
 
@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 from fractions import Fraction
 
-from tenon_cpu.jit.codegen_llvm import driver
+from tenon_cpu.jit.compiler.llvm import driver
 
 Matrix = tuple[tuple[float, ...], ...]
 

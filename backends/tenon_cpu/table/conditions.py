@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tenon.extend import Condition, dtype_is
-from tenon_cpu.jit import codegen_llvm
-from tenon_cpu.jit.calls import FLOAT, indices_fit
-from tenon_cpu.jit.compile import available
+from tenon_cpu.jit.compiler import llvm
+from tenon_cpu.jit.compiler.compile import available
+from tenon_cpu.jit.eager_ops.calls import FLOAT, indices_fit
 
 #: Asked last, when a call is large enough: looking for numba takes a while.
 NUMBA = Condition("numba()", "compiled kernels are available (numba)", {"numba": available})
-LLVM = Condition("llvm()", "generated code is available (llvmlite)", {"llvm": codegen_llvm.available})
+LLVM = Condition("llvm()", "generated code is available (llvmlite)", {"llvm": llvm.available})
 LAST_AXIS = Condition("axis == x.ndim - 1", "axis is the last one", {}, "axis")
 NO_OUT = Condition("out is None", "out is not given")
 

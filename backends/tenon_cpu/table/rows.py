@@ -8,8 +8,10 @@ from tenon.extend import Condition, KernelRow, KernelTable, asks, size_at_least
 from tenon.ops import layer_norm as _layer_norm
 from tenon.ops import log_softmax as _log_softmax
 from tenon.ops import softmax as _softmax
-from tenon_cpu.jit import eager_classes, eager_norms, eager_rows
-from tenon_cpu.jit.calls import FLOAT, WORTH
+from tenon_cpu.jit.eager_ops import classes as eager_classes
+from tenon_cpu.jit.eager_ops import norms as eager_norms
+from tenon_cpu.jit.eager_ops import rows as eager_rows
+from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
 from tenon_cpu.kernels import rowwise
 from tenon_cpu.onednn import available as onednn
 from tenon_cpu.onednn import norm

@@ -6,9 +6,9 @@ import pytest
 import tenon
 from tenon.nn.functional import scaled_dot_product_attention as attend
 from tenon_cpu.jit import attention as kernel
-from tenon_cpu.jit import codegen_llvm
+from tenon_cpu.jit.compiler import llvm
 
-pytestmark = pytest.mark.skipif(not codegen_llvm.available(), reason="there is no llvmlite")
+pytestmark = pytest.mark.skipif(not llvm.available(), reason="there is no llvmlite")
 INF, NAN = float("inf"), float("nan")
 
 

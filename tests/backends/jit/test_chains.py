@@ -15,7 +15,7 @@ from tenon.graph.cluster import Builder
 
 pytest.importorskip("llvmlite")
 
-from tenon_cpu.jit import chains, clusters
+from tenon_cpu.jit.fusion import chains, clusters
 
 SHAPES = [
     ((4,), (4, 3), (3,)),

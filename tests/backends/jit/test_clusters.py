@@ -15,7 +15,8 @@ from tenon.graph.fused import fused
 
 pytest.importorskip("llvmlite")
 
-from tenon_cpu.jit import clusters, codegen_llvm
+from tenon_cpu.jit.compiler import llvm
+from tenon_cpu.jit.fusion import clusters
 
 UNARY = ("neg", "abs", "relu", "tanh", "sigmoid", "square", "sign", "floor")
 BINARY = ("add", "sub", "mul", "maximum", "minimum")
@@ -268,9 +269,9 @@ def test_column_sums_of_many_rows_are_accurate():
 def test_results_do_not_depend_on_the_number_of_threads(monkeypatch):
     shapes = [(513, 300), (513, 300), (300,), (513, 1), (513, 1)]
     arrays, results = draw_all(shapes), []
-    codegen_llvm.compiler()
+    llvm.compiler()
     for threads in (1, 2, 3):
-        monkeypatch.setattr(codegen_llvm._team, "value", threads)
+        monkeypatch.setattr(llvm._team, "value", threads)
         results.append([o.tobytes() for o in run(built(shapes, layer_norm_grad), arrays)])
 
     assert results[0] == results[1] == results[2]

@@ -16,7 +16,8 @@ from tenon.graph.cluster import Builder, Namespace
 
 pytest.importorskip("llvmlite")
 
-from tenon_cpu.jit import clusters, codegen_llvm
+from tenon_cpu.jit.compiler import llvm
+from tenon_cpu.jit.fusion import clusters
 
 #: Function -> reference in float64, arguments, allowed error in units in the last place.
 FUNCTIONS = {
@@ -132,7 +133,7 @@ def test_loops_over_float32_become_vectors(name):
     cluster = builder.build([made[0] if isinstance(made, tuple) else made])
     arrays = [np.zeros(1 << 16, np.float32) for _ in range(2)]
 
-    text = str(codegen_llvm.compiler().optimised(clusters.fuse(cluster).generated(arrays).text))
+    text = str(llvm.compiler().optimised(clusters.fuse(cluster).generated(arrays).text))
 
     assert re.search(r"store <\d+ x float>", text)
     assert not re.search(r"call float @(exp|log|tanh|erf)", text)
@@ -147,23 +148,23 @@ def test_the_error_function_is_exact_at_zero_and_infinity():
 
 def test_machine_code_is_found_again_on_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("TENON_CACHE", str(tmp_path))
-    text_compiler = codegen_llvm._Compiler()
+    text_compiler = llvm._Compiler()
     builder = Builder()
     x = builder.input((11, 7), np.float32)
     cluster = builder.build([x * 3.0])
     a, out = np.ones((11, 7), np.float32), np.empty((11, 7), np.float32)
     text = clusters.FusedKernel(cluster).generated([a, out]).text
 
-    compiled = codegen_llvm.counts.compiled
+    compiled = llvm.counts.compiled
     text_compiler.function(text, "entry")
-    assert codegen_llvm.counts.compiled == compiled + 1
-    codegen_llvm._Compiler().function(text, "entry")
-    assert codegen_llvm.counts.compiled == compiled + 1
+    assert llvm.counts.compiled == compiled + 1
+    llvm._Compiler().function(text, "entry")
+    assert llvm.counts.compiled == compiled + 1
 
     (entry,) = tmp_path.rglob("cluster-*.code")
     text_compiler.store.write(entry.stem, b"no object file")
-    codegen_llvm._Compiler().function(text, "entry")
-    assert codegen_llvm.counts.compiled == compiled + 2
+    llvm._Compiler().function(text, "entry")
+    assert llvm.counts.compiled == compiled + 2
 
 
 def test_casts_between_all_dtypes_are_numpys():
@@ -179,7 +180,8 @@ def test_casts_between_all_dtypes_are_numpys():
 FLOAT16 = """
 import numpy as np, tenon.ops
 from tenon.graph.cluster import Builder, Namespace
-from tenon_cpu.jit import clusters, codegen_llvm
+from tenon_cpu.jit.compiler import llvm
+from tenon_cpu.jit.fusion import clusters
 
 def cast(x, dtype):
     builder = Builder()
@@ -188,7 +190,7 @@ def cast(x, dtype):
     clusters.fuse(cluster)(x, out)
     return out
 
-assert not codegen_llvm.compiler().has_fma
+assert not llvm.compiler().has_fma
 short = np.arange(65536, dtype=np.uint16).view(np.float16)
 assert np.array_equal(cast(short, "float32"), short.astype(np.float32), equal_nan=True)
 bits = np.arange(0, 1 << 32, 4999, dtype=np.uint32)

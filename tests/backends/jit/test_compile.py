@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from tenon.errors import ArgumentError, BackendError
-from tenon_cpu.jit import compile as jit
-from tenon_cpu.jit import team
-from tenon_cpu.jit.store import Store
+from tenon_cpu.jit.compiler import compile as jit
+from tenon_cpu.jit.compiler import team
+from tenon_cpu.jit.compiler.store import Store
 
 pytest.importorskip("numba")
 needs_numba = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")
@@ -27,7 +27,7 @@ pytestmark = needs_numba
 PROGRAM = """
 import json, sys
 import numpy as np
-from tenon_cpu.jit import compile as jit
+from tenon_cpu.jit.compiler import compile as jit
 
 SOURCE = '''
 def doubled(x, out):
@@ -190,7 +190,7 @@ def test_a_disk_that_refuses_is_told_of_once(tmp_path, monkeypatch):
     def full(*args, **attrs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tenon_cpu.jit.store.tempfile.mkstemp", full)
+    monkeypatch.setattr("tenon_cpu.jit.compiler.store.tempfile.mkstemp", full)
     with pytest.warns(UserWarning, match="No space left on device.*TENON_CACHE"):
         store.write("key", b"body")
     store.write("key", b"body")
@@ -206,7 +206,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path):
             sys.executable,
             "-c",
             (
-                "import sys, time; from pathlib import Path; from tenon_cpu.jit.store import Store\n"
+                "import sys, time; from pathlib import Path; from tenon_cpu.jit.compiler.store import Store\n"
                 f"with Store(Path({str(folder)!r})).locked('key'): print('held', flush=True); time.sleep(60)"
             ),
         ],
@@ -228,7 +228,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path):
 
 def test_one_process_waits_for_the_lock_of_another(tmp_path):
     program = (
-        "import sys, time; from pathlib import Path; from tenon_cpu.jit.store import Store\n"
+        "import sys, time; from pathlib import Path; from tenon_cpu.jit.compiler.store import Store\n"
         f"store = Store(Path({str(tmp_path / 'cache')!r}))\n"
         "with store.locked('key'):\n"
         "    print('in', time.monotonic(), flush=True); time.sleep(0.3); print('out', time.monotonic())\n"
@@ -245,7 +245,7 @@ def test_one_process_waits_for_the_lock_of_another(tmp_path):
 
 
 def test_the_oldest_entries_are_forgotten_when_there_are_too_many(tmp_path, monkeypatch):
-    monkeypatch.setattr("tenon_cpu.jit.store._MOST_ENTRIES", 8)
+    monkeypatch.setattr("tenon_cpu.jit.compiler.store._MOST_ENTRIES", 8)
     store = Store(tmp_path / "cache")
     for i in range(9):
         store.write(f"key-{i}", b"body")

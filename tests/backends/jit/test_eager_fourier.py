@@ -5,9 +5,10 @@ import pytest
 
 import tenon
 from tenon import ops
-from tenon_cpu.jit import codegen_llvm, eager_fourier
+from tenon_cpu.jit.compiler import llvm
+from tenon_cpu.jit.eager_ops import fourier as eager_fourier
 
-pytestmark = pytest.mark.skipif(not codegen_llvm.available(), reason="llvmlite is not installed")
+pytestmark = pytest.mark.skipif(not llvm.available(), reason="llvmlite is not installed")
 
 BACKEND = tenon.zeros(1)._backend
 

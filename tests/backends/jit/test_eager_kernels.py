@@ -8,9 +8,9 @@ import pytest
 import tenon
 from tenon import ops
 from tenon.errors import IndexRangeError
-from tenon_cpu.jit import compile as jit
-from tenon_cpu.jit import vectors
-from tenon_cpu.jit.compile import Kernel
+from tenon_cpu.jit.compiler import compile as jit
+from tenon_cpu.jit.compiler.compile import Kernel
+from tenon_cpu.jit.loops import vectors
 
 BACKEND = tenon.zeros(1)._backend
 F = BACKEND.raw

@@ -8,7 +8,7 @@ import pytest
 import tenon
 from tenon import ops
 from tenon.errors import IndexRangeError, ViewError
-from tenon_cpu.jit import compile as jit
+from tenon_cpu.jit.compiler import compile as jit
 
 BACKEND = tenon.zeros(1)._backend
 pytestmark = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")

@@ -8,9 +8,9 @@ import pytest
 import tenon
 from tenon import ops
 from tenon.errors import IndexRangeError, ShapeError
-from tenon_cpu.jit import compile as jit
-from tenon_cpu.jit import eager_parts
-from tenon_cpu.jit.compile import Kernel
+from tenon_cpu.jit.compiler import compile as jit
+from tenon_cpu.jit.compiler.compile import Kernel
+from tenon_cpu.jit.eager_ops import parts as eager_parts
 
 BACKEND = tenon.zeros(1)._backend
 pytestmark = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")

@@ -8,8 +8,8 @@ import pytest
 import tenon
 from tenon import ops
 from tenon.errors import ViewError
-from tenon_cpu.jit import compile as jit
-from tenon_cpu.jit import eager_points
+from tenon_cpu.jit.compiler import compile as jit
+from tenon_cpu.jit.eager_ops import points as eager_points
 
 BACKEND = tenon.zeros(1)._backend
 pytestmark = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")

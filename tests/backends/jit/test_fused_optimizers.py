@@ -102,13 +102,13 @@ def test_schedules_and_changed_options_reach_the_kernel(monkeypatch, at_once):
 
 
 def test_a_new_step_count_does_not_compile_anew(at_once):
-    from tenon_cpu.jit import codegen_llvm
+    from tenon_cpu.jit.compiler import llvm
 
     train(lambda ps: tenon.optim.Adam(ps, lr=0.01), [(50,)], steps=2)
-    before = codegen_llvm.counts.compiled + codegen_llvm.counts.loaded
+    before = llvm.counts.compiled + llvm.counts.loaded
     train(lambda ps: tenon.optim.Adam(ps, lr=0.02), [(60,)], steps=20)
 
-    assert codegen_llvm.counts.compiled + codegen_llvm.counts.loaded == before
+    assert llvm.counts.compiled + llvm.counts.loaded == before
 
 
 class _Rule(Optimizer):

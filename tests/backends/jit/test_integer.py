@@ -5,7 +5,8 @@ import pytest
 
 from tenon import ops
 from tenon.ops.quantized import rounded
-from tenon_cpu.jit import integer, rounding
+from tenon_cpu.jit import integer
+from tenon_cpu.jit.loops import rounding
 from tenon_cpu.onednn.int8_dynamic import DynamicWords
 from tenon_cpu.onednn.int8_static import STEPS
 from tenon_cpu.onednn.int8_words import ConvolutionWords, LinearWords

@@ -5,8 +5,8 @@ import pytest
 
 from tenon import ops
 from tenon.engine.backend import backend_named
-from tenon_cpu.jit import scratch
-from tenon_cpu.jit.compile import available
+from tenon_cpu.jit.compiler.compile import available
+from tenon_cpu.jit.fusion import scratch
 
 CPU = backend_named("cpu")
 RANDOM = np.random.default_rng(3)

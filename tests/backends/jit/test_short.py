@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon_cpu.jit import codegen_llvm, short, short_ops
+from tenon_cpu.jit.compiler import llvm
+from tenon_cpu.jit.short_floats import elementwise as short
+from tenon_cpu.jit.short_floats import ops as short_ops
 
-pytestmark = pytest.mark.skipif(not codegen_llvm.available(), reason="llvmlite is not installed")
+pytestmark = pytest.mark.skipif(not llvm.available(), reason="llvmlite is not installed")
 FLOAT = np.dtype(np.float32)
 DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float16": np.dtype(np.float16)}
 SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 6e-8, -1e-39, 65504.0, 3e38, 1e-5]
@@ -218,14 +220,14 @@ def test_an_op_may_write_over_its_operand(dtype):
 
 def test_threads_share_and_agree(dtype):
     x = numbers(dtype, (1 << 18,))
-    team = codegen_llvm.team_size()
+    team = llvm.team_size()
     try:
-        codegen_llvm.set_team_size(2)
+        llvm.set_team_size(2)
         shared = kernel("tanh")(x)
-        codegen_llvm.set_team_size(1)
+        llvm.set_team_size(1)
         alone = kernel("tanh")(x)
     finally:
-        codegen_llvm.set_team_size(team)
+        llvm.set_team_size(team)
 
     same(shared, alone)
 
@@ -283,7 +285,7 @@ def test_float16_products_are_computed_in_float32(name, where):
 def test_without_llvmlite_the_kernels_for_all_dtypes_serve(monkeypatch, dtype):
     x, y = numbers(dtype), numbers(dtype, seed=1)
     found = [kernel("mul")(x, y), kernel("softmax")(x, axis=2), reference("cast")(x, dtype=FLOAT)]
-    monkeypatch.setattr(codegen_llvm, "available", lambda: False)
+    monkeypatch.setattr(llvm, "available", lambda: False)
     monkeypatch.setattr(short, "elementwise", None)
 
     plain = [kernel("mul")(x, y), kernel("softmax")(x, axis=2), reference("cast")(x, dtype=FLOAT)]

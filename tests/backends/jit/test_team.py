@@ -9,8 +9,9 @@ import pytest
 
 import tenon
 from tenon import ops
-from tenon_cpu.jit import calls, codegen_llvm, team
-from tenon_cpu.jit import compile as jit
+from tenon_cpu.jit.compiler import compile as jit
+from tenon_cpu.jit.compiler import llvm, team
+from tenon_cpu.jit.eager_ops import calls
 
 BACKEND = tenon.zeros(1)._backend
 pytestmark = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")
@@ -52,16 +53,16 @@ CALLS = {
 @pytest.fixture
 def two(monkeypatch):
     """A team of two, and whom it worked for."""
-    before, seen = codegen_llvm.team_size(), []
+    before, seen = llvm.team_size(), []
     run = team.run
     monkeypatch.setattr(calls, "SHARED", 0)
     monkeypatch.setattr(team, "several", lambda: True)
     monkeypatch.setattr(
         team, "run", lambda kernel, *given: seen.append(kernel.__name__) or run(kernel, *given)
     )
-    codegen_llvm.set_team_size(2)
+    llvm.set_team_size(2)
     yield seen
-    codegen_llvm.set_team_size(before)
+    llvm.set_team_size(before)
 
 
 def called(name):

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from tenon_cpu.jit import compile as jit
-from tenon_cpu.jit.undisturbed import undisturbed
+from tenon_cpu.jit.compiler import compile as jit
+from tenon_cpu.jit.compiler.undisturbed import undisturbed
 
 
 def test_work_is_done_in_another_thread_and_returns_or_raises():
@@ -54,7 +54,7 @@ def test_what_a_signal_raises_leaves_the_work_whole():
 
 ENDING = """
 import signal, threading, time
-from tenon_cpu.jit.undisturbed import undisturbed
+from tenon_cpu.jit.compiler.undisturbed import undisturbed
 
 def work():
     started.set()

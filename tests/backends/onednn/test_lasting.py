@@ -7,7 +7,7 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon_cpu.jit import codegen_llvm
+from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.onednn.lasting import Lasting
 from tenon_cpu.onednn.layouts import blocked
 from tenon_cpu.onednn.runtime import available
@@ -105,7 +105,7 @@ def test_a_compiled_network_sees_every_change_of_its_weights(kind, change):
     assert compiled.programs
 
 
-@pytest.mark.skipif(not (codegen_llvm.available() and blocked().block), reason="needs LLVM and blocks")
+@pytest.mark.skipif(not (llvm.available() and blocked().block), reason="needs LLVM and blocks")
 @pytest.mark.parametrize("kind", ["linear", "direct", "winograd"])
 def test_training_between_compiled_evaluations_is_seen(kind):
     net, x = network(kind)

@@ -11,7 +11,7 @@ import pytest
 from tenon import ops
 from tenon.engine.backend import backend_named
 from tenon_cpu import onednn, threads
-from tenon_cpu.jit.compile import available
+from tenon_cpu.jit.compiler.compile import available
 
 if not (onednn.available() and available()):
     pytest.skip("needs oneDNN and numba", allow_module_level=True)

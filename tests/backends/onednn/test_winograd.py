@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tenon.ops import conv, conv_input_grad, conv_weight_grad
-from tenon_cpu.jit import codegen_llvm
+from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.onednn import convolution as eager
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn import winograd
@@ -21,7 +21,7 @@ from tenon_cpu.onednn.runtime import available
 from tenon_cpu.onednn.winograd_code import matrices
 
 pytestmark = pytest.mark.skipif(
-    not (available() and codegen_llvm.available() and blocked().block), reason="needs oneDNN, LLVM, blocks"
+    not (available() and llvm.available() and blocked().block), reason="needs oneDNN, LLVM, blocks"
 )
 
 FLOAT = np.dtype(np.float32)

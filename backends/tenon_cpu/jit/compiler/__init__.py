@@ -1,0 +1,1 @@
+"""Machine code from numba and LLVM: made, called, and kept on disk."""

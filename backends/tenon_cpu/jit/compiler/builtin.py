@@ -1,0 +1,128 @@
+"""Machine code as Python's built-in functions: a call costs 80 ns, through ctypes several hundred.
+
+``function`` makes one of an address; the code there gets Python's objects, reads what it needs of an array
+from its head (NumPy's stated C interface), and may call what ``know_python`` told LLVM of. ``walk`` is such a
+function itself: it calls bound kernels one after the other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tenon_cpu.jit.compiler import llvm
+
+HEAD = object.__basicsize__
+#: Where an array has its address, rank, shape, strides, dtype and flags; an object its type.
+DATA, RANK, SHAPE, STRIDES, DTYPE, FLAGS = (HEAD + place for place in (0, 8, 16, 24, 40, 48))
+TYPE = HEAD - 8
+
+PYTHON = {
+    "PyErr_Occurred": "ptr ()",
+    "PyErr_SetString": "void (ptr, ptr)",
+    "PyEval_RestoreThread": "void (ptr)",
+    "PyEval_SaveThread": "ptr ()",
+    "PyFloat_AsDouble": "double (ptr)",
+    "PyLong_AsLongLong": "i64 (ptr)",
+    "PyLong_FromLongLong": "ptr (i64)",
+    "PyType_IsSubtype": "i32 (ptr, ptr)",
+    "Py_IncRef": "void (ptr)",
+}
+OBJECTS = {
+    "tenon_array": np.ndarray,
+    "tenon_none": None,
+    "tenon_TypeError": TypeError,
+    "tenon_MemoryError": MemoryError,
+}
+DTYPES = ("float32", "float64", "int64", "uint8", "uint16", "uint32")
+
+
+@functools.cache
+def know_python() -> None:
+    """Tell LLVM where Python's functions and objects are."""
+    own: Any = ctypes.pythonapi
+    llvm.know({name: llvm.address_of(getattr(own, name)) for name in PYTHON})
+    llvm.know({name: id(value) for name, value in OBJECTS.items()})
+    llvm.know({f"tenon_{name}": id(np.dtype(name)) for name in DTYPES})
+
+
+class _MethodDef(ctypes.Structure):
+    """Python's ``PyMethodDef``."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("text", ctypes.c_char_p),
+    )
+
+
+NO_ARGUMENTS, FASTCALL = 0x0004, 0x0080
+#: They live as long as the functions, and these as long as the process.
+_definitions: list[_MethodDef] = []
+
+
+def define(name: str, text: str, address: int, kind: int) -> int:
+    """Where the definition lies of a built-in function with the machine code at ``address``."""
+    made = _MethodDef(name.encode(), address, kind, text.encode())
+    _definitions.append(made)  # whose last one may be another thread's by now
+    return ctypes.addressof(made)
+
+
+def function(definition: int, own: Any) -> Callable[..., Any]:
+    """A built-in function; ``own`` is its ``__self__``."""
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    found: Callable[..., Any] = make(definition, own, None)
+    return found
+
+
+#: ``PyObject *call(PyObject *lines, PyObject *)``: an array of three words for each entry to call.
+_WALK = f"""
+define ptr @call(ptr %lines, ptr %nothing) {{
+entry:
+  %at.data = getelementptr i8, ptr %lines, i64 {DATA}
+  %data = load ptr, ptr %at.data
+  %at.shape = getelementptr i8, ptr %lines, i64 {SHAPE}
+  %shape = load ptr, ptr %at.shape
+  %n = load i64, ptr %shape
+  %state = call ptr @PyEval_SaveThread()
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%next, %loop]
+  %p = mul i64 %i, 3
+  %a = getelementptr i64, ptr %data, i64 %p
+  %b = getelementptr i64, ptr %a, i64 1
+  %c = getelementptr i64, ptr %a, i64 2
+  %function = load ptr, ptr %a
+  %table = load ptr, ptr %b
+  %threads = load i64, ptr %c
+  call void %function(ptr %table, i64 %threads)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %done
+done:
+  call void @PyEval_RestoreThread(ptr %state)
+  call void @Py_IncRef(ptr @tenon_none)
+  ret ptr @tenon_none
+}}
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+declare void @Py_IncRef(ptr)
+@tenon_none = external global i8
+"""
+
+
+@functools.cache
+def _walker() -> int:
+    know_python()
+    return define("walk", "kernels", llvm.compiler().function(_WALK, "call"), NO_ARGUMENTS)
+
+
+def walk(lines: Any) -> Callable[[], None]:
+    """A built-in function that calls the entries of ``lines``, an array of int64 with at least one line."""
+    return function(_walker(), lines)

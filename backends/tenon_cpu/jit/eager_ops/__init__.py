@@ -1,0 +1,1 @@
+"""Compiled kernels as ops: which calls they serve."""

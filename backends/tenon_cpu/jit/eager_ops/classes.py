@@ -1,0 +1,79 @@
+"""Losses over the classes of images, and at targets alone, of large float32 arrays, by compiled kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.ops.composite.classification import present_targets
+from tenon_cpu.jit.eager_ops import rows as eager_rows
+from tenon_cpu.jit.eager_ops.calls import FLOAT, INDEX, plain, share
+from tenon_cpu.jit.loops import losses
+
+_NONE = np.empty(0, FLOAT)
+_NO_TOTALS = np.empty((0, 0), FLOAT)
+
+
+def shapes_fit(x: Any, target: Any, weight: Any) -> bool:
+    """Shapes are right; the reference says what is wrong with others."""
+    shape = x.shape
+    return bool(
+        target.size
+        and target.shape == (shape[0], *shape[2:])
+        and (weight is None or weight.shape == shape[1:2])
+    )
+
+
+def _images(x: Any) -> Any:
+    return plain(x).reshape(x.shape[0], x.shape[1], -1)
+
+
+def _reduced(x: Any, totals: Any, target: Any, weight: Any, reduction: str, ignore_index: int) -> Any:
+    """The loss at each target, or their sum or mean."""
+    parts = np.empty((2, *target.shape), FLOAT)
+    each, weights = parts.reshape(2, x.shape[0], -1)
+    outside, known = np.zeros(1, INDEX), _NONE if weight is None else plain(weight)
+    places = target.reshape(each.shape)
+    arrays = (_images(x), totals, places, known, ignore_index, each, weights, outside)
+    share(losses.picked, arrays, x.shape[0], 20 * target.size)
+    if outside[0]:
+        present_targets(np, target, x.shape[1], ignore_index)  # says which
+    if reduction == "none":
+        return parts[0]
+    if reduction == "sum":
+        return each.sum()
+    present = weights.sum()
+    return each.sum() / present if present else np.float32("nan")
+
+
+def nll_loss(x: Any, target: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100) -> Any:
+    """One walk over the targets."""
+    return _reduced(x, _NO_TOTALS, target, weight, reduction, ignore_index)
+
+
+def cross_entropy(
+    x: Any, target: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100
+) -> Any:
+    """Of images: loss, and the log-sum-exp of each place."""
+    given = _images(x)
+    peaks, totals = np.empty((2, given.shape[0], given.shape[2]), FLOAT)
+    share(losses.powers, (given, peaks, totals), given.shape[0], 6 * x.size)
+    np.add(np.log(totals, out=totals), peaks, out=totals)
+    loss = _reduced(x, totals, target, weight, reduction, ignore_index)
+    return loss, totals.reshape(x.shape[0], 1, *x.shape[2:])
+
+
+def cross_entropy_grad(
+    g: Any, x: Any, total: Any, target: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100
+) -> Any:
+    """Of images."""
+    slopes = plain(eager_rows.slopes_of(g, target, weight, reduction, ignore_index))
+    out, given = np.empty(x.shape, FLOAT), _images(x)
+    places = (given.shape[0], given.shape[2])
+    arrays = (given, *(a.reshape(places) for a in (plain(total), target, slopes)), ignore_index, _images(out))
+    share(losses.images_grad, arrays, places[0], 5 * x.size)
+    return out
+
+
+__all__ = ["cross_entropy", "cross_entropy_grad", "nll_loss", "shapes_fit"]

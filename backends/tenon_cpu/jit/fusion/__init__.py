@@ -1,0 +1,1 @@
+"""Clusters of ops as one kernel, and what surrounds it in a program."""

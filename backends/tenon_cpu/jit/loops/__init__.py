@@ -1,0 +1,1 @@
+"""Loops over arrays as Python functions, which numba compiles."""

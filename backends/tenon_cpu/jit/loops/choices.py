@@ -1,0 +1,36 @@
+"""Selection between float32 arrays and numbers by a condition of bytes that may be repeated."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon_cpu.jit.compiler.compile import kernel
+
+_NONE = np.uint8(0)
+
+
+@kernel("void(uint8[::1], float32[::1], float32[::1], float32[::1], int64, int64)")
+def choose(condition, x, y, out, start, stop):  # type: ignore[no-untyped-def]
+    """``x`` where the condition holds, else ``y``; both are read, or there would be a branch and no vector
+    (1,030 instead of 75 us on 262,144 elements)."""
+    condition, x, y, out = condition[start:stop], x[start:stop], y[start:stop], out[start:stop]
+    for i in range(out.size):
+        a, b = x[i], y[i]
+        out[i] = a if condition[i] != _NONE else b
+
+
+@kernel("void(uint8[::1], uint8, float32, float32[::1], float32[::1], int64, int64)")
+def put(condition, flipped, value, kept, out, start, stop):  # type: ignore[no-untyped-def]
+    """``value`` where the condition holds (``flipped``: where it does not), else ``kept``."""
+    condition, kept, out = condition[start:stop], kept[start:stop], out[start:stop]
+    for i in range(out.size):
+        out[i] = value if condition[i] != flipped else kept[i]
+
+
+@kernel("void(uint8[::1], uint8, float32, float32[:,::1], float32[:,::1], int64, int64)")
+def put_rows(condition, flipped, value, kept, out, start, stop):  # type: ignore[no-untyped-def]
+    """The same in every row, by one condition for all."""
+    for r in range(start, stop):
+        part, made = kept[r], out[r]
+        for i in range(condition.size):
+            made[i] = value if condition[i] != flipped else part[i]

@@ -1,0 +1,76 @@
+"""The logarithm of the gamma function and its first two derivatives, of float32 computed in float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tenon_cpu.jit.compiler.compile import inlined, kernel
+
+_ALONE = "void(float32[::1], float32[::1], int64, int64)"
+_ZERO, _ONE, _HALF, _SIX = np.float64(0), np.float64(1), np.float64(0.5), np.float64(6)
+_PI, _NAN, _ENDLESS = np.float64(math.pi), np.float64(np.nan), np.float64(np.inf)
+#: Of the series by Bernoulli's numbers, in 1 / y^2.
+_D1, _D2, _D3, _D4 = np.float64(1 / 12), np.float64(-1 / 120), np.float64(1 / 252), np.float64(-1 / 240)
+_D5, _D6 = np.float64(1 / 132), np.float64(-691 / 32760)
+_T1, _T2, _T3, _T4 = np.float64(1 / 6), np.float64(-1 / 30), np.float64(1 / 42), np.float64(-1 / 30)
+_T5 = np.float64(5 / 66)
+
+
+@kernel(_ALONE)
+def lgamma(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """The C library's."""
+    for i in range(start, stop):
+        out[i] = math.lgamma(x[i])
+
+
+@inlined
+def _digamma(v):  # type: ignore[no-untyped-def]
+    """Of what is not negative: six steps up, whose reciprocals are one quotient, then the series."""
+    above, below = _ONE, v
+    for k in range(1, 6):
+        w = v + np.float64(k)
+        above = above * w + below
+        below *= w
+    y = v + _SIX
+    z = _ONE / (y * y)
+    series = _D1 + z * (_D2 + z * (_D3 + z * (_D4 + z * (_D5 + z * _D6))))
+    return math.log(y) - _HALF / y - z * series - above / below
+
+
+@kernel(_ALONE)
+def digamma(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """Poles are NaN, but those at 0 infinite."""
+    for i in range(start, stop):
+        v = np.float64(x[i])
+        if v == _ZERO:
+            made = math.copysign(_ENDLESS, -v)
+        elif v == _ENDLESS:
+            made = v
+        elif v < _ZERO:
+            rest = v - np.trunc(v)
+            made = _digamma(_ONE - v) - _PI / math.tan(_PI * rest) if rest != _ZERO else _NAN
+        else:
+            made = _digamma(v)
+        out[i] = np.float32(made)
+
+
+@kernel(_ALONE)
+def trigamma(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """Poles are infinite."""
+    for i in range(start, stop):
+        v = np.float64(x[i])
+        w = _ONE - v if v < _ZERO else v
+        made = _ZERO
+        for k in range(6):
+            u = w + np.float64(k)
+            made += _ONE / (u * u)
+        r = _ONE / (w + _SIX)
+        z = r * r
+        made += r + z * _HALF + r * z * (_T1 + z * (_T2 + z * (_T3 + z * (_T4 + z * _T5))))
+        if v < _ZERO:
+            rest = v - np.trunc(v)
+            s = math.sin(_PI * rest)
+            made = _PI * _PI / (s * s) - made
+        out[i] = np.float32(made)

@@ -1,0 +1,120 @@
+"""Cross entropy of class indices, and its gradient, in one walk over the scores each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon_cpu.jit.compiler.compile import inlined, kernel
+from tenon_cpu.jit.loops.rows import peak, total_power
+from tenon_cpu.jit.loops.vectors import exp_below
+
+_ZERO, _ONE = np.float32(0), np.float32(1)
+_INFINITY = np.float32(np.inf)
+
+
+@inlined
+def log_sum_exp(row):  # type: ignore[no-untyped-def]
+    """The logarithm of the sum of exponentials; an infinite maximum is the result, unless there is NaN."""
+    top = peak(row)
+    if abs(top) == _INFINITY:
+        for i in range(row.size):
+            if row[i] != row[i]:
+                top = row[i]
+        return top
+    return np.log(total_power(row, top)) + top
+
+
+@kernel(
+    "void(float32[:,::1], int64[::1], float32[::1], int64, float32[:,::1], float32[::1], float32[::1],"
+    " int64[::1], int64, int64)"
+)
+def cross_entropy(x, target, weight, ignored, totals, losses, weights, outside, start, stop):  # type: ignore[no-untyped-def]
+    """Each row's log-sum-exp, loss and weight; ``outside[0]`` is 1 if a target is no class."""
+    classes = x.shape[1]
+    for r in range(start, stop):
+        row, chosen = x[r], target[r]
+        t = log_sum_exp(row)
+        totals[r, 0] = t
+        losses[r] = _ZERO
+        weights[r] = _ZERO
+        if chosen != ignored:
+            if chosen < 0 or chosen >= classes:
+                outside[0] = 1
+            else:
+                weights[r] = weight[chosen] if weight.size else _ONE
+                losses[r] = weights[r] * (t - row[chosen])
+
+
+@kernel("void(float32[:,::1], float32[:,::1], int64[::1], float32[::1], int64, float32[:,::1], int64, int64)")
+def cross_entropy_grad(x, totals, target, slopes, ignored, out, start, stop):  # type: ignore[no-untyped-def]
+    """``(1 at the target - exp(x - total)) * slope``."""
+    for r in range(start, stop):
+        row, made = x[r], out[r]
+        t, slope = totals[r, 0], slopes[r]
+        for i in range(row.size):
+            made[i] = exp_below(row[i] - t) * -slope
+        chosen = target[r]
+        if chosen != ignored and 0 <= chosen < row.size:
+            made[chosen] += slope
+
+
+@kernel(
+    "void(float32[:,:,::1], float32[:,::1], int64[:,::1], float32[::1], int64, float32[:,::1],"
+    " float32[:,::1], int64[::1], int64, int64)"
+)
+def picked(  # type: ignore[no-untyped-def]
+    x, totals, target, weight, ignored, losses, weights, outside, start, stop
+):
+    """``weight * (total - x)`` at targets of images ``[N, C, P]``, and the weights; totals may be none."""
+    classes, given = x.shape[1], totals.shape[0] > 0
+    for r in range(start, stop):
+        for p in range(x.shape[2]):
+            chosen = target[r, p]
+            losses[r, p] = _ZERO
+            weights[r, p] = _ZERO
+            if chosen != ignored:
+                if chosen < 0 or chosen >= classes:
+                    outside[0] = 1
+                else:
+                    w = weight[chosen] if weight.size else _ONE
+                    weights[r, p] = w
+                    losses[r, p] = w * ((totals[r, p] if given else _ZERO) - x[r, chosen, p])
+
+
+@kernel("void(float32[:,:,::1], float32[:,::1], float32[:,::1], int64, int64)")
+def powers(x, peaks, sums, start, stop):  # type: ignore[no-untyped-def]
+    """Of each place of images ``[N, C, P]`` the largest score, and the sum of ``exp(x - peak)`` over classes:
+    1 beside an infinite peak or NaN, which is the logarithm of the sum itself."""
+    for r in range(start, stop):
+        peak, s = peaks[r], sums[r]
+        for p in range(peak.size):
+            peak[p] = -_INFINITY
+            s[p] = _ZERO
+        for c in range(x.shape[1]):
+            row = x[r, c]
+            for p in range(peak.size):
+                peak[p] = row[p] if row[p] > peak[p] or row[p] != row[p] else peak[p]
+        for c in range(x.shape[1]):
+            row = x[r, c]
+            for p in range(peak.size):
+                s[p] += exp_below(row[p] - peak[p])
+        for p in range(peak.size):
+            s[p] = s[p] if abs(peak[p]) < _INFINITY else _ONE
+
+
+@kernel(
+    "void(float32[:,:,::1], float32[:,::1], int64[:,::1], float32[:,::1], int64, float32[:,:,::1], int64,"
+    " int64)"
+)
+def images_grad(x, totals, target, slopes, ignored, out, start, stop):  # type: ignore[no-untyped-def]
+    """``(1 at the target - exp(x - total)) * slope`` of images ``[N, C, P]``."""
+    for r in range(start, stop):
+        t, slope = totals[r], slopes[r]
+        for c in range(x.shape[1]):
+            row, made = x[r, c], out[r, c]
+            for p in range(row.size):
+                made[p] = exp_below(row[p] - t[p]) * -slope[p]
+        for p in range(x.shape[2]):
+            chosen = target[r, p]
+            if chosen != ignored and 0 <= chosen < x.shape[1]:
+                out[r, chosen, p] += slope[p]

@@ -1,0 +1,333 @@
+"""Recurrent layers in compiled loops: the walk over the steps, and the gates of one row.
+
+A walk calls oneDNN itself, through the addresses of its functions, so that a sequence runs without the
+interpreter and several threads can each have a part of the batch. ``steps`` has a line per step: first row,
+number of rows of this part, and of their product the primitive, its argument count, its arguments, and the
+memory object that is given another place at each step. ``library`` holds the addresses of ``execute`` and
+``set_data_handle`` and the stream. A walk returns oneDNN's first status that is not 0.
+
+Loops are short and write one array each: LLVM vectorises no loop over many arrays that might overlap.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon_cpu.jit.compiler.compile import Inlined, inlined, kernel
+from tenon_cpu.jit.loops.vectors import exp
+
+_ONE, _TWO = np.float32(1), np.float32(2)
+_NEAR = np.float32(0.625)
+_T1, _T2, _T3 = np.float32(-0.333332819422), np.float32(0.133314422036), np.float32(-0.0537397155531)
+_T4, _T5 = np.float32(0.0206390887954), np.float32(-0.00570498872745)
+
+
+class Called(Inlined):
+    """``called(address, a, b, c, d)`` in a kernel: the C function there, of four words or less; an int."""
+
+    def dispatcher(self) -> Any:
+        """An intrinsic of numba's."""
+        if self._ready is None:
+            from llvmlite import ir
+            from numba import types
+            from numba.extending import intrinsic
+
+            @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+            def called(typing: Any, address: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+                def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+                    word, number = ir.IntType(64), ir.IntType(32)
+                    function = ir.FunctionType(number, [word] * 4)
+                    place = builder.inttoptr(values[0], function.as_pointer())
+                    return builder.call(place, values[1:])
+
+                return types.int32(*[types.int64] * 5), generate
+
+            self._ready = called
+        return self._ready
+
+
+def _called(address: int, a: int, b: int, c: int, d: int) -> int:
+    """As plain Python."""
+    import ctypes
+
+    return int(ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_size_t] * 4)(address)(a, b, c, d))
+
+
+called = Called(_called, {})
+
+
+@inlined
+def _sigmoid(x):  # type: ignore[no-untyped-def]
+    return _ONE / (_ONE + exp(-x))
+
+
+@inlined
+def _tanh(x):  # type: ignore[no-untyped-def]
+    a = abs(x)
+    z = x * x
+    near = x + x * z * ((((_T5 * z + _T4) * z + _T3) * z + _T2) * z + _T1)
+    far = _ONE - _TWO / (exp(a + a) + _ONE)
+    far = -far if x < np.float32(0) else far
+    return near if a < _NEAR else far
+
+
+@inlined
+def _sigmoids(x, more):  # type: ignore[no-untyped-def]
+    for j in range(x.size):
+        x[j] = _sigmoid(x[j] + more[j])
+
+
+@inlined
+def _tanhs(x, more):  # type: ignore[no-untyped-def]
+    for j in range(x.size):
+        x[j] = _tanh(x[j] + more[j])
+
+
+@inlined
+def copied(x, out):  # type: ignore[no-untyped-def]
+    """``out`` becomes ``x``."""
+    for j in range(x.size):
+        out[j] = x[j]
+
+
+@inlined
+def multiplied(library, steps, t, place):  # type: ignore[no-untyped-def]
+    """The product of step ``t``, its movable argument at ``place``."""
+    status = called(library[1], steps[t, 5], place, 0, 0)
+    if status == 0:
+        status = called(library[0], steps[t, 2], library[2], steps[t, 3], steps[t, 4])
+    return status
+
+
+@inlined
+def lstm_cell(row, more, cell, state):  # type: ignore[no-untyped-def]
+    """``row`` and ``more`` add up to the gates, which stay in ``row`` activated."""
+    width = cell.size
+    _sigmoids(row[: 2 * width], more[: 2 * width])
+    _tanhs(row[2 * width : 3 * width], more[2 * width : 3 * width])
+    _sigmoids(row[3 * width :], more[3 * width :])
+    i, forget, g, o = row[:width], row[width : 2 * width], row[2 * width : 3 * width], row[3 * width :]
+    for j in range(width):
+        cell[j] = forget[j] * cell[j] + i[j] * g[j]
+    for j in range(width):
+        state[j] = o[j] * _tanh(cell[j])
+
+
+@inlined
+def gru_cell(row, part, bias, state):  # type: ignore[no-untyped-def]
+    """``row`` holds the gates' inputs and goes activated; ``part`` the states' share, which gets the bias."""
+    width = state.size
+    for j in range(3 * width):
+        part[j] += bias[j]
+    _sigmoids(row[: 2 * width], part[: 2 * width])
+    reset, z, n, last = row[:width], row[width : 2 * width], row[2 * width :], part[2 * width :]
+    for j in range(width):
+        n[j] = _tanh(n[j] + reset[j] * last[j])
+    for j in range(width):
+        state[j] = n[j] + z[j] * (state[j] - n[j])
+
+
+@inlined
+def rnn_cell(relu, row, part, state):  # type: ignore[no-untyped-def]
+    """``row`` and ``part`` add up to the new state, which stays in ``row`` too."""
+    if relu:
+        for j in range(row.size):
+            x = row[j] + part[j]
+            row[j] = np.float32(0) if x <= np.float32(0) else x
+    else:
+        _tanhs(row, part)
+    copied(row, state)
+
+
+@kernel(
+    "int64(int64[::1], int64[:,::1], int64, boolean, float32[:,::1], float32[:,::1], float32[:,::1],"
+    " float32[:,::1], float32[:,::1], float32[:,::1])"
+)
+def lstm(library, steps, first, reverse, gates, own, out, cells, h, c):  # type: ignore[no-untyped-def]
+    """``gates`` come as the inputs' products and go activated; ``own`` is room for the states' products.
+
+    ``h`` and ``c`` are the running states.
+    """
+    width = c.shape[1]
+    place = own.ctypes.data + first * width * 16
+    count = steps.shape[0]
+    for k in range(count):
+        t = count - 1 - k if reverse else k
+        top = steps[t, 0] + first
+        if steps[t, 1] > 0:
+            status = multiplied(library, steps, t, place)
+            if status != 0:
+                return status
+        for r in range(steps[t, 1]):
+            cell, state = c[first + r], h[first + r]
+            lstm_cell(gates[top + r], own[first + r], cell, state)
+            copied(cell, cells[top + r])
+            copied(state, out[top + r])
+    return 0
+
+
+@kernel(
+    "int64(int64[::1], int64[:,::1], int64, boolean, float32[:,::1], float32[:,::1], float32[:,::1],"
+    " float32[:,::1], float32[:,::1], float32[:,::1], float32[:,::1])"
+)
+def lstm_grad(library, steps, first, reverse, g, gates, cells, c0, d, dh, dc):  # type: ignore[no-untyped-def]
+    """``d`` gets the gradients before the gates' activations; ``dh`` and ``dc`` run backwards."""
+    width = dc.shape[1]
+    base = d.ctypes.data
+    count = steps.shape[0]
+    scratch = np.empty(width, np.float32)
+    for k in range(count):
+        t = k if reverse else count - 1 - k
+        before = t + 1 if reverse else t - 1
+        top = steps[t, 0] + first
+        running = steps[before, 1] if 0 <= before < count else 0
+        for r in range(steps[t, 1]):
+            row, made, dcell, dstate = gates[top + r], d[top + r], dc[first + r], dh[first + r]
+            old = cells[steps[before, 0] + first + r] if r < running else c0[first + r]
+            i, forget = row[:width], row[width : 2 * width]
+            a, o = row[2 * width : 3 * width], row[3 * width :]
+            slope = g[top + r]
+            for j in range(width):
+                dstate[j] += slope[j]
+            cell = cells[top + r]
+            for j in range(width):
+                scratch[j] = _tanh(cell[j])
+            part = made[3 * width :]
+            for j in range(width):
+                part[j] = dstate[j] * scratch[j] * o[j] * (_ONE - o[j])
+            for j in range(width):
+                dcell[j] += dstate[j] * o[j] * (_ONE - scratch[j] * scratch[j])
+            part = made[:width]
+            for j in range(width):
+                part[j] = dcell[j] * a[j] * i[j] * (_ONE - i[j])
+            part = made[width : 2 * width]
+            for j in range(width):
+                part[j] = dcell[j] * old[j] * forget[j] * (_ONE - forget[j])
+            part = made[2 * width : 3 * width]
+            for j in range(width):
+                part[j] = dcell[j] * i[j] * (_ONE - a[j] * a[j])
+            for j in range(width):
+                dcell[j] *= forget[j]
+        if steps[t, 1] > 0:
+            status = multiplied(library, steps, t, base + top * width * 16)
+            if status != 0:
+                return status
+    return 0
+
+
+@kernel(
+    "int64(int64[::1], int64[:,::1], int64, boolean, float32[:,::1], float32[:,::1], float32[::1],"
+    " float32[:,::1], float32[:,::1], float32[:,::1])"
+)
+def gru(library, steps, first, reverse, gates, own, bias, out, hidden, h):  # type: ignore[no-untyped-def]
+    """``gates`` come as the inputs' products and go activated; ``own`` is room for the states' products."""
+    width = h.shape[1]
+    place = own.ctypes.data + first * width * 12
+    count = steps.shape[0]
+    for k in range(count):
+        t = count - 1 - k if reverse else k
+        top = steps[t, 0] + first
+        if steps[t, 1] > 0:
+            status = multiplied(library, steps, t, place)
+            if status != 0:
+                return status
+        for r in range(steps[t, 1]):
+            part, state = own[first + r], h[first + r]
+            gru_cell(gates[top + r], part, bias, state)
+            copied(part[2 * width :], hidden[top + r])
+            copied(state, out[top + r])
+    return 0
+
+
+@kernel(
+    "int64(int64[::1], int64[:,::1], int64, boolean, float32[:,::1], float32[:,::1], float32[:,::1],"
+    " float32[:,::1], float32[:,::1], float32[:,::1], float32[:,::1], float32[:,::1])"
+)
+def gru_grad(library, steps, first, reverse, g, gates, hidden, out, h0, d, own, dh):  # type: ignore[no-untyped-def]
+    """``d`` gets the gradients before the activations for the inputs' products, ``own`` for the states'."""
+    width = dh.shape[1]
+    base = own.ctypes.data
+    count = steps.shape[0]
+    for k in range(count):
+        t = k if reverse else count - 1 - k
+        before = t + 1 if reverse else t - 1
+        top = steps[t, 0] + first
+        running = steps[before, 1] if 0 <= before < count else 0
+        for r in range(steps[t, 1]):
+            row, made, mine, state = gates[top + r], d[top + r], own[top + r], dh[first + r]
+            old = out[steps[before, 0] + first + r] if r < running else h0[first + r]
+            reset, z, n = row[:width], row[width : 2 * width], row[2 * width :]
+            slope, last = g[top + r], hidden[top + r]
+            for j in range(width):
+                state[j] += slope[j]
+            part = made[width : 2 * width]
+            for j in range(width):
+                part[j] = state[j] * (old[j] - n[j]) * z[j] * (_ONE - z[j])
+            candidate = made[2 * width :]
+            for j in range(width):
+                candidate[j] = state[j] * (_ONE - z[j]) * (_ONE - n[j] * n[j])
+            part = made[:width]
+            for j in range(width):
+                part[j] = candidate[j] * last[j] * reset[j] * (_ONE - reset[j])
+            copied(made[: 2 * width], mine[: 2 * width])
+            part = mine[2 * width :]
+            for j in range(width):
+                part[j] = candidate[j] * reset[j]
+            for j in range(width):
+                state[j] *= z[j]
+        if steps[t, 1] > 0:
+            status = multiplied(library, steps, t, base + top * width * 12)
+            if status != 0:
+                return status
+    return 0
+
+
+@kernel(
+    "int64(int64[::1], int64[:,::1], int64, boolean, boolean, float32[:,::1], float32[:,::1], float32[:,::1])"
+)
+def rnn(library, steps, first, reverse, relu, own, out, h):  # type: ignore[no-untyped-def]
+    """``out`` comes as the inputs' products and goes activated; ``own`` is room for the states'."""
+    width = h.shape[1]
+    place = own.ctypes.data + first * width * 4
+    count = steps.shape[0]
+    for k in range(count):
+        t = count - 1 - k if reverse else k
+        top = steps[t, 0] + first
+        if steps[t, 1] > 0:
+            status = multiplied(library, steps, t, place)
+            if status != 0:
+                return status
+        for r in range(steps[t, 1]):
+            rnn_cell(relu, out[top + r], own[first + r], h[first + r])
+    return 0
+
+
+@kernel(
+    "int64(int64[::1], int64[:,::1], int64, boolean, boolean, float32[:,::1], float32[:,::1],"
+    " float32[:,::1], float32[:,::1])"
+)
+def rnn_grad(library, steps, first, reverse, relu, g, out, d, dh):  # type: ignore[no-untyped-def]
+    """``d`` gets the gradients before the activation; ``dh`` runs backwards."""
+    width = dh.shape[1]
+    base = d.ctypes.data
+    count = steps.shape[0]
+    for k in range(count):
+        t = k if reverse else count - 1 - k
+        top = steps[t, 0] + first
+        for r in range(steps[t, 1]):
+            row, made, state, slope = out[top + r], d[top + r], dh[first + r], g[top + r]
+            for j in range(width):
+                state[j] += slope[j]
+            if relu:
+                for j in range(width):
+                    made[j] = np.float32(0) if row[j] <= np.float32(0) else state[j]
+            else:
+                for j in range(width):
+                    made[j] = state[j] * (_ONE - row[j] * row[j])
+        if steps[t, 1] > 0:
+            status = multiplied(library, steps, t, base + top * width * 4)
+            if status != 0:
+                return status
+    return 0

@@ -1,0 +1,121 @@
+"""float32 rows as whole numbers of 8 or 16 bits: their sizes first, then the numbers, in two walks.
+
+Nothing is contracted: a fused multiply-add would round ties differently from the reference.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon_cpu.jit.compiler.compile import inlined, kernel
+from tenon_cpu.jit.loops.vectors import bits, number
+
+_NOT_SIGN, _LOW_BITS = np.int32(0x7FFFFFFF), np.int32(0xFF)
+_ROUND = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds to a whole number, found in the low bits
+_NONE = np.int32(0)
+_LOW_WORD = np.int32(0xFFFF)
+_LEAST, _MOST = np.float32(0), np.float32(255)
+_LARGEST, _SMALLEST, _INFINITE = np.float32(127), np.float32(1e-36), np.float32(np.inf)
+
+
+@kernel("void(float32[:,::1], float32[::1], int64, int64)")
+def sizes(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """The largest absolute value of each row; NaN is larger than infinity."""
+    for r in range(start, stop):
+        row = x[r]
+        best = _NONE
+        for i in range(row.size):
+            best = max(best, bits(row[i]) & _NOT_SIGN)
+        out[r] = number(best)
+
+
+@kernel("void(float32[:,::1], float32, uint8[:,::1], int64, int64)", fastmath=())
+def whole(x, factor, out, start, stop):  # type: ignore[no-untyped-def]
+    """``rint(x * factor)`` as the bytes of int8, for products within its range."""
+    for r in range(start, stop):
+        row, made = x[r], out[r]
+        for i in range(row.size):
+            made[i] = np.uint8(bits(row[i] * factor + _ROUND) & _LOW_BITS)
+
+
+@kernel("void(float32[:,::1], float32, int64[::1], uint16[::1], int64, int64)", fastmath=())
+def scaled_words(x, factor, places, out, start, stop):  # type: ignore[no-untyped-def]
+    """``rint(x * factor)`` as the bits of int16; each row goes to its place."""
+    for r in range(start, stop):
+        row = x[r]
+        made = out[places[r] : places[r] + row.size]
+        for i in range(row.size):
+            made[i] = np.uint16(bits(row[i] * factor + _ROUND) & _LOW_WORD)
+
+
+@kernel("void(float32[:,::1], float32, int64, int64[::1], uint16[::1], int64, int64)", fastmath=())
+def word_steps(x, step, zero, places, out, start, stop):  # type: ignore[no-untyped-def]
+    """``rint(x / step + zero)``, within 0 to 255, less ``zero``, as the bits of int16."""
+    shift, less = np.float32(zero), np.int32(zero)
+    for r in range(start, stop):
+        row = x[r]
+        made = out[places[r] : places[r] + row.size]
+        for i in range(row.size):
+            y = row[i] / step + shift
+            y = y if y > _LEAST else _LEAST
+            y = y if y < _MOST else _MOST
+            made[i] = np.uint16(((bits(y + _ROUND) & _LOW_WORD) - less) & _LOW_WORD)
+
+
+@kernel("void(uint8[:,::1], int64, int64[::1], uint16[::1], int64, int64)")
+def words(x, zero, places, out, start, stop):  # type: ignore[no-untyped-def]
+    """``x - zero`` as the bits of int16; each row goes to its place."""
+    less = np.int32(zero)
+    for r in range(start, stop):
+        row = x[r]
+        made = out[places[r] : places[r] + row.size]
+        for i in range(row.size):
+            made[i] = np.uint16((np.int32(row[i]) - less) & _LOW_WORD)
+
+
+@inlined
+def _factor(x, step):  # type: ignore[no-untyped-def]
+    """What numbers are multiplied by, 0 where all are to be 0; ``step`` gets what 1 stands for."""
+    best = _NONE
+    for i in range(x.size):
+        best = max(best, bits(x[i]) & _NOT_SIGN)
+    size = number(best)
+    if not (size >= _SMALLEST and size < _INFINITE):
+        step[0] = _LEAST if size < _SMALLEST else size - size
+        return _LEAST
+    step[0] = size / _LARGEST
+    return _LARGEST / size
+
+
+@inlined(fastmath=())
+def to_whole(x, step, out):  # type: ignore[no-untyped-def]
+    """``x`` by the largest size in it as the bytes of int8; ``step`` gets what 1 stands for."""
+    factor = _factor(x, step)
+    if factor == _LEAST:
+        out[:] = np.uint8(0)
+    else:
+        for i in range(x.size):
+            out[i] = np.uint8(bits(x[i] * factor + _ROUND) & _LOW_BITS)
+
+
+@inlined(fastmath=())
+def to_words(x, step, out):  # type: ignore[no-untyped-def]
+    """The same as the bits of int16."""
+    factor = _factor(x, step)
+    if factor == _LEAST:
+        out[:] = np.uint16(0)
+    else:
+        for i in range(x.size):
+            out[i] = np.uint16(bits(x[i] * factor + _ROUND) & _LOW_WORD)
+
+
+@kernel("void(float32[::1], float32[::1], uint8[::1])")
+def all_whole(x, step, out):  # type: ignore[no-untyped-def]
+    """``to_whole`` of one array."""
+    to_whole(x, step, out)
+
+
+@kernel("void(float32[::1], float32[::1], uint16[::1])", fastmath=())
+def all_words(x, step, out):  # type: ignore[no-untyped-def]
+    """``to_words`` of one array."""
+    to_words(x, step, out)

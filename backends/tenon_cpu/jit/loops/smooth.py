@@ -1,0 +1,138 @@
+"""GELU and SiLU, with their slopes and without, and gates of ReLU, in one walk over a float32 array each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon_cpu.jit.compiler.compile import inlined, kernel
+from tenon_cpu.jit.loops.vectors import exp, normal_tail, sigmoid
+
+HALF = np.float32(0.5)
+_ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
+_DENSITY = np.float32(0.3989422804014327)
+_CUBIC, _LINEAR = np.float32(0.044715 * 0.7978845608028654), np.float32(0.7978845608028654)
+_THREE = np.float32(3)
+
+_WITH_SLOPE = "void(float32[::1], float32[::1], float32[::1], int64, int64)"
+_ALONE = "void(float32[::1], float32[::1], int64, int64)"
+
+
+@inlined
+def gelu_gate(v, e):  # type: ignore[no-untyped-def]
+    """The normal distribution function of ``v``; ``e`` is ``exp(-v^2 / 2)``."""
+    tail = normal_tail(v, e)
+    return tail if v < _ZERO else _ONE - tail
+
+
+@inlined
+def gelu_slope(v, e, gate):  # type: ignore[no-untyped-def]
+    """The derivative of ``v F(v)``."""
+    return gate + v * e * _DENSITY
+
+
+@inlined
+def tanh_gate(v, s):  # type: ignore[no-untyped-def]
+    """The usual approximation of it, ``(1 + tanh(u)) / 2`` without its cancellation; ``s`` is ``v^2``."""
+    return sigmoid(_TWO * v * (s * _CUBIC + _LINEAR))
+
+
+@inlined
+def tanh_slope(v, s, gate):  # type: ignore[no-untyped-def]
+    """And its derivative."""
+    return gate + (gate + gate) * (_ONE - gate) * ((s * _CUBIC * _THREE + _LINEAR) * v)
+
+
+@inlined
+def silu_slope(v, gate):  # type: ignore[no-untyped-def]
+    """The derivative of ``v s(v)``, s being the sigmoid."""
+    return gate * (_ONE + v * (_ONE - gate))
+
+
+@kernel(_WITH_SLOPE)
+def gelu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
+    """Values and slopes."""
+    x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
+    for i in range(x.size):
+        v = x[i]
+        e = exp(-HALF * v * v)
+        gate = gelu_gate(v, e)
+        out[i] = v * gate
+        slope[i] = gelu_slope(v, e, gate)
+
+
+@kernel(_ALONE)
+def gelu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """Values."""
+    x, out = x[start:stop], out[start:stop]
+    for i in range(x.size):
+        v = x[i]
+        e = exp(-HALF * v * v)
+        gate = gelu_gate(v, e)
+        out[i] = v * gate
+
+
+@kernel(_WITH_SLOPE)
+def gelu_tanh(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
+    """Values and slopes."""
+    x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
+    for i in range(x.size):
+        v = x[i]
+        gate = tanh_gate(v, v * v)
+        out[i] = v * gate
+        slope[i] = tanh_slope(v, v * v, gate)
+
+
+@kernel(_ALONE)
+def gelu_tanh_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """Values."""
+    x, out = x[start:stop], out[start:stop]
+    for i in range(x.size):
+        v = x[i]
+        gate = tanh_gate(v, v * v)
+        out[i] = v * gate
+
+
+@kernel(_WITH_SLOPE)
+def silu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
+    """Values and slopes."""
+    x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
+    for i in range(x.size):
+        v = x[i]
+        gate = sigmoid(v)
+        out[i] = v * gate
+        slope[i] = silu_slope(v, gate)
+
+
+@kernel(_ALONE)
+def silu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """Values."""
+    x, out = x[start:stop], out[start:stop]
+    for i in range(x.size):
+        v = x[i]
+        gate = sigmoid(v)
+        out[i] = v * gate
+
+
+@kernel(_ALONE)
+def relu(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """0 where ``x`` is below; NaN stays."""
+    x, out = x[start:stop], out[start:stop]
+    for i in range(x.size):
+        out[i] = _ZERO if x[i] < _ZERO else x[i]
+
+
+@kernel("void(float32[::1], float32, float32, int64, int64)")
+def clamp_over(x, low, high, start, stop):  # type: ignore[no-untyped-def]
+    """``x`` itself between the bounds, of which the higher wins; NaN stays."""
+    x = x[start:stop]
+    for i in range(x.size):
+        v = low if x[i] < low else x[i]
+        x[i] = high if v > high else v
+
+
+@kernel("void(float32[::1], float32[::1], float32[::1], int64, int64)")
+def relu_grad(g, y, out, start, stop):  # type: ignore[no-untyped-def]
+    """``g`` where ``y`` is not at or below 0."""
+    g, y, out = g[start:stop], y[start:stop], out[start:stop]
+    for i in range(g.size):
+        out[i] = _ZERO if y[i] <= _ZERO else g[i]

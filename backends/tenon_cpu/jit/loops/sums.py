@@ -1,0 +1,46 @@
+"""Sums of float32 over outer and inner axes: short runs in vectors, their results in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon_cpu.jit.compiler.compile import inlined, kernel
+from tenon_cpu.jit.loops.columns import empty
+from tenon_cpu.jit.loops.rows import BLOCK, total
+
+#: Elements added in float32 before they join the rest.
+RUN = 1024
+
+
+@inlined
+def long_total(row):  # type: ignore[no-untyped-def]
+    """The sum in float64 of sums of runs."""
+    s = np.float64(0)
+    for first in range(0, row.size, RUN):
+        s += total(row[first : first + RUN])
+    return s
+
+
+@kernel("void(float32[:,:,::1], float32[::1], int64, int64)")
+def sum_outer_and_inner(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """``out[b]`` is the sum of ``x[:, b, :]``."""
+    for b in range(start, stop):
+        s = np.float64(0)
+        for a in range(x.shape[0]):
+            s += long_total(x[a, b])
+        out[b] = s
+
+
+@kernel("void(float32[:,:,::1], float64[:,::1], int64, int64)")
+def sum_rows(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """``out[a]`` is the sum of the rows of ``x[a]``, which are no wider than a block of columns."""
+    for a in range(start, stop):
+        whole, part = out[a], np.zeros(x.shape[2], np.float32)
+        whole[:] = 0
+        for r in range(x.shape[1]):
+            row = x[a, r]
+            for j in range(row.size):
+                part[j] += row[j]
+            if r % BLOCK == BLOCK - 1:
+                empty(part, whole)
+        empty(part, whole)

@@ -1,0 +1,1 @@
+"""Ops on floats of 16 bits."""

@@ -1,0 +1,208 @@
+"""Ops on large arrays of 16-bit floats: one kernel where there is a formula, else float32's kernel between
+conversions.
+
+Float32's kernel between conversions rounds once, at the end, where NumPy's ops would round each step of a
+softmax. Calls with arrays of several float dtypes stay with the kernel for all dtypes, as all does without
+llvmlite.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tenon.extend import Composite, Kernel, Kind, Op
+from tenon.ops import cast as _cast
+from tenon.ops import where as _where
+from tenon_cpu.jit.compiler import llvm
+from tenon_cpu.jit.compiler.compile import available
+from tenon_cpu.jit.short_floats import elementwise as short
+from tenon_cpu.jit.short_floats import rows as short_rows
+from tenon_cpu.jit.short_floats import smooth as short_smooth
+
+#: Elements from which a kernel is faster than NumPy's loops.
+WORTH = 1 << 13
+FLOAT, BFLOAT, HALF = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
+SHORT = frozenset((BFLOAT, HALF))
+_FLOATS = frozenset((FLOAT, BFLOAT, HALF))
+_NUMBERS = frozenset((bool, int, float))
+
+
+def for_short(op: Op, kernel: Kernel) -> Kernel:
+    """The kernel of ``op`` for calls whose first array is of 16-bit floats."""
+    if isinstance(op, Composite) and op.widens:
+        return functools.partial(_normalised, kernel, op.name.endswith("_grad"))
+    if op.name in short_smooth.WITH_SLOPE:
+        return functools.partial(_activated, op.name, functools.partial(_widened, kernel, SHORT))
+    if op.name in short_rows.ROWS or op.name == "sum_to":
+        return functools.partial(_rows, op.name, functools.partial(_widened, kernel, SHORT))
+    if op.computes_in_float32:
+        return functools.partial(_widened, kernel, SHORT)
+    if op.packable and op.kind is Kind.CONTRACT:  # no library here multiplies float16
+        return functools.partial(_widened, kernel, frozenset((HALF,)))
+    if op.kind is Kind.ELEMENTWISE and not op.view and op.expression_for(_ANY, {}) is not None:
+        return functools.partial(_elementwise, op, kernel)
+    return kernel
+
+
+#: Operands that are no numbers, to ask whether an op has a formula at all.
+_ANY = (..., ..., ...)
+
+
+def _elementwise(op: Op, kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
+    out = attrs.pop("out", None)
+    given, dtype = args[op.promoted_from :], None
+    size = 0
+    for a in given:
+        if isinstance(a, np.ndarray):
+            if dtype is None:
+                dtype = a.dtype
+            elif a.dtype is not dtype:
+                break
+            size = max(size, a.size)
+    else:
+        if dtype in SHORT and size >= WORTH and _reachable(args, out, dtype):
+            plain = tuple([_number(a) for a in args])
+            made = np.dtype(np.bool_) if op.boolean else dtype
+            found = short.elementwise(op, plain, attrs, dtype, made, out)
+            if found is not None:
+                return found
+    return kernel(*args, **attrs) if out is None else kernel(*args, out=out, **attrs)
+
+
+def _reachable(args: Any, out: Any, dtype: Any) -> bool:
+    """There is a compiler; all arrays lie as kernels take them, and numbers are real ones."""
+    if not llvm.available() or (out is not None and not (out.dtype is dtype and out.flags.carray)):
+        return False
+    for a in args:
+        if isinstance(a, np.ndarray):
+            if not a.flags.aligned:
+                return False
+        elif not (a is None or a.__class__ in _NUMBERS or isinstance(a, np.generic)):
+            return False
+    return True
+
+
+def _number(a: Any) -> Any:
+    """NumPy's scalars, bfloat16's too, as Python numbers."""
+    return float(a) if isinstance(a, np.generic) else a
+
+
+def _widened(kernel: Kernel, dtypes: frozenset[Any], /, *args: Any, **attrs: Any) -> Any:
+    """float32's kernel on ``args``, its float results rounded to their dtype."""
+    dtype, size = None, 0
+    for a in args:
+        if isinstance(a, np.ndarray):
+            kind = a.dtype
+            if kind.kind in "fV":
+                if dtype is None:
+                    dtype = kind
+                elif kind is not dtype:
+                    return kernel(*args, **attrs)
+            size = max(size, a.size)
+    if (
+        dtype not in dtypes
+        or size < WORTH
+        or "out" in attrs
+        or attrs.get("shape") == args[0].shape
+        or not llvm.available()
+    ):
+        return kernel(*args, **attrs)
+    made = kernel(*[_wide(a, dtype) for a in args], **attrs)
+    if isinstance(made, tuple):
+        return tuple([_narrow(m, dtype) for m in made])
+    return _narrow(made, dtype)
+
+
+def _rows(name: str, kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
+    """Kernels for bfloat16 along the last axis, and for sums over the first ones."""
+    x = args[0]
+    if x.size < WORTH or any(a.dtype is not BFLOAT or a.shape != x.shape for a in args) or not available():
+        return kernel(*args, **attrs)
+    if name != "sum_to":
+        return short_rows.by_rows(name, *args) if attrs["axis"] == x.ndim - 1 else kernel(*args, **attrs)
+    shape = attrs["shape"]
+    if x.ndim == len(shape) or not shape or x.shape[x.ndim - len(shape) :] != shape:
+        return kernel(*args, **attrs)
+    return short_rows.summed(x, shape)
+
+
+def _activated(name: str, kernel: Kernel, /, x: Any, **attrs: Any) -> Any:
+    """Value and slope, by kernels for bfloat16."""
+    if x.size < WORTH or x.dtype is not BFLOAT or not available():
+        return kernel(x, **attrs)
+    return short_smooth.activated("gelu_tanh" if attrs.get("approximate") == "tanh" else name, x, slope=True)
+
+
+def _normalised(kernel: Kernel, gradient: bool, /, *args: Any, **attrs: Any) -> Any:
+    """A norm, or its gradients: parameters and statistics may be float32 beside an input of 16 bits.
+
+    Statistics stay float32; gradients get the dtypes of what they are gradients of.
+    """
+    x = args[0]
+    if x.size < WORTH or x.dtype not in SHORT or not llvm.available():
+        return kernel(*args, **attrs)
+    out, *rest = kernel(*[_wide(a, x.dtype) for a in args], **attrs)
+    out = _narrow(out, x.dtype)
+    if gradient:
+        affine = x if args[2] is None else args[2]
+        rest = [_narrow(r, affine.dtype) if affine.dtype in SHORT else r for r in rest]
+    return (out, *rest)
+
+
+def _wide(a: Any, dtype: Any) -> Any:
+    if isinstance(a, np.ndarray) and a.dtype is dtype:
+        return converted(a, FLOAT)
+    return float(a) if isinstance(a, np.generic) and a.dtype == dtype else a
+
+
+def _narrow(a: Any, dtype: Any) -> Any:
+    if getattr(a, "dtype", None) == FLOAT:
+        return converted(a, dtype) if isinstance(a, np.ndarray) else a.astype(dtype)
+    return a
+
+
+def converted(x: Any, dtype: Any) -> Any:
+    """``x`` in another float dtype, as an array of the same axes."""
+    if x.size < WORTH or not x.flags.aligned or not llvm.available():
+        return x.astype(dtype)
+    return short.cast(x, dtype)
+
+
+def cast(kernel: Kernel, x: Any, *, dtype: Any) -> Any:
+    """Between float32 and 16 bits by a kernel; all else by ``kernel``."""
+    to = np.dtype(dtype)
+    own = x.dtype
+    if (
+        x.size >= WORTH
+        and own is not to
+        and own in _FLOATS
+        and to in _FLOATS
+        and x.flags.c_contiguous
+        and x.flags.aligned
+        and llvm.available()
+    ):
+        return short.cast(x, to)
+    return kernel(x, dtype=dtype)
+
+
+def where(kernel: Kernel, condition: Any, x: Any, y: Any) -> Any:
+    """Selection, whose first operand does not say what dtype it is of."""
+    other = y if isinstance(y, np.ndarray) else x
+    if other.__class__ is np.ndarray and other.dtype in SHORT:
+        return _elementwise(_where, kernel, condition, x, y)
+    return kernel(condition, x, y)
+
+
+def over(kernels: dict[str, Kernel]) -> dict[str, Kernel]:
+    """Kernels of ops that short floats reach by way of other dtypes."""
+    return {
+        "cast": functools.partial(cast, functools.partial(_cast.forward, np)),
+        "where": functools.partial(where, kernels["where"]),
+    }
+
+
+__all__ = ["for_short", "over"]

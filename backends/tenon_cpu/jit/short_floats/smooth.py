@@ -1,0 +1,99 @@
+"""GELU and SiLU of bfloat16, read and written as their bits, with their slopes and without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tenon_cpu.jit.compiler.compile import kernel
+from tenon_cpu.jit.eager_ops.calls import plain, share
+from tenon_cpu.jit.loops.smooth import HALF, gelu_gate, gelu_slope, silu_slope, tanh_gate, tanh_slope
+from tenon_cpu.jit.loops.vectors import exp, sigmoid
+from tenon_cpu.jit.short_floats.rows import narrow, wide
+
+BFLOAT = np.dtype(ml_dtypes.bfloat16)
+_WITH_SLOPE = "void(uint16[::1], uint16[::1], uint16[::1], int64, int64)"
+_ALONE = "void(uint16[::1], uint16[::1], int64, int64)"
+
+
+@kernel(_WITH_SLOPE)
+def gelu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
+    """Values and slopes."""
+    x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
+    for i in range(x.size):
+        v = wide(x[i])
+        e = exp(-HALF * v * v)
+        gate = gelu_gate(v, e)
+        out[i] = narrow(v * gate)
+        slope[i] = narrow(gelu_slope(v, e, gate))
+
+
+@kernel(_ALONE)
+def gelu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """Values."""
+    x, out = x[start:stop], out[start:stop]
+    for i in range(x.size):
+        v = wide(x[i])
+        e = exp(-HALF * v * v)
+        gate = gelu_gate(v, e)
+        out[i] = narrow(v * gate)
+
+
+@kernel(_WITH_SLOPE)
+def gelu_tanh(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
+    """Values and slopes."""
+    x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
+    for i in range(x.size):
+        v = wide(x[i])
+        gate = tanh_gate(v, v * v)
+        out[i] = narrow(v * gate)
+        slope[i] = narrow(tanh_slope(v, v * v, gate))
+
+
+@kernel(_ALONE)
+def gelu_tanh_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """Values."""
+    x, out = x[start:stop], out[start:stop]
+    for i in range(x.size):
+        v = wide(x[i])
+        gate = tanh_gate(v, v * v)
+        out[i] = narrow(v * gate)
+
+
+@kernel(_WITH_SLOPE)
+def silu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
+    """Values and slopes."""
+    x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
+    for i in range(x.size):
+        v = wide(x[i])
+        gate = sigmoid(v)
+        out[i] = narrow(v * gate)
+        slope[i] = narrow(silu_slope(v, gate))
+
+
+@kernel(_ALONE)
+def silu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """Values."""
+    x, out = x[start:stop], out[start:stop]
+    for i in range(x.size):
+        v = wide(x[i])
+        gate = sigmoid(v)
+        out[i] = narrow(v * gate)
+
+
+WITH_SLOPE = {"gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu}
+ALONE = {"gelu": gelu_alone, "gelu_tanh": gelu_tanh_alone, "silu": silu_alone}
+
+
+def activated(name: str, x: Any, *, slope: bool) -> tuple[Any, ...]:
+    """The function called ``name`` of a bfloat16 array, and its slope if wanted."""
+    x = plain(x)
+    made = [np.empty_like(x) for _ in range(1 + slope)]
+    arrays = tuple([a.reshape(-1).view(np.uint16) for a in (x, *made)])
+    share((WITH_SLOPE if slope else ALONE)[name], arrays, x.size, 8 * x.size)
+    return tuple(made)
+
+
+__all__ = ["activated"]
