@@ -30,7 +30,7 @@ ALLOWED = {
 
 def names_of_ops():
     tenon.ones(1)
-    return set(table.by_name)
+    return {op.name for op in table if type(op).__module__.startswith("tenon.ops.")}
 
 
 def tables(tree, ops):
