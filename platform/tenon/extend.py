@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tenon.engine.op import Kind as Kind
     from tenon.engine.op import Op as Op
     from tenon.engine.op import Primitive as Primitive
+    from tenon.functions.derived import into as write_out  # noqa: F401 - offered under another name
     from tenon.graph import cluster as cluster
     from tenon.graph import shape_requests as shape_requests
     from tenon.graph.graph import Graph as Graph
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from tenon.serialize.atomic import replacing as replacing
     from tenon.tensors import pytree as pytree
     from tenon.tensors.creation.create import wrap as wrap
+    from tenon.tensors.methods.titles import titled as titled
     from tenon.tensors.tensor import Tensor as Tensor
     from tenon.training import runs as runs
     from tenon.training.recipe import Recipe as Recipe
@@ -138,8 +140,10 @@ _TARGETS = {
     "runs": "tenon.training.runs:",
     "shape_requests": "tenon.graph.shape_requests:",
     "size_at_least": "tenon.engine.kernel_table:size_at_least",
+    "titled": "tenon.tensors.methods.titles:titled",
     "trace": "tenon.graph.tracing:trace",
     "wrap": "tenon.tensors.creation.create:wrap",
+    "write_out": "tenon.functions.derived:into",
 }
 
 __all__ = ["hookimpl", *_TARGETS]

@@ -21,7 +21,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "hooks.md"
 
 
 #: Kind -> a target and its name, where a target is no attribute of a module.
-TARGETS = {"namespaces": ("json.decoder", "json.decoder")}
+TARGETS = dict.fromkeys(hookspecs.MODULES, ("json.decoder", "json.decoder"))
 
 
 class Recorder:

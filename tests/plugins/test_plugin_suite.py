@@ -44,6 +44,10 @@ class TestRecipes(PluginSuite):
     plugin = "tenon_recipes.plugin"
 
 
+class TestSpecial(PluginSuite):
+    plugin = "tenon_special.plugin"
+
+
 class TestTensorBoard(PluginSuite):
     plugin = "tenon_tensorboard.plugin"
 

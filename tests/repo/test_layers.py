@@ -33,6 +33,7 @@ PUBLIC = {
     "tenon.optim",
     "tenon.errors",
     "tenon.autograd",
+    "tenon.special",
 }
 #: Third-party packages and the only places that may import them.
 CONFINED = {

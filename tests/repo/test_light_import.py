@@ -19,6 +19,7 @@ FIRST_PARTY = {
     "tenon_parametrizations",
     "tenon_profiler",
     "tenon_recipes",
+    "tenon_special",
     "tenon_tensorboard",
 }
 CORE = {"numpy", "ml_dtypes"}

@@ -148,6 +148,10 @@ FACES: dict[str, tuple[str, ...]] = {
         "tenon.nn.layers.resizing: Upsample, UpsamplingBilinear2d, UpsamplingNearest2d",
     ),
     "tenon.nn.parallel.distributed": ("tenon.distributed.replicas.data_parallel: DistributedDataParallel",),
+    "tenon.ops.cylinder": (
+        "tenon.ops: airy_ai, bessel_j0, bessel_j1, bessel_y0, bessel_y1, modified_bessel_k0"
+        ", modified_bessel_k1, scaled_modified_bessel_k0, scaled_modified_bessel_k1",
+    ),
     "tenon.random.rejection": (
         "tenon.distributions.rejection: binomial, log_factorial, log_standard_gamma, poisson",
     ),

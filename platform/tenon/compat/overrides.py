@@ -82,6 +82,9 @@ def resolve_name(f: Any) -> str | None:
 
 def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
     """The functions that a class can take over, by the module or class that has them."""
+    special = sys.modules.get("tenon.special")
+    for name in special.__all__ if special is not None else ():
+        hasattr(special, name)  # what plugins provide is known from its first use
     rerouting.ask_for_good()
     found: dict[Any, list[Callable[..., Any]]] = {}
     for namespace, members in overriding.NAMESPACES.items():

@@ -17,6 +17,8 @@ class OpTable:
     def __init__(self) -> None:
         self.by_name: dict[str, Op] = {}
         self._visitors: list[Callable[[Op], None]] = []
+        #: Called with a name that no op has, before that is an error: it may define the op.
+        self.define: Callable[[str], None] = _define_nothing
 
     def register(self, op: Op) -> None:
         """Add ``op`` under its name; a second op of that name is an error."""
@@ -37,13 +39,25 @@ class OpTable:
             visit(op)
 
     def __getitem__(self, name: str) -> Op:
-        return self.by_name[name]
+        found = self.by_name.get(name)
+        if found is None:
+            self.define(name)
+            found = self.by_name[name]
+        return found
 
     def __iter__(self) -> Any:
         return iter(self.by_name.values())
 
     def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            self.define(name)
+            if name in self.by_name:
+                return self.by_name[name]
         raise AttributeError(f"no op named {name!r}; see tenon.ops for the list.")
+
+
+def _define_nothing(name: str) -> None:
+    """No plugin offers ops."""
 
 
 table = OpTable()

@@ -20,7 +20,6 @@ from tenon.ops import (  # noqa: F401
     contraction,
     convolution,
     ctc,
-    cylinder,
     elementwise,
     extremes,
     fft,
@@ -53,6 +52,17 @@ from tenon.tensors import inplace  # noqa: F401 - what ops need beneath them
 
 # Importing a submodule put it under its name here; where an op has the same name, the op is meant.
 globals().update({name: op for name, op in table.by_name.items() if name in globals()})
+
+
+def _define(name: str) -> None:
+    """Import the op ``name`` if a plugin offers it; it enters the table by itself."""
+    from tenon.plugins import registry  # imports pluggy, which reading names needs not
+
+    if name in registry.names("ops"):
+        registry.resolve("ops", name)
+
+
+table.define = _define
 
 
 def __getattr__(name: str) -> Any:

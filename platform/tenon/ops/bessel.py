@@ -1,4 +1,4 @@
-"""Modified Bessel functions of the first kind, and the scaled complementary error function.
+"""Modified Bessel functions of the first kind.
 
 Below 30 their power series has positive terms only and loses nothing; from there the asymptotic series is
 exact to float64. ``i0e`` and ``i1e`` are divided by ``exp(|x|)``, which overflows at 710.
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from tenon.ops.elementwise import FloatUnary
-from tenon.ops.special import erfc
 
 _BORDER = 30.0
 _TERMS = 80
@@ -106,27 +105,4 @@ class I1e(_Bessel):
         return f.mul(g, f.where(zero, 0.5, f.sub(f.i0e(x), f.mul(out, inner))))
 
 
-class Erfcx(FloatUnary):
-    """``exp(x ** 2) erfc(x)``."""
-
-    grad_name = "SpecialErfcxBackward0"
-    saves = ("x", "out")
-    public = False
-
-    def forward(self, xp, x, *, out=None):
-        """The product up to 6, the asymptotic series from there."""
-        w = x.astype(np.float64)
-        near, far = xp.minimum(w, 6.0), xp.maximum(w, 6.0)
-        part = tail = xp.ones_like(far)
-        for k in range(1, 20):
-            part = -part * (2 * k - 1) / (2 * far * far)
-            tail = tail + part
-        with np.errstate(over="ignore"):
-            product = xp.exp(near * near) * erfc.forward(xp, near)
-            return xp.where(w < 6, product, tail / (far * math.sqrt(math.pi))).astype(x.dtype, copy=False)
-
-    def vjp_x(self, f, g, out, x):
-        return f.mul(g, f.sub(f.mul(f.mul(x, 2.0), out), 2 / math.sqrt(math.pi)))
-
-
-i0, i0e, i1, i1e, erfcx = I0(), I0e(), I1(), I1e(), Erfcx()
+i0, i0e, i1, i1e = I0(), I0e(), I1(), I1e()

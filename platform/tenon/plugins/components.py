@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Component:
-    """One declared name; ``target`` is ``"module:attribute"``, or ``"module"`` for a namespace, or the object
-    itself if it was registered by hand.
+    """One declared name; ``target`` is ``"module:attribute"``, or ``"module"`` for a kind of modules, or the
+    object itself if it was registered by hand.
     """
 
     kind: str

@@ -174,7 +174,7 @@ def target_error(value: object, kind: str) -> str | None:
     """Why ``value`` is not a valid target string of ``kind``, or None if it is."""
     if not isinstance(value, str):
         return None
-    if kind == "namespaces":
+    if kind in hookspecs.MODULES:
         whole = all(part.isidentifier() for part in value.split("."))
         return None if whole else f"{value!r} is no module. Write 'package.module'."
     module, colon, attribute = value.partition(":")

@@ -2,7 +2,8 @@
 
 One table feeds every check: value against the reference, gradients against differences, shape rule
 against the real result, one backend against another. A new op gets its samples with ``add``, in the
-family module that mirrors its op file (list new modules in ``FAMILIES``), or from a plugin's tests.
+family module that mirrors its op file (list new modules in ``FAMILIES``), or in a module that a plugin
+names in its ``tenon_samples`` hook.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tenon.engine.op import table as ops
+from tenon.plugins import registry
 from tenon.testing.samples.draw import Draw
 
 TAGS = frozenset(
@@ -105,6 +107,8 @@ def add(
 def _load() -> None:
     for family in FAMILIES:
         importlib.import_module(f"tenon.testing.samples.{family}")
+    for name in registry.names("samples"):
+        registry.resolve("samples", name)
 
 
 def of(op: str) -> list[Sample]:

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tenon.engine.op import Primitive
-from tenon.ops.bessel import i0, i1
+from tenon import ops
 from tenon.ops.elementwise import FloatUnary
 
 _GAMMA = 0.57721566490153286
@@ -100,14 +98,14 @@ def _bell(xp: Any, x: Any, order: float) -> Any:
 
 def _third(xp: Any, x: Any, order: int, scaled: bool) -> Any:
     near, far = xp.clip(x, 1e-300, 2.0), xp.maximum(x, 2.0)
-    low, quarter = i0.forward(xp, near), near * near / 4
+    low, quarter = ops.i0.forward(xp, near), near * near / 4
     term, rest, harmonic = xp.ones_like(near), xp.zeros_like(near), 0.0
     for k in range(1, 20):
         term, harmonic = term * quarter / (k * k), harmonic + 1 / k
         rest = rest + term * harmonic
     made = rest - (xp.log(near / 2) + _GAMMA) * low
     if order:  # I0 K1 + I1 K0 = 1 / x
-        made = (1 / near - i1.forward(xp, near) * made) / low
+        made = (1 / near - ops.i1.forward(xp, near) * made) / low
     high = xp.where(xp.isinf(far), 0.0, _bell(xp, far, order))
     made = xp.where(x <= 2, made * xp.exp(near) if scaled else made, high if scaled else high * xp.exp(-far))
     return xp.where(x > 0, made, xp.where(x == 0, xp.inf, xp.nan))
@@ -139,80 +137,113 @@ def _airy(xp: Any, x: Any) -> Any:
     return xp.where(xp.isnan(x), xp.nan, xp.where(xp.isinf(x), 0.0, made))
 
 
-def _made(name: str, compute: Callable[..., Any], doc: str, slope: Any = None) -> Primitive:
-    """One function, computed in float64 and rounded once; its derivative is ``slope(f, x, out)``."""
+class _Cylinder(FloatUnary):
+    """Base: computed in float64 and rounded once."""
 
-    def forward(self, xp, x, *, out=None):
+    saves = ("x", "out")
+    public = False
+
+    def compute(self, xp: Any, x: Any) -> Any:
+        """The function of float64 numbers."""
+        raise NotImplementedError
+
+    def forward(self, xp: Any, x: Any, *, out: Any = None) -> Any:
         with np.errstate(all="ignore"):
-            return compute(xp, x.astype(np.float64)).astype(x.dtype, copy=False)
-
-    def vjp_x(self, f, g, out, x):
-        return f.mul(g, slope(f, x, out))
-
-    body = {
-        "__doc__": doc, "saves": ("x", "out"), "forward": forward, "name": name, "__module__": __name__,
-        "public": False,
-    }  # fmt: skip
-    if slope is not None:
-        body["vjp_x"] = vjp_x
-    made: type[Primitive] = type(name.title().replace("_", ""), (FloatUnary,), body)
-    return made()
+            return self.compute(xp, x.astype(np.float64)).astype(x.dtype, copy=False)
 
 
-def _kind(order: int, second: bool) -> Callable[..., Any]:
-    return lambda xp, x: _cylinder(xp, x, order, second)
+class BesselJ0(_Cylinder):
+    """Bessel function of the first kind, order 0."""
+
+    def compute(self, xp: Any, x: Any) -> Any:
+        return _cylinder(xp, x, 0, second=False)
+
+    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+        return f.mul(g, f.neg(f.bessel_j1(x)))
 
 
-def _modified(order: int, scaled: bool) -> Callable[..., Any]:
-    return lambda xp, x: _third(xp, x, order, scaled)
+class BesselJ1(_Cylinder):
+    """Bessel function of the first kind, order 1."""
+
+    def compute(self, xp: Any, x: Any) -> Any:
+        return _cylinder(xp, x, 1, second=False)
+
+    # J1' = J0 - J1 / x, which is 1/2 at 0
+    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+        zero = f.eq(x, 0)
+        slope = f.sub(f.bessel_j0(x), f.div(out, f.where(zero, 1.0, x)))
+        return f.mul(g, f.where(zero, 0.5, slope))
 
 
-def _j1_slope(f: Any, x: Any, out: Any) -> Any:
-    zero = f.eq(x, 0)
-    return f.where(zero, 0.5, f.sub(f.bessel_j0(x), f.div(out, f.where(zero, 1.0, x))))
+class BesselY0(_Cylinder):
+    """Bessel function of the second kind, order 0."""
+
+    def compute(self, xp: Any, x: Any) -> Any:
+        return _cylinder(xp, x, 0, second=True)
+
+    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+        return f.mul(g, f.neg(f.bessel_y1(x)))
 
 
-bessel_j0 = _made(
-    "bessel_j0",
-    _kind(0, False),
-    "Bessel function of the first kind, order 0.",
-    lambda f, x, out: f.neg(f.bessel_j1(x)),
-)
-bessel_j1 = _made("bessel_j1", _kind(1, False), "Bessel function of the first kind, order 1.", _j1_slope)
-bessel_y0 = _made(
-    "bessel_y0",
-    _kind(0, True),
-    "Bessel function of the second kind, order 0.",
-    lambda f, x, out: f.neg(f.bessel_y1(x)),
-)
-bessel_y1 = _made(
-    "bessel_y1",
-    _kind(1, True),
-    "Bessel function of the second kind, order 1.",
-    lambda f, x, out: f.sub(f.bessel_y0(x), f.div(out, x)),
-)
-modified_bessel_k0 = _made(
-    "modified_bessel_k0",
-    _modified(0, False),
-    "Bessel function of the third kind, order 0.",
-    lambda f, x, out: f.neg(f.modified_bessel_k1(x)),
-)
-modified_bessel_k1 = _made(
-    "modified_bessel_k1",
-    _modified(1, False),
-    "Bessel function of the third kind, order 1.",
-    lambda f, x, out: f.neg(f.add(f.modified_bessel_k0(x), f.div(out, x))),
-)
-scaled_modified_bessel_k0 = _made(
-    "scaled_modified_bessel_k0",
-    _modified(0, True),
-    "``exp(x) modified_bessel_k0(x)``.",
-    lambda f, x, out: f.sub(out, f.scaled_modified_bessel_k1(x)),
-)
-scaled_modified_bessel_k1 = _made(
-    "scaled_modified_bessel_k1",
-    _modified(1, True),
-    "``exp(x) modified_bessel_k1(x)``.",
-    lambda f, x, out: f.sub(f.sub(out, f.scaled_modified_bessel_k0(x)), f.div(out, x)),
-)
-airy_ai = _made("airy_ai", _airy, "Airy's function Ai, without a gradient.")
+class BesselY1(_Cylinder):
+    """Bessel function of the second kind, order 1."""
+
+    def compute(self, xp: Any, x: Any) -> Any:
+        return _cylinder(xp, x, 1, second=True)
+
+    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+        return f.mul(g, f.sub(f.bessel_y0(x), f.div(out, x)))
+
+
+class ModifiedBesselK0(_Cylinder):
+    """Bessel function of the third kind, order 0."""
+
+    def compute(self, xp: Any, x: Any) -> Any:
+        return _third(xp, x, 0, scaled=False)
+
+    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+        return f.mul(g, f.neg(f.modified_bessel_k1(x)))
+
+
+class ModifiedBesselK1(_Cylinder):
+    """Bessel function of the third kind, order 1."""
+
+    def compute(self, xp: Any, x: Any) -> Any:
+        return _third(xp, x, 1, scaled=False)
+
+    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+        return f.mul(g, f.neg(f.add(f.modified_bessel_k0(x), f.div(out, x))))
+
+
+class ScaledModifiedBesselK0(_Cylinder):
+    """``exp(x) modified_bessel_k0(x)``."""
+
+    def compute(self, xp: Any, x: Any) -> Any:
+        return _third(xp, x, 0, scaled=True)
+
+    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+        return f.mul(g, f.sub(out, f.scaled_modified_bessel_k1(x)))
+
+
+class ScaledModifiedBesselK1(_Cylinder):
+    """``exp(x) modified_bessel_k1(x)``."""
+
+    def compute(self, xp: Any, x: Any) -> Any:
+        return _third(xp, x, 1, scaled=True)
+
+    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+        return f.mul(g, f.sub(f.sub(out, f.scaled_modified_bessel_k0(x)), f.div(out, x)))
+
+
+class AiryAi(_Cylinder):
+    """Airy's function Ai, without a gradient."""
+
+    def compute(self, xp: Any, x: Any) -> Any:
+        return _airy(xp, x)
+
+
+bessel_j0, bessel_j1 = BesselJ0(), BesselJ1()
+bessel_y0, bessel_y1 = BesselY0(), BesselY1()
+modified_bessel_k0, modified_bessel_k1 = ModifiedBesselK0(), ModifiedBesselK1()
+scaled_modified_bessel_k0, scaled_modified_bessel_k1 = ScaledModifiedBesselK0(), ScaledModifiedBesselK1()
+airy_ai = AiryAi()

@@ -1,0 +1,1 @@
+"""Special functions beyond what networks use: Bessel and Airy functions, orthogonal polynomials."""
