@@ -10,7 +10,7 @@ import tenon
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 try:
-    from smaller_models import MODELS, masked, trained_for_int8
+    from former_models import MODELS, masked, trained_for_int8
 finally:
     sys.path.remove(str(HERE))
 

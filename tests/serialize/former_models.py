@@ -1,6 +1,6 @@
 """Models that were pruned, quantized or both, and the files of them in ``data/``.
 
-``python tests/serialize/smaller_models.py FOLDER`` writes the files anew; those in ``data/`` were written by
+``python tests/serialize/former_models.py FOLDER`` writes the files anew; those in ``data/`` were written by
 version 0.1.0 and stay, since every later version has to read them. Each holds the state dict, an input and
 the output for it.
 """
