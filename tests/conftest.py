@@ -59,9 +59,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two workers for folders; none for single files, and for what is chosen by marker: that may be timed."""
-    folders = all(Path(argument).is_dir() for argument in config.args)
-    return 2 if folders and not config.option.markexpr and (os.cpu_count() or 1) > 1 else 0
+    """Two workers for folders; none for single files, and for other choices by marker: those may be timed."""
+    shared = _folders(config) and config.option.markexpr in ("", "slow")
+    return 2 if shared and (os.cpu_count() or 1) > 1 else 0
+
+
+def _folders(config: pytest.Config) -> bool:
+    return all(Path(argument).is_dir() for argument in config.args)
 
 
 class RanksInOneWorker(LoadFileScheduling):
@@ -109,11 +113,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> RanksInOneWo
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what is marked ``slow`` to runs that choose by marker, such as ``pytest -m slow``."""
-    slow = [] if config.option.markexpr else [item for item in items if item.get_closest_marker("slow")]
-    if slow:
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
+    """Leave out what is marked ``manual``, and of folders what is ``slow``, unless ``-m`` names the marker."""
+    names = {"manual", "slow"} if _folders(config) else {"manual"}
+    names = {name for name in names if name not in config.option.markexpr}
+    left_out = [item for item in items if any(mark.name in names for mark in item.iter_markers())]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        known = set(left_out)
+        items[:] = [item for item in items if item not in known]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

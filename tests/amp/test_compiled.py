@@ -81,6 +81,7 @@ def curves():
     return {name: np.array(curve(training(*way), 200)) for name, way in ways.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["eager", "compiled"])
 def test_200_steps_train_like_float32(curves, way):
     short, full = curves[way], curves["float32"]

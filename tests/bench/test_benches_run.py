@@ -26,6 +26,7 @@ def run(script, *options, tmp_path):
     return json.loads(file.read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 def test_every_program_trains_alike_under_tenon_and_torch_and_is_timed(tmp_path):
     pytest.importorskip("torch")
@@ -39,7 +40,7 @@ def test_every_program_trains_alike_under_tenon_and_torch_and_is_timed(tmp_path)
 
 
 @pytest.mark.oracle
-@pytest.mark.slow
+@pytest.mark.manual
 def test_every_row_of_the_bench_of_the_cpu_is_measured_or_says_why_not(tmp_path):
     pytest.importorskip("torch")
 
@@ -69,7 +70,7 @@ def test_every_row_of_the_bench_of_the_cpu_is_measured_or_says_why_not(tmp_path)
 
 
 @pytest.mark.oracle
-@pytest.mark.slow
+@pytest.mark.manual
 def test_a_compiled_row_is_compared_with_all_of_pytorchs_ways(tmp_path):
     pytest.importorskip("torch")
 
@@ -98,7 +99,7 @@ def test_a_row_that_does_not_exist_is_refused_by_name():
 
 
 @pytest.mark.oracle
-@pytest.mark.slow
+@pytest.mark.manual
 def test_the_memory_of_both_shapes_is_measured(tmp_path):
     pytest.importorskip("torch")
 
@@ -108,6 +109,7 @@ def test_the_memory_of_both_shapes_is_measured(tmp_path):
     assert all(r["tenon"]["base"] > 1 << 20 for r in found["results"])
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 def test_the_cost_of_a_module_is_measured():
     pytest.importorskip("torch")
@@ -137,6 +139,7 @@ def test_the_time_of_an_import_is_measured_and_what_it_loads_is_seen(tmp_path):
     assert found["loaded"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_all_reduce_is_timed_in_every_way(tmp_path):
     find_mpirun()
@@ -149,7 +152,7 @@ def test_all_reduce_is_timed_in_every_way(tmp_path):
 
 @pytest.mark.mpi
 @pytest.mark.oracle
-@pytest.mark.slow
+@pytest.mark.manual
 def test_data_parallel_steps_are_timed_and_lose_alike(tmp_path):
     pytest.importorskip("torch")
     find_mpirun()
@@ -166,6 +169,7 @@ def test_data_parallel_steps_are_timed_and_lose_alike(tmp_path):
             assert {f"{name} bucketed", f"{name} unsummed"} <= set(row["ways"])
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_the_price_of_equal_bits_is_measured(tmp_path):
     find_mpirun()
@@ -178,6 +182,7 @@ def test_the_price_of_equal_bits_is_measured(tmp_path):
     assert all(min(seconds) > 0 for program in found["programs"].values() for seconds in program.values())
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 def test_operations_are_timed_forward_and_backward(tmp_path):
     pytest.importorskip("torch")
@@ -207,6 +212,7 @@ def test_a_program_that_does_not_exist_is_refused_by_name():
     assert "no program called mpl; there are note, mlp, cnn, gpt, lstm" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_steps_of_a_program_are_timed(tmp_path):
     found = run("steps.py", "b", "--tiny", "--runs", "2", "--threads", "1", tmp_path=tmp_path)
 
@@ -223,7 +229,7 @@ def test_the_functions_of_an_eager_row_are_sampled(tmp_path):
 
 
 @pytest.mark.oracle
-@pytest.mark.slow
+@pytest.mark.manual
 def test_the_cost_of_profiles_is_measured_beside_torchs(tmp_path):
     pytest.importorskip("torch")
 
@@ -264,6 +270,7 @@ def test_the_dashboard_shows_a_large_run_and_says_how_soon(tmp_path):
     assert found["results"]["spans"] == 2 * 3 * (40 + 4) and found["results"]["trace"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 def test_int8_layers_are_timed_beside_float32_and_torch(tmp_path):
     pytest.importorskip("torch")
@@ -286,6 +293,7 @@ def test_int8_layers_are_timed_beside_float32_and_torch(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_pruned_models_are_timed_beside_what_they_were(tmp_path):
     found = run(
         "compress.py", "resnet", "linear", "--width", "4", "--batches", "2", "--rounds", "1", "--seconds", "0",

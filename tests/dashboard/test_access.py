@@ -3,6 +3,7 @@
 import browser
 import pytest
 
+pytestmark = pytest.mark.slow
 VIEWS = ("overview", "operators", "modules", "memory", "kernels", "distributed", "trace")
 #: Everything that acts, but those that arrow keys reach: other tabs, other boxes of the flame graph.
 CONTROLS = """

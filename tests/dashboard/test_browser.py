@@ -196,6 +196,7 @@ def test_colours_follow_the_dark_mode_of_tensorboard(page):
     browser.wait_for(lambda: page.window.run(look) == before, "the first theme")
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_is_drawn_again_and_one_that_is_removed_makes_room(page):
     events, end = traces.training_step(0, 0.0)
     more, _ = traces.training_step(1, end)

@@ -10,6 +10,8 @@ pytest.importorskip("tensorboard")
 
 import browser
 
+pytestmark = pytest.mark.slow
+
 #: Every element that matches, inside of shadow trees too.
 DEEP = """
 window.deep = (selector, root = document) => {

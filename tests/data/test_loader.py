@@ -172,7 +172,7 @@ def test_a_worker_that_does_not_answer_is_named_after_the_timeout():
         numbers(loader)
 
 
-@pytest.mark.parametrize("code", [3, None])
+@pytest.mark.parametrize("code", [3, pytest.param(None, marks=pytest.mark.slow)])
 def test_batches_that_a_lost_worker_owes_are_not_counted_and_its_fellows_are_replaced(code, tmp_path):
     once = tmp_path / "once"
 
@@ -330,7 +330,10 @@ for batch in DataLoader(Slow(), 2, num_workers=2):
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "how",
+    [signal.SIGKILL, *(pytest.param(s, marks=pytest.mark.slow) for s in (signal.SIGINT, signal.SIGTERM))],
+)
 def test_no_worker_outlives_the_main_process(how):
     main = subprocess.Popen(
         [sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

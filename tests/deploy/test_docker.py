@@ -85,7 +85,7 @@ def test_the_images_differ_in_nothing_but_cuda():
     }
 
 
-@pytest.mark.slow
+@pytest.mark.manual
 @pytest.mark.mpi
 def test_the_steps_of_the_cpu_image_make_an_installation_that_trains(tmp_path):
     """As root in a container, but in a fresh environment; of the steps, what installs Debian's packages is left out."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+pytestmark = [pytest.mark.mpi, pytest.mark.manual]
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
 SMALL = ("--ntasks-per-node=1", "--cpus-per-task=1")

@@ -22,12 +22,14 @@ class TestMpi(CommunicatorSuite):
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 class TestMpiMessages(CommunicatorSuite):
     communicator = "mpi-messages"
     sizes = (2, 3)
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 class TestMpiHierarchical(CommunicatorSuite):
     """Two nodes of two ranks, simulated on one machine."""
 
@@ -37,6 +39,7 @@ class TestMpiHierarchical(CommunicatorSuite):
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 class TestUnevenNodes(CommunicatorSuite):
     """Three ranks on two simulated nodes: 2 and 1."""
 

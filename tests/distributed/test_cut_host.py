@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+pytestmark = [pytest.mark.mpi, pytest.mark.manual]
 
 LIMIT = 10.0
 """Longer than rank 0 alone takes to read the data, also on a busy machine."""

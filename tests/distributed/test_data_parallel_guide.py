@@ -17,7 +17,7 @@ print("done", dist.get_rank())
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_code_runs(tmp_path, size):
     script = tmp_path / "guide.py"
     script.write_text(CODE + END)

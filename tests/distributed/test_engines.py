@@ -118,6 +118,7 @@ def test_sums_are_trees_over_the_ranks_whichever_array_takes_the_result(count):
     assert (mean == tree(arrays) / np.float32(count)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_every_engine_gives_the_same_bits_on_four_ranks():
     digests = {
@@ -156,6 +157,7 @@ def test_a_rank_that_dies_inside_a_sum_ends_the_job_and_leaves_no_shared_memory(
     assert mapped and not [path for path in mapped if Path(path).exists()]
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_settings_that_cannot_be_are_refused():
     code = "import tenon.distributed as d; d.get_rank()"

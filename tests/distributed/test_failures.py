@@ -39,10 +39,10 @@ def reports(done):
 @pytest.mark.parametrize(
     ("kind", "status", "words"),
     [
-        ("abort", 1, "ValueError: given up"),
+        pytest.param("abort", 1, "ValueError: given up", marks=pytest.mark.slow),
         ("early_exit", 3, "called sys.exit(3)"),
-        ("early_raised_exit", 3, "raised SystemExit(3)"),
-        ("raised_exit_deep", 3, "raised SystemExit(3)"),
+        pytest.param("early_raised_exit", 3, "raised SystemExit(3)", marks=pytest.mark.slow),
+        pytest.param("raised_exit_deep", 3, "raised SystemExit(3)", marks=pytest.mark.slow),
         ("replaced_hook", 1, "RuntimeError: wrapped"),
     ],
 )
@@ -68,7 +68,7 @@ def test_a_report_is_read_before_the_job_is_ended():
         assert process.wait(40) == 3
 
 
-@pytest.mark.parametrize("kind", ["raised_normal_exit", "kept_exit"])
+@pytest.mark.parametrize("kind", ["raised_normal_exit", pytest.param("kept_exit", marks=pytest.mark.slow)])
 def test_an_exit_that_is_no_failure_ends_nothing(tmp_path, kind):
     done = run(tmp_path, kind)
 

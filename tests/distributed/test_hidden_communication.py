@@ -1,6 +1,6 @@
 """Between hosts with 2 Gbit/s at least half of the communication that could be hidden goes on beside backward.
 
-The figures are printed: ``pytest -m slow -s tests/distributed/test_hidden_communication.py``. They need a core
+The figures are printed: ``pytest -m manual -s tests/distributed/test_hidden_communication.py``. They need a core
 for each of two ranks: where other programs take that, the test skips and says so.
 """
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+pytestmark = [pytest.mark.mpi, pytest.mark.manual]
 
 PROGRAM = Path(__file__).parent / "programs" / "hidden_communication.py"
 

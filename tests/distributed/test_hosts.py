@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from happening import LIMIT, in_time
 
-pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+pytestmark = [pytest.mark.mpi, pytest.mark.manual]
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "hosts"
 SUMS = """

@@ -41,9 +41,11 @@ SIDES = {
 @pytest.mark.parametrize(
     ("size", "variables"),
     [
-        (2, {"TENON_COMMUNICATOR": "mpi-shared"}),
+        pytest.param(2, {"TENON_COMMUNICATOR": "mpi-shared"}, marks=pytest.mark.slow),
         (2, {"TENON_COMMUNICATOR": "mpi-messages"}),
-        (4, {"TENON_COMMUNICATOR": "mpi-hierarchical", "TENON_MPI_NODES": "2"}),
+        pytest.param(
+            4, {"TENON_COMMUNICATOR": "mpi-hierarchical", "TENON_MPI_NODES": "2"}, marks=pytest.mark.slow
+        ),
     ],
     ids=["shared", "messages", "hierarchical"],
 )

@@ -52,6 +52,7 @@ def step_of(model, rows=24, step=0):
     return model.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_weights_after_30_steps_are_those_of_1_2_and_4_ranks_by_every_engine_and_with_every_bucket_size():
     program = str(PROGRAMS / "world_digest.py")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+pytestmark = [pytest.mark.mpi, pytest.mark.manual]
 
 PROGRAMS = Path(__file__).parents[1] / "training" / "programs"
 EPOCHS, STEPS = 4, 10

@@ -45,6 +45,7 @@ def test_a_script_that_fails_early_ends_the_job(tmp_path, how, status, words):
         assert word in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells which processes live")
 def test_without_the_runner_the_others_notice_that_rank_0_never_came(tmp_path):
     if not is_mpich():

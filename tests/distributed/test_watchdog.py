@@ -34,12 +34,13 @@ def run(tmp_path, kind, hosts, limit=LIMIT, longest=LIMIT + 2, size=4):
     return soon(stalling, longest, tmp_path)
 
 
-@pytest.mark.parametrize("hosts", ["several", "messages"])  # one host is in the catalogue
+# One host is in the catalogue.
+@pytest.mark.parametrize("hosts", [pytest.param("several", marks=pytest.mark.slow), "messages"])
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
         ("sleep", ["rank 3 (process ", "is computing", "in sleep_deep_inside", "stalling.py:"]),
-        ("stop", ["rank 3 (process ", "last sign of life"]),
+        pytest.param("stop", ["rank 3 (process ", "last sign of life"], marks=pytest.mark.slow),
     ],
 )
 def test_a_rank_that_stalls_is_named_with_its_last_collective(tmp_path, kind, words, hosts):
@@ -61,7 +62,11 @@ def test_a_rank_that_stalls_is_named_with_its_last_collective(tmp_path, kind, wo
 @pytest.mark.parametrize(
     ("kind", "hosts", "limit"),
     # A rank is late by a second, and ranks may wait for a core on a busy machine besides.
-    [("late", "one", 6.0), ("late", "several", 6.0), ("slow_end", "one", LIMIT)],
+    [
+        ("late", "one", 6.0),
+        pytest.param("late", "several", 6.0, marks=pytest.mark.slow),
+        pytest.param("slow_end", "one", LIMIT, marks=pytest.mark.slow),
+    ],
 )
 def test_a_rank_that_is_late_by_less_ends_nothing(tmp_path, kind, hosts, limit):
     done, _ = run(tmp_path, kind, hosts, limit, longest=60.0)

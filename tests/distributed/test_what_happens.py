@@ -19,7 +19,15 @@ from what_happens import EVENTS, GUIDE, HARMLESS, harmless_rows, read, rows
 pytestmark = pytest.mark.mpi
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name)
+#: Rows of a rank that fails, is killed, hangs or disagrees with the others, and of a training run; CI runs all.
+ALWAYS = {"exception", "exit", "kill", "hang", "skipped_parameter", "train_exception"}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [e if e.name in ALWAYS else pytest.param(e, marks=pytest.mark.slow) for e in EVENTS],
+    ids=lambda event: event.name,
+)
 def test_a_job_ends_as_the_catalogue_says(event, tmp_path):
     def ended(folder):
         ending = happen(event, folder)

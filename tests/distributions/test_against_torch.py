@@ -166,6 +166,7 @@ def kl(lib, p, q, dtype):
     return result, slopes(result, leaves)
 
 
+@pytest.mark.slow
 def test_divergences_are_torchs(dtype="float64"):
     for p, q in pairs():
         what = f"KL({label(p)}, {label(q)})"

@@ -46,6 +46,7 @@ def test_two_ranks_agree(tmp_path, ranks):
     assert float(done.stdout.split()[-1]) > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_own_model_trains_under_the_command(tmp_path):
     folder = shutil.copytree(EXAMPLES / "own_model", tmp_path / "own_model")

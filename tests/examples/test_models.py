@@ -129,7 +129,7 @@ def test_the_language_model_goes_on_as_torchs():
     assert found[0] == found[1]
 
 
-@pytest.mark.slow
+@pytest.mark.manual
 def test_ten_steps_of_gpt2_small_agree():
     losses = []
     for lib in (tenon, torch):

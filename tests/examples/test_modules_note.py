@@ -277,6 +277,7 @@ def test_apply_reaches_every_module_below():
 # Neural Network Training with Modules.
 
 
+@pytest.mark.slow
 def test_training_teaches_the_network_to_output_zero():
     torch.manual_seed(0)
     net = Net()

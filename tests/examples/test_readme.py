@@ -52,6 +52,7 @@ def test_the_code_learns_and_saves_a_file(tmp_path, ranks):
     assert list(tenon.load(tmp_path / "net.pt")) == ["0.weight", "0.bias", "2.weight", "2.bias"]
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_digits_are_learnt_on_two_ranks_in_under_a_minute(tmp_path):
     used = sum(os.times()[2:4])

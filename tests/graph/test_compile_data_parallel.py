@@ -17,10 +17,10 @@ pytestmark = pytest.mark.mpi
     "way, programs, tolerance",
     [
         ("step", 1, 1e-5),
-        ("accumulate", 1, 1e-5),
+        pytest.param("accumulate", 1, 1e-5, marks=pytest.mark.slow),
         ("model", 2, 1e-5),
-        ("scaled", 1, 3e-2),
-        ("together", 1, 3e-2),
+        pytest.param("scaled", 1, 3e-2, marks=pytest.mark.slow),
+        pytest.param("together", 1, 3e-2, marks=pytest.mark.slow),
     ],
 )
 def test_two_ranks_train_compiled_as_eagerly(way, programs, tolerance):

@@ -105,6 +105,7 @@ def test_a_plan_takes_hardly_more_than_what_is_alive_and_gradients_have_a_place_
     assert planned <= made / 2, "values share memory"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_200_compiled_steps_need_no_more_memory_than_the_100_before(growth, name):
     resident, traced = growth[name]
@@ -136,9 +137,10 @@ def peak(library, name, way):
     return printed(str(BENCH), "--child", library, name, way, "--threads", "1")["bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 @pytest.mark.parametrize(
-    "name", ["cnn", *(pytest.param(each, marks=pytest.mark.slow) for each in ("mlp", "gpt"))]
+    "name", ["cnn", *(pytest.param(each, marks=pytest.mark.manual) for each in ("mlp", "gpt"))]
 )
 @pytest.mark.usefixtures("plans")  # with its machine code on disk no compiler counts
 def test_the_peak_of_a_compiled_step_is_at_most_that_of_torch(name):

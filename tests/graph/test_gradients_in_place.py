@@ -13,6 +13,7 @@ PROGRAM = Path(__file__).parent / "programs" / "gradients_in_place.py"
 pytestmark = pytest.mark.mpi
 
 
+@pytest.mark.slow
 def test_programs_make_gradients_in_the_bucket_and_leave_those_that_somebody_keeps():
     done = launch(2, [str(PROGRAM)])
 

@@ -140,7 +140,7 @@ def test_events_beyond_the_limit_are_read_back_from_the_file(tmp_path, training,
     assert sum(e["name"] == "tenon::linear" for e in read_trace(tmp_path / "all.json")[1]) == 40
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_what_was_flushed_outlives_the_program(tmp_path, number):
     program = subprocess.Popen(
         [sys.executable, PROGRAMS / "endless.py", tmp_path],
@@ -165,7 +165,7 @@ def test_what_was_flushed_outlives_the_program(tmp_path, number):
     assert shown.exit_code == 0 and re.search(r"^ *linear ", shown.output, re.M)
 
 
-@pytest.mark.slow
+@pytest.mark.manual
 @pytest.mark.parametrize("what", ["shapes", "memory"])
 def test_a_million_ops_are_profiled_in_less_than_300_megabytes(tmp_path, what):
     done = subprocess.run(

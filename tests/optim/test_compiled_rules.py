@@ -51,7 +51,7 @@ QUICK = {"Adafactor", "NAdam", "Rprop", "SGDScheduleFree"}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in RULES]
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.manual) for n in RULES]
 )
 def test_a_compiled_step_trains_alike(name):
     eager, _ = losses(name, RULES[name], compiled=False)

@@ -113,7 +113,13 @@ def test_assigning_stores_through_masks_and_parametrizations():
     assert tenon.allclose(layer.weight, q * layer.weight_mask, atol=1e-5)
 
 
-@pytest.mark.parametrize("order", [("prune", "spectral"), ("lengths", "rows"), ("orthogonal", "prune")])
+@pytest.mark.parametrize(
+    "order",
+    [
+        ("prune", "spectral"),
+        *(pytest.param(o, marks=pytest.mark.slow) for o in (("lengths", "rows"), ("orthogonal", "prune"))),
+    ],
+)
 def test_a_compiled_layer_follows_every_step_that_comes_and_goes(order):
     layer = built(order).eval()
     compiled = tenon.compile(layer)
@@ -134,7 +140,11 @@ def test_a_compiled_layer_follows_every_step_that_comes_and_goes(order):
 
 @pytest.mark.parametrize(
     "order",
-    [*DEEP, *(pytest.param(o, marks=pytest.mark.slow) if len(o) > 1 else o for o in SHORT)],
+    [
+        DEEP[0],
+        *(pytest.param(o, marks=pytest.mark.slow) for o in DEEP[1:]),
+        *(pytest.param(o, marks=pytest.mark.manual) if len(o) > 1 else o for o in SHORT),
+    ],
     ids="+".join,
 )
 def test_a_compiled_training_step_is_the_step_itself(order):
@@ -158,6 +168,7 @@ def test_a_compiled_training_step_is_the_step_itself(order):
     np.testing.assert_allclose(*weights, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_two_ranks_train_every_order_and_smaller_models_as_one_does(tmp_path):
     done = launch(2, [str(PROGRAM), str(tmp_path / "states.safetensors")])

@@ -228,6 +228,7 @@ def test_a_run_masks_channels_as_its_configuration_says(tmp_path, schedule):
     assert (model.features[0].out_channels, model.features[3].out_channels) == (4, 8)
 
 
+@pytest.mark.slow
 def test_a_run_of_a_lottery_goes_back_with_its_optimizer_and_schedule_and_resumes(tmp_path):
     lines = ["epochs = 2", "checkpoint.steps = 5", "checkpoint.keep = 9"]
     lines += ["[optimizer]", 'name = "SGD"', "lr = 0.1", "momentum = 0.9"]

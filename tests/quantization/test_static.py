@@ -290,6 +290,7 @@ def test_a_state_dict_that_does_not_fit_changes_nothing():
     np.testing.assert_array_equal(result(small, x), expected)
 
 
+@pytest.mark.slow
 def test_digits_are_known_as_well_as_before():
     data = digits.load()
     (images, labels), test = data.train.tensors, data.test.tensors

@@ -66,6 +66,7 @@ def test_a_run_is_pruned_trained_quantized_and_read_back(trained):
     assert not list(folder.glob("checkpoints/*"))
 
 
+@pytest.mark.slow
 def test_criteria_of_gradients_get_them(trained, tmp_path):
     project, run = trained
     done = compress(
@@ -78,6 +79,7 @@ def test_criteria_of_gradients_get_them(trained, tmp_path):
     assert (tmp_path / "made" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_gradients_for_a_criterion_are_those_of_a_model_that_is_not_training(make_project, tmp_path):
     project = make_project(tmp_path)
     with open(project.folder / "small.py", "a") as file:
@@ -95,6 +97,7 @@ def test_gradients_for_a_criterion_are_those_of_a_model_that_is_not_training(mak
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_layers_that_lose_accuracy_stay_and_the_receipt_names_them(make_project, tmp_path):
     project = make_project(tmp_path)
     with open(project.folder / "small.py", "a") as file:
@@ -116,6 +119,7 @@ def test_layers_that_lose_accuracy_stay_and_the_receipt_names_them(make_project,
     assert float(loss[2]) >= float(loss[1]) - 0.01
 
 
+@pytest.mark.slow
 def test_layers_that_got_slower_stay_and_the_receipt_names_them(trained, tmp_path):
     project, run = trained
     folder = tmp_path / "made"
@@ -133,6 +137,7 @@ def test_layers_that_got_slower_stay_and_the_receipt_names_them(trained, tmp_pat
     assert stay == linear and receipt.strip() in done.stdout
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_written_leaves_no_receipt(trained, tmp_path):
     project, run = trained
     (tmp_path / "made" / "model.safetensors").mkdir(parents=True)

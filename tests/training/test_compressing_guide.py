@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "compressing.md"
 
 
+@pytest.mark.slow
 def test_the_tutorial_trains_prunes_quantizes_and_serves(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "guide"}

@@ -31,6 +31,7 @@ def digest(run):
     return found.hexdigest(), run.final["test_loss"]
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_runs_resumed_on_1_2_and_4_ranks_end_as_the_uninterrupted_one(project):
     source = project.folder / "small.py"

@@ -37,6 +37,7 @@ def masked(project):
     return lambda *options, **ranks: project.train("my.toml", "--set", "data=masked:load", *options, **ranks)
 
 
+@pytest.mark.slow
 def test_ranks_and_passes_change_nothing(masked):
     one = masked()
     four = masked("--set", "accumulate=3", ranks=2)

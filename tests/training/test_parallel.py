@@ -83,6 +83,7 @@ def test_batch_norm_over_all_ranks_is_that_of_one_also_where_a_rank_has_no_sampl
     np.testing.assert_allclose(three.weights(), one.weights(), rtol=0, atol=5e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_sharded_optimizer_changes_no_bit_and_goes_on_with_any_number_of_ranks(project, finished):
     shard = ("--set", "data_parallel.shard_optimizer=true")
@@ -113,6 +114,7 @@ def test_gradients_are_sent_by_the_hook_that_is_named(project):
     assert 1e-4 < difference < 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_losses_in_16_bits_are_scaled_over_passes_and_ranks(project):
     options = ("--set", "autocast=float16", "--set", "clip_grad_norm=1.0", "--set", "accumulate=3")

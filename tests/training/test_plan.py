@@ -69,7 +69,10 @@ def plan(*arguments):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(("ranks", "nodes"), [(2, 2), (4, 2), pytest.param(4, 4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("ranks", "nodes"),
+    [(2, 2), pytest.param(4, 2, marks=pytest.mark.slow), pytest.param(4, 4, marks=pytest.mark.manual)],
+)
 def test_bytes_are_those_that_real_ranks_count(wide, ranks, nodes):
     config, _ = resolve("wide.toml", ("model_options.width=256",), None)
     inputs = predict.Inputs(
@@ -91,6 +94,7 @@ def test_bytes_are_those_that_real_ranks_count(wide, ranks, nodes):
     assert traffic.sent > 4 * 84_000
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_memory_is_within_fifteen_percent_of_what_real_ranks_need(wide):
     # The engine compiles its sums after the first 32.
@@ -231,7 +235,7 @@ def test_an_engine_that_does_not_say_what_it_sends_is_named():
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.manual
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_step_takes_as_long_as_predicted_within_a_factor_of_three(wide, ranks):
     """The median of three plans and runs in turn, as other programs disturb both; processor time likewise."""
@@ -249,7 +253,7 @@ def test_a_step_takes_as_long_as_predicted_within_a_factor_of_three(wide, ranks)
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.manual
 def test_where_mpi_cannot_be_started_sums_count_as_copies(wide, monkeypatch):
     (wide / "mpi4py").mkdir()
     (wide / "mpi4py" / "__init__.py").write_text("raise ImportError('there is no MPI here')")
@@ -264,7 +268,7 @@ def test_where_mpi_cannot_be_started_sums_count_as_copies(wide, monkeypatch):
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.manual
 def test_an_unknown_network_counts_as_messages_here_and_says_so(wide):
     options = ("-n", "4", "--ranks-per-node", "2", "--compute-ms", "5", "--set", "batch_size=6400")
     found = plan(*options, "wide.toml")

@@ -65,6 +65,7 @@ def test_each_mistake_is_one_clear_line(refusals, number):
     assert REFUSALS[number][1] in err
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_mistake_of_all_ranks_is_one_line_and_no_failure_report(project):
     run = project.train("my.toml", "--set", "epoch=1", ranks=3)

@@ -93,6 +93,7 @@ def test_a_killed_rank_is_followed_by_a_run_with_one_fewer_from_the_last_checkpo
     np.testing.assert_allclose(weights, whole, rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_every_time_ends_with_its_status_after_the_last_attempt(project):
     done = run(project, "always", "-n", "2", "--max-restarts", "1", "my.toml")
 
@@ -114,7 +115,9 @@ def test_a_refused_configuration_starts_nothing(project):
     assert said(done) == []
 
 
-@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(
+    ("name", "status"), [pytest.param("SIGINT", 130, marks=pytest.mark.slow), ("SIGTERM", 143)]
+)
 def test_a_signal_to_the_launcher_saves_and_ends_it(project, name, status):
     folder = project.folder / "run"
     job = subprocess.Popen(

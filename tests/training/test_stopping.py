@@ -37,7 +37,7 @@ def whole(finished):
     return finished("my.toml", *SETTINGS).weights()
 
 
-@pytest.mark.parametrize("ranks", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2)), 4])
+@pytest.mark.parametrize("ranks", [*(pytest.param(n, marks=pytest.mark.manual) for n in (1, 2)), 4])
 def test_a_run_goes_on_in_the_middle_of_an_epoch_on_any_number_of_ranks(project, whole, ranks):
     short = ("--set", "checkpoint.steps=1", "--set", "checkpoint.keep=20", *SETTINGS)
     first = project.train("my.toml", *short, "--set", "epochs=2", ranks=2)
@@ -52,6 +52,7 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch_on_any_number_of_ranks(project,
     assert [m["step"] for m in resumed.metrics if m.get("resumed")] == [7]
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_draws_the_numbers_it_would_have_drawn(project):
     settings = (
         "--set",
@@ -87,6 +88,7 @@ def test_a_signal_finishes_the_step_saves_and_leaves_with_its_status(project, na
     assert latest_valid(folder / "checkpoints").stem == f"step-{last['step']:08d}"
 
 
+@pytest.mark.slow
 def test_one_signalled_rank_is_enough_and_a_second_signal_changes_nothing(project):
     folder = project.folder / "run"
     command = project.command("my.toml", "--run", str(folder), "--set", "epochs=100000", ranks=2)
@@ -130,6 +132,7 @@ register(Late(), "late")
 """
 
 
+@pytest.mark.slow
 def test_a_rank_signalled_between_two_epochs_stops_with_the_others_a_step_later(project):
     with open(project.folder / "small.py", "a") as file:
         file.write(LATE)
@@ -161,6 +164,7 @@ class Filling(Net):
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_with_one_report_and_keeps_the_last_checkpoint(project):
     with open(project.folder / "small.py", "a") as file:
         file.write(FILLING)
@@ -206,7 +210,8 @@ class Killed(Net):
 """
 
 
-@pytest.mark.parametrize("moments", [1, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("moments", [1, pytest.param(50, marks=pytest.mark.manual)])
 def test_kills_at_any_moment_change_nothing_but_the_time(project, moments):
     with open(project.folder / "small.py", "a") as file:
         file.write(KILLED)

@@ -34,7 +34,7 @@ def on_a_terminal(project, ranks, columns):
     return shown.decode()
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_terminal_shows_one_progress_bar_of_its_width(project, ranks):
     shown = on_a_terminal(project, ranks, columns=70)
 
@@ -45,7 +45,7 @@ def test_a_terminal_shows_one_progress_bar_of_its_width(project, ranks):
     assert "\x1b[?25l" not in shown, "a job that is killed could not show the cursor again"
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_pipe_gets_plain_lines(finished, ranks):
     run = finished(*ARGUMENTS, ranks=ranks)
 

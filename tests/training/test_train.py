@@ -34,12 +34,14 @@ def test_the_run_is_the_same_on_any_number_of_ranks(finished):
     np.testing.assert_allclose(weights[2], weights[0], rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_dropout_does_not_depend_on_the_number_of_ranks(finished):
     one, two = (finished("my.toml", "--set", "model_options.dropout=0.2", ranks=n).weights() for n in (1, 2))
 
     np.testing.assert_allclose(two, one, rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_accumulation_changes_nothing_but_memory(project, finished):
     whole = finished("my.toml").weights()
     pieces = project.train("my.toml", "--set", "accumulate=3").weights()
@@ -55,6 +57,7 @@ def test_evaluation_counts_every_sample_once_over_uneven_shards(finished):
     assert (one["test_accuracy"] * 31) == pytest.approx(round(one["test_accuracy"] * 31))
 
 
+@pytest.mark.slow
 def test_more_ranks_than_samples_in_a_batch(project):
     run = project.train(
         "my.toml", "--set", "batch_size=2", "--set", "data_options.train=7", "--set", "epochs=1", ranks=3
@@ -63,7 +66,7 @@ def test_more_ranks_than_samples_in_a_batch(project):
     assert run.final["samples_seen"] == 7
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.manual), 2])
 def test_a_resumed_run_ends_where_the_uninterrupted_one_does(project, finished, ranks):
     whole = finished("my.toml", "--set", "model_options.dropout=0.2")
     first = project.train("my.toml", "--set", "model_options.dropout=0.2", "--set", "epochs=2")
@@ -74,7 +77,7 @@ def test_a_resumed_run_ends_where_the_uninterrupted_one_does(project, finished, 
     assert resumed.final["samples_seen"] == whole.final["samples_seen"]
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(project, ranks):
     command = project.command("my.toml", "--set", "epochs=100000", ranks=ranks)
     process = subprocess.Popen(

@@ -126,6 +126,7 @@ def test_what_is_on_disk_is_loaded_without_numba(kept, tmp_path):
     assert run(kept, tmp_path, PYTHONPATH=str(broken)) == [[2, 4, 6], 1, 0]
 
 
+@pytest.mark.slow
 def test_a_changed_number_in_a_function_that_a_kernel_calls_is_another_kernel(kept, tmp_path):
     assert run(kept, tmp_path, 3) == [[3, 6, 9], 0, 1]
     assert len(entries(kept)) == 2
@@ -154,6 +155,7 @@ def test_a_damaged_entry_is_not_read(kept, damage):
     assert store.read(entry.stem) is None
 
 
+@pytest.mark.slow
 def test_an_entry_that_cannot_be_read_is_compiled_again_and_replaced(kept, tmp_path):
     (entry,) = entries(kept)
     entry.write_bytes(entry.read_bytes()[:-100])
@@ -162,6 +164,7 @@ def test_an_entry_that_cannot_be_read_is_compiled_again_and_replaced(kept, tmp_p
     assert run(kept, tmp_path) == [[2, 4, 6], 1, 0]
 
 
+@pytest.mark.slow
 def test_an_entry_that_is_no_machine_code_is_compiled_again(kept, tmp_path):
     (entry,) = entries(kept)
     Store(entry.parent).write(entry.stem, b"no machine code at all")
@@ -226,6 +229,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path):
     holder.stdout.close()
 
 
+@pytest.mark.slow
 def test_one_process_waits_for_the_lock_of_another(tmp_path):
     program = (
         "import sys, time; from pathlib import Path; from tenon_cpu.jit.compiler.store import Store\n"

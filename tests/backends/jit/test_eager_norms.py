@@ -108,6 +108,7 @@ def test_group_and_instance_norm_agree_with_torch(rng, affine):
             )
 
 
+@pytest.mark.slow
 def test_layer_norm_of_very_long_rows_keeps_its_digits(rng):
     x, g = normal(rng, 1, 1 << 19) + 8, normal(rng, 1, 1 << 19) + 8
 

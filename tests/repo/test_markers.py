@@ -1,0 +1,58 @@
+"""Which tests run when: CONTRIBUTING says it, tests/conftest.py does it, and CI runs what the default leaves out."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+TESTS = """
+import pytest
+def test_quick(): pass
+@pytest.mark.slow
+def test_slow(): pass
+@pytest.mark.manual
+def test_manual(): pass
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.manual)])
+def test_both(n): pass
+"""
+CHOICES = {
+    (".",): {"test_quick"},
+    ("test_all.py",): {"test_quick", "test_slow", "test_both[1]"},
+    ("-m", "slow"): {"test_slow", "test_both[1]"},
+    ("-m", "manual", "test_all.py"): {"test_manual", "test_both[2]"},
+}
+
+
+@pytest.mark.parametrize("arguments", CHOICES, ids=" ".join)
+def test_a_run_takes_what_it_is_for(arguments, tmp_path):
+    shutil.copy(TOP / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_all.py").write_text(TESTS)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "--collect-only",
+        "-q",
+        *arguments,
+    ]
+
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    assert set(re.findall(r"::(\S+)", done.stdout)) == CHOICES[arguments], done.stdout + done.stderr
+
+
+def test_ci_runs_the_readmes_command_and_then_what_that_leaves_out():
+    (command,) = re.findall(
+        r"^python3 -m venv .*&& pytest$", (TOP / "README.md").read_text("utf-8"), re.MULTILINE
+    )
+    lines = (TOP / ".ci" / "run").read_text("utf-8").splitlines()
+
+    assert lines.index(command) < lines.index("pytest -m slow")
