@@ -2,26 +2,41 @@
 
 import ast
 import functools
+from collections import namedtuple
 from pathlib import Path
+
+from tenon.compat.finder import is_second_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PLATFORM = ROOT / "platform"
+Mention = namedtuple("Mention", "source target kind")
 FIRST_PARTY = sorted(
     p.name for top in ("plugins", "backends") for p in (ROOT / top).iterdir() if (p / "__init__.py").exists()
 )
 
-#: Layer of each part of tenon, lowest first; a part may import its own layer and those below.
+#: The layers of tenon, lowest first: a module may import modules of its own layer and of those below. A name
+#: stands for the module or package and what is in it that is not named in another row.
 LAYERS = [
-    {"errors", "config", "dtypes", "device", "random", "plugins"},
-    {"engine", "tensors"},
-    {"ops"},
-    {"graph", "functions", "fft", "linalg", "special", "backends", "cuda", "amp", "cpu"},
-    {"nn", "optim", "distributed", "observe", "serialize", "data", "autograd", "func", "utils",
-     "multiprocessing"},
-    {"training", "testing"},
-    {"cli", "extend"},
-]  # fmt: skip
-LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
+    "errors config dtypes device random plugins compat.finder compat.faces compat.paths compat.version",
+    "engine utils.packages tensors.size",
+    "tensors",
+    "nn.parameter distributed.communication distributed.processes",
+    "ops",
+    "functions fft linalg special amp cuda graph",
+    "autograd",
+    "nn",
+    "optim data",
+    "distributed",
+    "serialize func",
+    "observe profiler utils",
+    "training testing",
+    "compat cli extend",
+]
+LEVEL = {f"tenon.{name}": level for level, names in enumerate(LAYERS) for name in names.split()}
+#: Imports inside of functions, and strings that name a module above or one that leads back here. Only shorten it.
+ALLOWED = Path(__file__).parent / "late_imports.txt"
+#: The largest number of files that may reach each other by imports, wherever they stand.
+LARGEST_CIRCLE = 23
 #: What plugins and backends may import of tenon: the authors' door, ops, the test kit, torch's public names.
 PUBLIC = {
     "tenon.extend",
@@ -72,26 +87,71 @@ TENON = sorted((PLATFORM / "tenon").rglob("*.py"))
 EXTENSIONS = sorted(p for top in ("plugins", "backends") for p in (ROOT / top).rglob("*.py"))
 
 
-def part_of(path):
-    relative = path.relative_to(PLATFORM / "tenon")
-    return relative.parts[0].removesuffix(".py")
-
-
 def found_in(paths, wrong):
     """``{file: what is wrong there}``; one test for all files, as a test of each takes longer than its work."""
     return {str(path.relative_to(ROOT)): found for path in paths if (found := wrong(path))}
 
 
-def test_lower_layers_do_not_import_higher_ones():
-    def wrong(path):
-        own = LEVEL.get(part_of(path), len(LAYERS))  # the package's own __init__, py.typed faces: all
-        return [
-            f"line {line}: {module}"
-            for module, line, late in imports(path)
-            if not late and module.startswith("tenon.") and LEVEL.get(module.split(".")[1], 0) > own
-        ]
+def level_of(module):
+    """The number of the layer of ``module``; None if no row names it or a package that it is in."""
+    if module == "tenon":
+        return len(LAYERS) - 1
+    while module not in LEVEL and "." in module:
+        module = module.rpartition(".")[0]
+    return LEVEL.get(module)
 
-    assert found_in(TENON, wrong) == {}
+
+def test_every_module_has_a_layer(import_graph):
+    assert [name for name in import_graph.files if level_of(name) is None] == []
+    assert [
+        name for name in LEVEL if not any(f"{m}.".startswith(f"{name}.") for m in import_graph.files)
+    ] == []
+
+
+def test_lower_layers_do_not_import_higher_ones(import_graph):
+    upward = [
+        f"{each.source}:{each.line} imports {each.target}"
+        for each in import_graph.imports
+        if each.kind == "import" and level_of(each.target) > level_of(each.source)
+    ]
+
+    assert upward == []
+
+
+def test_late_imports_stand_on_a_list_that_only_gets_shorter(import_graph):
+    circles = import_graph.circles()
+
+    def matters(each):
+        if each.kind != "string":
+            return each.kind == "late"
+        return level_of(each.target) > level_of(each.source) or any(
+            {each.source, each.target} <= circle for circle in circles
+        )
+
+    found = {f"{i.kind} {i.source} -> {i.target}" for i in import_graph.imports if matters(i)}
+    allowed = ALLOWED.read_text().splitlines()
+
+    assert sorted(found - set(allowed)) == [], "import at the top of the file, or pass in what is needed"
+    assert sorted(set(allowed) - found) == [], f"no longer there: take them off {ALLOWED.name}"
+    assert allowed == sorted(allowed)
+
+
+def test_circles_of_files_are_small(import_graph):
+    large = [sorted(circle) for circle in import_graph.circles() if len(circle) > LARGEST_CIRCLE]
+
+    assert large == [], "late imports and strings count: move what both sides need below them"
+
+
+def test_circles_are_found(import_graph):
+    """``a`` imports ``b``, which imports ``c`` late, which names ``a`` in a string; ``d`` is only imported."""
+    graph = type(import_graph).__new__(type(import_graph))
+    graph.files = dict.fromkeys("abcd")
+    kinds = [("a", "b", "import"), ("b", "c", "late"), ("c", "a", "string"), ("c", "d", "import")]
+    graph.imports = [Mention(source, target, kind) for source, target, kind in kinds]
+
+    assert graph.circles() == [{"a", "b", "c"}]
+    graph.imports[1] = Mention("b", "c", "typing")
+    assert graph.circles() == []
 
 
 def test_the_platform_names_no_plugin_package():
@@ -115,6 +175,7 @@ def test_plugins_use_the_public_door_only():
             and not (
                 module.startswith("tenon.")
                 and module.count(".") == 1
+                and not is_second_name(module)
                 and not (PLATFORM / "tenon" / module[6:]).exists()
                 and not (PLATFORM / "tenon" / f"{module[6:]}.py").exists()
             )

@@ -1,11 +1,14 @@
 """The tree keeps its shape: small files, guessable names, nothing that shadows the standard library."""
 
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [p for top in ("platform", "plugins", "backends") for p in sorted((ROOT / top).rglob("*.py"))]
 LIMIT = 400
+#: Source files that a folder may show, and what the root of tenon may hold: files and folders.
+FILES_IN_A_FOLDER, ENTRIES_OF_THE_ROOT = 67, 33
 
 
 def name(path):
@@ -36,6 +39,26 @@ def test_files_stay_small():
     assert {n: count for n, count in lines.items() if count > LIMIT} == {}, "look for the second noun inside"
 
 
+def test_folders_show_no_more_files_than_one_can_look_through():
+    shown = Counter(name(path.parent) for path in SOURCES)
+
+    assert {n: count for n, count in shown.items() if count > FILES_IN_A_FOLDER} == {}, (
+        "which ones belong together?"
+    )
+
+
+def test_the_root_of_tenon_is_short():
+    tenon = ROOT / "platform" / "tenon"
+    entries = {path.name for path in tenon.iterdir() if path.name != "__pycache__" and holds_sources(path)}
+
+    assert len(entries) <= ENTRIES_OF_THE_ROOT, sorted(entries)
+
+
+def holds_sources(path):
+    """Whether ``path`` is a file, or a folder with one: a checkout may have folders with old byte code only."""
+    return path.is_file() or any(p.suffix in (".py", ".pyi") for p in path.rglob("*"))
+
+
 def test_every_file_says_what_it_is():
     bare = [name(path) for path in SOURCES if not path.read_text().lstrip().startswith('"""')]
 
@@ -49,7 +72,6 @@ def test_no_file_has_a_name_that_says_nothing():
         "platform/tenon/nn/utils",
         "plugins/tenon_distributions/distributions/utils",
         "platform/tenon/distributed/algorithms/model_averaging/utils",
-        "platform/tenon/_inductor/utils",
         "platform/tenon/cuda/amp/common",
     }  # PyTorch's own names
 

@@ -28,6 +28,7 @@ from tenon.engine.grad_mode import (
     set_grad_enabled,
     set_multithreading_enabled,
 )
+from tenon.plugins import registry
 from tenon.tensors.overriding import handle_torch_function, has_torch_function, is_tensor_like
 from tenon.tensors.saved_names import SavedTensor
 from tenon.utils.packages import functions_first as _functions_first
@@ -65,5 +66,5 @@ def __getattr__(name: str) -> Any:
     if is_second_name(f"{__name__}.{name}"):
         return importlib.import_module(f"{__name__}.{name}")
     if name == "kineto_available":
-        return importlib.import_module("tenon.autograd.profiler").kineto_available
+        return registry.resolve("profilers", name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
