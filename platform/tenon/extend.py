@@ -59,10 +59,10 @@ if TYPE_CHECKING:
     from tenon.graph.tracing import ShapeRequest as ShapeRequest
     from tenon.graph.tracing import Trace as Trace
     from tenon.graph.tracing import trace as trace
+    from tenon.nn.masks import BasePruningMethod as BasePruningMethod
+    from tenon.nn.masks import Criterion as Criterion
     from tenon.nn.module import Module as Module
     from tenon.nn.parameter import Parameter as Parameter
-    from tenon.nn.pruning import BasePruningMethod as BasePruningMethod
-    from tenon.nn.pruning import Criterion as Criterion
     from tenon.nn.utils.parametrize import register_parametrization as register_parametrization
     from tenon.observe.observer import Observer as Observer
     from tenon.optim.optimizer import Optimizer as Optimizer
@@ -87,12 +87,12 @@ _TARGETS = {
     "Availability": "tenon.engine.backend:Availability",
     "Aval": "tenon.engine.aval:Aval",
     "Backend": "tenon.engine.backend:Backend",
-    "BasePruningMethod": "tenon.nn.pruning:BasePruningMethod",
+    "BasePruningMethod": "tenon.nn.masks:BasePruningMethod",
     "Communicator": "tenon.distributed.communication.communicator:Communicator",
     "Composite": "tenon.engine.op:Composite",
     "Condition": "tenon.engine.kernel_table:Condition",
     "Config": "tenon.config:Config",
-    "Criterion": "tenon.nn.pruning:Criterion",
+    "Criterion": "tenon.nn.masks:Criterion",
     "Device": "tenon.device:Device",
     "Graph": "tenon.graph.graph:Graph",
     "Kernel": "tenon.engine.backend:Kernel",

@@ -31,7 +31,6 @@ FORMER_NAMES = {
     "tenon_prune": "tenon.prune",
     "tenon_quantize": "tenon.quantization",
     "tenon.compress.structure": "tenon_compress.structure_buffer",
-    "tenon.prune.trace": "tenon.graph.tracing",
 }
 
 _PRUNERS = {

@@ -81,6 +81,7 @@ MODULES: dict[str, str] = {
     "tenon.compat.backends.opt_einsum": "tenon.functions.contraction_order",
     "tenon.compiler": "tenon.nn.compiler",
     "tenon.futures": "tenon.distributed.communication.futures",
+    "tenon.nn.pruning": "tenon.nn.masks",
     "tenon.optim.clip": "tenon.nn.utils.clip_grad",
     "tenon.signal.windows": "tenon.functions.windows",
     "tenon.utils._foreach_utils": "tenon.optim.grouping",

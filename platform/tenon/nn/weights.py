@@ -8,7 +8,7 @@ parameter or buffer. The weight itself is no attribute at all: reading it ends i
 which asks the pipeline. So it is never stale, and a module with computed weights can be copied and pickled.
 
 Two ways to get rid of steps: baking freezes everything up to a step into what is stored, dropping takes a
-step away and leaves the others. Next: ``nn/utils/parametrize.py`` and ``nn/pruning.py`` register steps.
+step away and leaves the others. Next: ``nn/utils/parametrize.py`` and ``nn/masks.py`` register steps.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from tenon.errors import (
     TrainingError,
 )
 from tenon.extend import Session, replacing, resolve, runs
+from tenon.nn.masks import Criterion
 from tenon.nn.module import Module
-from tenon.nn.pruning import Criterion
 from tenon_compress.prune import compact, mask_channels
 from tenon_compress.quantize import quantize, quantize_within
 from tenon_compress.receipt import Receipt, evaluating, receipt_of

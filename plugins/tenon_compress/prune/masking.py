@@ -2,7 +2,7 @@
 
 Channels are chosen as what depends on each other: a channel is a row of a weight, its bias, its numbers in
 norms, and a column of everything that reads it (``flow.py``). Its score is the sum of the scores of all of
-that. Scores come from criteria, plugins of the kind ``pruners`` that derive from ``nn.pruning.Criterion``.
+that. Scores come from criteria, plugins of the kind ``pruners`` that derive from ``nn.masks.Criterion``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from tenon import from_numpy, no_grad
 from tenon.errors import ModuleTypeError, PruningError
 from tenon.extend import Node, resolve
+from tenon.nn.masks import Criterion, check_amount, scores_by
 from tenon.nn.module import Module
-from tenon.nn.pruning import Criterion, check_amount, scores_by
 from tenon.nn.utils.prune import custom_from_mask
 from tenon.nn.weights import forget, pipeline_of
 from tenon_compress.prune.compaction import analyse, bake_all, check_model, shared_names

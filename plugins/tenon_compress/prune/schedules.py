@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from tenon import no_grad
 from tenon.errors import PruningError
+from tenon.nn.masks import Criterion
 from tenon.nn.module import Module
-from tenon.nn.pruning import Criterion
 from tenon_compress.prune.masking import Scope, check_share, mask_channels, mask_weights
 
 

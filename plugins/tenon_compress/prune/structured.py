@@ -6,7 +6,7 @@ from typing import Any
 
 import tenon
 from tenon.errors import ModuleValueError, ShapeError
-from tenon.nn.pruning import (
+from tenon.nn.masks import (
     BasePruningMethod,
     check_amount,
     check_axis,

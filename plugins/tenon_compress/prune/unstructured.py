@@ -6,7 +6,7 @@ from typing import Any
 
 import tenon
 from tenon.errors import OptionError
-from tenon.nn.pruning import BasePruningMethod, check_amount, checked_count
+from tenon.nn.masks import BasePruningMethod, check_amount, checked_count
 
 
 def _without(mask: Any, places: Any) -> Any:

@@ -1,7 +1,7 @@
 """PyTorch's ``nn.utils.prune``: zeroes elements or slices of a weight, and keeps them zero.
 
 The classes that choose what to zero (``L1Unstructured``, ``RandomStructured``, ...) come from plugins; what
-they share and how a mask joins the pipeline of a weight is in ``nn/pruning.py``.
+they share and how a mask joins the pipeline of a weight is in ``nn/masks.py``.
 
 >>> import tenon
 >>> layer = l1_unstructured(tenon.nn.Linear(4, 2), "weight", amount=0.5)
@@ -18,7 +18,7 @@ from typing import Any
 
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError
-from tenon.nn.pruning import (
+from tenon.nn.masks import (
     BasePruningMethod,
     PruningContainer,
     check_amount,
