@@ -26,11 +26,34 @@ __all__ = [
     "tenon_step_end",
 ]
 
+_RENAMED = {
+    "tenon.prune": {
+        "atoms": "coupled_channels",
+        "flow": "dependencies",
+        "groups": "grouped_convolutions",
+        "layers": "packed_linear",
+        "packed": "packing",
+        "products": "product_rules",
+        "recurrent": "recurrent_rules",
+        "rules": "op_rules",
+        "shrinking": "parameter_slicing",
+        "size_rules": "size_inference",
+        "sizes": "shape_rules",
+        "slice_rules": "slice_inference",
+        "writes": "in_place_rules",
+    },
+}
 #: Names of version 0.1, which imports, pickles and checkpoints still have.
 FORMER_NAMES = {
     "tenon_prune": "tenon.prune",
     "tenon_quantize": "tenon.quantization",
     "tenon.compress.structure": "tenon_compress.structure_buffer",
+    "tenon.prune.trace": "tenon.graph.tracing",
+    **{
+        f"{package}.{former}": f"{package}.{present}"
+        for package, names in _RENAMED.items()
+        for former, present in names.items()
+    },
 }
 
 _PRUNERS = {

@@ -12,6 +12,7 @@ from tenon import nn
 from tenon.compress.receipt import difference
 from tenon.errors import CheckpointError, PruningError
 from tenon.nn.utils import prune
+from tenon.prune.shape_rules import ShapeRules
 
 F = nn.functional
 VIT = Path(__file__).resolve().parents[2] / "examples" / "models" / "vit.py"
@@ -169,7 +170,7 @@ def test_a_second_removal_joins_the_first(kind):
     tenon.prune.compact(model, x, seconds=0)
 
     assert model.qkv.weight.shape == (24, 16)
-    assert sum(isinstance(hook, tenon.prune.sizes.Sizes) for hook in model._forward_pre_hooks.values()) == 1
+    assert sum(isinstance(hook, ShapeRules) for hook in model._forward_pre_hooks.values()) == 1
     for each in (model, tenon.prune.load(kind(), model.state_dict()).eval()):
         assert difference(each(x), wanted) < 1e-5
 

@@ -10,9 +10,9 @@ from tenon_compress.prune import criteria as criteria
 from tenon_compress.prune import structured as structured
 from tenon_compress.prune import unstructured as unstructured
 from tenon_compress.prune.compaction import compact
-from tenon_compress.prune.layers import PackedLinear
 from tenon_compress.prune.masking import mask_channels, mask_weights
-from tenon_compress.prune.packed import pack
+from tenon_compress.prune.packed_linear import PackedLinear
+from tenon_compress.prune.packing import pack
 from tenon_compress.prune.schedules import Gradual, Lottery, OneShot, Pruner
 from tenon_compress.prune.structure import load, structure_of
 

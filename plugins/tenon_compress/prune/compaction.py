@@ -1,8 +1,8 @@
 """``compact``: take out of a model what its masks have made zero.
 
-The model runs once on an example and its ops are recorded (``trace.py``). Channels that have to go together
-are found in the recording (``flow.py``, ``rules.py``), those go that add nothing (``removal.py``), and the
-smaller model is run and compared with the masked one before anything is changed.
+The model runs once on an example and its ops are recorded (``tenon.extend.trace``). Channels that have to go
+together are found in the recording (``dependencies.py``, ``op_rules.py``), those go that add nothing
+(``removal.py``), and the smaller model is run and compared with the masked one before anything is changed.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-import tenon_compress.prune.products
-import tenon_compress.prune.recurrent
-import tenon_compress.prune.writes  # noqa: F401 - an analysis without rules knows no op
 from tenon import Tensor, no_grad
 from tenon.errors import CaptureError, ModuleTypeError, PruningError, TenonError
 from tenon.extend import Node, Trace, pytree, release_parameters, trace
@@ -22,17 +19,20 @@ from tenon.nn.module import Module
 from tenon.nn.parallel import DistributedDataParallel
 from tenon.nn.parameter import is_lazy
 from tenon.nn.weights import Pipeline, pipeline_of
-from tenon_compress.prune.flow import KINDS, RULES, Analysis
+from tenon_compress.prune import in_place_rules, op_rules, product_rules, recurrent_rules
+from tenon_compress.prune.dependencies import KINDS, RULES, DependencyAnalysis
+from tenon_compress.prune.parameter_slicing import slice_parameters, tensors_of
 from tenon_compress.prune.removal import Removal, removable, removal, stays
-from tenon_compress.prune.shrinking import shrink, tensors_of
-from tenon_compress.prune.size_rules import sizes_in_code
-from tenon_compress.prune.slice_rules import slice_rules, slices_left
-from tenon_compress.prune.structure import apply_numbers, note_structure, numbers_of, structure_of
+from tenon_compress.prune.size_inference import sizes_in_code
+from tenon_compress.prune.slice_inference import slice_rules, slices_left
+from tenon_compress.prune.structure import apply_structure, note_structure, sizes_of, structure_of
 from tenon_compress.quantize import structure as quantized
 from tenon_compress.quantize.scheme import Decoded
 from tenon_compress.quantize.training import Watched
 from tenon_compress.receipt import Receipt, call_of, difference, evaluating, receipt_of
 
+#: The modules that register the rules of the analysis.
+_RULES = (op_rules, product_rules, recurrent_rules, in_place_rules)
 #: How far the outputs may move, by the largest of them: float32 sums in another order do.
 _TOLERANCE = 1e-4
 #: The same where a product may be divided by how many numbers it sums: then another number is little.
@@ -77,7 +77,7 @@ def compact(
         masked, smaller, example, batch_sizes=batch_sizes, data=data, notes=notes, seconds=seconds
     )
     bake_masks(model)
-    apply_numbers(model, structure)
+    apply_structure(model, structure)
     _note(model, structure)
     for own, new in zip(tensors_of(model), tensors_of(smaller), strict=True):
         own.data = new.data
@@ -102,12 +102,12 @@ def _removed(masked: Module, args: Any, kwargs: Any) -> tuple[Module, Structure,
         try:
             return _without(masked, smaller, analysis, names, args, kwargs)
         except PruningError as error:
-            if not (analysis.scales or analysis.writes):
+            if not (analysis.multiplies_computed or analysis.writes_channels):
                 raise
             first = error
         smaller = copy.deepcopy(masked)
         with evaluating(smaller):
-            analysis, names = analyse(smaller, args, kwargs, scaled=True)
+            analysis, names = analyse(smaller, args, kwargs, keep_scales=True)
             try:
                 return _without(masked, smaller, analysis, names, args, kwargs)
             except PruningError:  # nothing else is to be removed, or sizes are in the way here too
@@ -115,7 +115,12 @@ def _removed(masked: Module, args: Any, kwargs: Any) -> tuple[Module, Structure,
 
 
 def _without(
-    masked: Module, smaller: Module, analysis: Analysis, names: dict[Node, str], args: Any, kwargs: Any
+    masked: Module,
+    smaller: Module,
+    analysis: DependencyAnalysis,
+    names: dict[Node, str],
+    args: Any,
+    kwargs: Any,
 ) -> tuple[Module, Structure, list[str]]:
     """The same by ``analysis``, which is of the copy ``smaller``."""
     gone = removable(analysis)
@@ -126,7 +131,7 @@ def _without(
             "compact: no channel can be removed. Mask whole outputs or inputs of weights first, as"
             f" nn.utils.prune.ln_structured does.{''.join(f' {note}.' for note in notes)}"
         )
-    shrink(smaller, analysis, found)
+    slice_parameters(smaller, analysis, found)
     return *_resized(masked, smaller, analysis, found, args, kwargs), notes
 
 
@@ -177,12 +182,12 @@ def shared_names(model: Module) -> dict[int, list[str]]:
 
 
 def analyse(
-    model: Module, args: Any, kwargs: Any, *, scaled: bool = False
-) -> tuple[Analysis, dict[Node, str]]:
+    model: Module, args: Any, kwargs: Any, *, keep_scales: bool = False
+) -> tuple[DependencyAnalysis, dict[Node, str]]:
     """What depends on what in a run of ``model``, and the names of its tensors."""
     if any(isinstance(m, Watched) and bool(m.low > m.high) for m in model.modules()):
         model(*args, **kwargs)  # sets limits, which look at all channels
-    analysis = Analysis(_traced(model, args, kwargs), scaled=scaled)
+    analysis = DependencyAnalysis(_traced(model, args, kwargs), keep_scales=keep_scales)
     names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}
     found = {node: names[id(held)] for node, held in analysis.trace.stored.items()}
     saved = model.state_dict()
@@ -190,10 +195,10 @@ def analyse(
     rows = {id(held) for m in single for held in m._parameters.values()}
     for node, axes in analysis.stored.items():
         if id(analysis.trace.stored[node]) in rows:
-            analysis.atoms.keep(axes[0], "they are of the only head")
+            analysis.channels.keep(axes[0], "they are of the only head")
         if found[node] not in saved:
-            for atoms in axes:
-                analysis.atoms.keep(atoms, f"the buffer {found[node]} is not saved")
+            for channels in axes:
+                analysis.channels.keep(channels, f"the buffer {found[node]} is not saved")
     return analysis, found
 
 
@@ -226,7 +231,7 @@ def bake_all(model: Module) -> None:
 
 
 def _resized(
-    masked: Module, smaller: Module, analysis: Analysis, found: Removal, args: Any, kwargs: Any
+    masked: Module, smaller: Module, analysis: DependencyAnalysis, found: Removal, args: Any, kwargs: Any
 ) -> tuple[Module, Structure]:
     """The smaller model that says what the masked one does, and its structure: as it is if its code takes all
     sizes from tensors, else with attributes that say them, else by rules for what the code asks for."""
@@ -234,12 +239,12 @@ def _resized(
     ways = [_numbers_in_code(modules, found), _rules_in_code(modules, analysis, found)]
     ways = [way for way in ways if way]
     way: Structure = {}
-    tolerance = _NARROW if analysis.scales and not analysis.scaled else _TOLERANCE
+    tolerance = _NARROW if analysis.multiplies_computed and not analysis.keep_scales else _TOLERANCE
     while True:
         made, structure = copy.deepcopy(smaller), structure_of(smaller)
         for path, numbers in way.items():
             structure[path] = {**structure.get(path, {}), **numbers}
-        apply_numbers(made, structure)
+        apply_structure(made, structure)
         _say_slices(made, structure, analysis, found, args, kwargs)
         try:
             _compare(masked, made, args, kwargs, found, tolerance)
@@ -252,18 +257,18 @@ def _resized(
 
 
 def _say_slices(
-    made: Module, structure: Structure, analysis: Analysis, found: Removal, args: Any, kwargs: Any
+    made: Module, structure: Structure, analysis: DependencyAnalysis, found: Removal, args: Any, kwargs: Any
 ) -> None:
     """Give ``made`` and ``structure`` rules for the slices that its code asks for, if all can be told."""
     try:
-        answers = slices_left(analysis.trace, analysis.flows, found.gone)
+        answers = slices_left(analysis.trace, analysis.abstract_values, found.gone)
         rules = slice_rules(lambda: made(*args, **kwargs), answers) if answers else {}
     except _OF_CODE:  # the comparison says what is wrong
         return
     for path, module in made.named_modules():
         if id(module) in rules and (rules[id(module)] or "slices" in structure.get(path, {})):
             structure.setdefault(path, {})["slices"] = rules[id(module)]
-    apply_numbers(made, structure)
+    apply_structure(made, structure)
 
 
 def _numbers_in_code(modules: dict[str, Module], found: Removal) -> Structure:
@@ -272,7 +277,7 @@ def _numbers_in_code(modules: dict[str, Module], found: Removal) -> Structure:
     for (node, _), sizes in found.shapes.items():
         path = node.module if node.module in modules else ""
         written = "shape" in node.attrs or node.kind == "constant"
-        if not written or numbers_of(modules[path]) is not None:
+        if not written or sizes_of(modules[path]) is not None:
             continue
         for before, after in zip(node.avals[0].shape, sizes, strict=True):
             named = [n for n, v in vars(modules[path]).items() if type(v) is int and v == before]
@@ -281,10 +286,10 @@ def _numbers_in_code(modules: dict[str, Module], found: Removal) -> Structure:
     return numbers
 
 
-def _rules_in_code(modules: dict[str, Module], analysis: Analysis, found: Removal) -> Structure:
+def _rules_in_code(modules: dict[str, Module], analysis: DependencyAnalysis, found: Removal) -> Structure:
     """Rules for the sizes that modules of unknown classes ask for."""
-    rules = sizes_in_code(analysis.trace, analysis.flows, found.shapes)
-    return {p: rules[id(m)] for p, m in modules.items() if id(m) in rules and numbers_of(m) is None}
+    rules = sizes_in_code(analysis.trace, analysis.abstract_values, found.shapes)
+    return {p: rules[id(m)] for p, m in modules.items() if id(m) in rules and sizes_of(m) is None}
 
 
 def _compare(

@@ -1,8 +1,9 @@
 """``mask_channels`` and ``mask_weights``: choose over a whole model what is worth least, and mask it.
 
 Channels are chosen as what depends on each other: a channel is a row of a weight, its bias, its numbers in
-norms, and a column of everything that reads it (``flow.py``). Its score is the sum of the scores of all of
-that. Scores come from criteria, plugins of the kind ``pruners`` that derive from ``nn.masks.Criterion``.
+norms, and a column of everything that reads it (``dependencies.py``). Its score is the sum of the scores of
+all of that. Scores come from criteria, plugins of the kind ``pruners`` that derive from
+``nn.masks.Criterion``.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from tenon.nn.module import Module
 from tenon.nn.utils.prune import custom_from_mask
 from tenon.nn.weights import forget, pipeline_of
 from tenon_compress.prune.compaction import analyse, bake_all, check_model, shared_names
-from tenon_compress.prune.flow import Analysis
-from tenon_compress.prune.removal import level_groups, prunable, unite_rectangles
+from tenon_compress.prune.dependencies import DependencyAnalysis
+from tenon_compress.prune.removal import couple_rectangles, equalize_groups, prunable
 from tenon_compress.quantize.layers import QuantizedLayer
 from tenon_compress.receipt import call_of, evaluating
 
@@ -55,54 +56,54 @@ def mask_channels(
     baked = copy.deepcopy(model)
     bake_all(baked)
     with evaluating(baked), no_grad():
-        analysis, names = analyse(baked, *call_of(example), scaled=True)
-        unite_rectangles(analysis)
+        analysis, names = analyse(baked, *call_of(example), keep_scales=True)
+        couple_rectangles(analysis)
     shared = {name for several in shared_names(baked).values() for name in several}
     for node, axes in analysis.stored.items():
         if _kept(names[node], keep) or names[node] in shared:
-            for atoms in axes:
-                analysis.atoms.keep(atoms, "they are to be kept")
-    roots, can = prunable(analysis)
+            for channels in axes:
+                analysis.channels.keep(channels, "they are to be kept")
+    representatives, can = prunable(analysis)
     learned = {name for name, _ in baked.named_parameters()}
     stored = {n: axes for n, axes in analysis.stored.items() if names[n] in learned}
     scores = {node: _scores(chosen, model, names[node]) for node in stored}
-    totals = np.zeros(len(roots))
+    totals = np.zeros(len(representatives))
     homes: dict[int, list[tuple[Node, int]]] = {}
     for node, axes in stored.items():
-        for axis, atoms in enumerate(axes):
+        for axis, channels in enumerate(axes):
             others = tuple(i for i in range(len(axes)) if i != axis)
-            np.add.at(totals, roots[atoms], scores[node].sum(others))
-            for root in np.unique(roots[atoms[can[atoms]]]).tolist():
-                homes.setdefault(root, []).append((node, axis))
+            np.add.at(totals, representatives[channels], scores[node].sum(others))
+            for representative in np.unique(representatives[channels[can[channels]]]).tolist():
+                homes.setdefault(representative, []).append((node, axis))
     for node, groups in analysis.groups.items():
         if node in stored:
             own = scores[node].reshape(*groups.columns.shape[:1], -1, *scores[node].shape[1:])
-            np.add.at(totals, roots[groups.columns], own.sum((1, *range(3, own.ndim))))
-    places = _places(analysis, roots)
+            np.add.at(totals, representatives[groups.columns], own.sum((1, *range(3, own.ndim))))
+    places = _places(analysis, representatives)
     peers: dict[Any, list[int]] = {}
-    for root, home in homes.items():
-        peers.setdefault((*home, *places.get(root, ())), []).append(root)
+    for representative, home in homes.items():
+        peers.setdefault((*home, *places.get(representative, ())), []).append(representative)
     if not peers:
         few = [path for path, m in model.named_modules() if isinstance(m, QuantizedLayer)]
         raise PruningError(
             "mask_channels: the model has no channels, heads or units that could be removed."
             + (f" '{few[0]}' is quantized: prune first, then quantize." if few else "")
         )
-    gone = np.zeros(len(roots), bool)
+    gone = np.zeros(len(representatives), bool)
     gone[_chosen([np.array(group) for group in peers.values()], totals, amount, scope)] = True
-    while level_groups(analysis, roots, gone, totals):
+    while equalize_groups(analysis, representatives, gone, totals):
         pass
-    gone = gone[roots]
+    gone = gone[representatives]
     for node, axes in stored.items():
         columns = analysis.groups[node].columns if node in analysis.groups else axes[0][:0]
-        if any((gone if amount else can)[atoms].any() for atoms in (*axes, columns)):
-            mask = np.ones([len(atoms) for atoms in axes], np.float32)
-            for axis, atoms in enumerate(axes):
-                mask[(slice(None),) * axis + (gone[atoms],)] = 0
-            for part, atoms in zip(np.split(mask, max(len(columns), 1)), columns, strict=False):
-                part[:, gone[atoms]] = 0
+        if any((gone if amount else can)[channels].any() for channels in (*axes, columns)):
+            mask = np.ones([len(channels) for channels in axes], np.float32)
+            for axis, channels in enumerate(axes):
+                mask[(slice(None),) * axis + (gone[channels],)] = 0
+            for part, channels in zip(np.split(mask, max(len(columns), 1)), columns, strict=False):
+                part[:, gone[channels]] = 0
             _mask(model, names[node], mask)
-    return int(gone[[root for group in peers.values() for root in group]].sum())
+    return int(gone[[representative for group in peers.values() for representative in group]].sum())
 
 
 def mask_weights(
@@ -149,14 +150,14 @@ def mask_weights(
     return int(sum(part.sum() for part in parts))
 
 
-def _places(analysis: Analysis, roots: Any) -> dict[int, tuple[Any, ...]]:
-    """In which groups of which convolutions an atom is: each of them has to lose as many as the others."""
+def _places(analysis: DependencyAnalysis, representatives: Any) -> dict[int, tuple[Any, ...]]:
+    """In which groups of which convolutions a channel is: each of these has to lose as many as the others."""
     places: dict[int, tuple[Any, ...]] = {}
     for number, groups in enumerate(analysis.groups.values()):
         for side in (groups.inner, groups.outer):
-            for group, atoms in enumerate(roots[side]):
-                for root in np.unique(atoms).tolist():
-                    places[root] = (*places.get(root, ()), (number, group))
+            for group, channels in enumerate(representatives[side]):
+                for representative in np.unique(channels).tolist():
+                    places[representative] = (*places.get(representative, ()), (number, group))
     return places
 
 
@@ -205,7 +206,7 @@ def _smallest(scores: Any, number: int) -> Any:
 
 
 def _chosen(groups: list[Any], totals: Any, amount: float, scope: str) -> Any:
-    """The roots to mask: of each group, or of all by scores relative to the mean of their group."""
+    """The representatives to mask: of each group, or of all by scores relative to the mean of their group."""
     ordered = [group[np.argsort(totals[group], kind="stable")] for group in groups]
     if scope == "layer":
         chosen = [group[: min(round(amount * len(group)), len(group) - 1)] for group in ordered]

@@ -1,7 +1,7 @@
-"""Which atoms go, and what that makes of the parameters of a model.
+"""Which channels are removed, and what that makes of the parameters of a model.
 
-An atom goes if nothing keeps it and every sum that ends it loses nothing. Where one axis of a value is seen
-as several (heads and their widths), only whole rows of them go: the value stays a rectangle.
+A channel is removed if nothing keeps it and no sum over it loses anything. Where one axis of a value is
+viewed as several (heads and their widths), only whole rows of these are removed: the value stays a rectangle.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Node, Ref
-from tenon_compress.prune.atoms import FIXED
-from tenon_compress.prune.flow import Analysis, Sum, squeezed, varying
+from tenon_compress.prune.coupled_channels import FIXED
+from tenon_compress.prune.dependencies import DependencyAnalysis, Reduction, varying, without_repeats
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
     """For every parameter and buffer the positions that stay along each axis, and what is added to biases."""
 
-    #: One boolean for each atom.
+    #: One boolean for each channel.
     gone: Any
     kept: dict[Node, list[Any]]
     #: The same for axis 1 of the weights of convolutions in groups: a row for each group.
@@ -36,120 +36,124 @@ class Removal:
         return sum(int((~kept).sum()) for kept in (*several, *self.columns.values()))
 
 
-def prunable(analysis: Analysis) -> tuple[Any, Any]:
-    """The root of every atom, and whether it could go if it were zero: something sums over it, and nothing
-    keeps it."""
-    atoms = analysis.atoms
-    roots = np.array([atoms.find(i) for i in range(len(atoms.parents))])
-    can = np.zeros(len(roots), bool)
-    for each in analysis.sums:
-        can[roots[each.atoms]] = True
-    can[roots[[FIXED, *atoms.reasons]]] = False
-    axes = np.zeros(len(roots), np.int64)
+def prunable(analysis: DependencyAnalysis) -> tuple[Any, Any]:
+    """The representative of every channel, and whether it could be removed if it were zero: something sums
+    over it, and nothing keeps it."""
+    channels = analysis.channels
+    representatives = np.array([channels.find(i) for i in range(len(channels.parents))])
+    can = np.zeros(len(representatives), bool)
+    for each in analysis.reductions:
+        can[representatives[each.channels]] = True
+    can[representatives[[FIXED, *channels.reasons]]] = False
+    axes = np.zeros(len(representatives), np.int64)
     for each in (axis for held in analysis.stored.values() for axis in held):
-        axes[np.unique(roots[each])] += 1
-    for made in analysis.made:  # constants that code creates for one layer alone are not what that removes
-        can[roots[made][axes[roots[made]] < 2]] = False
-    return roots, can[roots]
+        axes[np.unique(representatives[each])] += 1
+    # Constants that code creates for a single layer do not shrink with it.
+    for created in analysis.created_constants:
+        can[representatives[created][axes[representatives[created]] < 2]] = False
+    return representatives, can[representatives]
 
 
-def removable(analysis: Analysis) -> Any:
-    """One boolean for each atom: whether it goes."""
-    roots, gone = prunable(analysis)
-    demand = _Demand(analysis, roots)
+def removable(analysis: DependencyAnalysis) -> Any:
+    """One boolean for each channel: whether it can be removed."""
+    representatives, gone = prunable(analysis)
+    liveness = _Liveness(analysis, representatives)
     changed = True
     while changed:  # cheap and sure things first: what is put back may put back more
         changed = (
-            demand.feed(gone)
-            or _leave_something(analysis, roots, gone)
-            or _make_rectangles(analysis, roots, gone)
-            or level_groups(analysis, roots, gone)
+            liveness.restore(gone)
+            or _leave_something(analysis, representatives, gone)
+            or _make_rectangles(analysis, representatives, gone)
+            or equalize_groups(analysis, representatives, gone)
         )
-    return gone[roots]
+    return gone[representatives]
 
 
-def removal(analysis: Analysis, gone: Any) -> Removal:
-    """What ``gone``, one boolean for each atom, makes of the parameters."""
+def removal(analysis: DependencyAnalysis, gone: Any) -> Removal:
+    """What ``gone``, one boolean for each channel, makes of the parameters."""
     kept = {node: [~gone[axis] for axis in axes] for node, axes in analysis.stored.items()}
     columns = {node: ~gone[groups.columns] for node, groups in analysis.groups.items()}
     gains: dict[Node, Any] = {}
     for fold in analysis.folds:
-        added = fold.gains[:, gone[fold.atoms]].sum(1)
+        added = fold.gains[:, gone[fold.channels]].sum(1)
         gains[fold.bias] = gains.get(fold.bias, 0) + added
     shapes = {}
-    for ref, flow in analysis.flows.items():
-        sizes = list(flow.shape)
-        for layer in flow.layers:
-            for axis in varying(layer):
+    for ref, abstract in analysis.abstract_values.items():
+        sizes = list(abstract.shape)
+        for channel_map in abstract.channel_maps:
+            for axis in varying(channel_map):
                 others = tuple(i for i in range(len(sizes)) if i != axis)
-                sizes[axis] = int((~gone[layer].all(others)).sum())
-        if tuple(sizes) != flow.shape:
+                sizes[axis] = int((~gone[channel_map].all(others)).sum())
+        if tuple(sizes) != abstract.shape:
             shapes[ref] = tuple(sizes)
     return Removal(gone, kept, columns, gains, shapes)
 
 
-def _leave_something(analysis: Analysis, roots: Any, gone: Any) -> bool:
+def _leave_something(analysis: DependencyAnalysis, representatives: Any, gone: Any) -> bool:
     """Where every position of an axis would go, the first stays."""
     changed = False
     for axes in analysis.stored.values():
         for axis in axes:
-            if axis.size and gone[roots[axis]].all():
-                gone[roots[axis[0]]] = False
+            if axis.size and gone[representatives[axis]].all():
+                gone[representatives[axis[0]]] = False
                 changed = True
     return changed
 
 
-class _Demand:
+class _Liveness:
     """What is needed by what is left, from the outputs on. A value without elements asks for nothing, nor
     does what only such values are computed from: the queries of a head whose values are gone."""
 
-    def __init__(self, analysis: Analysis, roots: Any) -> None:
-        self.analysis, self.roots = analysis, roots
-        self.sums: dict[Node, list[Sum]] = {}
-        for each in analysis.sums:
-            self.sums.setdefault(each.node, []).append(each)
+    def __init__(self, analysis: DependencyAnalysis, representatives: Any) -> None:
+        self.analysis, self.representatives = analysis, representatives
+        self.reductions: dict[Node, list[Reduction]] = {}
+        for each in analysis.reductions:
+            self.reductions.setdefault(each.node, []).append(each)
         self.nodes = [node for node in reversed(analysis.trace.graph.nodes) if node.kind == "call"]
         self.readers: dict[Node, list[Node]] = {}
         for node in self.nodes:
             for ref in node.refs:
                 self.readers.setdefault(ref.node, []).append(node)
-        self.layers = {
+        self.channel_maps = {
             node: [
-                [np.unique(roots[a]) for a in analysis.flows[node.out(i)].layers]
+                [np.unique(representatives[a]) for a in analysis.abstract_values[node.out(i)].channel_maps]
                 for i in range(len(node.avals))
             ]
             for node in self.nodes
         }
         self.last = {ref.node for ref in analysis.trace.outputs}
 
-    def feed(self, gone: Any) -> bool:
+    def restore(self, gone: Any) -> bool:
         """Put back what is needed and ``gone``."""
         changed = False
         idle: set[Node] = set()
         for node in self.nodes:
             readers = self.readers.get(node)
-            empty = all(any(gone[layer].all() for layer in layers) for layers in self.layers[node])
+            empty = all(
+                any(gone[channel_map].all() for channel_map in channel_maps)
+                for channel_maps in self.channel_maps[node]
+            )
             if node not in self.last and (empty or (readers and idle.issuperset(readers))):
                 idle.add(node)
                 continue
-            for each in self.sums.get(node, ()):
-                if each.into is not None and gone[self.roots[each.into]].all():
+            for each in self.reductions.get(node, ()):
+                if each.into is not None and gone[self.representatives[each.into]].all():
                     continue
-                needed = each.atoms[~each.free]
-                if gone[self.roots[needed]].any():
-                    self.analysis.atoms.keep(needed, each.reason)
-                    gone[self.roots[needed]] = False
+                needed = each.channels[~each.free]
+                if gone[self.representatives[needed]].any():
+                    self.analysis.channels.keep(needed, each.reason)
+                    gone[self.representatives[needed]] = False
                     changed = True
         return changed
 
 
-def level_groups(analysis: Analysis, roots: Any, gone: Any, worth: Any = None) -> bool:
+def equalize_groups(analysis: DependencyAnalysis, representatives: Any, gone: Any, worth: Any = None) -> bool:
     """Let each group of a convolution lose as many inputs as the others and as many outputs, if not all of
     both: those stay that are too many elsewhere too, and of these those of the most ``worth``."""
     sides = []
     crowd = np.zeros(len(gone), np.int64)
     for groups in analysis.groups.values():
-        inner, outer = roots[groups.inner], roots[groups.outer]
+        inner, outer = representatives[groups.inner], representatives[groups.outer]
         stay = ~(gone[inner].all(1) & gone[outer].all(1))
         for side in (inner[stay], outer[stay]):
             lost = gone[side].sum(1)
@@ -161,57 +165,59 @@ def level_groups(analysis: Analysis, roots: Any, gone: Any, worth: Any = None) -
         for group in side:
             lost = group[gone[group]]
             order = np.lexsort((np.zeros(len(lost)) if worth is None else -worth[lost], -crowd[lost]))
-            for root in lost[order].tolist():
+            for representative in lost[order].tolist():
                 if gone[group].sum() > least:
-                    analysis.atoms.keep(np.array([root]), "all groups of a convolution lose equally many")
-                    gone[root] = False
+                    analysis.channels.keep(
+                        np.array([representative]), "all groups of a convolution lose equally many"
+                    )
+                    gone[representative] = False
                     changed = True
     return changed
 
 
-def _make_rectangles(analysis: Analysis, roots: Any, gone: Any) -> bool:
+def _make_rectangles(analysis: DependencyAnalysis, representatives: Any, gone: Any) -> bool:
     """Let nothing go that would leave a hole in a value."""
     changed = False
-    for flow in analysis.flows.values():
-        for layer in flow.layers:
-            if len(varying(layer)) < 2:
+    for abstract in analysis.abstract_values.values():
+        for channel_map in abstract.channel_maps:
+            if len(varying(channel_map)) < 2:
                 continue
-            atoms = roots[layer]
-            going = gone[atoms]
+            channels = representatives[channel_map]
+            going = gone[channels]
             if not going.any():
                 continue
-            inside = np.ones(layer.shape, bool)
-            for axis in varying(layer):
-                others = tuple(i for i in range(layer.ndim) if i != axis)
+            inside = np.ones(channel_map.shape, bool)
+            for axis in varying(channel_map):
+                others = tuple(i for i in range(channel_map.ndim) if i != axis)
                 inside &= ~going.all(others, keepdims=True)
             holes = going & inside
             if holes.any():
-                gone[atoms[holes]] = False
+                gone[channels[holes]] = False
                 changed = True
     return changed
 
 
-def unite_rectangles(analysis: Analysis) -> None:
-    """Let those positions be one atom that go together only: where one axis is seen as several (the halves of
-    a shuffle), a place along the longest in all of the others."""
-    for flow in analysis.flows.values():
-        for layer in flow.layers:
-            layer = squeezed(analysis.atoms.roots(layer))
-            longest = max(varying(layer), key=lambda axis: layer.shape[axis], default=None)
-            for axis in varying(layer) - {longest}:
-                analysis.atoms.unite(np.take(layer, [0], axis), layer)
+def couple_rectangles(analysis: DependencyAnalysis) -> None:
+    """Couple positions that can only be removed together: where one axis is viewed as several (the halves of
+    a shuffle), a position along the longest of them in all of the others."""
+    for abstract in analysis.abstract_values.values():
+        for channel_map in abstract.channel_maps:
+            channel_map = without_repeats(analysis.channels.representatives(channel_map))
+            longest = max(varying(channel_map), key=lambda axis: channel_map.shape[axis], default=None)
+            for axis in varying(channel_map) - {longest}:
+                analysis.channels.couple(np.take(channel_map, [0], axis), channel_map)
 
 
-def stays(analysis: Analysis, gone: Any, names: dict[Node, str]) -> list[str]:
+def stays(analysis: DependencyAnalysis, gone: Any, names: dict[Node, str]) -> list[str]:
     """Sentences about rows of weights that are zero and stay all the same, and why."""
     said: list[str] = []
     for node, axes in analysis.stored.items():
-        value = analysis.flows[Ref(node, 0)].value
+        value = analysis.abstract_values[Ref(node, 0)].value
         if len(axes) < 2 or value is None or node not in names:
             continue
         value = np.broadcast_to(value, node.avals[0].shape)
         zero = ~(value != 0).reshape(len(axes[0]), -1).any(1) & ~gone[axes[0]]
-        reasons = dict.fromkeys(analysis.atoms.reason(int(a)) for a in axes[0][zero])
+        reasons = dict.fromkeys(analysis.channels.reason(int(a)) for a in axes[0][zero])
         if any(reasons):
             why = ", and ".join(filter(None, reasons))
             said.append(f"{int(zero.sum())} zero rows of {names[node]} stay: {why}")

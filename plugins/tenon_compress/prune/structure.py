@@ -25,8 +25,8 @@ from tenon.nn.layers.recurrent import RNNBase
 from tenon.nn.layers.recurrent_cells import RNNCellBase
 from tenon.nn.module import Module
 from tenon.nn.weights import pipeline_of
-from tenon_compress.prune.layers import PackedLinear
-from tenon_compress.prune.sizes import NAMES, set_sizes, sizes_from
+from tenon_compress.prune.packed_linear import PackedLinear
+from tenon_compress.prune.shape_rules import NAMES, set_shape_rules, shape_rules_from
 from tenon_compress.structure_buffer import note, noted, read
 
 #: The buffer that holds the structure.
@@ -79,7 +79,7 @@ _NUMBERS: tuple[tuple[type | tuple[type, ...], Callable[[Any], dict[str, int] | 
 )
 
 
-def numbers_of(module: Module) -> dict[str, int] | None:
+def sizes_of(module: Module) -> dict[str, int] | None:
     """What the numbers of a layer have to be for its weights; None for a class that is not known."""
     for kind, numbers in _NUMBERS:
         if isinstance(module, kind):
@@ -87,13 +87,13 @@ def numbers_of(module: Module) -> dict[str, int] | None:
     return None
 
 
-def apply_numbers(model: Module, structure: Mapping[str, Mapping[str, Any]]) -> None:
+def apply_structure(model: Module, structure: Mapping[str, Mapping[str, Any]]) -> None:
     """Set the numbers of the modules by their paths, and pack layers; a CheckpointError changes nothing."""
     modules = dict(model.named_modules())
     rules = {}
     for path, said in structure.items():
         module: Any = modules.get(path)
-        rules[path] = sizes_from(path, dict(said))
+        rules[path] = shape_rules_from(path, dict(said))
         numbers = {name: value for name, value in said.items() if name not in NAMES}
         if any(type(value) is not int or value < 0 for value in numbers.values()):
             raise CheckpointError(f"the structure saved for '{path}' is no numbers: {numbers}.")
@@ -112,7 +112,7 @@ def apply_numbers(model: Module, structure: Mapping[str, Mapping[str, Any]]) -> 
             for name, value in said.items():
                 if name not in NAMES:
                     setattr(module, name, value)
-            set_sizes(module, rules[path])
+            set_shape_rules(module, rules[path])
         elif isinstance(module, Linear):
             inputs, outputs, count = (said[n] for n in ("in_features", "out_features", "packed"))
             packed = PackedLinear(inputs, outputs, count, module.bias is not None)
@@ -121,7 +121,7 @@ def apply_numbers(model: Module, structure: Mapping[str, Mapping[str, Any]]) -> 
 
 def structure_of(model: Module) -> dict[str, dict[str, Any]]:
     """By what ``model`` differs from what its class makes, by module path: numbers, and rules for sizes that
-    code computes (``sizes.py``); empty if by nothing."""
+    code computes (``shape_rules.py``); empty if by nothing."""
     return noted(model, KEY)
 
 
@@ -166,7 +166,7 @@ def reshape(model: Module, state: Mapping[str, Any]) -> None:
             pipeline = pipeline_of(module, name)
             if pipeline is not None and f"{path}.{name}".lstrip(".") in state:
                 pipeline.bake(module, len(pipeline.steps))  # as the mask after it was
-    apply_numbers(model, structure)
+    apply_structure(model, structure)
     for name, held in (*model.named_parameters(), *model.named_buffers()):
         given = state.get(name, held)
         if held.dim() == given.dim() and held.shape != given.shape:

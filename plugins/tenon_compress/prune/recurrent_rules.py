@@ -1,4 +1,6 @@
-"""How atoms go through recurrent layers: a hidden unit is a row of every gate and a column of the next step.
+"""Rules of the dependency analysis for recurrent layers.
+
+A hidden unit is a row of every gate and a column of the next step.
 
 A unit whose candidate, the row that is added to the state, is zero stays at zero from a state of zeros on.
 """
@@ -10,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Node
-from tenon_compress.prune.flow import RULES, Analysis, Flow, place, unknown
+from tenon_compress.prune.dependencies import RULES, AbstractValue, DependencyAnalysis, place, unknown
 
 #: Number of gates, and which of them is the candidate.
 _GATES = {"lstm_sequence": (4, 2), "gru_sequence": (3, 2), "rnn_sequence": (1, 0)}
 
 
-def sequence(analysis: Analysis, node: Node, x: Flow, *args: Any) -> tuple[Flow, ...]:
+def sequence(
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, *args: Any
+) -> tuple[AbstractValue, ...]:
     """The outputs and last states of a layer in one direction."""
     gates, candidate = _GATES[node.name]
     lstm = node.name == "lstm_sequence"
@@ -24,17 +28,17 @@ def sequence(analysis: Analysis, node: Node, x: Flow, *args: Any) -> tuple[Flow,
     if node.attrs.get("nonlinearity", "tanh") not in ("tanh", "relu"):
         return unknown(analysis, node, x, *args)
     w_ih, w_hh = weights[:2]
-    biases = [b for b in weights[2:] if isinstance(b, Flow)]
-    projection = args[-1] if lstm and isinstance(args[-1], Flow) else None
+    biases = [b for b in weights[2:] if isinstance(b, AbstractValue)]
+    projection = args[-1] if lstm and isinstance(args[-1], AbstractValue) else None
     outer, cells = (w_hh, states) if projection is None else (projection, states[1:])
     reason = f"the states of {place(node)} cannot shrink"
     units = _units(analysis, gates, [outer, *cells], (w_ih, w_hh, *biases), reason)
-    inputs = analysis.meet(analysis.vector(x, 1), analysis.vector(w_ih, 1), reason)
+    inputs = analysis.couple_reduced(analysis.channels_along(x, 1), analysis.channels_along(w_ih, 1), reason)
     present = np.broadcast_to(~x.zero, x.shape).any(0)
     filled = np.broadcast_to(~w_ih.zero, w_ih.shape)
     size = outer.shape[1]
     said = f"{place(node)} reads them as numbers other than zero"
-    analysis.consume(inputs, ~present | ~filled.any(0), said)
+    analysis.reduce(inputs, ~present | ~filled.any(0), said)
     rows = slice(candidate * size, (candidate + 1) * size)
     recurrent = np.broadcast_to(~w_hh.zero, w_hh.shape)
     zero = ~(filled & present)[rows].any(1) & ~recurrent[rows].any(1)
@@ -43,34 +47,34 @@ def sequence(analysis: Analysis, node: Node, x: Flow, *args: Any) -> tuple[Flow,
     for state in cells:
         zero = zero & np.broadcast_to(state.zero, state.shape).all(0)
     shown: Any = np.broadcast_to(~outer.zero, outer.shape)
-    analysis.consume(units, zero | ~shown.any(0), said)
+    analysis.reduce(units, zero | ~shown.any(0), said)
     made: list[tuple[Any, Any]] = [(units, zero)] * (2 + lstm)
     if projection is not None:
         outputs = _units(analysis, 1, [w_hh, states[0]], (projection,), reason)
         nothing = ~(shown & ~zero).any(1) & np.broadcast_to(states[0].zero, states[0].shape).all(0)
-        analysis.consume(outputs, nothing | ~recurrent.any(0), said)
+        analysis.reduce(outputs, nothing | ~recurrent.any(0), said)
         made[:2] = [(outputs, nothing)] * 2
     return tuple(
-        Flow(
+        AbstractValue(
             aval.shape,
-            [] if atoms is None else [atoms.reshape(1, -1)],
+            [] if channels is None else [channels.reshape(1, -1)],
             known.reshape(1, -1),
             np.zeros((1, len(known)), aval.dtype),
         )
-        for aval, (atoms, known) in zip(node.avals, made, strict=False)
-    ) + tuple(Flow(aval.shape) for aval in node.avals[2 + lstm :])
+        for aval, (channels, known) in zip(node.avals, made, strict=False)
+    ) + tuple(AbstractValue(aval.shape) for aval in node.avals[2 + lstm :])
 
 
-def _units(analysis: Analysis, gates: int, columns: Any, rows_of: Any, reason: str) -> Any:
-    """The atoms of the columns of some values, united with the rows of others, of each of so many gates; None
-    where they stay."""
-    found = [analysis.vector(flow, 1) for flow in columns]
-    for flow in rows_of:
-        rows = analysis.vector(flow, 0)
+def _units(analysis: DependencyAnalysis, gates: int, columns: Any, rows_of: Any, reason: str) -> Any:
+    """The channels of the columns of some values, coupled with the rows of others in each gate; None where
+    they have to stay."""
+    found = [analysis.channels_along(abstract, 1) for abstract in columns]
+    for abstract in rows_of:
+        rows = analysis.channels_along(abstract, 0)
         found += [None] * gates if rows is None else list(rows.reshape(gates, -1))
     units = found[0]
     for other in found[1:]:
-        units = analysis.meet(units, other, reason)
+        units = analysis.couple_reduced(units, other, reason)
     return units
 
 

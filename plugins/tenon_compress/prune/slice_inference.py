@@ -14,11 +14,13 @@ import numpy as np
 
 from tenon.errors import PruningError
 from tenon.extend import Node, Ref, ShapeRequest, Trace, shape_requests
-from tenon_compress.prune.flow import Flow, varying
-from tenon_compress.prune.sizes import asked
+from tenon_compress.prune.dependencies import AbstractValue, varying
+from tenon_compress.prune.shape_rules import asked
 
 
-def slices_left(trace: Trace, flows: dict[Ref, Flow], gone: Any) -> list[tuple[slice, bool]]:
+def slices_left(
+    trace: Trace, abstract_values: dict[Ref, AbstractValue], gone: Any
+) -> list[tuple[slice, bool]]:
     """What every slice that was asked for has become, in that order, and whether its axis is one of channels;
     empty if none has to become another.
 
@@ -29,30 +31,30 @@ def slices_left(trace: Trace, flows: dict[Ref, Flow], gone: Any) -> list[tuple[s
         if each.kind != "slice":
             continue
         size, axis, _ = each.shape
-        flow = _sliced(trace, flows, each)
+        abstract = _sliced(trace, abstract_values, each)
         chosen = np.arange(size)[each.asked]
-        layers = [layer for layer in flow.layers if axis in varying(layer)]
-        others = tuple(i for i in range(len(flow.shape)) if i != axis)
-        kept = np.logical_and.reduce([~gone[a].all(others) for a in layers] or [np.ones(size, bool)])
+        channel_maps = [channel_map for channel_map in abstract.channel_maps if axis in varying(channel_map)]
+        others = tuple(i for i in range(len(abstract.shape)) if i != axis)
+        kept = np.logical_and.reduce([~gone[a].all(others) for a in channel_maps] or [np.ones(size, bool)])
         moved = moved or not kept.all()
         left = (np.cumsum(kept) - 1)[chosen[kept[chosen]]]
         steps = np.unique(np.diff(left)).tolist() or [1]
         if len(steps) > 1:
             raise PruningError(f"what is left of every {each.asked.step}th channel is no slice")
         answer = slice(int(left[0]), int(left[-1]) + 1, steps[0]) if left.size else slice(0, 0, 1)
-        made.append((answer, bool(layers)))
+        made.append((answer, bool(channel_maps)))
     return made if moved else []
 
 
-def _sliced(trace: Trace, flows: dict[Ref, Flow], each: ShapeRequest) -> Flow:
+def _sliced(trace: Trace, abstract_values: dict[Ref, AbstractValue], each: ShapeRequest) -> AbstractValue:
     """The value of which the slice was asked; PruningError where no op says so."""
     size, axis, rank = each.shape
     meant = range(size)[each.asked]
     for node in trace.graph.nodes[each.position :]:
         if node.kind == "call" and node.name in ("index", "slice_axis"):
-            flow, cut = flows[node.args[0]], _cut(node, axis)
-            if len(flow.shape) == rank and flow.shape[axis] == size and range(size)[cut] == meant:
-                return flow
+            abstract, cut = abstract_values[node.args[0]], _cut(node, axis)
+            if len(abstract.shape) == rank and abstract.shape[axis] == size and range(size)[cut] == meant:
+                return abstract
     raise PruningError(f"the slice {each.asked} was not recorded")
 
 

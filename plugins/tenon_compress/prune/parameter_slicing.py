@@ -10,9 +10,9 @@ from tenon import from_numpy, int64, ops, tensor
 from tenon.extend import Node
 from tenon.nn.layers.conv import _ConvNd
 from tenon.nn.module import Module
-from tenon_compress.prune.flow import Analysis
+from tenon_compress.prune.dependencies import DependencyAnalysis
 from tenon_compress.prune.removal import Removal
-from tenon_compress.prune.structure import apply_numbers, note_structure, numbers_of, structure_of
+from tenon_compress.prune.structure import apply_structure, note_structure, sizes_of, structure_of
 
 
 def tensors_of(model: Module) -> list[Any]:
@@ -20,7 +20,7 @@ def tensors_of(model: Module) -> list[Any]:
     return [*model.parameters(), *model.buffers()]
 
 
-def shrink(model: Module, analysis: Analysis, found: Removal) -> None:
+def slice_parameters(model: Module, analysis: DependencyAnalysis, found: Removal) -> None:
     """Cut the parameters and set the numbers of the layers whose class is known."""
     changed = set()
     for node, held in analysis.trace.stored.items():
@@ -40,10 +40,10 @@ def shrink(model: Module, analysis: Analysis, found: Removal) -> None:
     structure = structure_of(model)
     for path, module in model.named_modules():
         if any(id(t) in changed for t in tensors_of(module)):
-            numbers = numbers_of(module)
+            numbers = sizes_of(module)
             if numbers is not None:
                 structure[path] = numbers
-    apply_numbers(model, structure)
+    apply_structure(model, structure)
     note_structure(model, structure)
 
 
@@ -62,10 +62,10 @@ def _of_groups(weight: Any, rows: Any, columns: Any) -> Any:
     return ops.cat(*parts, axis=0)
 
 
-def _set_groups(model: Module, analysis: Analysis, node: Node, found: Removal) -> None:
+def _set_groups(model: Module, analysis: DependencyAnalysis, node: Node, found: Removal) -> None:
     """How many groups a layer has cannot be told from its weight."""
     groups = analysis.groups[node]
-    inputs, outputs = (~found.gone[atoms] for atoms in (groups.inner, groups.outer))
+    inputs, outputs = (~found.gone[channels] for channels in (groups.inner, groups.outer))
     for module in model.modules():
         own: Any = module
         if isinstance(own, _ConvNd) and own._parameters.get("weight") is analysis.trace.stored[node]:

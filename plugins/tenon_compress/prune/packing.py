@@ -15,7 +15,7 @@ from tenon.extend import release_parameters
 from tenon.nn.layers.linear import Linear
 from tenon.nn.module import Module
 from tenon_compress.prune.compaction import bake_masks, check_model
-from tenon_compress.prune.layers import PackedLinear
+from tenon_compress.prune.packed_linear import PackedLinear
 from tenon_compress.prune.structure import note_structure, structure_of
 from tenon_compress.receipt import Receipt, call_of, evaluating, receipt_of
 

@@ -1,10 +1,9 @@
-"""Sizes and places that code computes, such as ``width // self.heads``, in models from which some of it was
-removed.
+"""Rules that correct sizes which code computes, such as ``width // self.heads``, after channels were removed.
 
-No attribute says such a size, so none can be set. A ``Sizes`` stands among the forward pre-hooks of the
-module instead: its code asks ``reshape``, ``view``, ``unflatten``, ``split``, ``chunk``, ``narrow`` and
-``x[a:b]`` for the same as before, and the rules say what that has become. ``size_rules.py`` and
-``slice_rules.py`` find them; they are saved with the structure.
+No attribute holds such a size, so none can be set. ``ShapeRules`` are a forward pre-hook of the module
+instead: its code asks ``reshape``, ``view``, ``unflatten``, ``split``, ``chunk``, ``narrow`` and ``x[a:b]``
+for the same as before, and the rules say what that has become (``tenon.extend.shape_requests``).
+``size_inference.py`` and ``slice_inference.py`` find them; they are saved with the structure.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from tenon.nn.module import Module
 NAMES = ("shapes", "cuts", "chunks", "slices")
 
 
-class _Here(threading.local):
+class _Running(threading.local):
     """The rules of the modules that this thread called last, by id, each with the call that they are for, and
     with numbers for the chunks that it asks for and how often it asked by which rule for slices."""
 
     def __init__(self) -> None:
-        self.rules: dict[int, tuple[Any, Sizes, Iterator[int], dict[int, int]]] = {}
+        self.rules: dict[int, tuple[Any, ShapeRules, Iterator[int], dict[int, int]]] = {}
 
 
-_here = _Here()
+_running = _Running()
 
 
 def asked(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
     """What the code that runs means by ``sizes``, for a tensor of ``shape`` (an axis of it, for a cut)."""
     place = shape_requests.running_call()
-    found = None if place is None else _here.rules.get(place[1])
+    found = None if place is None else _running.rules.get(place[1])
     if found is None or found[0] is not place:
         return shape_requests.even_chunks(shape[0], sizes) if kind == "chunks" else sizes
     _, rules, numbers, counts = found
@@ -50,7 +49,7 @@ def asked(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ShapeRules:
     """A forward pre-hook. In ``shapes`` None stands for a size that is right as it is asked for, else there
     is what is asked for and what that has become, and a third number where it may be asked for several times
     over, as the heads of a batch are; in ``cuts`` the pieces asked for and those there are; in ``chunks``, of
@@ -66,7 +65,7 @@ class Sizes:
     def __call__(self, module: Module, args: Any) -> None:
         """A call of ``module`` begins."""
         shape_requests.install(asked)
-        _here.rules[id(module)] = (shape_requests.running_call(), self, count(), {})
+        _running.rules[id(module)] = (shape_requests.running_call(), self, count(), {})
 
     def shape(self, shape: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
         """``sizes`` as they are if they fit ``shape``, else by the first rule that knows them."""
@@ -113,6 +112,9 @@ class Sizes:
         return asked_for
 
 
+Sizes = ShapeRules  # what pickles of version 0.1 name
+
+
 def _knows(rule: Any, size: int) -> bool:
     if rule is None or size == -1:
         return True
@@ -125,7 +127,7 @@ def _pieces(sizes: list[int]) -> int | None:
     return first if all(s == first for s in sizes[:-1]) and sizes[-1] <= first else None
 
 
-def sizes_from(path: str, said: dict[str, Any]) -> Sizes | None:
+def shape_rules_from(path: str, said: dict[str, Any]) -> ShapeRules | None:
     """The rules in the structure of a module; None without any; CheckpointError where they are none."""
 
     def numbers(values: Any, *counts: int) -> bool:
@@ -156,13 +158,13 @@ def sizes_from(path: str, said: dict[str, Any]) -> Sizes | None:
     ):
         raise CheckpointError(f"the sizes saved for '{path}' are none: {said}.")
     rules = tuple(map(tuple, (shapes, cuts, chunks, slices)))
-    return Sizes(*rules) if any(rules) else None
+    return ShapeRules(*rules) if any(rules) else None
 
 
-def set_sizes(module: Module, sizes: Sizes | None) -> None:
+def set_shape_rules(module: Module, sizes: ShapeRules | None) -> None:
     """Let ``sizes`` be the rules of ``module``, alone."""
     hooks = module._forward_pre_hooks
-    for key in [key for key, hook in hooks.items() if isinstance(hook, Sizes)]:
+    for key in [key for key, hook in hooks.items() if isinstance(hook, ShapeRules)]:
         del hooks[key]
     if sizes is not None:
         module.register_forward_pre_hook(sizes)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Ref, Trace, shape_requests
-from tenon_compress.prune.flow import Flow, varying
+from tenon_compress.prune.dependencies import AbstractValue, varying
 
 
 def sizes_in_code(
-    trace: Trace, flows: dict[Ref, Flow], left: dict[Ref, tuple[int, ...]]
+    trace: Trace, abstract_values: dict[Ref, AbstractValue], left: dict[Ref, tuple[int, ...]]
 ) -> dict[int, dict[str, Any]]:
     """The rules of every module, by its id, that make of what was asked for the shapes that are ``left``."""
     rules: dict[int, dict[str, Any]] = {}
@@ -21,13 +21,13 @@ def sizes_in_code(
         if node is None or node.name not in ("reshape", "view", "split"):
             continue
         made = [node.out(i) for i in range(len(node.avals))]
-        after = [left.get(ref, flows[ref].shape) for ref in made]
+        after = [left.get(ref, abstract_values[ref].shape) for ref in made]
         if each.kind == "chunks":
             axis = node.attrs["axis"]
             chunks.setdefault(each.module, []).append([each.asked, [shape[axis] for shape in after]])
             continue
         if each.kind == "shape":
-            name, rule = "shapes", _shape_rule(each.asked, flows[made[0]], after[0])
+            name, rule = "shapes", _shape_rule(each.asked, abstract_values[made[0]], after[0])
         else:
             axis = node.attrs["axis"]
             given = list(each.asked) if isinstance(each.asked, (list, tuple)) else [each.asked] * len(made)
@@ -42,22 +42,24 @@ def sizes_in_code(
     return {key: {n: r for n, r in found.items() if r} for key, found in rules.items() if any(found.values())}
 
 
-def _shape_rule(sizes: tuple[int, ...], flow: Flow, after: tuple[int, ...]) -> list[Any]:
+def _shape_rule(sizes: tuple[int, ...], abstract: AbstractValue, after: tuple[int, ...]) -> list[Any]:
     rule: list[Any] = [None] * len(sizes)
     for axis, (size, now) in enumerate(zip(sizes, after, strict=True)):
         if size in (-1, now):
             continue
-        period = _period(flow, axis)
-        several = size == flow.shape[axis] and period < size
+        period = _period(abstract, axis)
+        several = size == abstract.shape[axis] and period < size
         rule[axis] = [period, now * period // size, 1] if several else [size, now]
     return rule
 
 
-def _period(flow: Flow, axis: int) -> int:
-    """After how many positions along ``axis`` the same atoms come again; its size if they do not."""
-    size = flow.shape[axis]
-    layers = [np.moveaxis(a, axis, 0).reshape(size, -1) for a in flow.layers if axis in varying(a)]
+def _period(abstract: AbstractValue, axis: int) -> int:
+    """After how many positions along ``axis`` the same channels come again; its size if they do not."""
+    size = abstract.shape[axis]
+    channel_maps = [
+        np.moveaxis(a, axis, 0).reshape(size, -1) for a in abstract.channel_maps if axis in varying(a)
+    ]
     for count in range(1, size):
-        if layers and not size % count and all((a[count:] == a[:-count]).all() for a in layers):
+        if channel_maps and not size % count and all((a[count:] == a[:-count]).all() for a in channel_maps):
             return count
     return size

@@ -1,0 +1,342 @@
+"""The dependency analysis of a model: which channels have to be removed together, and which must stay.
+
+It is an abstract interpretation of the graph of one run. Of every value it finds an ``AbstractValue``: which
+channel each position belongs to, and where the value is the same number for every input of the model. Rules
+by op (``op_rules.py``) couple the channels of operands and results, and name the channels that have to stay,
+with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tenon import from_numpy
+from tenon.errors import PruningError
+from tenon.extend import Node, Ref, Trace
+from tenon_compress.prune.coupled_channels import CoupledChannels
+
+Rule = Callable[..., "tuple[AbstractValue, ...]"]
+#: Rules by the name of the op, and by the value of its kind for ops that have none.
+RULES: dict[str, Rule] = {}
+KINDS: dict[str, Rule] = {}
+
+
+@dataclass(slots=True)
+class AbstractValue:
+    """What the analysis knows of one value."""
+
+    shape: tuple[int, ...]
+    #: Arrays of channels that broadcast to the shape, one for each set of axes that can shrink: a weight has
+    #: one for its outputs and one for its inputs.
+    channel_maps: list[Any] = field(default_factory=list)
+    #: Where the value is the same for every input of the model, and what it is there; both broadcast to the
+    #: shape.
+    known: Any = None
+    value: Any = None
+
+    @property
+    def zero(self) -> Any:
+        """Where it is zero for every input; broadcasts to the shape."""
+        if self.known is None:
+            return np.zeros((1,) * len(self.shape), bool)
+        return self.known & (self.value == 0)
+
+    def with_rank(self, rank: int) -> AbstractValue:
+        """The same with axes of size 1 before, up to ``rank``."""
+        more = (1,) * (rank - len(self.shape))
+
+        def widened(array: Any) -> Any:
+            return None if array is None else array.reshape(more + array.shape)
+
+        channel_maps = [widened(channel_map) for channel_map in self.channel_maps]
+        return AbstractValue(more + self.shape, channel_maps, widened(self.known), widened(self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A sum over ``channels`` in ``node``, to which those that are ``free`` add nothing.
+
+    The sum itself is not needed where all channels of ``into``, if there are any, are removed.
+    """
+
+    node: Node
+    channels: Any
+    free: Any
+    reason: str
+    into: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionGroups:
+    """The channels of inputs and outputs of a grouped convolution, a row for each of its groups."""
+
+    inner: Any
+    outer: Any
+    #: The channels along axis 1 of the weight, which are other ones in each group.
+    columns: Any
+
+
+@dataclass(frozen=True, slots=True)
+class BiasFold:
+    """What constant channels contribute to an op: if channel ``k`` is removed, ``gains[:, k]`` goes into
+    ``bias``."""
+
+    bias: Node
+    channels: Any
+    gains: Any
+
+
+def varying(channel_map: Any) -> set[int]:
+    """The axes along which a channel map has more than one channel."""
+    return {axis for axis, size in enumerate(channel_map.shape) if size > 1}
+
+
+def without_repeats(array: Any) -> Any:
+    """``array`` with size 1 along every axis on which nothing differs."""
+    for axis, size in enumerate(array.shape):
+        if size > 1:
+            first = array[(slice(None),) * axis + (slice(0, 1),)]
+            if (array == first).all():
+                array = first
+    return array
+
+
+class DependencyAnalysis:
+    """The abstract values of a trace, and what follows from them for its channels.
+
+    With ``keep_scales`` the channels stay over which two computed values are multiplied and summed, as code
+    may divide by their number (see ``product_rules.py``), and channels that are written into a value which
+    may have been made with a size of its own.
+    """
+
+    def __init__(self, trace: Trace, *, keep_scales: bool = False) -> None:
+        self.trace, self.keep_scales = trace, keep_scales
+        #: Nodes that depend on what the model is given.
+        self.computed: set[Node] = set()
+        #: The node whose rule runs.
+        self.node: Node
+        #: Whether two computed values are multiplied somewhere, and whether channels are written into a
+        #: value.
+        self.multiplies_computed = self.writes_channels = False
+        self.channels = CoupledChannels()
+        self.abstract_values: dict[Ref, AbstractValue] = {}
+        #: Of every parameter and buffer the channels of each of its axes.
+        self.stored: dict[Node, list[Any]] = {}
+        #: The channels of constants other than zero that code creates.
+        self.created_constants: list[Any] = []
+        self.reductions: list[Reduction] = []
+        self.folds: list[BiasFold] = []
+        #: By the weights of convolutions in groups.
+        self.groups: dict[Node, ConvolutionGroups] = {}
+        self.readers: dict[Ref, int] = {}
+        for node in trace.graph.nodes:
+            for ref in node.refs:
+                self.readers[ref] = self.readers.get(ref, 0) + 1
+        for node in trace.graph.nodes:
+            self._enter(node)
+        for ref in trace.outputs:
+            for channel_map in self.abstract_values[ref].channel_maps:
+                self.channels.keep(channel_map, "they are outputs of the model")
+
+    def _enter(self, node: Node) -> None:
+        if node.kind == "scalar":
+            return
+        self.node = node
+        given = node.kind not in ("call", "constant") and node not in self.trace.stored
+        if given or any(ref.node in self.computed for ref in node.refs):
+            self.computed.add(node)
+        if node.kind != "call":
+            made: tuple[AbstractValue, ...] = (self._beginning(node),)
+        elif all(0 in aval.shape for aval in node.avals):  # what is left of a head that is gone
+            made = tuple(AbstractValue(aval.shape) for aval in node.avals)
+        else:
+            rule = RULES.get(node.name) or KINDS.get(node.op.kind.value, unknown)
+            args = [self.abstract_value(a) if isinstance(a, Ref) or _number(a) else a for a in node.args]
+            made = rule(self, node, *args)
+        for index, abstract in enumerate(made):
+            self.abstract_values[node.out(index)] = self.simplified(abstract)
+
+    def _beginning(self, node: Node) -> AbstractValue:
+        (aval,) = node.avals
+        if node in self.trace.stored:
+            value = self.trace.stored[node].detach().cpu().numpy()
+        elif node.kind == "constant":
+            value = np.asarray(node.value)
+        else:
+            return AbstractValue(aval.shape)
+        sizes = aval.shape
+        axes = [self.channels.create(n) for n in sizes]
+        if node in self.trace.stored:
+            self.stored[node] = axes
+        elif value.any():
+            self.created_constants += axes
+        shaped = [a.reshape((1,) * i + (-1,) + (1,) * (len(sizes) - i - 1)) for i, a in enumerate(axes)]
+        return AbstractValue(
+            sizes, [a for a in shaped if a.size > 1], np.ones((1,) * len(sizes), bool), value
+        )
+
+    # --- what rules use ---
+
+    def abstract_value(self, arg: Any) -> AbstractValue:
+        """The abstract value of an argument; a number is a constant without axes."""
+        if isinstance(arg, Ref):
+            return AbstractValue(()) if arg.scalar else self.abstract_values[arg]
+        return AbstractValue((), [], np.ones((), bool), np.asarray(arg))
+
+    def simplified(self, abstract: AbstractValue) -> AbstractValue:
+        """``abstract`` in its smallest form; an axis all of whose positions became one channel stays."""
+        channel_maps = []
+        for channel_map in abstract.channel_maps:
+            small = without_repeats(self.channels.representatives(channel_map))
+            if small.size > 1:
+                channel_maps.append(small)
+            else:
+                self.channels.keep(small, "nothing else would be left there")
+        known, value = abstract.known, abstract.value
+        if known is not None:
+            known = without_repeats(known)
+            if not known.any():
+                known = value = None
+            else:
+                value = without_repeats(np.where(known, value, value.dtype.type(0)))
+        return AbstractValue(abstract.shape, channel_maps, known, value)
+
+    def keep(self, abstract: AbstractValue, reason: str, axes: Iterable[int] | None = None) -> list[Any]:
+        """Keep all channels that vary on ``axes``, or on any without these; returns the other channel
+        maps."""
+        wanted = set(range(len(abstract.shape))) if axes is None else set(axes)
+        for channel_map in abstract.channel_maps:
+            if varying(channel_map) & wanted:
+                self.channels.keep(channel_map, reason)
+        return [channel_map for channel_map in abstract.channel_maps if not varying(channel_map) & wanted]
+
+    def couple_along(self, abstract: AbstractValue, reason: str, axes: Iterable[int]) -> list[Any]:
+        """Channel maps that vary on none of ``axes``: channels are coupled along these, or stay if they vary
+        on no other axis."""
+        made = []
+        for channel_map in abstract.channel_maps:
+            within = varying(channel_map) & set(axes)
+            if within and varying(channel_map) == within:
+                self.channels.keep(channel_map, reason)
+                continue
+            for axis in within:
+                first = np.take(channel_map, [0], axis)
+                self.channels.couple(first, channel_map)
+                channel_map = first
+            made.append(channel_map)
+        return made
+
+    def couple_broadcast(
+        self, operands: Sequence[AbstractValue], reason: str, but: int | None = None
+    ) -> list[Any]:
+        """Couple the channels of operands of one rank that broadcast; channel maps on axis ``but`` are left
+        out."""
+        made: list[Any] = []
+        for abstract in operands:
+            for channel_map in abstract.channel_maps:
+                if but in varying(channel_map):
+                    continue
+                same = [m for m in made if varying(m) & varying(channel_map)]
+                for other in same:
+                    self.channels.couple(other, channel_map)
+                wide = np.broadcast_arrays(channel_map, *same)[0]
+                made = [m for m in made if not varying(m) & varying(channel_map)] + [
+                    without_repeats(self.channels.representatives(wide))
+                ]
+        for channel_map in made:
+            for abstract in operands:
+                covered = set().union(*(varying(own) for own in abstract.channel_maps))
+                if any(abstract.shape[axis] > 1 and axis not in covered for axis in varying(channel_map)):
+                    self.channels.keep(channel_map, reason)
+        return made
+
+    def channels_along(self, abstract: AbstractValue, axis: int) -> Any:
+        """The channels along ``axis`` alone, or None; channels that vary elsewhere too are coupled along
+        it."""
+        found = None
+        for i, channel_map in enumerate(abstract.channel_maps):
+            if varying(channel_map) == {axis}:
+                found = channel_map.reshape(-1)
+            elif axis in varying(channel_map):
+                abstract.channel_maps[i] = self.couple_along(
+                    AbstractValue(abstract.shape, [channel_map]), "", (axis,)
+                )[0]
+        return found
+
+    def couple_reduced(self, one: Any, other: Any, reason: str) -> Any:
+        """Couple two axes that are summed over together; their channels, or None where they have to stay."""
+        if one is not None and other is not None:
+            self.channels.couple(one, other)
+            return one
+        for channels in (one, other):
+            if channels is not None:
+                self.channels.keep(channels, reason)
+        return None
+
+    def reduce(
+        self, channels: Any, free: Any, reason: str, fold: BiasFold | None = None, into: Any = None
+    ) -> None:
+        """Note a sum over ``channels``: those may be removed that add nothing, or a constant that ``fold``
+        puts into a bias, and all of them with ``into``."""
+        if channels is None:
+            return
+        self.reductions.append(
+            Reduction(self.node, channels, self.removable_in(channels, free, fold), reason, into)
+        )
+
+    def removable_in(self, channels: Any, free: Any, fold: BiasFold | None) -> Any:
+        """Which of ``channels`` add nothing to a sum, or a constant, which is folded if they are removed."""
+        if fold is None:
+            return free
+        can = ~np.isnan(fold.gains).any(0) & ~free
+        if can.any():
+            self.folds.append(BiasFold(fold.bias, channels[can], fold.gains[:, can]))
+        return free | can
+
+    def constant_result(self, node: Node, operands: Sequence[AbstractValue]) -> tuple[Any, Any]:
+        """Where an element-wise op has a constant result, and which: it is run where all operands are
+        constant."""
+        if any(abstract.known is None for abstract in operands):
+            return None, None
+        known = np.logical_and.reduce(np.broadcast_arrays(*(abstract.known for abstract in operands)))
+        values = [
+            np.ascontiguousarray(abstract.value) if abstract.value.ndim else abstract.value
+            for abstract in operands
+        ]
+        given = [from_numpy(value) if value.ndim else value.item() for value in values]
+        with np.errstate(all="ignore"):
+            value = node.op(*given, **node.attrs).numpy()
+        return np.broadcast_to(known, np.broadcast_shapes(known.shape, value.shape)), value
+
+
+def _number(arg: Any) -> bool:
+    return isinstance(arg, (bool, int, float, complex))
+
+
+def place(node: Node) -> str:
+    """Where an op ran, for messages: the module path, or the line of source."""
+    return f"'{node.module}'" if node.module else node.where or "the model"
+
+
+def unknown(analysis: DependencyAnalysis, node: Node, *args: Any) -> tuple[AbstractValue, ...]:
+    """The rule of ops that have none: their operands stay; PruningError if zero channels reach it."""
+    owned = np.concatenate([np.zeros(0, np.int64), *(a for axes in analysis.stored.values() for a in axes)])
+    for abstract in args:
+        if not isinstance(abstract, AbstractValue):
+            continue
+        for channel_map in abstract.channel_maps:
+            zero = np.broadcast_to(abstract.zero, abstract.shape).all(
+                tuple(i for i in range(len(abstract.shape)) if i not in varying(channel_map)), keepdims=True
+            )
+            if (zero & np.isin(channel_map, analysis.channels.representatives(owned))).any():
+                raise PruningError(
+                    f"zero channels reach the op '{node.name}' in {place(node)} ({node.where}), and what"
+                    " depends on them there is not known. Remove the masks before it, or compute it by other"
+                    " ops."
+                )
+        analysis.keep(abstract, f"'{node.name}' in {place(node)} reads them")
+    return tuple(AbstractValue(aval.shape) for aval in node.avals)

@@ -1,0 +1,66 @@
+"""Grouped convolutions: every group that stays has to lose as many channels as the others.
+
+All groups have one size, before and after. So a group is removed with all of its inputs and outputs, or each
+group that stays loses as many inputs as the others, and as many outputs, not necessarily at the same places.
+Where the weight cannot be cut so, as where it is computed, each group is coupled with its outputs as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Node, Ref
+from tenon_compress.prune.biases import bias_fold, with_bias
+from tenon_compress.prune.dependencies import (
+    AbstractValue,
+    ConvolutionGroups,
+    DependencyAnalysis,
+    place,
+    varying,
+)
+
+
+def grouped_convolution(
+    analysis: DependencyAnalysis,
+    node: Node,
+    x: AbstractValue,
+    weight: AbstractValue,
+    bias: Any,
+    groups: int,
+    back: bool,
+) -> AbstractValue:
+    """The result of a grouped convolution; ``back`` for a transposed one."""
+    reason = f"the groups of {place(node)} read what cannot shrink"
+    rows, inputs = analysis.channels_along(weight, 0), analysis.channels_along(x, 1)
+    if inputs is None or rows is None:
+        analysis.keep(weight, reason, {1})
+        analysis.couple_reduced(inputs, rows, reason)
+        return AbstractValue(node.avals[0].shape, [a for a in x.channel_maps if 1 not in varying(a)])
+    filled: Any = np.broadcast_to(~weight.zero, weight.shape)
+    filled = filled.reshape(groups, len(rows) // groups, weight.shape[1], -1)
+    filled = filled.any(3).swapaxes(1, 2) if back else filled.any(3)
+    present: Any = np.broadcast_to(~x.zero, x.shape).swapaxes(0, 1)
+    present = present.reshape(groups, x.shape[1] // groups, -1).any(2)
+    zero = ~(filled & present[:, None]).any(2).reshape(-1)
+    inner, outer = inputs.reshape(groups, -1), rows.reshape(groups, -1)
+    held = node.args[1].node if isinstance(node.args[1], Ref) else node
+    if inner.shape[1] == 1 or held not in analysis.stored or analysis.readers[node.args[1]] > 1:
+        analysis.keep(weight, reason, {1})
+        analysis.channels.couple(inner[:, :1], inner)
+        analysis.channels.couple(inner[:, :1], outer)
+        outputs = np.repeat(inner[:, 0], node.avals[0].shape[1] // groups)
+        return with_bias(analysis, node, x, outputs, bias, 1, zero)
+    analysis.keep(weight, "", {1})  # other ones go in every group: ``columns``
+    if back:
+        analysis.channels.couple(inner, outer)
+        outer = analysis.channels.create(node.avals[0].shape[1]).reshape(groups, -1)
+    analysis.groups[held] = ConvolutionGroups(inner, outer, outer if back else inner)
+    padded = back or any(node.attrs["padding"])
+    gives = None if padded else bias_fold(analysis, node, x, weight, 1, inputs, groups)
+    free = analysis.removable_in(inputs, (~present | ~filled.any(1)).reshape(-1), gives).reshape(inner.shape)
+    said = f"{place(node)} reads them as numbers other than zero"
+    for channels, nothing, into in zip(inner, free, outer, strict=True):
+        analysis.reduce(channels, nothing, said, into=into)
+    return with_bias(analysis, node, x, outer.reshape(-1), bias, 1, zero)

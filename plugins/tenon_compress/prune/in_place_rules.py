@@ -1,0 +1,52 @@
+"""How channels and constants go through changes in place: ``out[..., a:b] = head``, ``x[:, 0] = 0``.
+
+A recording has no changes in place: a value is copied into a view, and a new value takes the place of what
+the view is of.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Node
+from tenon_compress.prune.dependencies import AbstractValue, DependencyAnalysis, place
+from tenon_compress.prune.op_rules import rule
+
+
+@rule("copy")
+def copied(
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, y: AbstractValue
+) -> tuple[AbstractValue, ...]:
+    """The values of ``y``, whose channels are those of the place."""
+    (aval,) = node.avals
+    y = y.with_rank(len(aval.shape))
+    channel_maps = analysis.couple_broadcast([x, y], f"{place(node)} writes them over what cannot shrink")
+    analysis.writes_channels = analysis.writes_channels or bool(y.channel_maps)
+    if analysis.keep_scales and y.channel_maps:
+        for channel_map in channel_maps:
+            analysis.channels.keep(
+                channel_map, f"{place(node)} writes them into what may have a size of its own"
+            )
+    value = None if y.value is None else y.value.astype(aval.dtype)
+    return (AbstractValue(aval.shape, channel_maps, y.known, value),)
+
+
+@rule("put_view")
+def put(
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, value: AbstractValue
+) -> tuple[AbstractValue, ...]:
+    """``x``, and ``value`` in one of its views, of which it has the channels already."""
+    (aval,) = node.avals
+    if x.known is None and value.known is None:
+        return (AbstractValue(x.shape, list(x.channel_maps)),)
+
+    def whole(abstract: AbstractValue, array: Any, dtype: Any) -> Any:
+        return np.broadcast_to(np.zeros((), dtype) if array is None else array, abstract.shape)
+
+    known = node.op.forward(np, whole(x, x.known, bool), whole(value, value.known, bool), **node.attrs)
+    values = node.op.forward(
+        np, whole(x, x.value, aval.dtype), whole(value, value.value, aval.dtype), **node.attrs
+    )
+    return (AbstractValue(x.shape, list(x.channel_maps), known, values),)

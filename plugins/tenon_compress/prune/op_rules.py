@@ -1,0 +1,371 @@
+"""Rules of the dependency analysis by op: movement, element-wise ops, sums, windows, norms, tables.
+
+A rule is given the analysis, the node and the abstract values of its arguments, couples channels or keeps
+them, and returns the abstract values of its results. Products are in ``product_rules.py``, recurrent layers
+in ``recurrent_rules.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tenon import ops
+from tenon.extend import Node
+from tenon_compress.prune.dependencies import (
+    KINDS,
+    RULES,
+    AbstractValue,
+    DependencyAnalysis,
+    Rule,
+    place,
+    unknown,
+    varying,
+)
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register the rule of the ops of ``names``."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+# --- the same elements elsewhere ---
+
+
+@rule("reshape", "view", "unsqueeze", "squeeze", "permute", "transpose", "expand", "flip", "roll", "diagonal")
+@rule("slice_axis", "split", "unbind", "index")
+def moved(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
+    """Channels and constants move as the op moves elements."""
+    op = ops.reshape if node.name == "view" else node.op  # what lies in memory here is not what lay there
+
+    def move(array: Any) -> tuple[Any, ...]:
+        made = op.forward(np, np.broadcast_to(array, x.shape), **node.attrs)
+        return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+
+    channel_maps = [move(channel_map) for channel_map in x.channel_maps]
+    known, value = (None, None) if x.known is None else (move(x.known), move(x.value))
+    return tuple(
+        AbstractValue(
+            aval.shape,
+            [channel_map[i] for channel_map in channel_maps],
+            None if known is None else known[i],
+            None if value is None else value[i],
+        )
+        for i, aval in enumerate(node.avals)
+    )
+
+
+@rule("take")
+def taken(
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, *indices: Any
+) -> tuple[AbstractValue, ...]:
+    """Rows wherever they are asked for: whatever the indices are, the other axes stay as they are."""
+    places = [axis for axis, key in enumerate(node.attrs["layout"]) if not isinstance(key, slice)]
+    channel_maps = analysis.keep(x, f"{place(node)} looks for them by their number", places)
+    zeros_there = np.broadcast_to(x.zero, x.shape).all(tuple(places), keepdims=True)
+    anywhere = [np.zeros(index.shape, np.int64) for index in indices]
+
+    def take(array: Any) -> Any:
+        return node.op.forward(np, np.broadcast_to(array, x.shape), *anywhere, **node.attrs)
+
+    return (zeros(node, [take(channel_map) for channel_map in channel_maps], take(zeros_there)),)
+
+
+@rule("segment_sum")
+def segmented(
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, offsets: AbstractValue
+) -> tuple[AbstractValue, ...]:
+    """Sums over rows, as of the words of a bag; the other axes stay as they are."""
+    channel_maps = analysis.couple_along(x, f"{place(node)} sums over them", {0})
+    return (zeros(node, channel_maps, np.broadcast_to(x.zero, x.shape).all(0, keepdims=True)),)
+
+
+@rule("gather")
+def gathered(
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, indices: AbstractValue
+) -> tuple[AbstractValue, ...]:
+    """Numbers along one axis, each of the others with indices of its own."""
+    axis = node.attrs["axis"]
+    reason = f"{place(node)} looks for them by their number"
+    parts = [AbstractValue(f.shape, analysis.keep(f, reason, {axis})) for f in (x, indices)]
+    return (AbstractValue(node.avals[0].shape, analysis.couple_broadcast(parts, reason, but=axis)),)
+
+
+@rule("pad")
+def padded(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
+    """Padding of other axes leaves channels as they are; zeros stay zero where zeros are added."""
+    padded_axes = {axis for axis, width in enumerate(node.attrs["widths"]) if tuple(width) != (0, 0)}
+    channel_maps = analysis.keep(x, f"{place(node)} pads them", padded_axes)
+    known = x.zero if node.attrs.get("value", 0) == 0 else None
+    if known is not None and varying(known) & padded_axes:
+        known = None
+    return (zeros(node, channel_maps, known),)
+
+
+@rule("cat", "stack")
+def joined(analysis: DependencyAnalysis, node: Node, *xs: AbstractValue) -> tuple[AbstractValue, ...]:
+    """The operands' channels one after the other along the axis; along all other axes they are coupled."""
+    (aval,), axis = node.avals, node.attrs["axis"]
+    if node.name == "stack":
+        xs = tuple(_expanded(x, axis) for x in xs)
+    reason = f"{place(node)} joins them with what cannot shrink"
+    channel_maps = analysis.couple_broadcast(xs, reason, but=axis)
+    along = []
+    for x in xs:
+        mine = [channel_map for channel_map in x.channel_maps if axis in varying(channel_map)]
+        if len(mine) > 1 or any(varying(channel_map) != {axis} for channel_map in mine):
+            analysis.keep(AbstractValue(x.shape, mine), reason)
+            mine = []
+        fixed = np.zeros([x.shape[axis] if i == axis else 1 for i in range(len(x.shape))], np.int64)
+        along.append(mine[0] if mine else fixed)
+    if any(a.any() for a in along):
+        channel_maps.append(np.concatenate(along, axis))
+    if all(x.known is None for x in xs):
+        return (AbstractValue(aval.shape, channel_maps),)
+    blank = np.zeros((1,) * len(aval.shape), aval.dtype)
+    known, value = (
+        np.concatenate([np.broadcast_to(blank if a is None else a, x.shape) for x, a in pairs], axis)
+        for pairs in ([(x, x.known) for x in xs], [(x, x.value) for x in xs])
+    )
+    return (AbstractValue(aval.shape, channel_maps, known.astype(bool), value),)
+
+
+def _expanded(x: AbstractValue, axis: int) -> AbstractValue:
+    def more(array: Any) -> Any:
+        return None if array is None else np.expand_dims(array, axis)
+
+    shape = (*x.shape[:axis], 1, *x.shape[axis:])
+    return AbstractValue(
+        shape, [more(channel_map) for channel_map in x.channel_maps], more(x.known), more(x.value)
+    )
+
+
+def zeros(node: Node, channel_maps: list[Any], known: Any, index: int = 0) -> AbstractValue:
+    """A result that is known where it is zero, if ``known`` says where."""
+    aval = node.avals[index]
+    return AbstractValue(
+        aval.shape,
+        channel_maps,
+        known,
+        None if known is None else np.zeros((1,) * len(aval.shape), aval.dtype),
+    )
+
+
+# --- element by element ---
+
+
+def elementwise(analysis: DependencyAnalysis, node: Node, *args: Any) -> tuple[AbstractValue, ...]:
+    """Operands share their channels; constants are computed, and zero times anything is zero."""
+    if len(node.avals) != 1:
+        return unknown(analysis, node, *args)
+    (aval,) = node.avals
+    operands = [
+        abstract.with_rank(len(aval.shape)) for abstract in args if isinstance(abstract, AbstractValue)
+    ]
+    channel_maps = analysis.couple_broadcast(operands, f"{place(node)} combines them with what cannot shrink")
+    if len(operands) == len(args):
+        known, value = analysis.constant_result(node, operands)
+        if known is not None:
+            return (AbstractValue(aval.shape, channel_maps, *_ranked(len(aval.shape), known, value)),)
+    if node.name == "mul":
+        return (
+            zeros(node, channel_maps, np.logical_or.reduce(np.broadcast_arrays(*(f.zero for f in operands)))),
+        )
+    return (
+        zeros(node, channel_maps, operands[0].zero)
+        if node.name == "div"
+        else AbstractValue(aval.shape, channel_maps),
+    )
+
+
+def _ranked(rank: int, *arrays: Any) -> tuple[Any, ...]:
+    return tuple(a.reshape((1,) * (rank - a.ndim) + a.shape) for a in arrays)
+
+
+def same(analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: Any) -> tuple[AbstractValue, ...]:
+    """A copy, in some memory or dtype."""
+    if rest:
+        return unknown(analysis, node, x, *rest)
+    value = None if x.value is None else x.value.astype(node.avals[0].dtype)
+    return (AbstractValue(x.shape, list(x.channel_maps), x.known, value),)
+
+
+def created(analysis: DependencyAnalysis, node: Node, *args: Any) -> tuple[AbstractValue, ...]:
+    """New values of a size that Python chose; the size follows what it was taken from."""
+    (aval,) = node.avals
+    axes = [analysis.channels.create(n) for n in aval.shape]
+    channel_maps = [a.reshape((-1,) + (1,) * (len(axes) - i - 1)) for i, a in enumerate(axes) if a.size > 1]
+    channel_maps = [a.reshape((1,) * (len(axes) - a.ndim) + a.shape) for a in channel_maps]
+    fill = node.attrs.get("value", 0)
+    if fill != 0:
+        analysis.created_constants += axes
+    blank = (1,) * len(axes)
+    return (AbstractValue(aval.shape, channel_maps, np.ones(blank, bool), np.full(blank, fill, aval.dtype)),)
+
+
+@rule("batch_norm_inference", "channel_affine", "batch_norm")
+def per_channel(
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, *vectors: Any
+) -> tuple[AbstractValue, ...]:
+    """Numbers of each channel, the second axis, next to it; constants become other constants."""
+    rank = len(x.shape)
+    reason = f"{place(node)} has numbers for channels that cannot shrink"
+
+    def across(vector: AbstractValue) -> AbstractValue:
+        shape = (1, -1) + (1,) * (rank - 2)
+        known, value = (None if a is None else a.reshape(shape) for a in (vector.known, vector.value))
+        return AbstractValue(
+            (1, *vector.shape, *shape[2:]), [a.reshape(shape) for a in vector.channel_maps], known, value
+        )
+
+    given = [x, *(across(v) for v in vectors if isinstance(v, AbstractValue))]
+    channel_maps = analysis.couple_broadcast(given, reason)
+    if node.name != "batch_norm":
+        return (
+            _affine(analysis, node, channel_maps, given, [isinstance(v, AbstractValue) for v in vectors]),
+        )
+    return (
+        AbstractValue(x.shape, channel_maps),
+        *(_channel_flow(aval, channel_maps) for aval in node.avals[1:]),
+    )
+
+
+def _channel_flow(aval: Any, channel_maps: list[Any]) -> AbstractValue:
+    """What batch norm returns beside: one number for each channel."""
+    return AbstractValue(aval.shape, [a.reshape(-1) for a in channel_maps if varying(a) == {1}])
+
+
+def _affine(
+    analysis: DependencyAnalysis,
+    node: Node,
+    channel_maps: list[Any],
+    given: list[AbstractValue],
+    there: list[bool],
+) -> AbstractValue:
+    """``(x - mean) / sqrt(variance + eps) * weight + bias`` where all of it is known, or the weight is 0."""
+    x, *numbers = given
+    one, nothing = np.ones((1,) * len(x.shape)), np.zeros((1,) * len(x.shape))
+    found = iter(numbers)
+    weight, bias, mean, variance = (
+        next(found).value if i < len(there) and there[i] else default
+        for i, default in enumerate((one, nothing, nothing, one))
+    )
+    if any(v is None for v in (weight, bias, mean, variance)):
+        return AbstractValue(x.shape, channel_maps)
+    eps = node.attrs.get("eps", 0.0)
+    scale = weight / np.sqrt(variance + eps)
+    known = (scale == 0) if x.known is None else x.known | (scale == 0)
+    value = (0 if x.value is None else x.value - mean) * scale + bias
+    value = np.where(scale == 0, bias, value).astype(node.avals[0].dtype)
+    return AbstractValue(x.shape, channel_maps, *np.broadcast_arrays(known, value))
+
+
+# --- sums ---
+
+
+@rule("sum", "sum_to")
+def summed(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
+    """CoupledChannels summed over may go if they are zero."""
+    (aval,) = node.avals
+    axes = _reduced(node, x)
+    for axis in axes:
+        channels = analysis.channels_along(x, axis)
+        if channels is not None:
+            others = tuple(i for i in range(len(x.shape)) if i != axis)
+            free = np.broadcast_to(x.zero, x.shape).all(others)
+            analysis.reduce(channels, free, f"{place(node)} sums over numbers other than zero")
+    return (_without(aval, [a for a in x.channel_maps if not varying(a) & axes], axes, x),)
+
+
+def reduced(
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: Any
+) -> tuple[AbstractValue, ...]:
+    """Means, maxima and the like depend on how many there are: what they are taken over stays."""
+    axes = _reduced(node, x)
+    if rest or len(node.avals) != 1 or axes is None:
+        return unknown(analysis, node, x, *rest)
+    channel_maps = analysis.couple_along(x, f"'{node.name}' in {place(node)} is taken over them", axes)
+    return (_without(node.avals[0], channel_maps, axes, x),)
+
+
+def _reduced(node: Node, x: AbstractValue) -> set[int]:
+    attrs, rank = node.attrs, len(x.shape)
+    if node.name == "sum_to":
+        shape = (1,) * (rank - len(attrs["shape"])) + tuple(attrs["shape"])
+        return {i for i in range(rank) if shape[i] != x.shape[i]}
+    axes = attrs.get("axes", attrs.get("axis"))
+    axes = (axes,) if isinstance(axes, int) else tuple(range(rank)) if axes is None else tuple(axes)
+    return {axis % rank for axis in axes} or set(range(rank))
+
+
+def _without(aval: Any, channel_maps: list[Any], axes: set[int], x: AbstractValue) -> AbstractValue:
+    """Layers over the axes that are left, kept with size 1 or dropped."""
+    if len(aval.shape) == len(x.shape):
+        return AbstractValue(aval.shape, channel_maps)
+    gone = tuple(sorted(axes))[: len(x.shape) - len(aval.shape)]
+    return AbstractValue(aval.shape, [np.squeeze(channel_map, gone) for channel_map in channel_maps])
+
+
+@rule("softmax", "safe_softmax", "log_softmax", "cumsum")
+def along(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
+    """Along the axis everything depends on everything."""
+    reason = f"'{node.name}' in {place(node)} is taken over them"
+    return (AbstractValue(x.shape, analysis.couple_along(x, reason, {node.attrs["axis"] % len(x.shape)})),)
+
+
+@rule("layer_norm")
+def normalized(
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, weight: Any, bias: Any
+) -> tuple[AbstractValue, ...]:
+    """Mean and variance of the last axes depend on how many there are; what is zero there stays so."""
+    axes = range(len(x.shape) - node.attrs["rank"], len(x.shape))
+    reason = f"the norm in {place(node)} takes their mean, zeros included"
+    for vector in (weight, bias):
+        if isinstance(vector, AbstractValue):
+            analysis.keep(vector, reason)
+    channel_maps = analysis.couple_along(x, reason, axes)
+    plain = not isinstance(bias, AbstractValue) and x.known is not None
+    zero = np.broadcast_to(x.zero, x.shape).all(tuple(axes), keepdims=True) if plain else None
+    return (zeros(node, channel_maps, zero),)
+
+
+# --- windows, tables ---
+
+
+def windowed(
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: Any
+) -> tuple[AbstractValue, ...]:
+    """Pools and resampling work on every channel by itself; channels that are zero stay so."""
+    if rest or node.name.startswith(("unfold", "fold", "fractional")):
+        return unknown(analysis, node, x, *rest)
+    channel_maps = analysis.couple_along(x, f"the windows of {place(node)} span them", range(2, len(x.shape)))
+    known = x.zero
+    if varying(known) & set(range(2, len(x.shape))):
+        known = np.zeros((1,) * len(x.shape), bool)
+    keeps_constants = node.name in ("max_pool", "adaptive_avg_pool") and x.known is not None
+    if keeps_constants and max(varying(x.known) | varying(x.value), default=0) < 2:
+        return (AbstractValue(node.avals[0].shape, channel_maps, x.known, x.value),)
+    return tuple(zeros(node, channel_maps, known, i) for i in range(len(node.avals)))
+
+
+@rule("embedding", "embedding_rows")
+def embedded(
+    analysis: DependencyAnalysis, node: Node, weight: AbstractValue, indices: AbstractValue
+) -> tuple[AbstractValue, ...]:
+    """The last axis of the table may shrink; its rows stay, as indices name them."""
+    analysis.keep(weight, "", {0})
+    analysis.keep(indices, "")
+    outputs = analysis.channels_along(weight, 1)
+    across = (1,) * len(indices.shape) + (-1,)
+    zero = np.broadcast_to(weight.zero, weight.shape).all(0).reshape(across)
+    return (zeros(node, [] if outputs is None else [outputs.reshape(across)], zero),)
+
+
+KINDS.update(elementwise=elementwise, reduce=reduced, memory=same, window=windowed, create=created)
