@@ -87,15 +87,15 @@ def test_infinities_alone_and_unchecked_nan_are_nobodys_business(net):
 
 
 def test_the_mode_leaves_nothing_behind(net):
-    from tenon.engine import watch
     from tenon.engine.interceptor import SLOT
+    from tenon.engine.watchers import WATCHERS
 
     with tenon.autograd.set_detect_anomaly(True), tenon.autograd.detect_anomaly():
         tenon.ones(2).exp()
 
     assert SLOT.top is None
-    assert watch.created is None
-    assert watch.differentiated is None
+    assert WATCHERS.taped is None
+    assert WATCHERS.differentiated is None
 
 
 def test_a_gradient_that_fails_is_told_with_the_forward_call():

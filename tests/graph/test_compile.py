@@ -7,8 +7,8 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.engine import watch
 from tenon.engine.interceptor import SLOT
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError, GradError, ModifiedValueError
 
 OPTIMIZERS = {
@@ -372,7 +372,7 @@ def test_an_error_while_recording_leaves_nothing_behind():
         with pytest.raises(KeyError, match="mine"):
             function(tenon.ones(1))
 
-    assert watch.recorder is None
+    assert WATCHERS.recorder is None
     assert SLOT.top is None
     assert (tenon.ones(2) + 1).tolist() == [2, 2]
 

@@ -12,8 +12,8 @@ import pytest
 
 import tenon
 from tenon import nn, optim
-from tenon.engine import watch
 from tenon.engine.interceptor import SLOT
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError
 from tenon.nn import functional as F
 from tenon_cpu.jit.compiler import llvm
@@ -176,7 +176,7 @@ def test_an_interrupt_while_a_recording_ends_leaves_nothing_behind(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         compiled(tenon.ones(2))
 
-    assert watch.recorder is None and SLOT.top is None
+    assert WATCHERS.recorder is None and SLOT.top is None
     for _ in range(3):
         compiled(tenon.ones(2))
     assert len(compiled.programs) == 1

@@ -11,9 +11,12 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.engine import scopes, watch
+from tenon.distributed.communication import communicator
+from tenon.engine import scopes
 from tenon.engine.interceptor import SLOT
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, TraceError, UnsupportedError
+from tenon.graph import program
 from tenon.observe.scopes import OPEN
 from tenon.profiler import (
     ProfilerAction,
@@ -257,7 +260,7 @@ def test_the_parts_of_a_step_add_up_to_its_time(training):
 
     with profile(schedule=schedule(wait=0, warmup=1, active=4), **FULL) as prof:
         for _ in range(5):
-            with watch.spanning("enumerate(DataLoader)#x.__next__", "data"):
+            with WATCHERS.spanning("enumerate(DataLoader)#x.__next__", "data"):
                 tenon.randn(64, 8) + 1
             training.step()
             prof.step()
@@ -321,7 +324,7 @@ def test_nothing_is_left_when_the_block_raises(training):
         1 / 0  # noqa: B018
 
     assert SLOT.top is None and OPEN.tap is None and scopes.active is None
-    assert watch.visiting is watch.span is watch.collective is watch.bound is None
+    assert WATCHERS.around_visit is WATCHERS.span is communicator.around_call is program.on_bind is None
     assert "linear" not in vars(training.x._backend.raw)
     training.step()
     with profile() as prof:  # and another one can be opened

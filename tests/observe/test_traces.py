@@ -353,4 +353,4 @@ def test_a_single_run_is_profiled_too(tmp_path, monkeypatch):
     (path,) = tmp_path.glob("runs/*/*.pt.trace.json.gz")
     assert not list(tmp_path.glob("runs/*/merged*"))
     assert "tenon::convolution" in {e["name"] for e in read_trace(path)[1]}
-    assert tenon.engine.watch.span is None
+    assert tenon.engine.watchers.WATCHERS.span is None

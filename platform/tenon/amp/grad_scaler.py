@@ -14,9 +14,9 @@ from enum import Enum
 from typing import Any
 
 from tenon import cuda, dtypes
-from tenon.engine import watch
 from tenon.engine.grad_mode import no_grad
 from tenon.engine.op import table as f
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ScalerError, TenonWarning
 from tenon.tensors.creation.factories import full
 from tenon.tensors.tensor import Tensor
@@ -33,7 +33,7 @@ class OptState(Enum):
 
 
 def _recording() -> bool:
-    return watch.recorder is not None and bool(watch.recorder.listening())
+    return WATCHERS.recorder is not None and bool(WATCHERS.recorder.listening())
 
 
 def _fresh() -> dict[str, Any]:
@@ -170,8 +170,8 @@ class GradScaler:
                     "No inf checks were recorded prior to update. Call step() or unscale_() for an optimizer"
                     " first."
                 )
-            if _recording() and (self._recorded is None or self._recorded() is not watch.recorder):
-                watch.recorder.unsupported("GradScaler.update() apart from step()")
+            if _recording() and (self._recorded is None or self._recorded() is not WATCHERS.recorder):
+                WATCHERS.recorder.unsupported("GradScaler.update() apart from step()")
             self._adjust(any(v.item() for v in found))
         self._per_optimizer_states = defaultdict(_fresh)
 
@@ -243,7 +243,7 @@ class GradScaler:
     def _record_unscaling(self, grads: list[Any], inverse: Any) -> dict[Any, Any]:
         """The same in a compiled function, whose program holds for finite gradients and as long as the scale
         stays; {} if that is not so now."""
-        recorder, sums = watch.recorder, []
+        recorder, sums = WATCHERS.recorder, []
         with no_grad():
             for grad in grads:
                 sums.append(f.sum(f.mul(grad, 0.0), axes=tuple(range(grad.raw.ndim))))

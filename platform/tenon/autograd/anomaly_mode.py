@@ -20,13 +20,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tenon.engine import scopes, watch
+from tenon.engine import scopes
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Kind
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import AnomalyError, TenonWarning
 
-_CORE = str(Path(watch.__file__).parent)
+_CORE = tuple(str(Path(__file__).parents[1] / part) for part in ("engine", "tensors"))
 _UNKNOWN = (
     "No forward pass information available. Enable detect anomaly during forward pass for more information."
 )
@@ -102,19 +103,19 @@ def is_anomaly_check_nan_enabled() -> bool:
 def _switch(enabled: bool, check_nan: bool) -> None:
     if enabled and not _State.enabled:
         _State.first.clear()
-        watch.add(_remember)
+        WATCHERS.add(_remember)
         SLOT.push(_LOOKER)
     elif _State.enabled and not enabled:
-        watch.remove(_remember)
+        WATCHERS.remove(_remember)
         SLOT.pop(_LOOKER)
         if "nan" in _State.first:
             warnings.warn(f"Anomaly detected in forward: {_State.first['nan']}.", TenonWarning, stacklevel=3)
     _State.enabled, _State.check_nan = enabled, check_nan
-    watch.differentiated = _look if enabled else None
-    if enabled and watch.visiting is None:
-        watch.visiting = _telling
-    elif not enabled and watch.visiting is _telling:
-        watch.visiting = None
+    WATCHERS.differentiated = _look if enabled else None
+    if enabled and WATCHERS.around_visit is None:
+        WATCHERS.around_visit = _telling
+    elif not enabled and WATCHERS.around_visit is _telling:
+        WATCHERS.around_visit = None
 
 
 def _telling(visit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:

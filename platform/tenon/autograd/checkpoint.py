@@ -26,11 +26,11 @@ from tenon.autograd.selective_checkpoint import (
     SelectiveCheckpointContext,
     create_selective_checkpoint_contexts,
 )
-from tenon.engine import watch
 from tenon.engine.backward import backward
 from tenon.engine.backward_end import PASS
 from tenon.engine.grad_mode import enable_grad, is_grad_enabled, no_grad
 from tenon.engine.saving import Packed, SavedTensorsHooks, innermost
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CheckpointMismatchError, GradError, TenonWarning
 from tenon.random import default_generator, fork_rng
 from tenon.tensors.tensor import Tensor
@@ -156,7 +156,7 @@ def checkpoint(
         raise ArgumentError(
             f"determinism_check should be one of ['default', 'none'], but got {determinism_check}"
         )
-    if watch.recorder is not None or not is_grad_enabled():
+    if WATCHERS.recorder is not None or not is_grad_enabled():
         return function(*args, **kwargs)
     if use_reentrant:
         if not any(isinstance(a, Tensor) and a.requires_grad for a in args):

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tenon.engine import watch
 from tenon.engine.aval import Aval
 from tenon.engine.backward_end import PASS
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite
 from tenon.engine.tape import CustomNode, StandIn
+from tenon.engine.watchers import WATCHERS
 from tenon.tensors.inplace import inplace
 from tenon.tensors.tensor import Tensor
 
@@ -93,11 +93,11 @@ class Onward:
         return SLOT.below(self)(op, args, attrs)
 
     def __enter__(self) -> None:
-        self.around, watch.onward = watch.onward, self
+        self.around, WATCHERS.changes = WATCHERS.changes, self.changes
         SLOT.push(self)
 
     def __exit__(self, *exc: object) -> None:
-        watch.onward = self.around
+        WATCHERS.changes = self.around
         SLOT.pop(self)
 
 

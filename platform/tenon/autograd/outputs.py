@@ -10,10 +10,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tenon.engine import watch
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
 from tenon.engine.value import FixedView, Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import GradError, TenonWarning
 from tenon.tensors.inplace import adopt, check_leaf
 from tenon.tensors.tensor import Tensor
@@ -102,8 +102,8 @@ def connected(
         node.op.outputs = 1 if len(outputs) == 1 else 0
         node.output_avals = tuple(avals)
         ctx._keep(saved_as)
-        if watch.created is not None:
-            watch.created(node)
+        if WATCHERS.taped is not None:
+            WATCHERS.taped(node)
     ctx.dirty_tensors = ctx.non_differentiable = ()
     return tuple(connected)
 

@@ -19,7 +19,7 @@ _MOVED: dict[str, dict[str, str]] = {
         "tenon.engine": (
             "accumulate arrivals aval backend backward backward_end depth dispatch edges following"
             " generation grad_mode handle hooks interceptor late meta op order plans precision promotion"
-            " quiet rounding saving scopes second_order sweep tape undefined value watch"
+            " quiet rounding saving scopes second_order sweep tape undefined value watch>watchers"
         ),
         "tenon.tensors": (
             "alerts copying dlpack formats inplace keys layout methods overlap overriding printing pytree"

@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.data.sampler import BatchSampler
 from tenon.data.serving import ENDED, FAILED, batch_of, next_batch
-from tenon.engine import watch
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import TenonWarning, WorkerError
 from tenon.random import random_
 from tenon.tensors.pytree import tree_map
@@ -112,10 +112,10 @@ class Iteration:
         if self._broken is not None:
             raise self._broken
         try:
-            if watch.span is None:
+            if WATCHERS.span is None:
                 batch = self._next()
             else:
-                with watch.span(f"enumerate(DataLoader)#{type(self).__name__}.__next__", "data"):
+                with WATCHERS.span(f"enumerate(DataLoader)#{type(self).__name__}.__next__", "data"):
                     batch = self._next()
         except StopIteration:
             self.progress.done = True

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from tenon.engine import watch
 from tenon.engine.grad_mode import set_grad_enabled
 from tenon.engine.op import table
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import GradError
 
 #: Key of a leaf's ``GradientDestination`` in its ``__dict__``.
@@ -97,8 +97,8 @@ def _kind_of_grad(leaf: Any, grad: Any) -> Any:
 
 
 def _accumulate_tensor(leaf: Any, held: Any, grad: Any, create_graph: bool) -> None:
-    if watch.recorder is not None:
-        watch.recorder.gradient_read(leaf)
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.gradient_read(leaf)
     kind = _kind_of_grad(leaf, grad.raw)
     if grad.raw.dtype != kind:
         with set_grad_enabled(create_graph):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from tenon.engine import watch
 from tenon.engine.accumulate import accumulate
 from tenon.engine.backward_end import PASS, call_queued
 from tenon.engine.depth import EVERY, ROOM
@@ -20,6 +19,7 @@ from tenon.engine.op import table
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.sweep import Sweep
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, GradError, TenonWarning
 
 _LEAF = -1
@@ -197,10 +197,10 @@ def _run(sweep: Sweep, roots: Any, grads: Any) -> None:
     token = enter(IGNORE)
     try:
         MODE.enabled, PASS.partial, PASS.sweep = sweep.create_graph, sweep.wanted is not None, sweep
-        if watch.span is None:
+        if WATCHERS.span is None:
             sweep.run(roots, grads)
         else:
-            with watch.span("backward", "backward"):
+            with WATCHERS.span("backward", "backward"):
                 sweep.run(roots, grads)
     except BaseException:
         PASS.queued = ()
@@ -315,8 +315,8 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
                     " .real or .abs() of it, or pass gradient=."
                 )
             ones = root._backend.raw.new_full(raw, shape=raw.shape, value=1, dtype=raw.dtype)
-            if watch.recorder is not None:
-                watch.recorder.made(ones)
+            if WATCHERS.recorder is not None:
+                WATCHERS.recorder.made(ones)
             result.append(Value.make(ones, root._backend) if sweep.as_tensors else ones)
             continue
         else:

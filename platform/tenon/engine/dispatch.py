@@ -14,7 +14,7 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.device import get_default_device
-from tenon.engine import scopes, watch
+from tenon.engine import scopes
 from tenon.engine.aval import Aval, aval_of, no_loop
 from tenon.engine.backend import backend_for
 from tenon.engine.grad_mode import MODE, UNCOUNTED
@@ -27,6 +27,7 @@ from tenon.engine.promotion import unify
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.tape import record, record_pair, record_single
 from tenon.engine.value import INFERENCE_VIEW, NO_GRAD_VIEW, FixedView, Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import DeviceError, DTypeError, IndexRangeError, ShapeError, TenonError
 
 _new = object.__new__
@@ -69,8 +70,8 @@ def finish(plan: Plan, backend: Any, out: Any, tracked: bool, record: Callable[[
         t._track = node is not None
         if plan.saves_out:
             _keep_output(plan.op, node, t)
-        if watch.created is not None and node is not None:
-            watch.created(node)
+        if WATCHERS.taped is not None and node is not None:
+            WATCHERS.taped(node)
     else:
         t._node = None
         t._track = False
@@ -336,8 +337,8 @@ def _wrap_several(
             if t._view is not None and MODE.enabled:
                 t._view.append((op, index))
         tensors.append(t)
-    if watch.created is not None and node is not None:
-        watch.created(node)
+    if WATCHERS.taped is not None and node is not None:
+        WATCHERS.taped(node)
     return tensors[0] if op.outputs == 1 else tuple(tensors)
 
 

@@ -97,5 +97,5 @@ class _Filled(ast.NodeTransformer):
         """``parameter()`` of a lambda: what it gives."""
         argument = self.arguments.get(node.func.id) if isinstance(node.func, ast.Name) else None
         if isinstance(argument, ast.Lambda):
-            return _copy(argument.body)  # type: ignore[no-any-return]
+            return _copy(argument.body)
         return self.generic_visit(node)

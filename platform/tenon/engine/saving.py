@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tenon.engine import watch
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import GradError
 
 #: Key of the saved output among a node's packed values; inputs have their position.
@@ -68,9 +68,9 @@ class SavedTensorsHooks:
 def _restack(hooks: tuple[SavedTensorsHooks, ...]) -> None:
     """Put ``hooks`` in place of those of this thread; the tape tells of new nodes while there are any."""
     if hooks and not _STACK.hooks:
-        watch.add(_pack)
+        WATCHERS.add(_pack)
     elif _STACK.hooks and not hooks:
-        watch.remove(_pack)
+        WATCHERS.remove(_pack)
     _STACK.hooks = hooks
 
 

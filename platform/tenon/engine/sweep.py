@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenon import dtypes
-from tenon.engine import second_order, watch
+from tenon.engine import second_order
 from tenon.engine.accumulate import DESTINATION, accumulate
 from tenon.engine.arrivals import Arrivals
 from tenon.engine.edges import run_prehooks
@@ -25,6 +25,7 @@ from tenon.engine.saving import unpacked_residuals
 from tenon.engine.tape import CustomNode, Node
 from tenon.engine.undefined import send_nothing, visit_nothing
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import GradError
 
 _LEAF = -1
@@ -67,12 +68,12 @@ class Sweep:
             else:
                 self.send((root._node, root._index), grad, False)
         heap, pending, owned, undefined = self.heap, self.pending, self.owned, self.undefined
-        simple = not self.as_tensors and watch.differentiated is None and not self.stops
+        simple = not self.as_tensors and WATCHERS.differentiated is None and not self.stops
         pop = heapq.heappop
         visit_plain: Visit = self.visit_plain
         visit: Visit = self.visit
-        if watch.visiting is not None:
-            visit_plain, visit = watch.visiting(visit_plain), watch.visiting(visit)
+        if WATCHERS.around_visit is not None:
+            visit_plain, visit = WATCHERS.around_visit(visit_plain), WATCHERS.around_visit(visit)
         while heap:
             node = pop(heap)[1]
             if owned:
@@ -232,8 +233,8 @@ class Sweep:
             results = second_order.gradients(node, edges, grad, self.create_graph)
         else:
             results = self.by_rules(node, edges, grad)
-        if watch.differentiated is not None:
-            watch.differentiated(node, results)
+        if WATCHERS.differentiated is not None:
+            WATCHERS.differentiated(node, results)
         if node.node_hooks is not None:
             results = self.after(node, results, grad)
         if not self.keep_graph:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tenon import ops
-from tenon.engine import watch
 from tenon.engine.value import Value
+from tenon.engine.watchers import watched_creation
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.derived import into
 from tenon.tensors.creation.create import from_backend_array
@@ -52,7 +52,7 @@ def _edges(name: str, values: Any, bins: Any, limits: Any) -> Any:
     return np.linspace(low, high, bins + 1).astype(values.dtype)
 
 
-@watch.making_shown
+@watched_creation
 def histogram(
     input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False, out: Any = None
 ) -> Any:
@@ -74,7 +74,7 @@ def histogram(
     return made if out is None else into(out, made)
 
 
-@watch.making_shown
+@watched_creation
 def histogramdd(
     input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False, out: Any = None
 ) -> Any:

@@ -19,13 +19,13 @@ from typing import Any
 
 from tenon.device import get_default_device
 from tenon.dtypes import get_default_dtype
-from tenon.engine import watch
 from tenon.engine.aval import aval_of
 from tenon.engine.backend import backend_named
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.precision import PRECISION
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError, DivergedError, TenonWarning, UnsupportedError
 from tenon.graph import passes
 from tenon.graph.compare import difference, fingerprint
@@ -34,6 +34,7 @@ from tenon.graph.pairs import DifferentiableReplay
 from tenon.graph.recording import Recording, overlapping, record
 from tenon.graph.replay import Replay
 from tenon.graph.stance import STANCE
+from tenon.graph.suspension import SUSPENSION
 from tenon.tensors.overriding import MODES
 from tenon.tensors.pytree import REGISTERED, TreeSpec, tree_flatten
 from tenon.tensors.where import user_line
@@ -120,10 +121,16 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or replay it."""
-        if watch.recorder is not None or watch.created is not None or SLOT.watched() or MODES or STANCE.eager:
+        if (
+            WATCHERS.recorder is not None
+            or WATCHERS.taped is not None
+            or SLOT.watched()
+            or MODES
+            or STANCE.eager
+        ):
             return self.function(*args, **kwargs)  # part of another recording, or somebody watches
-        if watch.not_compiled is not None:
-            raise UnsupportedError(f"{_name(self.function)}: {watch.not_compiled}")
+        if SUSPENSION.reason is not None:
+            raise UnsupportedError(f"{_name(self.function)}: {SUSPENSION.reason}")
         if PRECISION.casting is not None:
             return self._cast(PRECISION.casting, args, kwargs)
         mode = (MODE.enabled, MODE.inference, get_default_dtype(), get_default_device())

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.engine import dispatch, watch
+from tenon.engine import dispatch
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.errors import GraphError, TenonError
 from tenon.graph.emit import Counter, Emitter, described
@@ -30,6 +30,8 @@ from tenon.graph.plan import MemoryPlan
 _COUNT = itertools.count()
 #: Programs that are bound to memory.
 LIVING: weakref.WeakSet[Program] = weakref.WeakSet()
+#: Called with every program when it is bound to memory; None while nobody listens.
+on_bind: Callable[[Any], None] | None = None
 KERNEL_ERRORS = (
     ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError, ArithmeticError,
 )  # fmt: skip
@@ -80,8 +82,8 @@ class Program:
         self._together = emitted.together
         self._run = emitted.space["run"]
         LIVING.add(self)
-        if watch.bound is not None:
-            watch.bound(self)
+        if on_bind is not None:
+            on_bind(self)
 
     def run(self, scalars: Sequence[float] = ()) -> None:
         """Replay once; ``scalars`` are the values of the scalar inputs, in the graph's order."""

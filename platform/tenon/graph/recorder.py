@@ -1,7 +1,7 @@
 """``Recorder``: the interceptor that turns one real execution into a graph.
 
 Every op runs as usual and is written down. What is not an op is told to the recorder through
-``tenon.engine.watch``: arrays made from Python data, changes in place, random draws, numbers read back by
+``tenon.engine.watchers``: arrays made from Python data, changes in place, random draws, numbers read back by
 Python. Values are followed by the identity of their arrays, see ``values.py``.
 
 Next: ``compile.py`` decides when to record, and what the graph's inputs are bound to.
@@ -14,13 +14,14 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tenon.engine import scopes, watch
+from tenon.engine import scopes
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, Kind, NotInferable, table
 from tenon.engine.promotion import unify
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError
 from tenon.graph.gradients import Gradients
 from tenon.graph.graph import Graph, Node, Ref
@@ -75,13 +76,13 @@ class Recorder(Host, Options, Gradients):
 
     def start(self) -> None:
         """Begin to record."""
-        if watch.recorder is not None:
+        if WATCHERS.recorder is not None:
             raise CaptureError(
                 "a compiled function was called while another is being recorded in another thread. Record "
                 "one after the other: call each once from one thread first."
             )
-        watch.recorder = self
-        self._span, watch.span = watch.span, self._spanning
+        WATCHERS.recorder = self
+        self._span, WATCHERS.span = WATCHERS.span, self._spanning
         SLOT.push(self)
         Watch.changed = self.reseeded
         self.backend.to_host = self._host_read
@@ -89,10 +90,10 @@ class Recorder(Host, Options, Gradients):
     def stop(self) -> None:
         """Stop recording, if it has begun; to be called again where it was interrupted."""
         SLOT.pop(self)
-        if watch.recorder is self:
+        if WATCHERS.recorder is self:
             vars(self.backend).pop("to_host", None)
             Watch.changed = None
-            watch.recorder, watch.span = None, self._span
+            WATCHERS.recorder, WATCHERS.span = None, self._span
 
     @contextlib.contextmanager
     def _spanning(self, name: str, phase: str) -> Iterator[None]:

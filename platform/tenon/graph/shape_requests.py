@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tenon.engine import scopes, watch
+from tenon.engine import scopes
+from tenon.engine.watchers import WATCHERS
 
 __all__ = ["Handler", "answer", "even_chunks", "handled_by", "install", "running_call"]
 
@@ -40,8 +41,8 @@ def install(handler: Handler) -> None:
     global _installed
     if _installed is None:
         _installed = handler
-        if watch.asked is None:
-            watch.asked = handler
+        if WATCHERS.requested_sizes is None:
+            WATCHERS.requested_sizes = handler
 
 
 def answer(kind: str, shape: tuple[int, ...], asked: Any) -> Any:
@@ -54,11 +55,11 @@ def answer(kind: str, shape: tuple[int, ...], asked: Any) -> Any:
 @contextmanager
 def handled_by(handler: Handler) -> Iterator[None]:
     """Inside, ``handler`` answers all requests; it may ask ``answer`` what they would mean without it."""
-    before, watch.asked = watch.asked, handler
+    before, WATCHERS.requested_sizes = WATCHERS.requested_sizes, handler
     try:
         yield
     finally:
-        watch.asked = _installed if before is None else before
+        WATCHERS.requested_sizes = _installed if before is None else before
 
 
 def even_chunks(size: int, count: int) -> list[int]:

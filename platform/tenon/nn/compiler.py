@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 from typing import Any, TypeVar
 
-from tenon.engine import watch
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CaptureError
 from tenon.graph.compile import EVERY, Compiled
 from tenon.graph.stance import set_stance
@@ -66,7 +66,7 @@ def compile(
 
 def is_compiling() -> bool:
     """Whether a compiled function is being recorded right now (torch.compiler.is_compiling)."""
-    return watch.recorder is not None
+    return WATCHERS.recorder is not None
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
@@ -91,9 +91,9 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
     @functools.wraps(fn)
     def eager(*args: Any, **kwargs: Any) -> Any:
-        if watch.recorder is not None:
+        if WATCHERS.recorder is not None:
             name = getattr(fn, "__qualname__", type(fn).__name__)
-            watch.recorder.refuse(
+            WATCHERS.recorder.refuse(
                 CaptureError(
                     f"{name} is kept from being compiled by tenon.compiler.disable"
                     f"{'' if reason is None else f' ({reason})'}. Call it outside the compiled function."

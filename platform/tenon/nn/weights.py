@@ -19,8 +19,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from tenon.engine import watch
 from tenon.engine.grad_mode import MODE, no_grad
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ModuleError, ModuleTypeError, ModuleValueError
 from tenon.nn.parameter import Parameter, is_lazy
 from tenon.nn.registration import typename
@@ -92,7 +92,7 @@ class Pipeline:
         cache = _cache.get()
         if cache is None:
             return self.value(module)
-        key = (id(module), self.name, MODE.enabled, watch.recorder)
+        key = (id(module), self.name, MODE.enabled, WATCHERS.recorder)
         if key not in cache:
             cache[key] = self.value(module), module
         return cache[key][0]

@@ -56,7 +56,7 @@ class Crossings:
             kind = type(module).__name__
             lane.extend((MODULE, label, begin, now(), kind, id(module), lane.phase, number, caller))
 
-    # Spans: ``watch.span``.
+    # Spans: ``WATCHERS.span``.
 
     @contextmanager
     def span(self, name: str, phase: str) -> Iterator[None]:
@@ -90,7 +90,7 @@ class Crossings:
                 lane.extend((SPAN, name, begin, now(), ANNOTATION, "optimizer", None))
                 return
 
-    # Collectives: ``watch.collective``.
+    # Collectives: ``communicator.around_call``.
 
     def collective(
         self, communicator: Any, call: Any, perform: Callable[..., Any], args: tuple[Any, ...]
@@ -114,7 +114,7 @@ class Crossings:
         lane.extend((COLLECTIVE, call, begin, agreed, end, next(numbers), ranks, group))
         return result
 
-    # Programs: ``watch.bound``.
+    # Programs: ``program.on_bind``.
 
     def marker(self, program: Any) -> Callable[[int], None]:
         """``mark(line)`` for ``program``: see ``Program.timed``."""

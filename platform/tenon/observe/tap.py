@@ -2,9 +2,9 @@
 
 Ops are seen where the interceptor slot ends, in plain dispatch, below whatever casts or records; the arrays'
 ops inside gradient rules and optimizers in the backends' raw namespaces; what changes in place, gradient
-nodes, programs, collectives and waits by ``engine/watch.py``; module calls by scopes. What runs is what would
-run without a tap: nothing is in the slot, so that backward passes and optimizers work on bare arrays, and
-compiled functions stay compiled.
+nodes and waits by ``engine/watchers.py``; programs and collectives by their modules; module calls by scopes.
+What runs is what would run without a tap: nothing is in the slot, so that backward passes and optimizers work
+on bare arrays, and compiled functions stay compiled.
 
 This file is hot while a profile is open: an op costs eleven items of a list, see ``tests/bench/profiler.py``.
 """
@@ -23,10 +23,12 @@ from weakref import ref
 from numpy import ndarray
 
 from tenon.device import get_default_device
-from tenon.engine import scopes, watch
+from tenon.distributed.communication import communicator
+from tenon.engine import scopes
 from tenon.engine.backend import backend_for, backends_in_use
 from tenon.engine.interceptor import SLOT
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import UnsupportedError
 from tenon.graph import program
 from tenon.observe.crossings import Crossings
@@ -97,9 +99,9 @@ class Tap:
                 marked_op(self, run, devices) for run in (SLOT.single, SLOT.pair, SLOT.execute)
             )
         scopes.listen(self._crossings)
-        watch.visiting, watch.span = self._visiting, self._crossings.span
-        watch.collective, watch.bound = self._crossings.collective, self._bound
-        watch.kernel, watch.making = self._in_place, self._making
+        WATCHERS.around_visit, WATCHERS.span = self._visiting, self._crossings.span
+        communicator.around_call, program.on_bind = self._crossings.collective, self._bound
+        WATCHERS.around_kernel, WATCHERS.around_creation = self._in_place, self._making
         for each in list(program.LIVING):
             self._bound(each)
         self._handles = [
@@ -117,8 +119,8 @@ class Tap:
         for backend in backends_in_use():
             for raw in (backend.raw, backend.short_raw):
                 raw.watch(None)
-        watch.visiting = watch.span = watch.collective = watch.bound = None
-        watch.kernel = watch.making = None
+        WATCHERS.around_visit = WATCHERS.span = communicator.around_call = program.on_bind = None
+        WATCHERS.around_kernel = WATCHERS.around_creation = None
         for each in list(program.LIVING):
             each.timed(None)
         for handle in self._handles:

@@ -26,12 +26,12 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeAlias
 
-from tenon.engine import watch
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE, enable_grad
 from tenon.engine.handle import RemovableHandle
 from tenon.engine.interceptor import SLOT
 from tenon.engine.quiet import IGNORE, enter, leave
+from tenon.engine.watchers import WATCHERS
 from tenon.optim import batch, fused, fused_flag, groups, state, step_hooks, update
 from tenon.optim.groups import required
 from tenon.optim.porting import (  # noqa: F401 - where optimizers written for torch look for them
@@ -188,8 +188,8 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none:
-                    if watch.recorder is not None:
-                        watch.recorder.gradient_set(p)
+                    if WATCHERS.recorder is not None:
+                        WATCHERS.recorder.gradient_set(p)
                     p._grad = None
                 elif (grad := p.grad) is not None:
                     if grad._track:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tenon import dtypes
-from tenon.engine import watch
 from tenon.engine.grad_mode import set_grad_enabled
+from tenon.engine.watchers import WATCHERS
 from tenon.functions.joining import stack
 from tenon.functions.making import view_as_real
 from tenon.nn.parameter import Parameter
@@ -42,11 +42,11 @@ def _use_grad_for_differentiable(func: F) -> F:
 
 def _get_value(x: Any) -> Any:
     """A tensor's number; the tensor while a function is compiled, which may not read it."""
-    return x.item() if isinstance(x, Tensor) and watch.recorder is None else x
+    return x.item() if isinstance(x, Tensor) and WATCHERS.recorder is None else x
 
 
 def _stack_if_compiling(x: Any) -> Any:
-    return x if watch.recorder is None else stack(x)
+    return x if WATCHERS.recorder is None else stack(x)
 
 
 def _disable_dynamo_if_unsupported(single_tensor_fn: Any = None) -> Callable[[F], F]:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tenon.engine import watch
 from tenon.engine.grad_mode import no_grad
+from tenon.engine.watchers import WATCHERS
 from tenon.optim.optimizer import Optimizer
 from tenon.tensors.tensor import Tensor
 
@@ -74,7 +74,7 @@ def _recorded(step: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(step)
     def stepped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder = watch.recorder
+        recorder = WATCHERS.recorder
         if recorder is None:
             return step(self, *args, **kwargs)
         with recorder.again(self.optimizer, lambda: step(self, *args, **kwargs)):

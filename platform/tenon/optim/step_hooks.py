@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tenon.engine import watch
 from tenon.engine.handle import RemovableHandle
+from tenon.engine.watchers import WATCHERS
 
 Hook = Callable[..., Any]
 
@@ -58,8 +58,8 @@ def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
         if own.get("_stepping", False):
             return step(self, *args, **kwargs)
         own["_stepping"] = own["_opt_called"] = True
-        if watch.recorder is not None:
-            watch.recorder.stepping(self, own_rule=getattr(type(self).step, "own_rule", False))
+        if WATCHERS.recorder is not None:
+            WATCHERS.recorder.stepping(self, own_rule=getattr(type(self).step, "own_rule", False))
         try:
             # One that wraps another optimizer may never have called Optimizer's constructor.
             before = own.get("_optimizer_step_pre_hooks") or _NONE

@@ -18,10 +18,10 @@ import numpy as np
 
 from tenon import ops
 from tenon.dtypes import float32, float64, get_default_dtype
-from tenon.engine import watch
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
 from tenon.engine.rounding import is_short
+from tenon.engine.watchers import WATCHERS
 from tenon.tensors.creation.create import full
 from tenon.tensors.tensor import Tensor
 
@@ -265,7 +265,7 @@ def update_through_ops(optimizer: Any, p: Any, group: dict[str, Any]) -> None:
     differentiable = bool(group.get("differentiable"))
     capturable = bool(group.get("capturable"))
     previous = MODE.enabled
-    recorder = watch.recorder
+    recorder = WATCHERS.recorder
     try:
         MODE.enabled = differentiable
         if recorder is None:
@@ -314,8 +314,8 @@ def _keep_tensor(held: dict[str, Any], name: str, value: Any, differentiable: bo
         kept.copy_(value)
     else:
         held[name] = value.clone()
-        if watch.recorder is not None:
-            watch.recorder.settle(f"the optimizer's state {name!r} was made")
+        if WATCHERS.recorder is not None:
+            WATCHERS.recorder.settle(f"the optimizer's state {name!r} was made")
 
 
 def _rule_on_tensors(optimizer: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> tuple[Any, dict[str, Any]]:

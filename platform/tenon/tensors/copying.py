@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tenon.dtypes import FROM_NUMPY
-from tenon.engine import watch
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import GradError, ViewError
 from tenon.tensors.creation.create import NOT_COPIED
 from tenon.tensors.storage.untyped import UntypedStorage, is_shared, memory_of, strided
@@ -42,7 +42,7 @@ def deepcopy(x: Any, memo: dict[Any, Any]) -> Any:
 def _copied(raw: Any, memo: dict[Any, Any]) -> Any:
     """The window that ``raw`` is, into a copy of the memory that it shows."""
     plain = isinstance(raw, np.ndarray) and raw.size and all(step >= 0 for step in raw.strides)
-    if not plain or watch.recorder is not None:
+    if not plain or WATCHERS.recorder is not None:
         return raw.copy(order="K")
     try:
         memory, start = memory_of(raw)

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tenon import dtypes
-from tenon.engine import scopes, watch
+from tenon.engine import scopes
 from tenon.engine.aval import Aval
 from tenon.engine.dispatch import explain
 from tenon.engine.grad_mode import MODE, UNCOUNTED, set_grad_enabled
@@ -25,6 +25,7 @@ from tenon.engine.op import Op, table
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.tape import CustomNode, StandIn
 from tenon.engine.value import FixedView, Value, move_retained, refuse_part, refuse_writing
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, GradError, ShapeError, ViewError
 from tenon.tensors.overlap import check_read
 from tenon.tensors.tensor import Tensor
@@ -39,7 +40,7 @@ def inplace(op: Any, x: Any, *args: Any, **attrs: Any) -> Any:
 
     ``op`` is an Op, or any function of tensors that leaves its arguments alone.
     """
-    if watch.onward is not None and not MODE.enabled and watch.onward.changes(op, x, args, attrs):
+    if WATCHERS.changes is not None and not MODE.enabled and WATCHERS.changes(op, x, args, attrs):
         return x
     counter = x._version_counter
     if counter is None:
@@ -118,8 +119,8 @@ def _untracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) ->
             token = enter(IGNORE)
             try:
                 kernel: Any = x._backend.kernels[op]
-                if watch.kernel is not None:
-                    kernel = watch.kernel(x._backend, op, kernel)
+                if WATCHERS.around_kernel is not None:
+                    kernel = WATCHERS.around_kernel(x._backend, op, kernel)
                 kernel(raw, *plain, out=raw, **attrs)
             except IndexError as error:
                 explain(op, [raw, *plain], attrs, error)
@@ -160,12 +161,12 @@ def write(x: Any, array: Any, name: str) -> None:
             )
     _check_shape(raw.shape, array.shape)
     check_overlap(raw)
-    if watch.recorder is not None:
-        watch.recorder.writing(x)
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.writing(x)
     if array is not raw:
         raw[...] = array
-    if watch.recorder is not None:
-        watch.recorder.wrote(x, array)
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.wrote(x, array)
 
 
 def check_overlap(raw: Any) -> None:
@@ -205,8 +206,8 @@ def _alias(x: Any, copy: bool) -> Any:
     if x._view is not None:
         x._refresh()
     old = Tensor._of(x.raw.copy() if copy and not isinstance(x.raw, Aval) else x.raw, x._backend)
-    if watch.recorder is not None and old.raw is not x.raw:
-        watch.recorder.copied(old.raw, x)
+    if WATCHERS.recorder is not None and old.raw is not x.raw:
+        WATCHERS.recorder.copied(old.raw, x)
     node, index = x._node, x._index
     if x._view is not None and x._view[2].__class__ is FunctionType:  # a Function's pure view: by its ops
         again = x._view[2](x._view[1])
@@ -246,8 +247,8 @@ def become(x: Any, name: str, *args: Any) -> Any:
         other = getattr(x, name)(*args)
     finally:
         MODE.enabled = previous
-    if watch.recorder is not None:
-        watch.recorder.exchanged(x)
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.exchanged(x)
     if view is not None and other._view is not None and view[2].__class__ is not FixedView:
         before = Value.make(x.raw, x._backend)  # stands in the chain of views for what x was
         before._node, before._index, before._track = x._node, x._index, x._track
@@ -341,9 +342,9 @@ class CopySlices(CustomNode):
                 flags = Aval(tuple(mask.raw.shape), _BOOL) if isinstance(mask.raw, Aval) else None
                 read = getattr(mask.raw, part_of) if part_of and flags is None else mask.raw
                 mask = Value.make(read != 0 if flags is None else flags, mask._backend)
-            if watch.recorder is not None and not isinstance(mask.raw, Aval):  # which saw no op write it
+            if WATCHERS.recorder is not None and not isinstance(mask.raw, Aval):  # which saw no op write it
                 mask = Value.make(mask.raw.copy(), mask._backend)
-                watch.recorder.made(mask.raw)
+                WATCHERS.recorder.made(mask.raw)
         return mask
 
 

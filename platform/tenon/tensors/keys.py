@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
-from tenon.engine import watch
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import IndexRangeError
 
 FULL = slice(None)
@@ -75,8 +75,8 @@ def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | Non
             advanced.append(FULL)
         elif isinstance(k, slice):
             k = _checked_slice(k)
-            if watch.asked is not None and k != FULL:
-                k = watch.asked("slice", (shape[axis], axis, len(shape)), k)
+            if WATCHERS.requested_sizes is not None and k != FULL:
+                k = WATCHERS.requested_sizes("slice", (shape[axis], axis, len(shape)), k)
             basic.append(k)
             advanced.append(FULL)
             axis += 1
@@ -246,8 +246,8 @@ def _advance(tensor: Any, k: Any, axis: int, shape: Any, basic: list[Any], advan
 
 
 def _mask(backend: Any, mask: Any, axis: int, shape: Any, basic: list[Any], advanced: list[Any]) -> int:
-    if watch.recorder is not None:
-        watch.recorder.reading(mask, "indexing with a mask")
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.reading(mask, "indexing with a mask")
     if mask.ndim == 0:  # a new axis of size 0 or 1
         basic.append(None)
         advanced.append(backend.from_host(np.zeros(int(mask), np.int64), None))

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tenon.engine import watch
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import UnsupportedError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,8 +54,8 @@ def with_layout(make: F) -> F:
     def made(*args: Any, layout: Any = None, pin_memory: Any = False, **options: Any) -> Any:
         if layout is not None:
             plain(make.__name__, {"layout": layout})
-        if watch.making is not None:
-            return watch.making(make.__name__, make, args, options)
+        if WATCHERS.around_creation is not None:
+            return WATCHERS.around_creation(make.__name__, make, args, options)
         return make(*args, **options)
 
     return made  # type: ignore[return-value]

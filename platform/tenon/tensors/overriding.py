@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tenon.engine import watch
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 
 
 class _State(threading.local):
@@ -140,8 +140,8 @@ def ask(
 
 def handle(function: Any, found: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the innermost mode, or the first of ``found`` that knows how, makes of the call."""
-    if watch.recorder is not None:
-        watch.recorder.unsupported("__torch_function__ of a class or mode")
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.unsupported("__torch_function__ of a class or mode")
     types = tuple(type(value) for value in found)
     if STATE.modes and STATE.off != 2:
         mode = STATE.modes.pop()  # it may call functions itself

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from tenon.engine import watch
 from tenon.engine.grad_mode import MODE
 from tenon.engine.tape import CustomNode, StandIn
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import UnsupportedError
 
 
@@ -29,6 +29,6 @@ def refuse_gradient(name: str, result: Any, *inputs: Any) -> Any:
     if MODE.enabled and any(isinstance(i, Value) and (i._track or i._stale()) for i in inputs):
         op = StandIn(name, f"{name.title().replace('_', '')}Backward0")
         result._node, result._track = Refusal(op, result._backend, inputs), True
-        if watch.created is not None:
-            watch.created(result._node)
+        if WATCHERS.taped is not None:
+            WATCHERS.taped(result._node)
     return result

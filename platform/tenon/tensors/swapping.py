@@ -6,8 +6,8 @@ import copyreg
 import weakref
 from typing import Any
 
-from tenon.engine import watch
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError, GradError
 
 #: What every tensor has, but for its weak references, which stay with the object.
@@ -21,7 +21,7 @@ def swap_tensors(t1: Any, t2: Any) -> None:
     a forward pass or after its backward: a graph that was recorded before leads to the object, not to its
     content.
     """
-    if watch.recorder is not None:
+    if WATCHERS.recorder is not None:
         raise CaptureError("swap_tensors cannot be recorded in a compiled program. Call it outside.")
     for name, tensor in (("t1", t1), ("t2", t2)):
         if weakref.getweakrefs(tensor):

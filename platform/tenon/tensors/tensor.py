@@ -14,12 +14,12 @@ import numpy as np
 
 from tenon.device import Device
 from tenon.dtypes import FROM_NUMPY, dtype
-from tenon.engine import watch
 from tenon.engine.dispatch import results_are
 from tenon.engine.edges import shown
 from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.late import LATE
 from tenon.engine.value import FixedView, Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, ExportError, GradError, TenonWarning
 from tenon.tensors import copying, dlpack
 from tenon.tensors.creation import create
@@ -112,8 +112,8 @@ class Tensor(Methods):
     @property
     def grad(self) -> Any:
         """The accumulated gradient, or None."""
-        if watch.recorder is not None:
-            watch.recorder.gradient_read(self)
+        if WATCHERS.recorder is not None:
+            WATCHERS.recorder.gradient_read(self)
         if self._grad is None and self._node is not None and not self.retains_grad:
             warnings.warn(_NO_LEAF, TenonWarning, stacklevel=2)
         return self._grad
@@ -122,8 +122,8 @@ class Tensor(Methods):
     def grad(self, value: Any) -> None:
         if value is not None and value is not self._grad:
             create.check_grad(self, value)
-        if watch.recorder is not None:
-            watch.recorder.gradient_set(self)
+        if WATCHERS.recorder is not None:
+            WATCHERS.recorder.gradient_set(self)
         self._grad = value
 
     @grad.deleter

@@ -23,8 +23,8 @@ from tenon.distributed.replicas.accumulation import MASKED, sum_and_count
 from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.distributed.replicas.logical_shards import LogicalShards
 from tenon.distributed.sampler import reduce_sum_count
-from tenon.engine import watch
 from tenon.engine.grad_mode import no_grad
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import TrainingError
 from tenon.nn.utils.clip_grad import clip_grad_norm_
 from tenon.random.generator import Generator
@@ -139,7 +139,7 @@ def _accumulate_shards(
 
 def _loss(session: Session, piece: Sequence[int]) -> tuple[Any, float]:
     """The sum of losses of the samples ``piece``, and how many it sums."""
-    with watch.spanning("enumerate(DataLoader)#fetch.__next__", "data"):
+    with WATCHERS.spanning("enumerate(DataLoader)#fetch.__next__", "data"):
         inputs, targets = unpack(to_device(fetch(session.data.train, piece), session))
     with autocasting(session):
         loss_sum, counted = sum_and_count(session.loss, session.model(inputs), targets)

@@ -5,8 +5,8 @@ import sys
 
 import tenon
 from tenon import nn, optim
-from tenon.engine import watch
 from tenon.engine.interceptor import SLOT
+from tenon.engine.watchers import WATCHERS
 
 sys.unraisablehook = lambda given: None  # Python swallows what is raised in a finaliser
 net = nn.Sequential(nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 128))
@@ -49,7 +49,7 @@ finally:
     signal.signal(signal.SIGALRM, before)
 
 assert interrupted == 60
-assert watch.recorder is None and SLOT.top is None
+assert WATCHERS.recorder is None and SLOT.top is None
 first = [compiled(x).item() for _ in range(6)][-1]
 assert len(compiled.programs) >= 1, compiled.reasons
 assert compiled(x).item() < first

@@ -25,11 +25,12 @@ from tenon.distributed.communication.calls import FINISH, Call, Work, remembered
 from tenon.distributed.communication.reduction import ReduceOp, check_transferable, dtype_name, reduction_call
 from tenon.distributed.communication.traffic import Traffic
 from tenon.distributed.processes import failure
-from tenon.engine import watch
 from tenon.errors import CommunicatorError, ShapeError, UnsupportedError
 
 LARGEST_TAG = 10_000
 """MPI promises 32767; each of ours takes two."""
+#: ``around_call(communicator, call, perform, args)``: agrees on ``call`` and performs it; None without.
+around_call: Callable[[Any, Any, Callable[..., Any], tuple[Any, ...]], Any] | None = None
 
 
 class Communicator(ABC):
@@ -326,8 +327,8 @@ class Communicator(ABC):
 
     def _do(self, call: Call, perform: Callable[..., Any], *args: Any) -> Any:
         """Agree on ``call``, then ``perform(*args)``; a profile tells the two apart: one is waiting."""
-        if watch.collective is not None:
-            return watch.collective(self, call, perform, args)
+        if around_call is not None:
+            return around_call(self, call, perform, args)
         self.agree(call)
         return perform(*args)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.engine import watch
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import RankTypeError
 from tenon.tensors.tensor import Tensor
 
@@ -30,8 +30,8 @@ def check_tensor(tensor: Any, function: str, argument: str = "tensor") -> Tensor
 
 def refuse_recording(function: str) -> None:
     """A compiled function cannot repeat what ``function`` is about to do."""
-    if watch.recorder is not None:
-        watch.recorder.unsupported(f"tenon.distributed.{function}")
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.unsupported(f"tenon.distributed.{function}")
 
 
 def to_host(tensor: Tensor) -> Array:

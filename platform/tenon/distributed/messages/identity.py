@@ -21,7 +21,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from tenon.distributed.communication.calls import Implied
-from tenon.engine import watch
+from tenon.distributed.processes.walked import WALKED
 from tenon.nn.parameter import is_lazy
 from tenon.tensors.tensor import Tensor
 
@@ -90,9 +90,9 @@ class Parameters:
 
         Loops come by parameters in their order, so the search begins behind the last one found of that shape.
         """
-        if watch.walked:
-            walked = list(watch.walked)
-            watch.walked.clear()
+        if WALKED.modules:
+            walked = list(WALKED.modules)
+            WALKED.modules.clear()
             if any(module not in self._roots for module in walked):
                 self._refresh(walked)
         raw = tensor.raw

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tenon.config import environment, process_environment
 from tenon.distributed.communication import world
 from tenon.distributed.processes.launcher import RankFacts, launched
-from tenon.engine import watch
+from tenon.distributed.processes.walked import WALKED
 
 if TYPE_CHECKING:
     from tenon.distributed.communication.communicator import Communicator
@@ -44,7 +44,7 @@ def prepare() -> RankFacts | None:
         from tenon.distributed.processes import failure
 
         failure.install(facts, process_environment())
-        watch.walked = weakref.WeakSet()
+        WALKED.modules = weakref.WeakSet()
         if environment(ATTEMPT):
             from tenon.distributed.processes.orphans import end_with_parent
 

@@ -26,7 +26,7 @@ from tenon.distributed.communication import staging
 from tenon.distributed.communication.calls import format_ranks
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.reduction import accumulator
-from tenon.engine import watch
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import CollectiveMismatchError
 from tenon.tensors.tensor import Tensor
 
@@ -147,7 +147,7 @@ class Bucket:
 
     def used(self) -> dict[int, int]:
         """How many ranks had a gradient, by the number of the parameter, after a message that tells it."""
-        with watch.spanning(f"wait for {self.name}", "wait"):
+        with WATCHERS.spanning(f"wait for {self.name}", "wait"):
             if self.work is not None:
                 self.work.wait()
         ranks = self._communicator.size
@@ -160,7 +160,7 @@ class Bucket:
         ``used`` says for every parameter how many ranks have a gradient: where none has, it stays None.
         """
         if self.work is not None:
-            with watch.spanning(f"wait for {self.name}", "wait"):
+            with WATCHERS.spanning(f"wait for {self.name}", "wait"):
                 result = self.work.wait()
             if result is not self.flat and result is not self._message:
                 np.copyto(self.flat, result.reshape(self.flat.shape), casting="same_kind")

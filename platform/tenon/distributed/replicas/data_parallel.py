@@ -25,9 +25,9 @@ from tenon.distributed.replicas.data_parallel_join import DataParallelJoinHook
 from tenon.distributed.replicas.gradients import GradientSynchronizer, broadcast_tensors
 from tenon.distributed.replicas.logical_shards import SHARDS, LogicalShards
 from tenon.distributed.replicas.options import is_own_device, refuse_unsupported, warn_without_effect
-from tenon.engine import watch
 from tenon.engine.backward_end import queue_callback
 from tenon.engine.grad_mode import is_grad_enabled
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CommunicatorError, ModuleError, UnsupportedError
 from tenon.nn.module import Module
 from tenon.random import initial_seed
@@ -161,8 +161,8 @@ class DistributedDataParallel(Module, Joinable):
                 )
             return self.module(*inputs, **kwargs)
         self._forward_syncs = self.require_backward_grad_sync
-        if watch.recorder is not None:
-            watch.recorder.guard_value("no_sync()", lambda: self.require_backward_grad_sync)
+        if WATCHERS.recorder is not None:
+            WATCHERS.recorder.guard_value("no_sync()", lambda: self.require_backward_grad_sync)
         follows = self.training and self.forward_sync_buffers and self._forward_syncs and is_grad_enabled()
         root = self._meet(follows)
         if follows:
@@ -303,8 +303,8 @@ class DistributedDataParallel(Module, Joinable):
             self._taking_part = None
             self.synchronizer.scale = 1.0
             return 0
-        if watch.recorder is not None:
-            watch.recorder.unsupported("a data-parallel model in a join block")
+        if WATCHERS.recorder is not None:
+            WATCHERS.recorder.unsupported("a data-parallel model in a join block")
         Join.notify_join_context(self)
         return self._exchange(True, self._forward_syncs and is_grad_enabled(), follows)[0]
 

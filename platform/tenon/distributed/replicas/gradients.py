@@ -20,8 +20,8 @@ from tenon.distributed.communication.world import get_communicator
 from tenon.distributed.messages import identity
 from tenon.distributed.replicas import buckets
 from tenon.distributed.replicas.stepped_with import Followed
-from tenon.engine import watch
 from tenon.engine.grad_mode import no_grad
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import CommunicatorError, TenonWarning
 from tenon.tensors.tensor import Tensor
 
@@ -257,17 +257,19 @@ class GradientSynchronizer:
         if self.communicator.size == 1 and self.reduce is None and count in (None, weight):
             return
         if self.reduce is not None:
-            watch.recorder.unsupported("a communication hook")
+            WATCHERS.recorder.unsupported("a communication hook")
         if weight is not None:
-            watch.recorder.unsupported("averaging gradients with a weight")
+            WATCHERS.recorder.unsupported("averaging gradients with a weight")
         lacking = [name for name, parameter in self.parameters if parameter.grad is None]
         if lacking:
-            watch.recorder.unsupported(f"a data-parallel step that leaves {lacking[0]!r} without a gradient")
+            WATCHERS.recorder.unsupported(
+                f"a data-parallel step that leaves {lacking[0]!r} without a gradient"
+            )
         if not _recording():
             self.synchronize(weight, count)
             return
         gradients = [parameter.grad for _, parameter in self.parameters]
-        means = watch.recorder.host_map(self._average_arrays, gradients, self._places_for_programs)
+        means = WATCHERS.recorder.host_map(self._average_arrays, gradients, self._places_for_programs)
         with no_grad():
             for gradient, mean in zip(gradients, means, strict=True):
                 gradient.copy_(mean)
@@ -363,7 +365,7 @@ def _broadcast_in_messages(
 
 
 def _recording() -> bool:
-    return watch.recorder is not None and bool(watch.recorder.listening())
+    return WATCHERS.recorder is not None and bool(WATCHERS.recorder.listening())
 
 
 def _record_broadcast(tensors: Sequence[Tensor], communicator: Communicator, root: int, name: str) -> None:
@@ -375,7 +377,7 @@ def _record_broadcast(tensors: Sequence[Tensor], communicator: Communicator, roo
         return [tensor.raw for tensor in made]
 
     with no_grad():
-        for tensor, value in zip(tensors, watch.recorder.host_map(make, list(tensors)), strict=True):
+        for tensor, value in zip(tensors, WATCHERS.recorder.host_map(make, list(tensors)), strict=True):
             tensor.copy_(value)
 
 

@@ -26,9 +26,10 @@ from tenon.distributed.replicas.buckets import Bucket
 from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.distributed.replicas.shard_buffers import ShardBuffers
 from tenon.distributed.replicas.shard_sums import ShardSums
-from tenon.engine import watch
 from tenon.engine.backend import backend_named
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import CommunicatorError, UnsupportedError
+from tenon.graph.suspension import SUSPENSION
 from tenon.nn.layers.sync_batch_norm import SyncBatchNorm
 from tenon.nn.module import Module
 from tenon.random import streams
@@ -89,8 +90,8 @@ class LogicalShards:
         dicts of them; and the number of the step. ``samples`` are the samples' numbers for dropout, by
         default their places in the batch.
         """
-        if watch.recorder is not None:
-            watch.recorder.unsupported('deterministic="world"')
+        if WATCHERS.recorder is not None:
+            WATCHERS.recorder.unsupported('deterministic="world"')
         if len(self._totals) == self._own:
             raise CommunicatorError('deterministic="world": the last step lacks its finish().')
         _use_threads(self.threads)  # Somebody may have set another number meanwhile.
@@ -179,11 +180,11 @@ class LogicalShards:
     @contextlib.contextmanager
     def _computing(self, totals: Array | None) -> Iterator[None]:
         """One shard, whose losses go into ``totals``; bits of compiled functions would not be its own."""
-        self._current, watch.not_compiled, self._passed = totals, NOT_COMPILED, False
+        self._current, SUSPENSION.reason, self._passed = totals, NOT_COMPILED, False
         try:
             yield
         finally:
-            self._current = watch.not_compiled = None
+            self._current = SUSPENSION.reason = None
 
     def _reduce(self, bucket: Bucket) -> _Mean:
         work = self._communicator.start_all_reduce(bucket.flat, "sum", name=bucket.name)

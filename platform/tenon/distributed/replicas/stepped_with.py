@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from tenon.engine import watch
+from tenon.engine.watchers import WATCHERS
 from tenon.optim.step_hooks import GLOBAL_PRE, register_optimizer_step_pre_hook
 from tenon.tensors.tensor import Tensor
 
@@ -63,7 +63,7 @@ def options(group: Mapping[str, Any]) -> str:
     """
     found = []
     for name, value in group.items():
-        if isinstance(value, Tensor) and value.numel() == 1 and watch.recorder is None:
+        if isinstance(value, Tensor) and value.numel() == 1 and WATCHERS.recorder is None:
             value = value.item()  # A recorder would take the number for a condition.
         if name not in _OWN and isinstance(value, (int, float, str, tuple)) and value not in (0, ()):
             found.append(f"{name}={value!r}")

@@ -11,12 +11,12 @@ import numpy as np
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.device import Device
 from tenon.dtypes import float32
-from tenon.engine import watch
 from tenon.engine.aval import broadcast_shapes
 from tenon.engine.backend import backend_for
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.nn.functional.dropout import dropout
 from tenon.tensors.methods.titles import titled
@@ -164,8 +164,8 @@ def _causal(query: Any, key: Any) -> Any:
     rows, columns, device = query.raw.shape[-2], key.raw.shape[-2], query.device
     made = _triangle if rows * columns <= _KEPT else _triangle.__wrapped__
     mask = Value.make(made(rows, columns, query.raw.dtype, device), backend_for(device))
-    if watch.recorder is not None:
-        watch.recorder.made(mask.raw)
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.made(mask.raw)
     return mask
 
 

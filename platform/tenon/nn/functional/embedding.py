@@ -7,11 +7,11 @@ from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon import dtypes
-from tenon.engine import watch
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import is_grad_enabled, no_grad
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import (
     DTypeError,
     IndexRangeError,
@@ -198,7 +198,7 @@ def bags_of(input: Any, offsets: Any, include_last_offset: bool, obey_last: bool
     if input.ndim == 2:
         return input.reshape(-1), arange(input.shape[0], device=input.device) * input.shape[1], input.numel()
     offsets = offsets.to(dtypes.int64)
-    if offsets.numel() and offsets.device.type == "cpu" and watch.recorder is None:
+    if offsets.numel() and offsets.device.type == "cpu" and WATCHERS.recorder is None:
         _check_ends(int(offsets.raw[0]), int(offsets.raw[-1]), input.shape[0])
     if not include_last_offset:
         return input, offsets, input.shape[0]

@@ -6,9 +6,9 @@ import warnings
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.engine import watch
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ModuleValueError, ShapeError, TenonWarning
 from tenon.nn.functional.arguments import reduction_of, without_gradient
 from tenon.ops.composite.classification import class_axis
@@ -117,7 +117,7 @@ def _pair(name: str, input: Any, target: Any) -> None:
 def extent(x: Any) -> tuple[float, float]:
     """The smallest and the largest number of ``x``; zeros where nobody may look: meta, empty, being
     recorded."""
-    if not x.raw.size or x.device.type == "meta" or watch.recorder is not None:
+    if not x.raw.size or x.device.type == "meta" or WATCHERS.recorder is not None:
         return 0.0, 0.0
     return float(x.detach().amin()), float(x.detach().amax())
 

@@ -16,8 +16,8 @@ import numpy as np
 from tenon.autograd.function import Function, once_differentiable
 from tenon.distributed.communication.staging import to_host
 from tenon.distributed.communication.world import get_communicator
-from tenon.engine import watch
 from tenon.engine.op import table as f
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ModuleValueError
 from tenon.nn.layers.norm import _BatchNorm
 from tenon.nn.module import Module
@@ -183,7 +183,7 @@ def _along_channels(values: Any, like: Any) -> Any:
 
 def _on_host(make: Callable[..., list[Array]], tensors: list[Any]) -> list[Any]:
     """``make`` of host arrays, as tensors where ``tensors`` are; a compiled function calls it every time."""
-    if watch.recorder is not None and watch.recorder.listening():
-        return list(watch.recorder.host_map(make, tensors))
+    if WATCHERS.recorder is not None and WATCHERS.recorder.listening():
+        return list(WATCHERS.recorder.host_map(make, tensors))
     made = make(*[np.asarray(to_host(tensor)) for tensor in tensors])
     return [wrap(array, tensors[0].device) for array in made]

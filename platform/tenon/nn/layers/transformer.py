@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tenon.engine import watch
 from tenon.engine.grad_mode import is_grad_enabled
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn import functional as F
 from tenon.nn import init
@@ -43,7 +43,7 @@ def _later(size: int, device: Any = None, dtype: Any = None) -> Any:
 def _is_causal(mask: Any, said: bool | None, sequence: Any, batch_first: bool) -> bool:
     """What was ``said``, else whether ``mask`` is the causal one; a recorded call does not look, and uses
     ``mask``."""
-    if said is not None or mask is None or watch.recorder is not None:
+    if said is not None or mask is None or WATCHERS.recorder is not None:
         return said is True
     length = sequence.shape[1 if batch_first and sequence.dim() == 3 else 0]
     if tuple(mask.shape) != (length, length):
@@ -221,7 +221,7 @@ class TransformerEncoder(_Stack):
 
     def _drops_padding(self, src: Any, padding: Any) -> bool:
         first = self.layers[0]
-        if not self.use_nested_tensor or first.training or src.dim() != 3 or watch.recorder is not None:
+        if not self.use_nested_tensor or first.training or src.dim() != 3 or WATCHERS.recorder is not None:
             return False
         if is_grad_enabled() and (src.requires_grad or any(p.requires_grad for p in first.parameters())):
             return False

@@ -13,11 +13,11 @@ import numpy as np
 from tenon import dtypes, random
 from tenon.device import Device, as_device
 from tenon.dtypes import FROM_NUMPY, dtype, scalar_name
-from tenon.engine import watch
 from tenon.engine.accumulate import DESTINATION
 from tenon.engine.aval import Aval, normalize_axis
 from tenon.engine.backend import backend_for, backend_named
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError, TenonError
 from tenon.tensors.creation.reading import to_array
 from tenon.tensors.size import Size
@@ -30,8 +30,8 @@ def wrap(array: np.ndarray[Any, Any], device: Any = None, requires_grad: bool = 
     place = as_device(device)
     backend = backend_for(place)
     t = Value.make(backend.from_host(array, place), backend)
-    if watch.recorder is not None:
-        watch.recorder.made(t.raw)
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.made(t.raw)
     return _leaf(t) if requires_grad else t
 
 
@@ -69,7 +69,7 @@ def from_numpy(ndarray: Any) -> Any:
 random.state_conversion(from_numpy)  # Generator.get_state() returns tensors
 
 
-@watch.making_shown
+@watched_creation
 def tensor(
     data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
 ) -> Any:
@@ -114,13 +114,13 @@ def full(shape: Any, value: Any, kind: dtype, device: Any, requires_grad: bool =
             f"Storage size calculation overflowed with sizes={list(shape)} of {kind}: no memory has as many "
             "bytes."
         ) from error
-    if value is None and watch.recorder is not None:
+    if value is None and WATCHERS.recorder is not None:
         value = 0  # so that two recordings agree on what "uninitialised" is
     if value is not None and not isinstance(raw, Aval):
         raw[...] = _wrapped(value, kind.numpy)
     t = Value.make(raw, backend)
-    if watch.recorder is not None:
-        watch.recorder.made(raw)
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.made(raw)
     return _leaf(t) if requires_grad else t
 
 
@@ -216,8 +216,8 @@ def exchange_data(x: Any, value: Any) -> None:
         raise GradError(
             "data set to a tensor that requires gradients must be floating point or complex dtype"
         )
-    if watch.recorder is not None:
-        watch.recorder.exchanged(x)
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.exchanged(x)
     x.raw, x._backend = value.raw, value._backend
     x._view = None
     x._expose()  # ``value`` shows this memory too, and has a version of its own

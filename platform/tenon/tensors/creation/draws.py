@@ -8,12 +8,12 @@ import numpy as np
 
 from tenon import dtypes, random
 from tenon.device import as_device
-from tenon.engine import watch
 from tenon.engine.aval import broadcast_shapes
 from tenon.engine.backend import backend_for
 from tenon.engine.grad_mode import MODE
 from tenon.engine.order import memory_order
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, ShapeError
 from tenon.tensors.creation.create import full as _full
 from tenon.tensors.creation.create import wrap
@@ -33,15 +33,15 @@ def _drawn(
     name: str = "",
 ) -> Any:
     """A tensor of what ``array_of()`` draws; ``name`` is what a profile shows, if nobody has shown it yet."""
-    if name and watch.making is not None:
-        return watch.making(name, _drawn, (array_of, shape, kind, device, requires_grad), {})
+    if name and WATCHERS.around_creation is not None:
+        return WATCHERS.around_creation(name, _drawn, (array_of, shape, kind, device, requires_grad), {})
     if shape and min(shape) < 0:
         raise ShapeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
     place = as_device(device)
     if place.type == "meta":
         return _full(shape, None, kind, place, requires_grad)
-    if watch.recorder is not None:
-        made = watch.recorder.host_draw(array_of)
+    if WATCHERS.recorder is not None:
+        made = WATCHERS.recorder.host_draw(array_of)
         return made.requires_grad_() if requires_grad else made
     backend = backend_for(place)  # as ``wrap`` does, which asks for the place again: 0.6 us more
     made = Value.make(backend.from_host(array_of(), place), backend)
@@ -195,7 +195,7 @@ def randint_like(
     return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
 
 
-@watch.making_shown
+@watched_creation
 @titled(lambda mean, std=1.0, *a, **k: f"Normal{2 * isinstance(std, Value) + isinstance(mean, Value)}")
 def normal(
     mean: Any,

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.engine import watch
 from tenon.engine.grad_mode import MODE
 from tenon.engine.order import memory_order
 from tenon.engine.value import Value, refuse_writing
-from tenon.engine.watch import making_shown
+from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.tensors.creation import triangles
 from tenon.tensors.creation.create import full as _full
@@ -35,7 +34,7 @@ def shape_of(size: tuple[Any, ...], keyword: Any) -> tuple[int, ...]:
     return sizes(size if keyword is None else (keyword,))
 
 
-@making_shown
+@watched_creation
 def zeros(
     *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, out: Any = None,
     **rest: Any,
@@ -47,7 +46,7 @@ def zeros(
     return written(out, _full(shape, 0, kind_of(dtype, out), device, requires_grad), dtype)
 
 
-@making_shown
+@watched_creation
 def ones(
     *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, out: Any = None,
     **rest: Any,
@@ -59,7 +58,7 @@ def ones(
     return written(out, _full(shape, 1, kind_of(dtype, out), device, requires_grad), dtype)
 
 
-@making_shown
+@watched_creation
 def empty(
     *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, out: Any = None,
     **rest: Any,
@@ -73,7 +72,7 @@ def empty(
     return written(out, laid_out(made, memory_format), dtype)
 
 
-@making_shown
+@watched_creation
 def empty_strided(
     size: Any,
     stride: Any,
@@ -96,7 +95,7 @@ def empty_strided(
     return made.requires_grad_() if requires_grad else made
 
 
-@making_shown
+@watched_creation
 def empty_permuted(
     size: Any,
     physical_layout: Any,
@@ -140,7 +139,7 @@ def full(
 def _like(x: Any, value: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
     kind = x.dtype if dtype is None else dtypes.as_dtype(dtype)
     place = x.device if device is None else device
-    order = None if watch.recorder is not None else memory_order(x.raw)
+    order = None if WATCHERS.recorder is not None else memory_order(x.raw)
     if order is None:
         return _full(x.raw.shape, value, kind, place, requires_grad)
     made = _full([x.raw.shape[axis] for axis in order], value, kind, place)
@@ -283,16 +282,16 @@ def _write(out: Any, made: Any) -> Any:
         names = [dtypes.scalar_name(t.dtype) for t in (made, out)]
         raise DTypeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
     if tuple(out.raw.shape) != tuple(made.raw.shape):
-        if watch.recorder is not None:
-            watch.recorder.exchanged(out)
+        if WATCHERS.recorder is not None:
+            WATCHERS.recorder.exchanged(out)
         out.raw = made.raw.astype(out.raw.dtype)
         out._counter()[0] += 1
         return out
     check_overlap(out.raw)
-    if watch.recorder is not None:
-        watch.recorder.writing(out)
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.writing(out)
     out.raw[...] = made.raw
-    if watch.recorder is not None:
-        watch.recorder.wrote(out, made.raw)
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.wrote(out, made.raw)
     out._counter()[0] += 1
     return out

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from tenon import random
-from tenon.engine import watch
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
 from tenon.engine.late import LATE
 from tenon.engine.op import table
 from tenon.engine.value import Value, refuse_writing
+from tenon.engine.watchers import WATCHERS
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.inplace import check_leaf, check_overlap
 
@@ -30,7 +30,7 @@ def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], 
             kwargs = {"p": args[0]}
             args = ()
         named = dict(zip(_PARAMETERS.get(name, ()), args, strict=False)) | kwargs
-        if watch.recorder is not None:
+        if WATCHERS.recorder is not None:
             shape, kind = x.raw.shape, x.raw.dtype
             arrays = {n: Value.make(v, x._backend) for n, v in named.items() if hasattr(v, "shape")}
 
@@ -39,7 +39,7 @@ def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], 
                 function(generator, out=made, **named | dict(zip(arrays, values, strict=True)))
                 return made
 
-            return LATE.inplace(table.copy, x, watch.recorder.host_draw(draw, *arrays.values()))
+            return LATE.inplace(table.copy, x, WATCHERS.recorder.host_draw(draw, *arrays.values()))
         tracked = MODE.enabled and x.requires_grad  # what is overwritten has the gradient zero
         host = x.raw if x.device.type == "cpu" else np.empty(x.raw.shape, x.raw.dtype)
         host = np.empty_like(host) if tracked else host

@@ -5,10 +5,10 @@ from __future__ import annotations
 from numbers import Number
 from typing import Any
 
-from tenon.engine import watch
 from tenon.engine.late import LATE
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.overlap import refuse_partial
@@ -126,8 +126,8 @@ class Fill:
         from tenon.tensors.creation.filling import draw_into
 
         given = (self, name, args, kwargs, generator)
-        if watch.making is not None:
-            return watch.making(f"{name.rstrip('_')}_", draw_into, given, {})
+        if WATCHERS.around_creation is not None:
+            return WATCHERS.around_creation(f"{name.rstrip('_')}_", draw_into, given, {})
         return draw_into(*given)
 
     def uniform_(self, from_: float = 0.0, to: float = 1.0, *, generator: Any = None, **kwargs: Any) -> Any:
@@ -181,7 +181,7 @@ class Fill:
         return made.bernoulli_(self.detach() if p is None else p, generator=generator)  # type: ignore[attr-defined]
 
     @as_function(out="exact", resizes=True)
-    @watch.making_shown
+    @watched_creation
     def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Any:
         """Indices drawn with these (unnormalised) probabilities, by row."""
         from tenon.tensors.creation.filling import draw_multinomial

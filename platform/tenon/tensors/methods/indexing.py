@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
-from tenon.engine import watch
 from tenon.engine.aval import Aval, broadcast_shapes, normalize_axis
 from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.interceptor import SLOT
@@ -15,6 +14,7 @@ from tenon.engine.late import LATE
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.engine.value import Value, fill, refuse_writing
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.tensors.keys import FULL, INDEX, INTEGERS, check_places, fills_by_mask, result_shape, split
 from tenon.tensors.methods.function_forms import as_function
@@ -332,10 +332,10 @@ def _assign(x: Any, basic: tuple[Any, ...], value: Any) -> None:
         refuse_writing()
     region = x.raw[basic]
     try:
-        if watch.kernel is None:
+        if WATCHERS.around_kernel is None:
             region[...] = array
         else:
-            watch.kernel(x._backend, f.copy, fill)(region, array)
+            WATCHERS.around_kernel(x._backend, f.copy, fill)(region, array)
     except ValueError:
         raise ShapeError(
             f"shape mismatch: value tensor of shape {list(np.shape(array))} cannot be broadcast to indexing"

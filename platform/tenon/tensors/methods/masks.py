@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
-from tenon.engine import watch
 from tenon.engine.aval import broadcast_shapes
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
@@ -54,7 +54,7 @@ class Masks:
             raise DTypeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
         shape = np.broadcast_shapes(tuple(self.raw.shape), tuple(mask.raw.shape))
         x, mask = f.expand(self, shape=shape), f.expand(mask, shape=shape)
-        if len(shape) < 2 or watch.recorder is not None:
+        if len(shape) < 2 or WATCHERS.recorder is not None:
             return x[mask]
         return f.gather(x.reshape(-1), f.nonzero(mask.reshape(-1)).reshape(-1), axis=0)
 

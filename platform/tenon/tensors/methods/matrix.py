@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tenon.engine import watch
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.results import named_result
@@ -65,7 +65,7 @@ class Matrix:
         # A recorded program decides nothing on values: it squares as often as can be of use, and keeps it
         # where that was wanted.
         wanted = f.relu(f.add(f.ceil(f.log2(size)), 1.0))
-        recorded = watch.recorder is not None
+        recorded = WATCHERS.recorder is not None
         halvings = 20 if recorded else _whole(wanted.item())
         x = f.div(self, f.exp2(wanted) if recorded else float(2**halvings))
         eye = self.detach().matrix_power(0)

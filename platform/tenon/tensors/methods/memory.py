@@ -7,12 +7,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
-from tenon.engine import watch
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.late import LATE
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CaptureError, DeviceError, GradError, ShapeError
 from tenon.tensors.layout import plain
 from tenon.tensors.methods.function_forms import as_function
@@ -280,8 +280,8 @@ def _window(x: Any, shape: Any, steps: Any, offset: int) -> Any:
 
 
 def _refuse_recording(name: str) -> None:
-    if watch.recorder is not None:
-        watch.recorder.refuse(
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.refuse(
             CaptureError(
                 f"{name} looks at where values lie in memory, which is up to the compiler. Call it outside"
                 " the compiled function, or use views, gather or index tensors inside."

@@ -5,10 +5,10 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from tenon.engine import watch
 from tenon.engine.aval import AxisError, infer_reshape, normalize_axes, normalize_axis
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ShapeError
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
@@ -27,8 +27,8 @@ def sizes(args: tuple[Any, ...]) -> tuple[int, ...]:
 
 def _known(raw: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """``shape`` without its -1. Sizes that do not fit are left to the op, whose shape rule explains them."""
-    if watch.asked is not None:
-        shape = watch.asked("shape", raw.shape, shape)
+    if WATCHERS.requested_sizes is not None:
+        shape = WATCHERS.requested_sizes("shape", raw.shape, shape)
     return infer_reshape(raw.shape, shape) if shape and min(shape) < 0 else shape
 
 
@@ -127,9 +127,9 @@ class Movement:
         """Axis ``dim`` split into ``sizes`` (one may be -1)."""
         axis = normalize_axis(dim, self.raw.ndim)
         shape = self.raw.shape
-        if watch.asked is not None:
+        if WATCHERS.requested_sizes is not None:
             last = axis - len(shape) + 1
-            whole = watch.asked("shape", shape, (*shape[:axis], *sizes, *shape[axis + 1 :]))
+            whole = WATCHERS.requested_sizes("shape", shape, (*shape[:axis], *sizes, *shape[axis + 1 :]))
             sizes = whole[axis : len(whole) + last]
         inner = infer_reshape((shape[axis],), sizes)
         return f.reshape(self, shape=(*shape[:axis], *inner, *shape[axis + 1 :]))
@@ -299,9 +299,9 @@ class Movement:
         if isinstance(start, Value) and (start.raw.ndim or start.raw.dtype.kind not in "iu"):
             raise ShapeError("start must be an 0-dim integral Tensor.")
         start = int(start)
-        if watch.asked is not None:
+        if WATCHERS.requested_sizes is not None:
             cut = slice(start, None if start + length == 0 > start else start + length)
-            found = watch.asked("slice", (size, axis, self.raw.ndim), cut)
+            found = WATCHERS.requested_sizes("slice", (size, axis, self.raw.ndim), cut)
             if found is not cut:
                 start, length = found.start, found.stop - found.start
         if not -size <= start <= size:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.engine import watch
 from tenon.engine.aval import AxisError, normalize_axis
 from tenon.engine.op import table as f
+from tenon.engine.watchers import watched_creation
 from tenon.errors import ArgumentError, ShapeError, UnsupportedDTypeError
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.reduction import shared
@@ -93,7 +93,7 @@ class Ordering:
         return named_result("kthvalue", values=values, indices=indices)
 
     @as_function()
-    @watch.making_shown
+    @watched_creation
     def unique(
         self,
         sorted: bool = True,
@@ -132,7 +132,7 @@ class Ordering:
             )
 
     @as_function()
-    @watch.making_shown
+    @watched_creation
     def bincount(self, weights: Any = None, minlength: int = 0) -> Any:
         """How often each non-negative integer occurs, optionally weighted."""
         from tenon.tensors.creation.create import from_backend_array

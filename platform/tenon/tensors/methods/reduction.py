@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.engine import watch
 from tenon.engine.aval import normalize_axes, normalize_axis
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
 from tenon.tensors.methods.arithmetic import need_order
 from tenon.tensors.methods.function_forms import as_function
@@ -197,7 +197,7 @@ class Reduction:
                     " reduction dim with the 'dim' argument."
                 )
             made = getattr(f, f"a{name}")(self, axes=_axes(self, None))
-            if made._node is not None and watch.recorder is None and bool(made.raw != made.raw):
+            if made._node is not None and WATCHERS.recorder is None and bool(made.raw != made.raw):
                 return shared(self.reshape(-1), made.detach())  # type: ignore[attr-defined]
             return made
         axis = normalize_axis(dim, self.raw.ndim)

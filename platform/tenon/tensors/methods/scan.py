@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tenon.engine import watch
 from tenon.engine.aval import AxisError, normalize_axis
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
+from tenon.engine.watchers import watched_creation
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.reduction import shared
@@ -186,7 +186,7 @@ class Scan:
         return named_result("mode", values=values, indices=indices)
 
     @as_function()
-    @watch.making_shown
+    @watched_creation
     def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Any:
         """Counts in ``bins`` equal intervals of ``[min, max]`` (the data's range if both are 0)."""
         from tenon.tensors.creation.create import from_backend_array

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
-from tenon.engine import watch
 from tenon.engine.aval import AxisError, normalize_axis
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
 from tenon.tensors.methods.function_forms import as_function
 
@@ -36,8 +36,8 @@ class Splitting:
         """Pieces of ``split_size`` (the last may be smaller), or of the given sizes: views."""
         axis = self._cut("split", dim)
         total = self.raw.shape[axis]
-        if watch.asked is not None:
-            split_size = watch.asked("cut", (total,), split_size)
+        if WATCHERS.requested_sizes is not None:
+            split_size = WATCHERS.requested_sizes("cut", (total,), split_size)
         if isinstance(split_size, (list, tuple)):
             parts = tuple(int(s) for s in split_size)
             if sum(parts) != total or min(parts, default=0) < 0:
@@ -66,8 +66,8 @@ class Splitting:
         total = self.raw.shape[axis]
         if total == 0:
             return f.split(self, sizes=(0,) * chunks, axis=axis)
-        if watch.asked is not None:
-            return f.split(self, sizes=tuple(watch.asked("chunks", (total,), chunks)), axis=axis)
+        if WATCHERS.requested_sizes is not None:
+            return f.split(self, sizes=tuple(WATCHERS.requested_sizes("chunks", (total,), chunks)), axis=axis)
         return self.split(-(-total // chunks), axis)
 
     @as_function()
