@@ -42,6 +42,7 @@ _RENAMED = {
         "slice_rules": "slice_inference",
         "writes": "in_place_rules",
     },
+    "tenon.quantization": {"flow": "call_graph", "names": "pytorch_names", "numbers": "integers"},
 }
 #: Names of version 0.1, which imports, pickles and checkpoints still have.
 FORMER_NAMES = {

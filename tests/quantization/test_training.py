@@ -19,7 +19,7 @@ from tenon.quantization import (
     prepare_qat,
     to_int8,
 )
-from tenon.quantization.training import Watched
+from tenon.quantization.training import InputObserver
 
 
 def network():
@@ -65,7 +65,7 @@ def test_fake_quantized_weights_are_those_of_int8_and_gradients_pass():
 
 
 def test_activations_outside_of_the_limits_get_no_gradient():
-    watched = Watched(fake=True)
+    watched = InputObserver(fake=True)
     watched(tenon.tensor([-1.0, 2.0]))
     x = tenon.tensor([-3.0, 0.4, 4.0], requires_grad=True)
 

@@ -28,7 +28,7 @@ from tenon_compress.prune.slice_inference import slice_rules, slices_left
 from tenon_compress.prune.structure import apply_structure, note_structure, sizes_of, structure_of
 from tenon_compress.quantize import structure as quantized
 from tenon_compress.quantize.scheme import Decoded
-from tenon_compress.quantize.training import Watched
+from tenon_compress.quantize.training import InputObserver
 from tenon_compress.receipt import Receipt, call_of, difference, evaluating, receipt_of
 
 #: The modules that register the rules of the analysis.
@@ -144,7 +144,7 @@ def check_model(model: Any, what: str) -> None:
             f"{what} takes the model itself, got DistributedDataParallel. Give it model.module, and wrap that"
             " anew."
         )
-    limits = {id(t) for m in model.modules() if isinstance(m, Watched) for t in m.buffers()}
+    limits = {id(t) for m in model.modules() if isinstance(m, InputObserver) for t in m.buffers()}
     for name, held in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(held):
             raise PruningError(f"{what}: '{name}' has no shape yet. Call the model once before.")
@@ -185,7 +185,7 @@ def analyse(
     model: Module, args: Any, kwargs: Any, *, keep_scales: bool = False
 ) -> tuple[DependencyAnalysis, dict[Node, str]]:
     """What depends on what in a run of ``model``, and the names of its tensors."""
-    if any(isinstance(m, Watched) and bool(m.low > m.high) for m in model.modules()):
+    if any(isinstance(m, InputObserver) and bool(m.low > m.high) for m in model.modules()):
         model(*args, **kwargs)  # sets limits, which look at all channels
     analysis = DependencyAnalysis(_traced(model, args, kwargs), keep_scales=keep_scales)
     names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}

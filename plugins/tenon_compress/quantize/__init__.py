@@ -1,8 +1,9 @@
 """``tenon.quantize``: models of fewer bits. Guide: ``docs/guide/quantization.md``.
 
-``api`` is the one call; ``scheme`` what plugins derive from; ``layers`` what takes the place of layers;
-``numbers`` how weights become few bits; ``structure`` how all of it is saved and loaded; ``names`` what
-PyTorch calls it.
+``api`` has ``quantize``; ``scheme`` the base classes of schemes, ``static``, ``dynamic`` and ``weights``
+those that there are; ``layers`` and its kin the layers that replace others; ``integers`` how weights become
+few bits; ``training`` quantization-aware training; ``structure`` how a quantized model is saved and loaded;
+and ``pytorch_names`` functions by PyTorch's names.
 """
 
 from tenon_compress.quantize import dynamic as dynamic
@@ -10,13 +11,13 @@ from tenon_compress.quantize import observers as observers
 from tenon_compress.quantize import weights as weights
 from tenon_compress.quantize.api import Quantized, quantize
 from tenon_compress.quantize.bfloat16_layers import BFLOAT16, BFloat16Layer, BFloat16Linear
+from tenon_compress.quantize.integers import from_int4, from_int8, to_int4, to_int8
 from tenon_compress.quantize.layers import (
     DynamicLinear,
     QuantizedEmbedding,
     QuantizedEmbeddingBag,
 )
-from tenon_compress.quantize.names import fuse_modules, quantize_dynamic
-from tenon_compress.quantize.numbers import from_int4, from_int8, to_int4, to_int8
+from tenon_compress.quantize.pytorch_names import fuse_modules, quantize_dynamic
 from tenon_compress.quantize.recurrent_layers import (
     DYNAMIC,
     DynamicGRU,

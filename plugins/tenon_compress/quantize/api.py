@@ -18,10 +18,10 @@ from tenon_compress.quantize.scheme import (
     check_weights,
     decodes,
     replace,
+    restore_ties,
     scheme_of,
-    share,
     skipped,
-    tied,
+    tied_paths,
 )
 from tenon_compress.quantize.static import StaticScheme, convert
 from tenon_compress.quantize.structure import KEY, note_structure
@@ -95,7 +95,7 @@ def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collect
         if path not in skip:
             check_weights(path, module)
             bake(module)
-    ties = tied(made)
+    ties = tied_paths(made)
     if isinstance(scheme, StaticScheme):
         made, found = convert(made, calls, skip, scheme)
     else:
@@ -105,7 +105,7 @@ def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collect
             f"there is nothing in this {type(model).__name__} that {scheme.name} quantizes"
             f"{' beside what is skipped' if skip else ''}."
         )
-    share(made, ties)
+    restore_ties(made, ties)
     note_structure(made)
     return made
 

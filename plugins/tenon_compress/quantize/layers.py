@@ -12,7 +12,7 @@ from tenon import Tensor, arange, float32, int8, ones, ops, zeros
 from tenon.extend import pytree
 from tenon.nn.functional import embedding_bag
 from tenon.nn.module import Module
-from tenon_compress.quantize.numbers import from_int8, to_int8
+from tenon_compress.quantize.integers import from_int8, to_int8
 
 
 def freeze(tensor: Tensor) -> None:

@@ -11,8 +11,8 @@ from tenon.nn.functional.cells import step
 from tenon.nn.layers.recurrent import GRU, LSTM, RNN
 from tenon.nn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell
 from tenon.nn.module import Module
+from tenon_compress.quantize.integers import check_float32, to_int8
 from tenon_compress.quantize.layers import QuantizedLayer, in_float32
-from tenon_compress.quantize.numbers import check_float32, to_int8
 
 
 class DynamicRecurrent(QuantizedLayer):

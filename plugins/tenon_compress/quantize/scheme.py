@@ -21,7 +21,7 @@ from tenon_compress.quantize.bfloat16_layers import BFloat16Layer
 from tenon_compress.quantize.layers import QuantizedLayer
 
 #: The name under which a prepared layer has what watches its input.
-WATCHED = "input_steps"
+INPUT_OBSERVER = "input_steps"
 #: What a layer keeps of the one whose place it takes.
 _HOOKS = (
     "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks", "_forward_hooks_with_kwargs",
@@ -152,7 +152,7 @@ def check_model(model: Any, what: str) -> None:
 
 def check_unprepared(model: Module, what: str) -> None:
     """QuantizationError that names ``what`` if the model watches the inputs of its layers."""
-    path = next((path for path, module in model.named_modules() if WATCHED in module._modules), None)
+    path = next((path for path, module in model.named_modules() if INPUT_OBSERVER in module._modules), None)
     if path is not None:
         raise QuantizationError(
             f"{what}: '{path}' is prepared already. Give the model that it was made of, or call convert."
@@ -191,7 +191,7 @@ def skipped(model: Module, skip: Collection[str], what: str) -> set[str]:
     return {path for path, m in model.named_modules(remove_duplicate=False) if id(m) in modules}
 
 
-def tied(model: Module) -> list[list[str]]:
+def tied_paths(model: Module) -> list[list[str]]:
     """The paths of modules that have one parameter, for each that several have."""
     paths: dict[int, list[str]] = {}
     for path, module in model.named_modules():
@@ -201,7 +201,7 @@ def tied(model: Module) -> list[list[str]]:
     return [several for several in paths.values() if len(several) > 1]
 
 
-def share(model: Module, ties: list[list[str]]) -> None:
+def restore_ties(model: Module, ties: list[list[str]]) -> None:
     """Let modules that had one parameter have one tensor of few bits, where that is the same in each."""
     for several in ties:
         found: list[Any] = []

@@ -1,10 +1,10 @@
 """Static int8: ranges of activations are observed, and layers become ones of fixed steps.
 
-In order: ``Flow`` tells who reads what; batch norms are folded into the layers before them; calibration data
-runs through the model while observers watch the inputs of layers and their results; then each layer takes
-its place. A rectifier becomes part of the layer before it; one that serves several layers, or that is a
-function, stays and finds nothing to do. A result is uint8 where only int8 layers read it, directly or through
-what lets steps pass (pools of maxima, views, dropout), and float32 elsewhere.
+In order: a ``CallGraph`` says which layer reads which; batch norms are folded into the layers before them;
+calibration data runs through the model while observers watch the inputs of layers and their results; then
+each layer takes its place. A rectifier becomes part of the layer before it; one that serves several layers,
+or that is a function, stays and finds nothing to do. A result is uint8 where only int8 layers read it,
+directly or through what lets steps pass (pools of maxima, views, dropout), and float32 elsewhere.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tenon.extend import Op, resolve
 from tenon.nn.module import Module
 from tenon.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 from tenon.ops import relu
-from tenon_compress.quantize.flow import Flow, running
-from tenon_compress.quantize.numbers import check_float32
+from tenon_compress.quantize.call_graph import CallGraph, running
+from tenon_compress.quantize.integers import check_float32
 from tenon_compress.quantize.scheme import Scheme, replace
 from tenon_compress.quantize.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool, padding_of
 from tenon_compress.receipt import call_of
@@ -95,18 +95,18 @@ class Int8(StaticScheme):
         return observer_of(self.weight_observer_name)
 
 
-def fold_norms(model: Module, flow: Flow, skip: Collection[str] = ()) -> None:
+def fold_norms(model: Module, graph: CallGraph, skip: Collection[str] = ()) -> None:
     """Make batch norms part of the convolution or product before them, where nobody else reads its result."""
-    for path, layer in flow.layers.items():
-        norm_path = flow.next_of(path)
-        norm: Any = flow.layers.get(norm_path)
+    for path, layer in graph.layers.items():
+        norm_path = graph.only_reader_of(path)
+        norm: Any = graph.layers.get(norm_path)
         if path in skip or norm_path in skip or type(layer) not in (*_CONVOLUTIONS, *_TRANSPOSED, nn.Linear):
             continue
-        if not (flow.once(path) and flow.once(norm_path)):
+        if not (graph.called_once(path) and graph.called_once(norm_path)):
             continue
         if type(norm) not in _NORMS or norm.running_mean is None:
             continue
-        if type(layer) is nn.Linear and flow.ranks[path] != 2:
+        if type(layer) is nn.Linear and graph.ranks[path] != 2:
             continue  # the norm's channels are the second axis, the product's features the last
         held = (norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
         if type(layer) is nn.Linear:
@@ -115,7 +115,7 @@ def fold_norms(model: Module, flow: Flow, skip: Collection[str] = ()) -> None:
             made = fuse_conv_bn_weights(layer.weight, layer.bias, *held, type(layer) in _TRANSPOSED)
         layer.weight, layer.bias = made
         replace(model, norm_path, Folded().train(norm.training))
-        flow.layers[norm_path] = flow.nodes[norm_path] = model.get_submodule(norm_path)
+        graph.layers[norm_path] = graph.nodes[norm_path] = model.get_submodule(norm_path)
 
 
 def quantizable(layer: Any) -> bool:
@@ -128,45 +128,49 @@ def quantizable(layer: Any) -> bool:
 class _Plan:
     """Where a layer's result ends, behind its rectifier, and who takes it as uint8."""
 
-    def __init__(self, flow: Flow, path: str, taken: Collection[str]) -> None:
+    def __init__(self, graph: CallGraph, path: str, taken: Collection[str]) -> None:
         #: Between which numbers the result lies, whether that begins at 0, and the rectifier that is folded.
         self.low, self.high = -float("inf"), float("inf")
         self.relu, self.folded = False, ""
         self.sinks: list[str] = []
         self.pools: list[str] = []
-        if not flow.once(path):
+        if not graph.called_once(path):
             return
-        end, following = path, flow.next_of(path)
-        while following and type(flow.nodes[following]) in (nn.Identity, Folded):
-            end, following = following, flow.next_of(following)
-        found = flow.nodes.get(following)
+        end, following = path, graph.only_reader_of(path)
+        while following and type(graph.nodes[following]) in (nn.Identity, Folded):
+            end, following = following, graph.only_reader_of(following)
+        found = graph.nodes.get(following)
         if found is relu or type(found) is nn.ReLU:
             self.relu, self.low, end = True, 0.0, following
-        elif type(found) is nn.ReLU6 and flow.once(following) and self._collect(flow, following, taken):
+        elif (
+            type(found) is nn.ReLU6
+            and graph.called_once(following)
+            and self._collect(graph, following, taken)
+        ):
             # Steps up to 6 end there by themselves.
             self.low, self.high, self.folded = 0.0, 6.0, following
             return
-        if not self._collect(flow, end, taken):
+        if not self._collect(graph, end, taken):
             self.sinks, self.pools = [], []
-        if self.relu and flow.once(following):
+        if self.relu and graph.called_once(following):
             self.folded = following
         self.relu = self.relu and bool(self.folded or self.sinks)
 
-    def _collect(self, flow: Flow, node: str, taken: Collection[str]) -> bool:
+    def _collect(self, graph: CallGraph, node: str, taken: Collection[str]) -> bool:
         """Whether all that ``node`` gives ends in layers of ``taken``; keep them and the pools between."""
-        for reader in flow.readers[node]:
-            if reader and reader in taken and flow.once(reader):
+        for reader in graph.readers[node]:
+            if reader and reader in taken and graph.called_once(reader):
                 self.sinks.append(reader)
-            elif not reader or not self._passes(flow, reader) or not self._collect(flow, reader, taken):
+            elif not reader or not self._passes(graph, reader) or not self._collect(graph, reader, taken):
                 return False
-        return bool(flow.readers[node])
+        return bool(graph.readers[node])
 
-    def _passes(self, flow: Flow, reader: str) -> bool:
+    def _passes(self, graph: CallGraph, reader: str) -> bool:
         """Whether what runs there does to steps what it does to the numbers they stand for."""
-        found = flow.nodes[reader]
+        found = graph.nodes[reader]
         if found is relu or type(found) is nn.ReLU:
             return self.relu  # then 0 is the first step
-        if type(found) in _POOLS and flow.once(reader):
+        if type(found) in _POOLS and graph.called_once(reader):
             holes = found.dilation not in (1, (1,), (1, 1), (1, 1, 1))
             self.pools.append(reader)
             return not (found.return_indices or found.ceil_mode or holes)
@@ -184,17 +188,17 @@ def convert(
 
     ``limits`` are those of what each layer to be quantized takes, or a scheme whose observers find them.
     """
-    flow = Flow(model, calls[0])
-    fold_norms(model, flow, skip)
+    graph = CallGraph(model, calls[0])
+    fold_norms(model, graph, skip)
     known = None if isinstance(limits, StaticScheme) else limits
     taken = [
         path
-        for path, layer in flow.layers.items()
-        if path not in skip and flow.calls[path] and quantizable(layer) and (known is None or path in known)
+        for path, layer in graph.layers.items()
+        if path not in skip and graph.calls[path] and quantizable(layer) and (known is None or path in known)
     ]
     for path in taken:
-        check_float32(f"'{path}.weight'" if path else "'weight'", flow.layers[path].weight)
-    plans = {path: _Plan(flow, path, taken) for path in taken}
+        check_float32(f"'{path}.weight'" if path else "'weight'", graph.layers[path].weight)
+    plans = {path: _Plan(graph, path, taken) for path in taken}
     ends = [path for path, plan in plans.items() if plan.sinks]
     if isinstance(limits, StaticScheme):
         entering, leaving = ({path: limits.observer() for path in places} for places in (taken, ends))
@@ -208,7 +212,7 @@ def convert(
         for sink in plans[path].sinks:
             steps[sink] = out[path]
     for path, plan in plans.items():
-        layer = flow.layers[path]
+        layer = graph.layers[path]
         made: Any = StaticLinear if type(layer) is nn.Linear else StaticConv
         (x_step, x_zero), (out_step, out_zero) = steps[path], out.get(path, (None, 0))
         numbers = {"x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero}
@@ -218,7 +222,7 @@ def convert(
         if plan.folded:
             model = replace(model, plan.folded, Folded().train(layer.training))
         for pool in plan.pools:
-            model = replace(model, pool, StaticMaxPool.of(flow.layers[pool]))
+            model = replace(model, pool, StaticMaxPool.of(graph.layers[pool]))
     return model, len(taken)
 
 

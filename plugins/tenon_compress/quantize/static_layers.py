@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tenon import float32, int8, ones, ops, zeros
+from tenon_compress.quantize.integers import to_int8
 from tenon_compress.quantize.layers import QuantizedLayer, in_float32
-from tenon_compress.quantize.numbers import to_int8
 
 
 class StaticLayer(QuantizedLayer):

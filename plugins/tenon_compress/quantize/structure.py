@@ -24,7 +24,7 @@ from tenon_compress.quantize.layers import (
     QuantizedLayer,
 )
 from tenon_compress.quantize.recurrent_layers import DYNAMIC
-from tenon_compress.quantize.scheme import Decoded, bake, replace, share, tied
+from tenon_compress.quantize.scheme import Decoded, bake, replace, restore_ties, tied_paths
 from tenon_compress.quantize.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool
 from tenon_compress.structure_buffer import note, noted, read
 
@@ -78,7 +78,7 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
             " model.load_state_dict."
         )
     made = copy.deepcopy(model)
-    ties = tied(made)
+    ties = tied_paths(made)
     modules = dict(made.named_modules())
     for path, described in read(state[KEY], KEY).items():
         module = modules.get(path)
@@ -103,7 +103,7 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
     note_structure(made)
     made._buffers[KEY] = zeros_of(state[KEY])
     made.load_state_dict(state)
-    share(made, ties)
+    restore_ties(made, ties)
     return made
 
 

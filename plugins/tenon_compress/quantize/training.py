@@ -3,8 +3,8 @@
 ``FakeQuantize`` is a step in the pipeline of a weight like any parametrization, so it composes with others
 and with pruning in every order: the layer computes with numbers that int8 can hold, and gradients pass to the
 weight as if nothing were rounded. Scales belong to rows, so that folding a batch norm, which scales rows,
-afterwards changes no rounded number. ``Watched`` does the same to the input of a layer, with limits that it
-learns by running.
+afterwards changes no rounded number. ``InputObserver`` does the same to the input of a layer,
+within limits that it learns by running.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tenon.errors import QuantizationError
 from tenon.nn.module import Module
 from tenon.nn.utils.parametrize import register_parametrization
 from tenon.ops.quantized import LARGEST
-from tenon_compress.quantize.scheme import WATCHED, bake, check_unprepared, check_weights, skipped
+from tenon_compress.quantize.scheme import INPUT_OBSERVER, bake, check_unprepared, check_weights, skipped
 from tenon_compress.quantize.static import convert as convert_static
 from tenon_compress.quantize.static import quantizable, steps_of
 from tenon_compress.quantize.structure import note_structure
@@ -49,8 +49,11 @@ class FakeQuantize(Module):
         return weight
 
 
-class Watched(Module):
-    """Limits of what passes, moving averages; ``fake`` rounds to their steps, which only training moves."""
+class InputObserver(Module):
+    """Observes the limits of a layer's input, as moving averages.
+
+    With ``fake`` the input is rounded to the 256 steps between them, and only training moves the limits.
+    """
 
     low: Any
     high: Any
@@ -93,6 +96,9 @@ class Watched(Module):
         return float(self.low), float(self.high)
 
 
+Watched = InputObserver  # what pickles of version 0.1 name
+
+
 def _remember(module: Any, args: Any, kwargs: Any) -> None:
     """The first call of a prepared model, as an example: positional arguments, or all by name."""
     if _FIRST not in module.__dict__ and not (args and kwargs):
@@ -100,7 +106,7 @@ def _remember(module: Any, args: Any, kwargs: Any) -> None:
 
 
 def _watch(module: Any, args: Any, kwargs: Any) -> Any:
-    watched = getattr(module, WATCHED)
+    watched = getattr(module, INPUT_OBSERVER)
     if args:
         return (watched(args[0]), *args[1:]), kwargs
     return args, {**kwargs, "input": watched(kwargs["input"])}
@@ -128,7 +134,7 @@ def _prepared(model: Module, skip: Collection[str], what: str) -> Module:
         raise QuantizationError(f"this {type(model).__name__} has no linear or convolution layer to prepare.")
     for path, module in found:
         check_weights(path, module)
-        setattr(module, WATCHED, Watched(what == "prepare_qat"))
+        setattr(module, INPUT_OBSERVER, InputObserver(what == "prepare_qat"))
         module.register_forward_pre_hook(_watch, with_kwargs=True)
         if what == "prepare_qat":
             register_parametrization(module, "weight", FakeQuantize())
@@ -148,15 +154,15 @@ def convert(model: Module, example: Any = None) -> Module:
             del made._forward_pre_hooks[key], made._forward_pre_hooks_with_kwargs[key]
     limits = {}
     for path, module in list(made.named_modules()):
-        watched = module._modules.get(WATCHED)
-        if not isinstance(watched, Watched):
+        watched = module._modules.get(INPUT_OBSERVER)
+        if not isinstance(watched, InputObserver):
             continue
         if bool(watched.low > watched.high):
             raise QuantizationError(
                 f"nothing has passed '{path}' yet. Run the prepared model before you convert it."
             )
         limits[path] = watched.limits()
-        delattr(module, WATCHED)
+        delattr(module, INPUT_OBSERVER)
         for key, hook in list(module._forward_pre_hooks.items()):
             if hook is _watch:
                 del module._forward_pre_hooks[key], module._forward_pre_hooks_with_kwargs[key]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tenon_compress.quantize.bfloat16_layers import BFLOAT16
-from tenon_compress.quantize.numbers import from_int4, from_int8, to_int4, to_int8
+from tenon_compress.quantize.integers import from_int4, from_int8, to_int4, to_int8
 from tenon_compress.quantize.scheme import Scheme, WeightScheme
 
 

@@ -1,11 +1,10 @@
-"""What flows from layer to layer: found by running the model once and watching.
+"""The call graph of a model's layers: which layer reads the output of which, found by running the model once.
 
-A layer is a module without children. A tensor that a layer gives is read by the layers it is an argument of,
-and by any op that runs outside of layers. Each call is a node of its own, since one rectifier may serve many
-layers: the first of a layer has its path as key, the n-th ``path#n``. Hooks of a module read what it
-takes and gives. Rectifiers, pools of maxima and views
-that run outside of layers are nodes too, keyed ``#n``; any other op, and being a result of the model, is the
-reader "". That a rectifier worked in place is seen in its input, which holds the result afterwards.
+A layer is a module without children. Its output is read by the layers it is an argument of, and by any op
+that runs outside of layers. Each call is a node of its own, as one ReLU may serve many layers: the first call
+of a layer has its path as key, the n-th ``path#n``. ReLUs, max pools and views that run outside of layers are
+nodes too, keyed ``#n``. The reader "" is anything else: another op, a hook of a module, or the output of the
+model. That a ReLU worked in place is seen in its input, which holds the result afterwards.
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ from tenon.ops import max_pool, relu
 from tenon_compress.receipt import call_of, evaluating
 
 
-class Flow:
-    """How often each layer ran, and who read what it gave; paths as ``named_modules`` has them."""
+class CallGraph:
+    """How often each layer was called and which nodes read its output; paths are those of
+    ``named_modules``."""
 
     def __init__(self, model: Module, example: Any) -> None:
         self.layers = {path: module for path, module in model.named_modules() if not module._modules}
@@ -123,12 +123,12 @@ class Flow:
         """The node of the last call of a layer."""
         return path if self.calls[path] < 2 else f"{path}#{self.calls[path]}"
 
-    def next_of(self, node: str) -> str:
-        """The one node that reads what ``node`` gives, if there is one; else ""."""
+    def only_reader_of(self, node: str) -> str:
+        """The only reader of the output of ``node``; "" if there is none, or several."""
         readers = self.readers[node]
         return readers[0] if len(readers) == 1 else ""
 
-    def once(self, node: str) -> bool:
+    def called_once(self, node: str) -> bool:
         """Whether ``node`` is the only call of a layer."""
         return self.calls[node] == 1
 
