@@ -27,10 +27,6 @@ _LAZY = {
         "tenon.training.relaunch:launch",
         "Start ranks, and start them again from the last checkpoint if they fail.",
     ),
-    "plan": (
-        "tenon.training.plan.command:plan",
-        "Predict bytes, memory and time of a run on many ranks.",
-    ),
     "train": (
         "tenon.training.command:train",
         "Train a recipe or your own model, alone or under mpirun.",

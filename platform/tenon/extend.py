@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from tenon.optim.optimizer import Optimizer as Optimizer
     from tenon.optim.scheduler import LRScheduler as LRScheduler
     from tenon.plugins.diagnose import doctor_section as doctor_section
+    from tenon.plugins.manager import register as register
     from tenon.plugins.registry import resolve as resolve
     from tenon.random import continuous as random_arrays  # noqa: F401 - offered under another name
     from tenon.random import loops as random_loops  # noqa: F401 - offered under another name
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from tenon.tensors.creation.create import wrap as wrap
     from tenon.tensors.methods.titles import titled as titled
     from tenon.tensors.tensor import Tensor as Tensor
+    from tenon.training import parts as run_parts  # noqa: F401 - offered under another name
     from tenon.training import runs as runs
     from tenon.training.recipe import Recipe as Recipe
     from tenon.training.session import Session as Session
@@ -133,10 +135,12 @@ _TARGETS = {
     "random_arrays": "tenon.random.continuous:",
     "random_loops": "tenon.random.loops:",
     "record": "tenon.graph.recording:record",
+    "register": "tenon.plugins.manager:register",
     "register_parametrization": "tenon.nn.utils.parametrize:register_parametrization",
     "release_parameters": "tenon.distributed.replicas.data_parallel:release_parameters",
     "replacing": "tenon.serialize.atomic:replacing",
     "resolve": "tenon.plugins.registry:resolve",
+    "run_parts": "tenon.training.parts:",
     "runs": "tenon.training.runs:",
     "shape_requests": "tenon.graph.shape_requests:",
     "size_at_least": "tenon.engine.kernel_table:size_at_least",

@@ -19,7 +19,10 @@ def test_editors_see_the_names_that_exist_at_run_time():
     tree = ast.parse(inspect.getsource(extend))
     block = next(node for node in tree.body if isinstance(node, ast.If))
 
-    seen = {alias.asname for node in block.body for alias in node.names}
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    seen = {alias.asname for node in imports for alias in node.names if alias.asname}
+    assigned = [node for node in block.body if isinstance(node, (ast.Assign, ast.AnnAssign))]
+    seen |= {ast.unparse(getattr(node, "target", None) or node.targets[0]) for node in assigned}
 
     assert seen | {"hookimpl"} == set(extend.__all__)
 

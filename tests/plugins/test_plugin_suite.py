@@ -36,6 +36,10 @@ class TestMpi(PluginSuite):
     needs: ClassVar = {"mpi": "mpi4py"}
 
 
+class TestPlan(PluginSuite):
+    plugin = "tenon_plan.plugin"
+
+
 class TestProfiler(PluginSuite):
     plugin = "tenon_profiler.plugin"
 

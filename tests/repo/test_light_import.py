@@ -17,6 +17,7 @@ FIRST_PARTY = {
     "tenon_mpi",
     "tenon_optimizers",
     "tenon_parametrizations",
+    "tenon_plan",
     "tenon_profiler",
     "tenon_recipes",
     "tenon_special",

@@ -1,9 +1,11 @@
-"""What an engine needs beside ``Communicator``: calls to compare, and how each dtype is reduced.
+"""What an engine needs beside ``Communicator``: calls to compare, how each dtype is reduced, and its start.
 
 Plugins reach it as ``tenon.extend.engine``.
 """
 
 from tenon.distributed.communication.calls import FINISH, Call, Work, check_message, mismatch, settle
+from tenon.distributed.communication.communicator import Array
+from tenon.distributed.communication.objects import encode
 from tenon.distributed.communication.reduction import (
     ReduceOp,
     accumulator,
@@ -13,10 +15,14 @@ from tenon.distributed.communication.reduction import (
     reduce_into,
 )
 from tenon.distributed.communication.traffic import Traffic, array_bytes
+from tenon.distributed.communication.world import use_communicator
+from tenon.distributed.processes.launch import DEFAULT, launch
 from tenon.distributed.processes.launcher import launched
 
 __all__ = [
+    "DEFAULT",
     "FINISH",
+    "Array",
     "Call",
     "ReduceOp",
     "Traffic",
@@ -27,8 +33,11 @@ __all__ = [
     "combine",
     "divide",
     "element_op",
+    "encode",
+    "launch",
     "launched",
     "mismatch",
     "reduce_into",
     "settle",
+    "use_communicator",
 ]

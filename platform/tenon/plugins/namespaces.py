@@ -29,7 +29,14 @@ __all__ = ["PROVIDED", "install", "provided_below"]
 #: Public modules that plugins of tenon's own provide; if none does, the error says what to do. Plugins are
 #: asked before files, as the empty folder of a former package would be taken for a namespace package.
 PROVIDED = frozenset(
-    {"tenon.compress", "tenon.distributions", "tenon.prune", "tenon.quantization", "tenon.quasirandom"}
+    {
+        "tenon.compress",
+        "tenon.distributions",
+        "tenon.prune",
+        "tenon.quantization",
+        "tenon.quasirandom",
+        "tenon.training.plan",
+    }
 )
 
 _published: dict[str, ModuleType] = {}

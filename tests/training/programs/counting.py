@@ -12,8 +12,8 @@ import time
 from mpi4py import MPI
 
 from tenon.extend import hookimpl
-from tenon.training.plan import memory
 from tenon_mpi.communicator import MpiCommunicator
+from tenon_plan.plan import memory
 
 WARM = 5
 

@@ -7,17 +7,11 @@ import sys
 
 import click
 
-from tenon.config import Config, process_environment
-from tenon.distributed.communication.communicator import Communicator
-from tenon.distributed.processes.launch import DEFAULT
-from tenon.distributed.processes.launcher import launched
 from tenon.errors import ConfigError, LaunchError, TenonError
-from tenon.plugins import registry
-from tenon.training import command
-from tenon.training.config import RunConfig
-from tenon.training.plan import measure, predict, report
-from tenon.training.plan.quantities import duration, read_rate, read_time
-from tenon.training.plan.quantities import size as bytes_of
+from tenon.extend import Communicator, Config, engine, process_environment, resolve, run_parts
+from tenon_plan.plan import measure, predict, report
+from tenon_plan.plan.quantities import duration, read_rate, read_time
+from tenon_plan.plan.quantities import size as bytes_of
 
 
 @click.command()
@@ -70,18 +64,18 @@ def plan(
     One rank's steps run here, with the others pretended; rates are measured, or given by you.
     """
     try:
-        if launched() is not None:
+        if engine.launched() is not None:
             raise ConfigError(
                 "tenon plan starts the processes that it needs itself. Run it without a launcher."
             )
         given = _given(network, latency, launcher)
-        config, _ = command.resolve(what, overrides, None)
+        config, _ = run_parts.resolve(what, overrides, None)
         cluster = _cluster(ranks, ranks_per_node, cores_per_node)
         inputs = _measure(config, cluster, given, launcher, compute_ms, idle)
         found = report.Plan.of(config, inputs)
     except TenonError as error:
         click.echo(f"Error: {error}", err=True)
-        sys.exit(command.REFUSED)
+        sys.exit(run_parts.REFUSED)
     if as_json:
         click.echo(json.dumps(found.plain(), indent=2))
     else:
@@ -118,7 +112,7 @@ def _cluster(ranks: int, ranks_per_node: int | None, cores_per_node: int | None)
 
 
 def _measure(
-    config: RunConfig,
+    config: run_parts.RunConfig,
     cluster: predict.Cluster,
     given: predict.Network | None,
     launcher: str | None,
@@ -146,8 +140,8 @@ def _measure(
 
 
 def _engine() -> type[Communicator]:
-    name = Config.from_environment().communicator or DEFAULT
-    found: type[Communicator] = registry.resolve("communicators", name)
+    name = Config.from_environment().communicator or engine.DEFAULT
+    found: type[Communicator] = resolve("communicators", name)
     return found
 
 

@@ -9,11 +9,10 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from tenon.training.config import RunConfig
-from tenon.training.plan import predict
-from tenon.training.plan.notes import Note
-from tenon.training.plan.quantities import duration, size
-from tenon.training.terminal import Screen
+from tenon.extend import run_parts
+from tenon_plan.plan import predict
+from tenon_plan.plan.notes import Note
+from tenon_plan.plan.quantities import duration, size
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Plan:
     """Bytes that each rank sends to other nodes in a step, on average."""
 
     @classmethod
-    def of(cls, config: RunConfig, inputs: predict.Inputs) -> Plan:
+    def of(cls, config: run_parts.RunConfig, inputs: predict.Inputs) -> Plan:
         """Add up."""
         cluster = inputs.cluster
         sent = predict.between_nodes(inputs).sent / cluster.ranks_per_node
@@ -220,7 +219,7 @@ class Plan:
 
 def show(found: Plan) -> None:
     """Print the plan."""
-    cluster, screen = found.inputs.cluster, Screen()
+    cluster, screen = found.inputs.cluster, run_parts.Screen()
     ranks, threads = _count(cluster.ranks, "rank"), _count(cluster.threads, "thread")
     nodes = "1 node" if cluster.nodes == 1 else f"{cluster.nodes} nodes of {cluster.ranks_per_node}"
     screen.print(

@@ -12,13 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tenon.config import process_environment
 from tenon.errors import ConfigError, LaunchError, TrainingError
-from tenon.training.config import RunConfig
-from tenon.training.plan.notes import Note
-from tenon.training.plan.rehearsal import STEPS, WARM_STEPS, Order
-from tenon.training.plan.replay import MARK
-from tenon.training.relaunch import find_launcher
+from tenon.extend import process_environment, run_parts
+from tenon_plan.plan.notes import Note
+from tenon_plan.plan.rehearsal import STEPS, WARM_STEPS, Order
+from tenon_plan.plan.replay import MARK
 
 MOST_REPLAYED = 16
 """Ranks of one node are started here up to this number."""
@@ -59,7 +57,9 @@ class Link:
     large: tuple[float, ...]
 
 
-def rehearse(config: RunConfig, ranks: int, together: int, threads: int, nodes: int = 1) -> Rehearsed:
+def rehearse(
+    config: run_parts.RunConfig, ranks: int, together: int, threads: int, nodes: int = 1
+) -> Rehearsed:
     """``together`` rehearsals of a rank of ``ranks`` on ``nodes``, at once, each with ``threads`` threads."""
     with tempfile.TemporaryDirectory(prefix="tenon-plan-") as folder:
         paths = []
@@ -92,13 +92,15 @@ def replay(rehearsed: Rehearsed, ranks: int) -> Replayed:
     with tempfile.TemporaryDirectory(prefix="tenon-plan-") as folder:
         path = Path(folder) / "notes.json"
         path.write_text(json.dumps([asdict(note) for note in rehearsed.notes]))
-        found = _on_ranks([*find_launcher(), "-n", str(ranks)], [str(path)], {"TENON_NUM_THREADS": "1"})
+        found = _on_ranks(
+            [*run_parts.find_launcher(), "-n", str(ranks)], [str(path)], {"TENON_NUM_THREADS": "1"}
+        )
     return Replayed(found["ranks"], tuple(found["seconds"]), found["memory"])
 
 
 def network(launcher: str) -> Link:
     """What ``launcher``'s ranks measure between their nodes."""
-    found = _link(find_launcher(launcher), {})
+    found = _link(run_parts.find_launcher(launcher), {})
     if found.ranks != found.nodes or found.nodes < 2:
         raise ConfigError(
             f"--mpirun {launcher!r} started {found.ranks} ranks on {found.nodes} "
@@ -110,7 +112,7 @@ def network(launcher: str) -> Link:
 
 def this_machine() -> Link:
     """Messages between two processes here: faster than what comes over a network."""
-    return _link([*find_launcher(), "-n", "2"], {"TENON_MPI_NODES": "2"})
+    return _link([*run_parts.find_launcher(), "-n", "2"], {"TENON_MPI_NODES": "2"})
 
 
 def _link(launcher: Sequence[str], variables: Mapping[str, str]) -> Link:
@@ -118,7 +120,7 @@ def _link(launcher: Sequence[str], variables: Mapping[str, str]) -> Link:
     return Link(found["ranks"], found["nodes"], tuple(found["small"]), tuple(found["large"]))
 
 
-def _quiet(config: RunConfig, folder: str) -> dict[str, Any]:
+def _quiet(config: run_parts.RunConfig, folder: str) -> dict[str, Any]:
     """The configuration, without what a run would leave on the disk, and with steps enough to measure."""
     if config.epochs == 0:
         raise ConfigError("epochs = 0: the configuration trains no step, so there is nothing to plan.")
@@ -133,7 +135,7 @@ def _quiet(config: RunConfig, folder: str) -> dict[str, Any]:
 def _run_together(orders: Sequence[Path], threads: int) -> None:
     """Start a rehearsal for each order; return when all are done, or end them when one fails."""
     environment = {**process_environment(), "TENON_NUM_THREADS": str(threads)}
-    command = [sys.executable, "-m", "tenon.training.plan.rehearsal"]
+    command = [sys.executable, "-m", "tenon_plan.plan.rehearsal"]
     running = []
     try:
         for order in orders:
@@ -170,7 +172,7 @@ def _on_ranks(
     launcher: Sequence[str], arguments: Sequence[str], variables: Mapping[str, str]
 ) -> dict[str, Any]:
     """The line that rank 0 of the replay prints."""
-    command = [*launcher, sys.executable, "-m", "tenon.training.plan.replay", *arguments]
+    command = [*launcher, sys.executable, "-m", "tenon_plan.plan.replay", *arguments]
     try:
         done = subprocess.run(
             command,

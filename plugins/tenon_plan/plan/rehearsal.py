@@ -1,6 +1,6 @@
 """Some steps of one rank of many, alone: the loop that trains, with a communicator that pretends the rest.
 
-The program ``python -m tenon.training.plan.rehearsal ORDER`` is one rank. What the rank communicates follows
+The program ``python -m tenon_plan.plan.rehearsal ORDER`` is one rank. What the rank communicates follows
 from the calls that the loop makes, its memory from the process, its time from a clock. Several of them at
 once, which wait for each other before the steps that count, compute side by side as the ranks of a node do.
 
@@ -24,20 +24,10 @@ import numpy as np
 
 from tenon.data.combined import Subset
 from tenon.data.dataset import Splits
-from tenon.distributed.communication.calls import Call, Work
-from tenon.distributed.communication.communicator import Array, Communicator
-from tenon.distributed.communication.objects import encode
-from tenon.distributed.communication.reduction import ReduceOp
-from tenon.distributed.communication.world import use_communicator
 from tenon.errors import TenonError
-from tenon.plugins.hookspecs import hookimpl
-from tenon.plugins.manager import host
-from tenon.training import config, loop
-from tenon.training.plan import memory
-from tenon.training.plan.notes import Note
-from tenon.training.recipe import recipe_named
-from tenon.training.session import Session
-from tenon.training.step import evaluate
+from tenon.extend import Communicator, Session, engine, hookimpl, register, run_parts
+from tenon_plan.plan import memory
+from tenon_plan.plan.notes import Note
 
 WARM_STEPS, WARM_SECONDS = 5, 2.0
 """Steps that do not count: so many, or fewer where they take longer together."""
@@ -82,23 +72,28 @@ class Rehearsal(Communicator):
         self.stop = False
         self._beside = False
         self._placed = False
-        self.given: list[Array] = []
+        self.given: list[engine.Array] = []
         """Arrays from ``allocate``: buckets of gradients."""
 
-    def allocate(self, count: int, dtype: np.dtype[Any]) -> Array:
+    def allocate(self, count: int, dtype: np.dtype[Any]) -> engine.Array:
         """Zeros, remembered: an engine would have them in memory that ranks share."""
         self.given.append(np.zeros(count, dtype))
         return self.given[-1]
 
-    def agree(self, call: Call) -> None:
+    def agree(self, call: engine.Call) -> None:
         """Note the call, or end the rehearsal."""
         if self.stop:
             raise _Enough
         self.notes.append(Note(call, self._placed, self._beside))
 
     def all_reduce(
-        self, array: Any, op: str = ReduceOp.SUM, out: Array | None = None, *, name: str | None = None
-    ) -> Work:
+        self,
+        array: Any,
+        op: str = engine.ReduceOp.SUM,
+        out: engine.Array | None = None,
+        *,
+        name: str | None = None,
+    ) -> engine.Work:
         """See whether the array came from ``allocate``."""
         self._placed = out is array and any(np.may_share_memory(array, given) for given in self.given)
         try:
@@ -106,7 +101,9 @@ class Rehearsal(Communicator):
         finally:
             self._placed = False
 
-    def start_all_reduce(self, array: Array, op: str = ReduceOp.SUM, *, name: str | None = None) -> Work:
+    def start_all_reduce(
+        self, array: engine.Array, op: str = engine.ReduceOp.SUM, *, name: str | None = None
+    ) -> engine.Work:
         """Note that it could go on beside."""
         self._beside = True
         try:
@@ -114,27 +111,27 @@ class Rehearsal(Communicator):
         finally:
             self._beside = False
 
-    def perform_all_reduce(self, source: Array, target: Array, op: ReduceOp) -> None:
+    def perform_all_reduce(self, source: engine.Array, target: engine.Array, op: engine.ReduceOp) -> None:
         """What ``size`` equal arrays give."""
-        if op is ReduceOp.SUM and source.dtype.kind != "b":
+        if op is engine.ReduceOp.SUM and source.dtype.kind != "b":
             np.multiply(source, source.dtype.type(self.size), out=target, casting="same_kind")
-        elif op is ReduceOp.PRODUCT and source.dtype.kind != "b":
+        elif op is engine.ReduceOp.PRODUCT and source.dtype.kind != "b":
             np.power(source, self.size, out=target)
         elif target is not source:
             np.copyto(target, source)
 
-    def perform_broadcast(self, target: Array, root: int) -> None:
+    def perform_broadcast(self, target: engine.Array, root: int) -> None:
         """The root has what this rank has."""
 
-    def perform_all_gather(self, source: Array, target: Array) -> None:
+    def perform_all_gather(self, source: engine.Array, target: engine.Array) -> None:
         """Equal rows."""
         target[...] = source
 
-    def perform_all_to_all(self, source: Array, target: Array) -> None:
+    def perform_all_to_all(self, source: engine.Array, target: engine.Array) -> None:
         """All ranks send this one the same row."""
         target[...] = source[self.rank]
 
-    def perform_reduce_scatter(self, source: Array, target: Array, op: ReduceOp) -> None:
+    def perform_reduce_scatter(self, source: engine.Array, target: engine.Array, op: engine.ReduceOp) -> None:
         """This rank's row of equal arrays, combined."""
         self.perform_all_reduce(np.ascontiguousarray(source[self.rank]), target, op)
 
@@ -142,7 +139,7 @@ class Rehearsal(Communicator):
         """Equal answers, but for the folder of the run, which rank 0 makes."""
         answers = super().all_gather_bytes(payload, name=name)
         if name == "run folder":
-            answers[0] = encode([str(self._folder), None])
+            answers[0] = engine.encode([str(self._folder), None])
         return answers
 
     def perform_all_gather_bytes(self, payload: bytes) -> list[bytes]:
@@ -206,22 +203,22 @@ def rehearse(order: Order) -> dict[str, Any]:
     folder.mkdir()
     communicator = Rehearsal(order.ranks, folder, order.overlaps)
     watch = Watch(order, communicator)
-    resolved = config.resolve([{k: v for k, v in order.config.items() if v is not None}])
-    recipe = recipe_named(resolved.recipe) if resolved.recipe is not None else None
-    host().register(watch, "tenon-plan")
-    with use_communicator(communicator):
-        session = loop.open_session(resolved, recipe, None, folder)
+    resolved = run_parts.resolve_config([{k: v for k, v in order.config.items() if v is not None}])
+    recipe = run_parts.recipe_named(resolved.recipe) if resolved.recipe is not None else None
+    register(watch, "tenon-plan")
+    with engine.use_communicator(communicator):
+        session = run_parts.open_session(resolved, recipe, None, folder)
         # One batch is enough to see what an evaluation needs.
         test = session.data.test
         shown: Any = Subset(test, range(min(resolved.eval_batch_size * order.ranks, len(test))))
         session.data = Splits(session.data.train, shown)
         with contextlib.suppress(_Enough):
-            loop.run(session)
+            run_parts.run(session)
         communicator.stop = False
         # Tracing needs memory too: what counts is by how much an evaluation raises the peak.
         memory.reset_peak()
         before = memory.resident()
-        evaluate(session, session.data.test)
+        run_parts.evaluate(session, session.data.test)
         evaluation = watch.resident + max(0, memory.peak() - before)
     trained = [p for p in session.model.parameters() if p.requires_grad]
     state = [value for entry in session.optimizer.state.values() for value in entry.values()]

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tenon.distributed.communication.communicator import Communicator
-from tenon.distributed.communication.traffic import Traffic
 from tenon.errors import ConfigError
-from tenon.training.plan.measure import Link, Rehearsed, Replayed
-from tenon.training.plan.notes import LARGE, SMALL, Note
+from tenon.extend import Communicator, engine
+from tenon_plan.plan.measure import Link, Rehearsed, Replayed
+from tenon_plan.plan.notes import LARGE, SMALL, Note
 
 
 @dataclass(frozen=True)
@@ -101,9 +100,9 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def between_nodes(inputs: Inputs) -> Traffic:
+def between_nodes(inputs: Inputs) -> engine.Traffic:
     """What the calls of a step cost one node on the network."""
-    total, cluster = Traffic(), inputs.cluster
+    total, cluster = engine.Traffic(), inputs.cluster
     if cluster.nodes == 1:
         return total
     for note in inputs.rehearsed.notes:

@@ -1,4 +1,4 @@
-"""The collective calls of a step, repeated on real ranks: ``mpirun ... -m tenon.training.plan.replay FILE``.
+"""The collective calls of a step, repeated on real ranks: ``mpirun ... -m tenon_plan.plan.replay FILE``.
 
 With a file of notes it says how long they take together, and what memory the communicator needs. Without, it
 measures two sums, a small and a large one, from which the network's latency and bandwidth follow.
@@ -15,12 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tenon import nn, optim
-from tenon.distributed.communication.communicator import Communicator
-from tenon.distributed.processes.launch import launch
-from tenon.tensors.creation import create
-from tenon.training.plan import memory
-from tenon.training.plan.notes import LARGE, SMALL, Note
+from tenon import from_numpy, nn, optim
+from tenon.extend import Communicator, engine
+from tenon_plan.plan import memory
+from tenon_plan.plan.notes import LARGE, SMALL, Note
 
 MARK = "tenon plan measured: "
 WARM, WARM_SECONDS = 40, 5.0
@@ -98,7 +96,7 @@ def warm() -> None:
     optimizer = optim.AdamW(layer.named_parameters())
     for _ in range(3):
         optimizer.zero_grad()
-        layer(create.from_numpy(np.ones((8, 512), np.float32))).sum().backward()
+        layer(from_numpy(np.ones((8, 512), np.float32))).sum().backward()
         optimizer.step()
 
 
@@ -108,7 +106,7 @@ def main() -> None:
     if given is not None:
         warm()
     before = memory.resident()
-    communicator = launch()
+    communicator = engine.launch()
     if given is not None:
         found = replay([Note.read(note) for note in given], communicator, before)
     else:

@@ -1,0 +1,27 @@
+"""The parts of a training run, for plugins that put runs together themselves: ``tenon.extend.run_parts``.
+
+``resolve`` makes a configuration of what a command was given, ``resolve_config`` of sections;
+``open_session`` builds what it names, ``run`` trains, ``evaluate`` measures.
+"""
+
+from tenon.training.command import REFUSED, resolve
+from tenon.training.config import RunConfig
+from tenon.training.config import resolve as resolve_config
+from tenon.training.loop import open_session, run
+from tenon.training.recipe import recipe_named
+from tenon.training.relaunch import find_launcher
+from tenon.training.step import evaluate
+from tenon.training.terminal import Screen
+
+__all__ = [
+    "REFUSED",
+    "RunConfig",
+    "Screen",
+    "evaluate",
+    "find_launcher",
+    "open_session",
+    "recipe_named",
+    "resolve",
+    "resolve_config",
+    "run",
+]
