@@ -49,6 +49,7 @@ _MOVED: dict[str, dict[str, str]] = {
             " buckets gradients accumulation logical_shards shard_buffers shard_sums stepped_with comm_hooks"
         ),
     },
+    "tenon.graph": {"tenon.graph": "halves>partition lent>program_gradients"},
     "tenon.ops": {
         "tenon.ops.matrices": "broken_matrices factorization linalg solving",
         "tenon.ops.spatial": "axis_tables grid patches pooling resampling sampling window window_choice",

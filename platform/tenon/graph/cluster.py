@@ -102,7 +102,7 @@ class Cluster:
         """Whether any step is a reduction."""
         return any(s.reduces for s in self.steps)
 
-    def told(self, names: Sequence[str]) -> list[str]:
+    def lines(self, names: Sequence[str]) -> list[str]:
         """A line for each step, and one for what comes out; ``names`` are those of inputs and steps."""
         n = len(self.inputs)
         lines = []
@@ -117,7 +117,7 @@ class Cluster:
         given = [
             f"{names[i]}: {'number' if i in self.numbers else repr(a)}" for i, a in enumerate(self.inputs)
         ]
-        return "\n".join(given + self.told(names))
+        return "\n".join(given + self.lines(names))
 
 
 class Builder:

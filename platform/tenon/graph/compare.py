@@ -62,7 +62,7 @@ def _beside(made: Recording) -> list[Any]:
     """Whose numbers are read before a run, and what is done after it."""
     readings = [n.value.key for n in made.graph.nodes if n.kind == "scalar" and n.op == "input"]
     counted = [[id(tensor) for tensor in tensors] for tensors in made.counters]
-    return [readings, counted, [_told(effect) for effect in made.after]]
+    return [readings, counted, [_comparable(effect) for effect in made.after]]
 
 
 def _graph_difference(a: Graph, b: Graph, places: dict[Node, int], others: dict[Node, int]) -> str | None:
@@ -115,27 +115,27 @@ def _about_returned(value: Any) -> str:
 
 
 def _attrs(node: Node) -> str:
-    known = {name: _told(value) if node.effect else value for name, value in node.attrs.items()}
+    known = {name: _comparable(value) if node.effect else value for name, value in node.attrs.items()}
     return repr(sorted(known.items(), key=lambda pair: pair[0]))
 
 
-def _told(value: Any) -> Any:
+def _comparable(value: Any) -> Any:
     """What a callable will do, as far as two of them can be compared: its code and what it holds."""
     if isinstance(value, Value):
         return ("tensor", aval_of(value.raw))
     if isinstance(value, np.ndarray):
         return ("array", aval_of(value))
     if isinstance(value, functools.partial):
-        return (_told(value.func), _told(value.args), _told(value.keywords))
+        return (_comparable(value.func), _comparable(value.args), _comparable(value.keywords))
     if isinstance(value, MethodType):
-        return (_told(value.__func__), id(value.__self__))
+        return (_comparable(value.__func__), id(value.__self__))
     if isinstance(value, FunctionType):
         held = [cell.cell_contents for cell in value.__closure__ or ()]
-        return (id(value.__code__), *map(_told, held), _told(value.__defaults__))
+        return (id(value.__code__), *map(_comparable, held), _comparable(value.__defaults__))
     if isinstance(value, dict):
-        return [(name, _told(each)) for name, each in value.items()]
+        return [(name, _comparable(each)) for name, each in value.items()]
     if isinstance(value, list | tuple):
-        return [_told(each) for each in value]
+        return [_comparable(each) for each in value]
     return value if isinstance(value, _PLAIN) else id(value)
 
 

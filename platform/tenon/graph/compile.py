@@ -151,9 +151,9 @@ class Compiled:
                 if result is MISS and replay.fits() and replay.prepare():
                     result = replay.attempt(leaves)
             except DivergedError as error:
-                told = f"one call ran eagerly: {error}"
-                if told not in self.reasons[-1:]:
-                    self._tell(told)
+                reason = f"one call ran eagerly: {error}"
+                if reason not in self.reasons[-1:]:
+                    self._tell(reason)
                 return self.function(*args, **kwargs)
             if result is not MISS:
                 return result

@@ -96,17 +96,17 @@ def _compiled(lines: list[str], names: Names, which: str) -> Any:
 
 
 def _body(replay: Any, names: Names, keep: bool = False) -> list[str]:
-    recording, program, lent = replay.recording, replay.program, replay.lent
+    recording, program, held = replay.recording, replay.program, replay.program_gradients
     lines = []
-    if lent.tensors:
+    if held.tensors:
         checks = [
-            f"{_leaf(left, names)}._grad is not {names(lent.tensors)}[{place}]"
-            for place, left in enumerate(lent.lefts)
-            if lent.stays(place)
+            f"{_leaf(left, names)}._grad is not {names(held.tensors)}[{place}]"
+            for place, left in enumerate(held.lefts)
+            if held.stays(place)
         ]
-        counted = f"{names(sum)}({names(map)}({names(getrefcount)}, {names(lent.watched)}))"
-        checks.append(f"{counted} != {names(lent.total)}[0]")
-        lines.append(f"if {' or '.join(checks)}: {names(lent.part)}(leaves)")
+        counted = f"{names(sum)}({names(map)}({names(getrefcount)}, {names(held.watched)}))"
+        checks.append(f"{counted} != {names(held.total)}[0]")
+        lines.append(f"if {' or '.join(checks)}: {names(held.part)}(leaves)")
     for position, (buffer, get) in zip(replay.positions, replay.buffers, strict=True):
         found = f"leaves[{position}].raw" if position is not None else f"{names(get)}(leaves)"
         lines.append(f"{names(buffer)}[...] = {found}")
@@ -134,8 +134,8 @@ def _body(replay: Any, names: Names, keep: bool = False) -> list[str]:
     for find, buffer in replay.changed:
         lines.append(f"t = {names(find)}(leaves); t.raw[...] = {names(buffer)}; t._counter()[0] += 1")
     for left, value in replay.gradients:
-        given = names(value) if value.__class__ is not int else f"{names(lent.tensors)}[{value}]"
-        if value.__class__ is int and lent.apart[value]:
+        given = names(value) if value.__class__ is not int else f"{names(held.tensors)}[{value}]"
+        if value.__class__ is int and held.apart[value]:
             given = f"{names(Tensor._of)}({given}.raw.copy(), {names(replay.backend)})"
         lines.append(f"{_leaf(left, names)}._grad = {given}")
     lines += _returned(replay, names)

@@ -315,5 +315,5 @@ def lines_of(node: Node, names: dict[Node, str]) -> list[str]:
     cluster = node.attrs.get("cluster")
     if cluster is None:
         return [line]
-    steps = cluster.told([*parts, *(f".{i}" for i in range(len(cluster.steps)))])
+    steps = cluster.lines([*parts, *(f".{i}" for i in range(len(cluster.steps)))])
     return [line, *(f"    {step}" for step in steps)]

@@ -25,7 +25,7 @@ class Host:
     values: Values
     guards: list[Guard]
     #: Guards that fall away if they do not hold when the function returns: it sets those values itself.
-    asked: list[Guard]
+    value_guards: list[Guard]
     optimizers: dict[int, Any]
     after: list[Callable[[], None]]
     failure: CaptureError | None
@@ -101,7 +101,7 @@ class Host:
         """The recording holds while ``get()`` equals what it is now, unless the function itself sets that."""
         if self._listens():
             value = get()
-            self.asked.append(Guard(what, lambda: bool(get() == value)))
+            self.value_guards.append(Guard(what, lambda: bool(get() == value)))
 
     def _host_read(self, raw: Any) -> Any:
         if not self._listens():

@@ -10,7 +10,7 @@ from typing import Any
 from tenon.engine.value import Value
 from tenon.graph.graph import Graph, Node
 from tenon.graph.guards import STEP_HOOKS, Guard, Names, literal
-from tenon.graph.scalars import QUESTIONS, Reading, Scalar, asked, evaluate, expression_of
+from tenon.graph.scalars import QUESTIONS, Reading, Scalar, evaluate, expression_of, question_text
 
 
 class Options:
@@ -143,7 +143,7 @@ class Options:
 
         def source(names: Names) -> str:
             against = expression_of(right, names) if isinstance(right, Node) else names(right)
-            return f"({asked(question, expression_of(node, names), against)}) == {names(answer)}"
+            return f"({question_text(question, expression_of(node, names), against)}) == {names(answer)}"
 
         what = f"{node.label or 'a number'} ({question})"
         self._once((id(node), question, repr(other)), Guard(what, same, source))

@@ -12,7 +12,7 @@ from tenon.engine.tape import CustomNode, StandIn
 from tenon.errors import FreedGraphError, GradError, ModifiedValueError
 from tenon.graph import entry
 from tenon.graph.entry import MISS
-from tenon.graph.halves import Backward
+from tenon.graph.partition import Backward
 from tenon.graph.program import Program
 from tenon.graph.recording import Output, Recording
 from tenon.graph.replay import Replay
@@ -23,7 +23,7 @@ class Pair:
     """One set of memory for a forward and its backward; in use until the backward has run."""
 
     def __init__(self, recording: Recording, backward: Backward, backend: Any) -> None:
-        self.forward = Replay(recording, backend, halves=True)
+        self.forward = Replay(recording, backend, partitioned=True)
         self.backward = backward
         self.backend = backend
         self.program = Program(backward.graph, backend)

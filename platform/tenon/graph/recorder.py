@@ -46,7 +46,7 @@ class Recorder(Host, Options, Gradients):
         self.backend = backend
         self.values = Values(self.graph, backend)
         self.guards: list[Guard] = []
-        self.asked: list[Guard] = []
+        self.value_guards: list[Guard] = []
         #: Tensors outside that ops read: their input nodes, by id of the array.
         self.outside: dict[int, tuple[Node, Any]] = {}
         #: Leaves that ops read: their gradients may change.

@@ -20,9 +20,9 @@ from tenon.errors import CaptureError, GraphError
 from tenon.graph.frames import Frames
 from tenon.graph.graph import Graph, Node, Ref, Write
 from tenon.graph.guards import Guard, ModulesGuard, are
-from tenon.graph.halves import Backward, differentiate_outputs, halve
 from tenon.graph.hooked import hooks_of
 from tenon.graph.options import state_guard
+from tenon.graph.partition import Backward, differentiate_outputs, partition
 from tenon.graph.places import PlacesGuard
 from tenon.graph.recorder import Recorder
 from tenon.tensors.pytree import TreeSpec, tree_flatten
@@ -152,7 +152,7 @@ def _close(
             known |= {id(m) for m in module.modules()}
     made = Recording(recorder.graph, places, after=recorder.after, counters=recorder.counters())
     made.settling, made.expects = recorder.settling, recorder.expects
-    made.guards = recorder.guards + [guard for guard in recorder.asked if guard.check()]
+    made.guards = recorder.guards + [guard for guard in recorder.value_guards if guard.check()]
     made.arguments = list(nodes)
     _refuse_overlaps(recorder, nodes, leaves)
     for position, node in nodes.items():
@@ -160,7 +160,7 @@ def _close(
     tracked = _returned(recorder, made, leaves, result)
     _gradients(recorder, made, leaves)
     _writes(recorder, made, nodes)
-    halves = differentiate_outputs(recorder, tracked, leaves) if tracked else None
+    joint = differentiate_outputs(recorder, tracked, leaves) if tracked else None
     _bind_outside(recorder, made, leaves)
     _module_guards(recorder, made, {id(leaf) for leaf in leaves})
     made.guards += [state_guard(optimizer) for optimizer in recorder.optimizers.values()]
@@ -171,8 +171,8 @@ def _close(
         raise CaptureError(
             f"the recorded graph does not hold together; please report this: {error}"
         ) from error
-    if halves is not None:
-        made.backward = halve(recorder.graph, *halves)
+    if joint is not None:
+        made.backward = partition(recorder.graph, *joint)
     return made
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from tenon.graph import entry
-from tenon.graph.lent import Lent
 from tenon.graph.program import Program
+from tenon.graph.program_gradients import ProgramGradients
 from tenon.graph.recording import LeftGradient, Recording
 from tenon.tensors.tensor import Tensor
 
@@ -22,11 +22,12 @@ from tenon.tensors.tensor import Tensor
 class Replay:
     """Runs a recorded call again, on other arguments."""
 
-    def __init__(self, recording: Recording, backend: Any, halves: bool = False) -> None:
+    def __init__(self, recording: Recording, backend: Any, partitioned: bool = False) -> None:
         self.recording = recording
         self.backend = backend
         self.program = Program(recording.graph, backend)
-        self.halves = halves
+        #: Whether its backward is a program of its own.
+        self.partitioned = partitioned
         self.lock = threading.Lock()
         #: What was recorded, before passes changed it: see ``compare.fingerprint``.
         self.text = b""
@@ -41,7 +42,7 @@ class Replay:
         #: How often it was bound; whoever lies over its values looks here.
         self.bindings = 0
         self.bind()
-        if not halves:
+        if not partitioned:
             self._take_gradients()
 
     def bind(self) -> None:
@@ -63,19 +64,19 @@ class Replay:
             tensor._counter()
         self.changed = [(find, buffers[n]) for n, find in self.recording.changed if n in buffers]
         #: The gradients that lie in the program's own memory.
-        self.lent = Lent(self.backend, self.program.plan.arena, self._enter)
-        #: What is left in leaves: a tensor, None, or the number of one that is lent.
+        self.program_gradients = ProgramGradients(self.backend, self.program.plan.arena, self._enter)
+        #: What is left in leaves: a tensor, None, or the number of one in the program's memory.
         self.gradients = [(left, self._left(left)) for left in self.recording.gradients]
-        #: ``body(leaves)``, for halves only.
+        #: ``body(leaves)``, of a forward whose backward is a program of its own.
         self.body: Any = None
         #: ``attempt(leaves)``: the result, or ``entry.MISS`` where the recording does not hold now.
         self.attempt: Any = None
         self._enter()
-        self.lent.settle()
+        self.program_gradients.settle()
 
     def _enter(self) -> None:
         """Write the function that a call enters by."""
-        if self.halves:
+        if self.partitioned:
             self.body = entry.body(self)
         else:
             self.attempt = entry.attempt(self, self.lock)
@@ -84,7 +85,11 @@ class Replay:
         if left.output is None:
             return left.held
         array = self.output(left.output)
-        return self.lent.add(array, left) if self.lent.owns(array) else Tensor._of(array, self.backend)
+        return (
+            self.program_gradients.add(array, left)
+            if self.program_gradients.owns(array)
+            else Tensor._of(array, self.backend)
+        )
 
     def _take_gradients(self) -> None:
         """Move the gradients that the recorded call left into the program's memory, where each run leaves its
@@ -92,7 +97,7 @@ class Replay:
         for left, made in self.gradients:
             if made.__class__ is not int or left.tensor is None or left.tensor._grad is None:
                 continue
-            own = self.lent.tensors[made]
+            own = self.program_gradients.tensors[made]
             if 0 not in own.raw.strides:
                 np.copyto(own.raw, left.tensor._grad.raw)
                 left.tensor._grad = own

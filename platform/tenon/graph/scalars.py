@@ -46,7 +46,7 @@ def expression_of(node: Node, names: Any) -> str:
     return f"({FUNCTIONS[node.op][1].format(*parts)})"
 
 
-def asked(question: str, value: str, other: str) -> str:
+def question_text(question: str, value: str, other: str) -> str:
     """A question about a scalar as a Python expression."""
     return _ASKED.get(question, f"{question}({{0}})").format(value, other)
 

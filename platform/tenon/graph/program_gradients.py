@@ -23,7 +23,7 @@ from tenon.tensors.tensor import Tensor
 OWN = 3
 
 
-class Lent:
+class ProgramGradients:
     """The gradients of one program, each with the leaf that it is left in. ``copied()`` is called when some
     are to be copied from now on."""
 

@@ -1,7 +1,7 @@
 """A recorded forward and its backward as two graphs: what a compiled model in an eager training loop needs.
 
 While the forward is recorded, its gradients are computed too, for tangents that are inputs of the graph.
-``halve`` then cuts: the first graph returns the outputs and the values that the second one reads.
+``partition`` then cuts: the first graph returns the outputs and the values that the second one reads.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tenon.graph.graph import Graph, Node, Ref
 
 @dataclass(slots=True)
 class Backward:
-    """The second half of a differentiable function."""
+    """The backward graph of a differentiable function."""
 
     graph: Graph
     #: Inputs that receive the gradients of the outputs.
     tangents: list[Node]
-    #: Inputs that are memory from outside, as in the first half; with their node there.
+    #: Inputs that are memory from outside, as in the forward; with their node there.
     outside: list[tuple[Node, Node]]
-    #: Inputs that are values of the first half: the node here, and which output it is there.
+    #: Inputs that are values of the forward: the node here, and which output it is there.
     saved: list[tuple[Node, int]]
     #: What is differentiated: leaves and arguments, as ``(position among the arguments or None, tensor)``.
     wanted: list[tuple[int | None, Any]]
@@ -52,7 +52,7 @@ def differentiate_outputs(recorder: Any, outputs: list[Any], leaves: list[Any]) 
     return cut, nodes, [(positions.get(id(t)), t) for t in listed], refs
 
 
-def halve(
+def partition(
     graph: Graph,
     cut: int,
     tangents: list[Node],
@@ -110,7 +110,7 @@ def halve(
 
 
 def _bring(ref: Ref, graph: Graph, early: set[Node], made: Backward, changes: dict[Ref, Ref]) -> None:
-    """Make a value of the first half an input (or a copy of a constant or scalar) of the second."""
+    """Make a value of the forward an input (or a copy of a constant or scalar) of the backward."""
     if ref in changes or ref.node not in early:
         return
     if ref.scalar:
