@@ -21,7 +21,6 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 import tenon
-from tenon.compress.receipt import receipt_of
 from tenon.tensors import rerouting
 from tenon.testing.suites.communicator import OPEN_MPI
 
@@ -49,9 +48,6 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
     os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="tenon-bytecode-")
     atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
-
-# Wherever a model is made smaller here, a receipt would time it and what it was for 0.6 s: five runs do.
-receipt_of.__kwdefaults__["seconds"] = 0.0
 
 # A shell without job control starts what is in the background with Ctrl-C ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -131,7 +127,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
         _seed_what_there_is(sys.modules["torch"])
+    if "tenon_compress.receipt" in sys.modules:
+        # Wherever a model is made smaller, a receipt would time it and what it was for 0.6 s: five runs do.
+        sys.modules["tenon_compress.receipt"].receipt_of.__kwdefaults__["seconds"] = 0.0
     _freeze()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let Hypothesis add nothing to the summary where no test used it: for that it would be imported, for 0.6 s."""
+    plugins = session.config.pluginmanager
+    if "hypothesis" not in sys.modules and not plugins.has_plugin("dsession"):
+        plugins.unregister(name="hypothesispytest")
 
 
 @pytest.hookimpl(wrapper=True)

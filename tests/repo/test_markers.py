@@ -56,3 +56,30 @@ def test_ci_runs_the_readmes_command_and_then_what_that_leaves_out():
     lines = (TOP / ".ci" / "run").read_text("utf-8").splitlines()
 
     assert lines.index(command) < lines.index("pytest -m slow")
+
+
+REPORT = "import sys, pytest; pytest.main(sys.argv[1:]); print(*sorted({name.split('.')[0] for name in sys.modules}))"
+
+
+def test_a_file_of_one_test_loads_no_compiler_no_browser_and_no_other_library(tmp_path):
+    shutil.copy(TOP / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_one.py").write_text("def test_one(): pass")
+    command = [sys.executable, "-c", REPORT, "-n", "0", "-p", "no:cacheprovider", "-q", "test_one.py"]
+
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "1 passed" in done.stdout and "tenon" in loaded, done.stdout + done.stderr
+    heavy = {
+        "torch",
+        "numba",
+        "llvmlite",
+        "mpi4py",
+        "hypothesis",
+        "tensorboard",
+        "tensorboardX",
+        "scipy",
+        "PIL",
+    }
+    assert not loaded & heavy
+    assert not {name for name in loaded if name.startswith("tenon_")}
