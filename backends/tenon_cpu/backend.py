@@ -52,31 +52,20 @@ class CpuBackend(Backend):
 
     def kernel_table(self) -> KernelTable:
         """Kernels that are faster than the reference forward over NumPy."""
-        from tenon_cpu import onednn
-        from tenon_cpu.jit.eager_ops import kernels as eager
-        from tenon_cpu.jit.short_floats import ops as short_ops
-        from tenon_cpu.kernels import COMPOSITES, KERNELS
         from tenon_cpu.table import kernel_table
 
-        table = kernel_table()
-        kernels, composites = onednn.kernels()
-        parts = {**COMPOSITES, **eager.COMPOSITES, **composites}
-        named = {name: functools.partial(kernel, self.raw) for name, kernel in parts.items()}
-        found: dict[str, Any] = {**KERNELS, **eager.KERNELS, **kernels, **named}
-        table.update(KernelTable({**found, **short_ops.over(found)}))
-        return table
+        return kernel_table()
 
     def rows(self, op: Op) -> Sequence[KernelRow]:
-        """Code generated from the expression for ops that have nothing else."""
+        """Those of the table; code generated from the expression for ops that have nothing else."""
         rows = super().rows(op)
         if op.expression is None or self.has_kernel(op) or not isinstance(op, Primitive):
             return rows
         if op.ufunc is not None or type(op).forward is not Primitive.forward:
             return rows
-        from tenon_cpu.jit.eager_ops import points as eager_points
+        from tenon_cpu.table.elementwise import generated
 
-        kernel = functools.partial(eager_points.generated, op, functools.partial(op.forward, np))
-        return (KernelRow("generated from the expression, where arrays are large", kernel),)
+        return (generated(op), *rows)
 
     def for_short(self, op: Op, kernel: Kernel) -> Kernel:
         """Generated code where NumPy would convert number by number."""
@@ -104,7 +93,7 @@ class CpuBackend(Backend):
         return (
             chains.prepare(op.name, ins, attrs, outs)
             or onednn.prepare(op.name, ins, attrs, outs)
-            or attention.prepare(self.raw, op.name, ins, attrs, outs)
+            or attention.prepare(self.kernels[op], op.name, ins, attrs, outs)
             or into.prepare(self.kernels[op], op.name, ins, attrs, outs)
         )
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tenon.engine.kernel_table import KernelTable as KernelTable
     from tenon.engine.kernel_table import asks as asks
     from tenon.engine.kernel_table import dtype_is as dtype_is
+    from tenon.engine.kernel_table import itself as itself
     from tenon.engine.kernel_table import size_at_least as size_at_least
     from tenon.engine.op import Composite as Composite
     from tenon.engine.op import Kind as Kind
@@ -126,6 +127,7 @@ _TARGETS = {
     "environment": "tenon.config:environment",
     "errors": "tenon.errors:",
     "expressions": "tenon.engine.expressions:",
+    "itself": "tenon.engine.kernel_table:itself",
     "no_grad": "tenon.engine.grad_mode:no_grad",
     "observe": "tenon.observe:",
     "op_interceptors": "tenon.engine.interceptor:SLOT",

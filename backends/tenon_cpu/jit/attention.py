@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Kernel
-from tenon.ops import attention as _attention
-from tenon.ops import attention_grad as _attention_grad
 from tenon_cpu.jit import attention_code as code
 from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
@@ -123,40 +121,28 @@ def _backward(
     return _Call(_BACKWARD, arrays, scale, peak, share), entry
 
 
-def attention(
-    f: Any, query: Any, key: Any, value: Any, bias: Any, *, scale: float, causal: bool = False
-) -> Any:
+def attention(query: Any, key: Any, value: Any, bias: Any, *, scale: float, causal: bool = False) -> Any:
     """A block of queries at a time; numbers that are not finite, by the parts."""
-    if attends(query, key, value):
-        outs = np.empty(query.shape, FLOAT), *(np.empty(query.shape[:-1], FLOAT) for _ in range(2))
-        call, entry = _forward(query, key, value, bias, scale, causal, outs)
-        if call.run(entry):
-            return outs
-    return _attention.raw_forward(f, query, key, value, bias, scale=scale, causal=causal)
+    outs = np.empty(query.shape, FLOAT), *(np.empty(query.shape[:-1], FLOAT) for _ in range(2))
+    call, entry = _forward(query, key, value, bias, scale, causal, outs)
+    return outs if call.run(entry) else NotImplemented
 
 
 def attention_grad(
-    f: Any, g: Any, out: Any, query: Any, key: Any, value: Any, bias: Any, peak: Any, share: Any,
-    *, scale: float, needs: Any, causal: bool = False,
+    g: Any, out: Any, query: Any, key: Any, value: Any, bias: Any, peak: Any, share: Any,
+    *, scale: float, causal: bool = False,
 ) -> Any:  # fmt: skip
     """All three gradients, whichever are needed."""
-    ins = (g, out, query, key, value, bias, peak, share)
-    if attends(query, key, value):
-        outs = tuple(np.empty(x.shape, FLOAT) for x in (query, key, value))
-        call, entry = _backward(ins, scale, causal, outs)
-        if call.run(entry):
-            return outs
-    return _attention_grad.decompose(f, *ins, scale=scale, needs=needs, causal=causal)
-
-
-COMPOSITES: dict[str, Kernel] = {"attention": attention, "attention_grad": attention_grad}
+    outs = tuple(np.empty(x.shape, FLOAT) for x in (query, key, value))
+    call, entry = _backward((g, out, query, key, value, bias, peak, share), scale, causal, outs)
+    return outs if call.run(entry) else NotImplemented
 
 
 def prepare(
-    f: Any, name: str, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
+    kernel: Kernel, name: str, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
 ) -> Callable[[], None] | None:
     """A call bound to its arrays; None for other ops, and for arrays that the code does not serve."""
-    if name not in COMPOSITES or not all(o.flags.c_contiguous for o in outs):
+    if name not in ("attention", "attention_grad") or not all(o.flags.c_contiguous for o in outs):
         return None
     query, key, value = ins[:3] if name == "attention" else ins[2:5]
     read = [a for a in ins if a is not None and a.ndim > 2]
@@ -169,16 +155,16 @@ def prepare(
     else:
         call, entry = _backward(ins, scale, causal, outs)
     walk = bound(entry, np.frombuffer(call.table, np.int64), call.threads, call)
-    flag, kernel = call.flag, COMPOSITES[name]
+    flag = call.flag
 
     def run() -> None:
         walk()
         if flag[0]:
             flag[0] = 0
-            for made, target in zip(kernel(f, *ins, **attrs), outs, strict=False):
+            for made, target in zip(kernel(*ins, **attrs), outs, strict=False):
                 np.copyto(target, made)
 
     return run
 
 
-__all__ = ["COMPOSITES", "attends", "prepare"]
+__all__ = ["attends", "attention", "attention_grad", "prepare"]

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
 from tenon.ops import conv as _conv
 from tenon.ops import conv_input_grad as _conv_input_grad
 from tenon.ops import conv_weight_grad as _conv_weight_grad
@@ -344,11 +343,4 @@ def conv_weight_grad(
     return np.ascontiguousarray(made).reshape(shape)
 
 
-KERNELS: dict[str, Kernel] = {
-    "conv": conv,
-    "convolution": convolution,
-    "conv_input_grad": conv_input_grad,
-    "conv_weight_grad": conv_weight_grad,
-}
-
-__all__ = ["KERNELS"]
+__all__ = ["conv", "conv_input_grad", "conv_weight_grad", "convolution"]

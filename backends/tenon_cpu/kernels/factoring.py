@@ -16,7 +16,6 @@ from tenon.ops import least_squares as _least_squares
 from tenon.ops import lu_parts as _lu_parts
 from tenon.ops import qr as _qr
 from tenon.ops import solve as _solve
-from tenon.ops import solve_adjoint as _solve_adjoint
 from tenon.ops import solve_triangle as _solve_triangle
 from tenon.ops import svdvals as _svdvals
 from tenon_cpu import lapack
@@ -35,7 +34,7 @@ def lu_parts(x: Any) -> Any:
     """One matrix after the other, by LAPACK."""
     known = _known(x)
     if known is None:
-        return _lu_parts.forward(np, x)
+        return NotImplemented
     _lu_parts.infer(x)
     batch, (rows, columns) = x.shape[:-2], x.shape[-2:]
     count, size = math.prod(batch), min(rows, columns)
@@ -60,11 +59,11 @@ def cholesky(x: Any) -> Any:
     """Where the matrices lie, which NumPy turns around twice; it says which one has no factor."""
     known = _known(x)
     if known is None:
-        return _cholesky.forward(np, x)
+        return NotImplemented
     _cholesky.infer(x)
     made, size = np.array(x, order="C"), x.shape[-1]
     if any(lapack.triangle(known, matrix) for matrix in made.reshape(-1, size, size)):
-        return _cholesky.forward(np, x)
+        return NotImplemented
     return np.tril(made)
 
 
@@ -72,7 +71,7 @@ def qr(x: Any, *, mode: str = "reduced") -> Any:
     """By reflections in blocks."""
     known = _known(x)
     if known is None or min(x.shape[-2:]) < WORTH or not known.has("geqrt"):
-        return _qr.forward(np, x, mode=mode)
+        return NotImplemented
     shapes = [aval.shape for aval in _qr.infer(x, mode=mode)]
     q, r = (np.empty(shape, x.dtype) for shape in shapes)
     columns = np.array(np.swapaxes(x, -1, -2), order="C").reshape(-1, x.shape[-1], x.shape[-2])
@@ -86,12 +85,12 @@ def solve(a: Any, b: Any) -> Any:
     """Of one matrix, with its factors; batches by NumPy."""
     known = _known(a, b) if a.ndim == 2 == b.ndim else None
     if known is None:
-        return _solve.forward(np, a, b)
+        return NotImplemented
     _solve.infer(a, b)
     factors = np.array(a.T, order="C")
     pivots, singular = lapack.factor(known, factors)
     if singular:
-        return _solve.forward(np, a, b)  # says so
+        return NotImplemented  # says so
     made = np.ascontiguousarray(lapack.solve_factored(known, factors, pivots, b, turned=False).T)
     return made, factors, pivots
 
@@ -100,7 +99,7 @@ def solve_adjoint(a: Any, b: Any, factors: Any, pivots: Any) -> Any:
     """From the factors, if there are any."""
     known = lapack.routines(a, b, factors) if factors.size and b.size and b.ndim == 2 else None
     if known is None:
-        return _solve_adjoint.forward(np, a, b, factors, pivots)
+        return NotImplemented
     return np.ascontiguousarray(lapack.solve_factored(known, factors, pivots, b, turned=True).T)
 
 
@@ -108,7 +107,7 @@ def solve_triangle(a: Any, b: Any, *, upper: bool) -> Any:
     """By substitution, block by block; where the diagonal holds 0 the result is not finite, as in torch."""
     known = _known(a, b) if a.shape[:-2] == b.shape[:-2] else None
     if known is None:
-        return _solve_triangle.forward(np, a, b, upper=upper)
+        return NotImplemented
     _solve_triangle.infer(a, b, upper=upper)
     out = np.array(b, order="C")
     size, count = b.shape[-2:]
@@ -123,7 +122,7 @@ def least_squares(a: Any, b: Any, *, rcond: float | None = None, values: bool = 
     """By QR with columns exchanged, where nobody wants singular values."""
     known = lapack.routines(a, b) if not values and a.size and b.size else None
     if known is None or a.ndim != 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return _least_squares.forward(np, a, b, rcond=rcond, values=values)
+        return NotImplemented
     _least_squares.infer(a, b, rcond=rcond, values=values)
     bound = max(a.shape) * float(np.finfo(a.dtype).eps) if rcond is None else rcond
     made, rank = lapack.least_squares(known, a, b.reshape(b.shape[0], -1), bound)
@@ -136,16 +135,16 @@ def svdvals(kernel: Kernel, x: Any) -> Any:
     return _svdvals.without_vectors(np, x)
 
 
-KERNELS: dict[str, Kernel] = {
-    "cholesky": cholesky,
-    "least_squares": least_squares,
-    "lu_parts": lu_parts,
-    "qr": qr,
-    "solve": solve,
-    "solve_adjoint": solve_adjoint,
-    "solve_triangle": solve_triangle,
-}
 #: Where nobody will need the residuals.
 VISIBLE: dict[str, Kernel] = {"svdvals": svdvals}
 
-__all__ = ["KERNELS", "VISIBLE"]
+__all__ = [
+    "VISIBLE",
+    "cholesky",
+    "least_squares",
+    "lu_parts",
+    "qr",
+    "solve",
+    "solve_adjoint",
+    "solve_triangle",
+]

@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
 from tenon.ops import argsort as _argsort
 
-_SMALL = 1 << 10
 _INT = np.dtype(np.int64)
 _SIGN = np.int64(0x7FFFFFFF)
 
@@ -23,9 +21,9 @@ def argsort(x: Any, *, axis: int, descending: bool = False, start: int = 0, stop
     if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
         x = x.astype(np.float32)
     last = x if axis == x.ndim - 1 or not x.ndim else np.moveaxis(x, axis, -1)
-    keys = _keys(last) if x.size >= _SMALL and last.shape[-1] < 1 << 31 else None
+    keys = _keys(last) if last.shape[-1] < 1 << 31 else None
     if keys is None:
-        return _argsort.forward(np, x, axis=axis, descending=descending, start=start, stop=stop)
+        return NotImplemented
     if descending:
         np.invert(keys, out=keys)
     np.left_shift(keys, 32, out=keys)
@@ -39,6 +37,11 @@ def argsort(x: Any, *, axis: int, descending: bool = False, start: int = 0, stop
         keys = keys[..., start:stop]
     keys = np.bitwise_and(keys, 0xFFFFFFFF)
     return keys if last is x else np.ascontiguousarray(np.moveaxis(keys, -1, axis))
+
+
+def argsort_short(xp: Any, x: Any, **attrs: Any) -> Any:
+    """By the reference, in float32."""
+    return _argsort.forward(xp, x.astype(np.float32), **attrs)
 
 
 def _keys(x: Any) -> Any:
@@ -58,6 +61,4 @@ def _keys(x: Any) -> Any:
     return None
 
 
-KERNELS: dict[str, Kernel] = {"argsort": argsort}
-
-__all__ = ["KERNELS"]
+__all__ = ["argsort", "argsort_short"]

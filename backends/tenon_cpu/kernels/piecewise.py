@@ -1,4 +1,4 @@
-"""ReLU and its gradient on large arrays."""
+"""The gradient of ReLU on large arrays."""
 
 from __future__ import annotations
 
@@ -6,28 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
-from tenon_cpu.kernels import direct
-from tenon_cpu.kernels.blocks import BLOCK, SHARED, integers_of, masked, plain
+from tenon_cpu.kernels.blocks import BLOCK, SHARED, integers_of, masked
 from tenon_cpu.threads import scratch, split
-
-_SMALL = 1 << 12
-
-
-def relu(x: Any, *, out: Any = None) -> Any:
-    """Shared among threads where it is long."""
-    if x.size < SHARED or not plain(x) or out is not None:
-        return direct.relu(x, out=out)
-    out = np.empty_like(x)
-    flat, made, zero = x.reshape(-1), out.reshape(-1), x.dtype.type(0)
-    split(lambda a, b: np.clip(flat[a:b], zero, np.inf, out=made[a:b]), flat.size)
-    return out
 
 
 def relu_grad(g: Any, out: Any) -> Any:
     """Selection by bits, block by block."""
-    if g.size < _SMALL or not plain(g, out) or g.shape != out.shape:
-        return direct.relu_grad(g, out)
     made = np.empty_like(g)
     flat, gates, result = g.reshape(-1), out.reshape(-1), made.reshape(-1)
     step, zero = BLOCK // g.itemsize, g.dtype.type(0)
@@ -47,6 +31,4 @@ def relu_grad(g: Any, out: Any) -> Any:
     return made
 
 
-KERNELS: dict[str, Kernel] = {"relu": relu, "relu_grad": relu_grad}
-
-__all__ = ["KERNELS"]
+__all__ = ["relu_grad"]

@@ -6,14 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
-from tenon.ops import prod_of_others as _prod_of_others
 
-
-def prod_of_others(f: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+def prod_of_others(x: Any, *, axes: tuple[int, ...]) -> Any:
     """At each element, the product of all others over ``axes``."""
-    if not axes or not x.size:
-        return _prod_of_others.decompose(f, x, axes=axes)
     order = (*(a for a in range(x.ndim) if a not in axes), *axes)
     moved = x.transpose(order)
     lines = moved.reshape(*moved.shape[: x.ndim - len(axes)], -1)
@@ -25,6 +20,4 @@ def prod_of_others(f: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     return np.ascontiguousarray(made.transpose(np.argsort(order)))
 
 
-COMPOSITES: dict[str, Kernel] = {"prod_of_others": prod_of_others}
-
-__all__ = ["COMPOSITES"]
+__all__ = ["prod_of_others"]

@@ -11,30 +11,33 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
-from tenon.ops import where as _where
 from tenon_cpu.kernels.blocks import integers_of, plain
 from tenon_cpu.threads import split
 
+#: Elements from which copies and masks are quicker than ``np.where``.
 _SMALL = 1 << 12
 _NUMBERS = frozenset((bool, int, float))
 
 
+def selects(condition: Any, x: Any, y: Any) -> bool:
+    """Whether one side is a number and the other a large array, which the condition does not broadcast."""
+    value, kept = (x, y) if x.__class__ in _NUMBERS else (y, x)
+    return bool(
+        value.__class__ in _NUMBERS
+        and getattr(kept, "size", 0) >= _SMALL
+        and condition.__class__ is np.ndarray
+        and condition.dtype.char == "?"
+        and plain(kept)
+        and _fits(condition.shape, kept.shape)
+    )
+
+
 def where(condition: Any, x: Any, y: Any) -> Any:
-    """Selection where one side is a number, else ``np.where``."""
+    """Selection where one side is a number."""
     if x.__class__ in _NUMBERS:
         value, kept, flipped = x, y, False
     else:
         value, kept, flipped = y, x, True
-    if (
-        value.__class__ not in _NUMBERS
-        or getattr(kept, "size", 0) < _SMALL
-        or condition.__class__ is not np.ndarray
-        or condition.dtype.char != "?"
-        or not plain(kept)
-        or not _fits(condition.shape, kept.shape)
-    ):
-        return _where.forward(np, condition, x, y)
     if 4 * condition.size <= kept.size:
         return _by_bits(np.logical_not(condition) if flipped else condition, value, kept)
     out = kept.copy()
@@ -68,6 +71,4 @@ def _select(bits: Any, keep: Any, put: Any, made: Any) -> None:
         np.bitwise_or(made, put, out=made)
 
 
-KERNELS: dict[str, Kernel] = {"where": where}
-
-__all__ = ["KERNELS"]
+__all__ = ["selects", "where"]

@@ -25,20 +25,22 @@ How to add a primitive
            return None if made.reference else made.execution({c.SRC: None, c.DST: None})
 
 3. The eager kernel asks the cache, points the arguments at its arrays and calls. What cannot be prepared is
-   kept as None, and the NumPy kernel computes::
+   kept as None, and the kernel declines::
 
        def softmax(x, *, axis):
-           if representable(x):  # else: empty, broadcast, reversed, float64 ...
-               key = (x.shape, x.strides, x.dtype, axis)
-               ready = _cache.get(key, lambda: _prepare(x.shape, element_strides(x), x.dtype, axis))
-               if ready is not None:
-                   out = np.empty(x.shape, x.dtype)
-                   ready.bind(c.SRC, x)
-                   ready.bind(c.DST, out)
-                   ready()
-                   ready.release()
-                   return out
-           return numpy_kernel(x, axis=axis)
+           key = (x.shape, x.strides, x.dtype, axis)
+           ready = _cache.get(key, lambda: _prepare(x.shape, element_strides(x), x.dtype, axis))
+           if ready is None:
+               return NotImplemented
+           out = np.empty(x.shape, x.dtype)
+           ready.bind(c.SRC, x)
+           ready.bind(c.DST, out)
+           ready()
+           ready.release()
+           return out
+
+   Its row in ``table`` stands before those it is to beat, says which arrays it accepts (``representable``:
+   else they are empty, broadcast, reversed, float64 ...), when it declines, and ``installed=available``.
 
    An execution belongs to its thread and is in use from the first ``bind`` to the end of the call: nothing
    between may compute through the same cache entry.
@@ -61,29 +63,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tenon_cpu.onednn.runtime import available
-
-
-def kernels() -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., Any]]]:
-    """Eager kernels by op name: of arrays, and of composites, which get the namespace of raw ops first.
-
-    Both are empty where oneDNN is not available.
-    """
-    if not available():
-        return {}, {}
-    from tenon_cpu.onednn import (
-        convolution,
-        eager,
-        int8_dynamic,
-        int8_pooling,
-        int8_rnn,
-        int8_static,
-        pooling,
-        rnn,
-    )
-
-    arrays = {**eager.KERNELS, **convolution.KERNELS, **pooling.KERNELS}
-    arrays |= {**int8_dynamic.KERNELS, **int8_pooling.KERNELS, **int8_static.KERNELS, **int8_rnn.KERNELS}
-    return arrays, {**eager.COMPOSITES, **rnn.COMPOSITES}
 
 
 def prepare(
@@ -109,4 +88,4 @@ def release() -> None:
         shared.release()
 
 
-__all__ = ["available", "kernels", "prepare", "release"]
+__all__ = ["available", "prepare", "release"]

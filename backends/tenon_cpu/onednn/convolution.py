@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel, errors
+from tenon.extend import errors
 from tenon.ops import conv as _conv
 from tenon.ops import conv_input_grad as _conv_input_grad
 from tenon.ops import conv_weight_grad as _conv_weight_grad
@@ -36,8 +36,9 @@ from tenon_cpu.onednn.winograd import chain
 Compute = Callable[..., None]
 
 _cache = Cache("convolution")
-_FLOATS = frozenset({"float32", "bfloat16", "float16"})
-_SHORT = _FLOATS - {"float32"}
+#: dtypes that oneDNN computes with, on some processors after a conversion.
+FLOATS = frozenset({"float32", "bfloat16", "float16"})
+_SHORT = FLOATS - {"float32"}
 
 
 def _key(kind: str, a: Any, b: Any, *rest: Any) -> tuple[Any, ...]:
@@ -46,7 +47,7 @@ def _key(kind: str, a: Any, b: Any, *rest: Any) -> tuple[Any, ...]:
 
 def _mendable(*arrays: Any) -> bool:
     """Whether a copy would make the arrays such as oneDNN reads."""
-    return all(a.size and str(a.dtype) in _FLOATS for a in arrays) and not all(map(representable, arrays))
+    return all(a.size and str(a.dtype) in FLOATS for a in arrays) and not all(map(representable, arrays))
 
 
 def _whole(*arrays: Any) -> Any:
@@ -96,7 +97,7 @@ def convolution(
 def problem_of(arrays: Any, x: Any, weight: Any, y: Any, geometry: Any) -> Problem | None:
     """The problem, if oneDNN can read all of the arrays."""
     dtype = arrays[0].dtype
-    if str(dtype) not in _FLOATS or not all(a.dtype == dtype and representable(a) for a in arrays):
+    if str(dtype) not in FLOATS or not all(a.dtype == dtype and representable(a) for a in arrays):
         return None
     return Problem(tuple(x), tuple(weight), tuple(y), dtype, *geometry)
 
@@ -220,11 +221,4 @@ def _prepare_weight_grad(
     return chain("weight", problem, made, inputs, {c.DIFF_WEIGHTS: target}), shape
 
 
-KERNELS: dict[str, Kernel] = {
-    "conv": conv,
-    "convolution": convolution,
-    "conv_input_grad": conv_input_grad,
-    "conv_weight_grad": conv_weight_grad,
-}
-
-__all__ = ["KERNELS"]
+__all__ = ["conv", "conv_input_grad", "conv_weight_grad", "convolution"]

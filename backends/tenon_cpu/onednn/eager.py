@@ -8,14 +8,11 @@ the safe side. float16 stays with NumPy: most processors have no kernel for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from tenon.extend import Kernel
-from tenon_cpu.kernels import contraction
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import element_strides
@@ -25,12 +22,9 @@ from tenon_cpu.onednn.primitives import Primitive, address_of
 _FLOAT, _BFLOAT = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
 #: Multiplications from which oneDNN pays in float32; for a second matrix that lies by columns, as a layer's
 #: weight does, of which BLAS makes a copy; and in bfloat16, which NumPy converts there and back.
-_LEAST, _LEAST_COLUMNS, _LEAST_BFLOAT = 1 << 20, 1 << 18, 1 << 15
-#: Numbers of one operand times those of the other below which NumPy multiplies at once.
-_FEW = 1 << 16
+_LEAST, _LEAST_COLUMNS, LEAST_BFLOAT = 1 << 20, 1 << 18, 1 << 15
 #: Rows and columns of the result from which it pays in float32.
 _ROWS, _COLUMNS = 4, 8
-_numpy_matmul, _numpy_linear = contraction.matmul, contraction.linear
 _empty = np.empty
 
 
@@ -87,26 +81,24 @@ def _pays(product: Product) -> bool:
 
 _products = {_FLOAT: Cache("matmul float32"), _BFLOAT: Cache("matmul bfloat16")}
 _affine = {_FLOAT: Cache("linear float32"), _BFLOAT: Cache("linear bfloat16")}
-_floats, _affine_floats = _products[_FLOAT], _affine[_FLOAT]
+_floats = _products[_FLOAT]
+
+
+def multiplies(x: Any, y: Any) -> bool:
+    """Whether oneDNN pays: large products of float32 or bfloat16."""
+    dtype = x.dtype
+    if dtype is not y.dtype or x.ndim < 2 or y.ndim < 2:
+        return False
+    size = x.size * y.shape[-1]
+    if dtype is _FLOAT:
+        return bool(size >= _LEAST or (size >= _LEAST_COLUMNS and y.strides[-2] == 4))
+    return bool(dtype is _BFLOAT and size >= LEAST_BFLOAT)
 
 
 def matmul(x: Any, y: Any) -> Any:
-    """oneDNN for large products of float32 or bfloat16, the NumPy kernel for others."""
-    dtype = x.dtype
-    if x.size * y.size < _FEW and dtype is _FLOAT is y.dtype and 0 < x.ndim < 3 and 0 < y.ndim < 3:
-        return x.dot(y)  # what the calls below come to: 0.5 us less
-    if dtype is not y.dtype or x.ndim < 2 or y.ndim < 2:
-        return _numpy_matmul(x, y)
-    if dtype is _FLOAT:
-        if (size := x.size * y.shape[-1]) < _LEAST and (size < _LEAST_COLUMNS or y.strides[-2] != 4):
-            return _numpy_matmul(x, y)
-        cache = _floats
-    elif dtype is _BFLOAT and x.size * y.shape[-1] >= _LEAST_BFLOAT:
-        cache = _products[_BFLOAT]
-    else:
-        return _numpy_matmul(x, y)
-    ready = cache.get((x.shape, x.strides, y.shape, y.strides), _prepared, x, y)
-    return _numpy_matmul(x, y) if ready is None else ready(x, y)
+    """The product, of what ``multiplies`` accepts."""
+    ready = _products[x.dtype].get((x.shape, x.strides, y.shape, y.strides), _prepared, x, y)
+    return NotImplemented if ready is None else ready(x, y)
 
 
 def matmul_into(x: Any, y: Any, out: Any) -> bool:
@@ -122,26 +114,25 @@ def matmul_into(x: Any, y: Any, out: Any) -> bool:
     return True
 
 
-def linear(f: Any, x: Any, weight: Any, bias: Any) -> Any:
-    """The bias is added while the product is written."""
+def maps(x: Any, weight: Any, bias: Any) -> bool:
+    """Whether oneDNN pays: as for products, whose second matrix lies by columns."""
     dtype = x.dtype
     if dtype is not weight.dtype or x.ndim < 2 or weight.ndim != 2:
-        return _numpy_linear(f, x, weight, bias)
-    if dtype is _FLOAT:
-        if x.size * weight.shape[0] < _LEAST_COLUMNS:
-            return _numpy_linear(f, x, weight, bias)
-        cache = _affine_floats
-    elif dtype is _BFLOAT and x.size * weight.shape[0] >= _LEAST_BFLOAT:
-        cache = _affine[_BFLOAT]
-    else:
-        return _numpy_linear(f, x, weight, bias)
-    if bias is not None and (bias.dtype is not dtype or bias.shape != weight.shape[:1]):
-        return _numpy_linear(f, x, weight, bias)
+        return False
+    least = _LEAST_COLUMNS if dtype is _FLOAT else LEAST_BFLOAT
+    return bool(
+        (dtype is _FLOAT or dtype is _BFLOAT)
+        and x.size * weight.shape[0] >= least
+        and (bias is None or (bias.dtype is dtype and bias.shape == weight.shape[:1]))
+    )
+
+
+def linear(x: Any, weight: Any, bias: Any) -> Any:
+    """The bias is added while the product is written."""
     y = weight.T
     key = (x.shape, x.strides, weight.shape, weight.strides, None if bias is None else bias.strides)
-    ready = cache.get(key, _prepared, x, y, bias)
-    return _numpy_linear(f, x, weight, bias) if ready is None else ready(x, y, bias)
+    ready = _affine[x.dtype].get(key, _prepared, x, y, bias)
+    return NotImplemented if ready is None else ready(x, y, bias)
 
 
-KERNELS: dict[str, Kernel] = {"matmul": matmul}
-COMPOSITES: dict[str, Callable[..., Any]] = {"linear": linear}
+__all__ = ["linear", "maps", "matmul", "matmul_into", "multiplies"]

@@ -11,11 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
 from tenon.ops import max_pool as _max_pool
 from tenon.ops import max_pool_grad as _max_pool_grad
-from tenon_cpu.jit.eager_ops import kernels as loops
-from tenon_cpu.kernels import pooling as numpy_kernels
 from tenon_cpu.onednn import blocked_pooling
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.cache import Cache
@@ -84,13 +81,22 @@ def _quarters(attrs: Mapping[str, Any]) -> bool:
     return attrs["kernel"] == attrs["stride"] == (2, 2) and not any(attrs["padding"])
 
 
+def overlapping(x: Any, kernel: Any, stride: Any, padding: Any) -> bool:
+    """Windows of planes and volumes that are not the quarters of ``_quarters``, on arrays as oneDNN reads."""
+    quarters = _quarters({"kernel": kernel, "stride": stride, "padding": padding})
+    return x.ndim > 3 and not quarters and _takes(x)
+
+
+def overlapping_grad(g: Any, x: Any, out: Any, kernel: Any, stride: Any, padding: Any) -> bool:
+    """The same for all three arrays."""
+    return g.shape == out.shape and overlapping(x, kernel, stride, padding) and _takes(g, out)
+
+
 def max_pool(x: Any, **attrs: Any) -> Any:
     """Windows that overlap, of planes and volumes: 3.6 times as fast as in NumPy (3 by 3, stride 2)."""
-    ready = None
-    if x.dtype is _FLOAT and x.ndim > 3 and not _quarters(attrs) and _takes(x):
-        ready = _cache.get(_key("max", x, attrs), _forward_chain, x, attrs)
+    ready = _cache.get(_key("max", x, attrs), _forward_chain, x, attrs)
     if ready is None:
-        return _other["max_pool"](x, **attrs)
+        return NotImplemented
     chain, shape = ready
     out = np.empty(shape, _FLOAT)
     chain(x, out)
@@ -115,12 +121,9 @@ def _wrong(x: Any, out: Any) -> bool:
 
 def max_pool_grad(g: Any, x: Any, out: Any, **attrs: Any) -> Any:
     """Windows that overlap, of planes and volumes: 11 times as fast as in NumPy."""
-    ready = None
-    fitting = x.dtype is _FLOAT and x.ndim > 3 and _takes(g, x, out) and g.shape == out.shape
-    if fitting and not _quarters(attrs):
-        ready = _cache.get(_key("max grad", x, attrs), _backward_pair, x, g, attrs)
+    ready = _cache.get(_key("max grad", x, attrs), _backward_pair, x, g, attrs)
     if ready is None or np.isnan(out.max()) or out.min() <= _LOWEST:
-        return _other["max_pool_grad"](g, x, out, **attrs)
+        return NotImplemented
     noted, spread, size = ready
     dx, again, marks = np.empty(x.shape, _FLOAT), np.empty(g.shape, _FLOAT), Buffer(size)
     for execution, arrays in (
@@ -143,11 +146,6 @@ def _backward_pair(x: Any, g: Any, attrs: Mapping[str, Any]) -> tuple[Execution,
     noted = hint.execution(dict.fromkeys((c.SRC, c.DST, c.WORKSPACE)))
     spread = made.execution(dict.fromkeys((c.DIFF_DST, c.WORKSPACE, c.DIFF_SRC)))
     return noted, spread, hint.layout(c.WORKSPACE).size
-
-
-#: The kernels that these take the place of.
-_other = {**numpy_kernels.KERNELS, **{n: k for n, k in loops.KERNELS.items() if n.startswith("max_pool")}}
-KERNELS: dict[str, Kernel] = {"max_pool": max_pool, "max_pool_grad": max_pool_grad}
 
 
 def prepare_max_pool(

@@ -6,13 +6,13 @@ A new kernel is one row in one of these files. ``tenon doctor kernels OP`` print
 from __future__ import annotations
 
 from tenon.extend import KernelTable
-from tenon_cpu.table import rows
+from tenon_cpu.table import activations, elementwise, indexing, matrices, products, reductions, rows, space
 
 
 def kernel_table() -> KernelTable:
     """All rows."""
     table = KernelTable()
-    for part in (rows,):
+    for part in (elementwise, activations, reductions, rows, products, indexing, space, matrices):
         part.add_to(table)
     return table
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +66,11 @@ def dtype_is(dtype: Any, *arguments: str) -> Condition:
         code.append(f"({name} is None or {test})" if argument.endswith("?") else test)
     shown = ", ".join(f"getattr({name}, 'dtype', None)" for name in names)
     return Condition(" and ".join(code), f"{_listed(names)} of {dtype.name}", {dtype.name: dtype}, shown)
+
+
+def itself(x: Any) -> Any:
+    """The kernel of calls that have nothing to do: their first argument; the choice does not even call it."""
+    return x
 
 
 def asks(question: Callable[..., Any], says: str) -> Condition:
@@ -166,6 +172,9 @@ class Choice:
         for takes in (own, *reversed(self._takes)):
             for p in takes.keywords.values():
                 keywords.setdefault(p.name, p.replace(kind=_KEYWORD, annotation=p.empty))
+        asked = (c.code for row in self.rows for c in row.accepts)
+        if "out" not in self.op.inputs and any(re.search(r"\bout\b", code) for code in asked):
+            keywords.setdefault("out", inspect.Parameter("out", _KEYWORD, default=None))
         inputs = []
         for i, name in enumerate(self.op.inputs):
             if name.startswith("*"):
@@ -204,6 +213,8 @@ class Choice:
             lines += [f"    if {guard}:", f"        return rounded({self._forwarded()})"]
         for i, (row, takes) in enumerate(zip(self.rows, self._takes, strict=True)):
             call, indent = f"kernel{i}({self._passed(takes)})", "    "
+            if row.kernel is itself:
+                call = self.parameters[0].name
             if row.accepts:
                 lines.append(f"    if {' and '.join(c.code for c in row.accepts)}:")
                 indent = "        "
@@ -321,4 +332,14 @@ def select(op: Op, rows: Iterable[KernelRow], given: Mapping[str, Any]) -> Kerne
     return choice.function(guard, rounded=rounded, is_short=is_short, whole=np.dtype(bool))
 
 
-__all__ = ["Choice", "Condition", "KernelRow", "KernelTable", "asks", "dtype_is", "select", "size_at_least"]
+__all__ = [
+    "Choice",
+    "Condition",
+    "KernelRow",
+    "KernelTable",
+    "asks",
+    "dtype_is",
+    "itself",
+    "select",
+    "size_at_least",
+]

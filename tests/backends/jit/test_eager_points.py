@@ -50,7 +50,11 @@ def test_generated_code_gives_what_the_parts_give(name, lies):
             else op.decompose(BACKEND.raw, *wide, **attrs)
         )
 
+    assert made[0] is not NotImplemented or len(made) > 1
     for found in made:
+        if found is NotImplemented:  # what the generated kernel declines, NumPy computes
+            assert lies == "empty"
+            continue
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, wanted.astype(np.float32), rtol=2e-6, atol=1e-44)
 

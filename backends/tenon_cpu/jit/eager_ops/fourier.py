@@ -9,13 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
-from tenon.ops import fft_complex as _fft_complex
-from tenon.ops import fft_half as _fft_half
-from tenon.ops import fft_real as _fft_real
 from tenon_cpu.jit import fourier
 from tenon_cpu.jit.compiler import llvm
-from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH, plain
+from tenon_cpu.jit.eager_ops.calls import FLOAT, plain
 
 _COMPLEX = np.dtype(np.complex64)
 #: Sizes whose buffers, 256 KB, any thread's stack holds.
@@ -24,12 +20,29 @@ _SMALLEST, _LARGEST = 8, 1024
 _SHARED = 1 << 17
 
 
-def _served(x: Any, dtype: Any) -> bool:
-    return bool(x.dtype is dtype and x.size >= WORTH and llvm.available())
-
-
 def _is_power(size: int) -> bool:
     return _SMALLEST <= size <= _LARGEST and size & (size - 1) == 0
+
+
+def powers(x: Any, axes: Any) -> bool:
+    """Sizes of all axes are powers of 2 that code is generated for."""
+    return bool(axes) and all(_is_power(x.shape[a]) for a in axes)
+
+
+def halves(x: Any, axis: int) -> bool:
+    """The same for pairs of numbers."""
+    size = x.shape[axis]
+    return _is_power(size // 2) and size % 2 == 0 and x.size // size >= fourier.LANES
+
+
+def pairs(x: Any, axis: int, size: int) -> bool:
+    """The same for half a spectrum."""
+    return (
+        _is_power(size // 2)
+        and x.shape[axis] == size // 2 + 1
+        and size % 2 == 0
+        and x.size // x.shape[axis] >= fourier.LANES
+    )
 
 
 def _run(kind: str, x: Any, out: Any, size: int, inverse: bool, scale: float, inner: int) -> Any:
@@ -51,13 +64,8 @@ def _run(kind: str, x: Any, out: Any, size: int, inverse: bool, scale: float, in
 def fft_complex(x: Any, *, axes: Any, inverse: bool = False, scale: float = 1.0) -> Any:
     """Axis by axis, where each has enough lines."""
     inners = [math.prod(x.shape[a + 1 :]) if a != x.ndim - 1 else 0 for a in axes]
-    if (
-        not axes
-        or not (_served(x, _COMPLEX) or _served(x, FLOAT))
-        or not all(_is_power(x.shape[a]) for a in axes)
-        or any((inner or x.size // x.shape[-1]) < fourier.LANES for inner in inners)
-    ):
-        return _fft_complex.forward(np, x, axes=axes, inverse=inverse, scale=scale)
+    if any((inner or x.size // x.shape[-1]) < fourier.LANES for inner in inners):
+        return NotImplemented
     made = plain(x if x.dtype is _COMPLEX else x.astype(_COMPLEX))
     for number, (axis, inner) in enumerate(zip(axes, inners, strict=True), 1):
         factor = scale if number == len(axes) else 1.0
@@ -77,8 +85,6 @@ def _back(made: Any, axis: int) -> Any:
 def fft_half(x: Any, *, axis: int, scale: float = 1.0) -> Any:
     """Of many lines, as pairs of numbers."""
     size = x.shape[axis]
-    if not _served(x, FLOAT) or not _is_power(size // 2) or size % 2 or x.size // size < fourier.LANES:
-        return _fft_half.forward(np, x, axis=axis, scale=scale)
     given = _last(x, axis)
     out = np.empty((*given.shape[:-1], size // 2 + 1), _COMPLEX)
     return _back(_run(fourier.HALF, given, out, size, False, scale, 0), axis)
@@ -86,19 +92,9 @@ def fft_half(x: Any, *, axis: int, scale: float = 1.0) -> Any:
 
 def fft_real(x: Any, *, axis: int, size: int, scale: float = 1.0) -> Any:
     """Of many lines, as pairs of numbers."""
-    if (
-        not _served(x, _COMPLEX)
-        or not _is_power(size // 2)
-        or x.shape[axis] != size // 2 + 1
-        or size % 2
-        or x.size // x.shape[axis] < fourier.LANES
-    ):
-        return _fft_real.forward(np, x, axis=axis, size=size, scale=scale)
     given = _last(x, axis)
     out = np.empty((*given.shape[:-1], size), FLOAT)
     return _back(_run(fourier.REAL, given, out, size, True, scale, 0), axis)
 
 
-KERNELS: dict[str, Kernel] = {"fft_complex": fft_complex, "fft_half": fft_half, "fft_real": fft_real}
-
-__all__ = ["KERNELS"]
+__all__ = ["fft_complex", "fft_half", "fft_real", "halves", "pairs", "powers"]

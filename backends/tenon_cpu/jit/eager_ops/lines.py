@@ -7,26 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
-from tenon.ops import amax as _amax
-from tenon.ops import amin as _amin
-from tenon.ops import cumprod as _cumprod
-from tenon.ops import cumsum as _cumsum
-from tenon.ops import prod as _prod
-from tenon.ops import put as _put
 from tenon.ops import solve_triangle as _solve_triangle
-from tenon.ops import take as _take
-from tenon.ops import tril as _tril
-from tenon.ops import triu as _triu
-from tenon.ops import vector_norm as _vector_norm
-from tenon_cpu.jit.eager_ops.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
+from tenon_cpu.jit.eager_ops.calls import FLOAT, INDEX, fits, indices_fit, plain, share
 from tenon_cpu.jit.loops import lines
-from tenon_cpu.kernels import factoring, ordering, products
 
 #: Elements of a run from which a compiled walk is faster than NumPy's.
 _RUN = 32
-#: Elements of a row up to which they are found without sorting it.
-_FEW = 32
 
 
 def _lines(x: Any, axis: int) -> Any:
@@ -34,13 +20,15 @@ def _lines(x: Any, axis: int) -> Any:
     return plain(x).reshape(math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
 
 
-def _runs(x: Any, axes: Any) -> Any:
-    """``x`` as rows that are its last ``axes``; None where they are not the last, or kernels do not serve."""
+def runs(x: Any, axes: Any) -> bool:
+    """Whether ``axes`` are the last ones, and long enough."""
     lead = x.ndim - len(axes)
-    if x.size < WORTH or not axes or sorted(axes) != list(range(lead, x.ndim)) or not fits(x):
-        return None
-    run = math.prod(x.shape[lead:])
-    return plain(x).reshape(-1, run) if run >= _RUN else None
+    return bool(axes and sorted(axes) == list(range(lead, x.ndim)) and math.prod(x.shape[lead:]) >= _RUN)
+
+
+def _runs(x: Any, axes: Any) -> Any:
+    """``x`` as rows that are its last ``axes``."""
+    return plain(x).reshape(-1, math.prod(x.shape[x.ndim - len(axes) :]))
 
 
 def _shaped(made: Any, x: Any, axes: Any, keepdims: bool) -> Any:
@@ -50,8 +38,6 @@ def _shaped(made: Any, x: Any, axes: Any, keepdims: bool) -> Any:
 
 def cumsum(x: Any, *, axis: int) -> Any:
     """Along any axis."""
-    if x.size < WORTH or not fits(x):
-        return _cumsum.forward(np, x, axis=axis)
     given, out = _lines(x, axis), np.empty(x.shape, FLOAT)
     share(lines.cumsum, (given, out.reshape(given.shape)), given.shape[0], 10 * x.size)
     return out
@@ -59,26 +45,20 @@ def cumsum(x: Any, *, axis: int) -> Any:
 
 def cumprod(x: Any, *, axis: int) -> Any:
     """Along any axis."""
-    if x.size < WORTH or not fits(x):
-        return _cumprod.forward(np, x, axis=axis)
     given, out = _lines(x, axis), np.empty(x.shape, FLOAT)
     share(lines.cumprod, (given, out.reshape(given.shape)), given.shape[0], 20 * x.size)
     return out
 
 
-def amax(x: Any, *, axes: Any, keepdims: bool = False, out: Any = None) -> Any:
+def amax(x: Any, *, axes: Any, keepdims: bool = False) -> Any:
     """Over the last axes."""
-    rows = _runs(x, axes) if out is None else None
-    if rows is None:
-        return _amax.forward(np, x, axes=axes, keepdims=keepdims, out=out)
+    rows = _runs(x, axes)
     return _shaped(_extreme(rows, 1), x, axes, keepdims)
 
 
-def amin(x: Any, *, axes: Any, keepdims: bool = False, out: Any = None) -> Any:
+def amin(x: Any, *, axes: Any, keepdims: bool = False) -> Any:
     """Over the last axes."""
-    rows = _runs(x, axes) if out is None else None
-    if rows is None:
-        return _amin.forward(np, x, axes=axes, keepdims=keepdims, out=out)
+    rows = _runs(x, axes)
     return _shaped(_extreme(rows, 0), x, axes, keepdims)
 
 
@@ -88,31 +68,25 @@ def _extreme(rows: Any, largest: int) -> Any:
     return made
 
 
-def prod(x: Any, *, axes: Any, keepdims: bool = False, out: Any = None) -> Any:
+def prod(x: Any, *, axes: Any, keepdims: bool = False) -> Any:
     """Over the last axes."""
-    rows = _runs(x, axes) if out is None else None
-    if rows is None:
-        return _prod.forward(np, x, axes=axes, keepdims=keepdims, out=out)
+    rows = _runs(x, axes)
     made = np.empty(rows.shape[0], FLOAT)
     share(lines.prod, (rows, made), made.size, rows.size)
     return _shaped(made, x, axes, keepdims)
 
 
-def prod_of_others(f: Any, x: Any, *, axes: Any) -> Any:
+def prod_of_others(x: Any, *, axes: Any) -> Any:
     """Over the last axes."""
     rows = _runs(x, axes)
-    if rows is None:
-        return products.prod_of_others(f, x, axes=axes)
     out = np.empty(x.shape, FLOAT)
     share(lines.prod_of_others, (rows, out.reshape(rows.shape)), rows.shape[0], 10 * x.size)
     return out
 
 
-def vector_norm(f: Any, x: Any, *, order: float = 2.0, axes: Any = (), keepdims: bool = False) -> Any:
+def vector_norm(x: Any, *, axes: Any = (), keepdims: bool = False) -> Any:
     """The root of the sum of squares over the last axes."""
-    rows = _runs(x, axes) if order == 2 else None
-    if rows is None:
-        return _vector_norm.decompose(f, x, order=order, axes=axes, keepdims=keepdims)
+    rows = _runs(x, axes)
     made = np.empty(rows.shape[0], FLOAT)
     share(lines.squares, (rows, made), made.size, rows.size)
     return _shaped(np.sqrt(made, out=made), x, axes, keepdims)
@@ -134,9 +108,9 @@ def _indexed(x: Any, indices: Any, layout: Any) -> Any:
 
 def take(x: Any, *indices: Any, layout: Any) -> Any:
     """At one index array on an axis that is not the first (there NumPy copies whole rows)."""
-    found = _indexed(x, indices, layout) if x.size >= WORTH and isinstance(layout[0], slice) else None
+    found = _indexed(x, indices, layout)
     if found is None:
-        return _take.forward(np, x, *indices, layout=layout)
+        return NotImplemented
     axis, places = found
     given, shape = _lines(x, axis), indices[0].shape
     out = np.empty((*x.shape[:axis], *shape, *x.shape[axis + 1 :]), FLOAT)
@@ -145,12 +119,11 @@ def take(x: Any, *indices: Any, layout: Any) -> Any:
     return out
 
 
-def put(x: Any, y: Any, *indices: Any, layout: Any, accumulate: bool = False, out: Any = None) -> Any:
+def put(x: Any, y: Any, *indices: Any, layout: Any, out: Any = None) -> Any:
     """Adding at one index array."""
-    ours = accumulate and getattr(y, "dtype", None) is FLOAT and x.size >= WORTH
-    found = _indexed(x, indices, layout) if ours and (out is None or out.flags.carray) else None
+    found = _indexed(x, indices, layout)
     if found is None:
-        return _put.forward(np, x, y, *indices, layout=layout, accumulate=accumulate, out=out)
+        return NotImplemented
     axis, places = found
     out = np.array(x, order="C") if out is None else out
     made = _lines(out, axis)
@@ -161,10 +134,8 @@ def put(x: Any, y: Any, *indices: Any, layout: Any, accumulate: bool = False, ou
     return out
 
 
-def argsort(x: Any, *, axis: int, descending: bool = False, start: int = 0, stop: int | None = None) -> Any:
-    """The first few of each row; more of them, and along other axes, by NumPy."""
-    if stop is None or not 0 < stop <= _FEW or axis != x.ndim - 1 or x.size < WORTH or not fits(x):
-        return ordering.argsort(x, axis=axis, descending=descending, start=start, stop=stop)
+def argsort(x: Any, *, descending: bool = False, start: int = 0, stop: int) -> Any:
+    """The first few of each row."""
     rows = plain(x).reshape(-1, x.shape[-1])
     out = np.empty((rows.shape[0], stop), INDEX)
     share(lines.first, (rows, -1 if descending else 0, out), out.shape[0], 20 * x.size)
@@ -172,14 +143,7 @@ def argsort(x: Any, *, axis: int, descending: bool = False, start: int = 0, stop
 
 
 def solve_triangle(a: Any, b: Any, *, upper: bool) -> Any:
-    """Batches of small triangles; large ones by LAPACK."""
-    if (
-        not 0 < b.shape[-2] < factoring.WORTH
-        or b.size < WORTH
-        or a.shape[:-2] != b.shape[:-2]
-        or not fits(a, b)
-    ):
-        return factoring.solve_triangle(a, b, upper=upper)
+    """Batches of small triangles."""
     _solve_triangle.infer(a, b, upper=upper)
     size, count = b.shape[-2:]
     out = np.array(b, order="C")
@@ -193,9 +157,7 @@ def solve_triangle(a: Any, b: Any, *, upper: bool) -> Any:
     return out
 
 
-def _triangle(op: Any, lower: int, x: Any, k: int) -> Any:
-    if x.ndim < 2 or x.size < WORTH or not fits(x):
-        return op.forward(np, x, k=k)
+def _triangle(lower: int, x: Any, k: int) -> Any:
     out, shape = np.empty(x.shape, FLOAT), (-1, *x.shape[-2:])
     given = plain(x).reshape(shape)
     share(lines.triangle, (given, k, lower, out.reshape(shape)), len(given), x.size)
@@ -204,27 +166,9 @@ def _triangle(op: Any, lower: int, x: Any, k: int) -> Any:
 
 def tril(x: Any, *, k: int = 0) -> Any:
     """Row by row."""
-    return _triangle(_tril, 1, x, k)
+    return _triangle(1, x, k)
 
 
 def triu(x: Any, *, k: int = 0) -> Any:
     """Row by row."""
-    return _triangle(_triu, 0, x, k)
-
-
-KERNELS: dict[str, Kernel] = {
-    "argsort": argsort,
-    "cumsum": cumsum,
-    "cumprod": cumprod,
-    "amax": amax,
-    "amin": amin,
-    "prod": prod,
-    "take": take,
-    "put": put,
-    "solve_triangle": solve_triangle,
-    "tril": tril,
-    "triu": triu,
-}
-COMPOSITES: dict[str, Kernel] = {"prod_of_others": prod_of_others, "vector_norm": vector_norm}
-
-__all__ = ["COMPOSITES", "KERNELS"]
+    return _triangle(0, x, k)

@@ -7,16 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
-from tenon.ops import embedding as _embedding
-from tenon.ops import embedding_grad as _embedding_grad
 from tenon.ops import max_pool as _max_pool
-from tenon.ops import segment_sum as _segment_sum
 from tenon_cpu.jit.compiler.compile import Kernel as Compiled
 from tenon_cpu.jit.eager_ops.calls import FLOAT, INDEX, WORTH, aligned, fits, indices_fit, plain, share
 from tenon_cpu.jit.loops import choices, smooth, sums, tables, windows
 from tenon_cpu.jit.loops.columns import WIDE
-from tenon_cpu.kernels import activation, direct, piecewise, pointwise, pooling, selection
+from tenon_cpu.kernels import direct
 
 #: Elements of a run along the last axes from which a compiled sum is faster than NumPy's.
 _RUN = 32
@@ -37,25 +33,19 @@ def _with_slope(kernel: Compiled, x: Any, cost: int) -> Any:
     return (out, slope) if back is None else (out.transpose(back), slope.transpose(back))
 
 
-def gelu(f: Any, x: Any, *, approximate: str = "none") -> Any:
+def gelu(x: Any, *, approximate: str = "none") -> Any:
     """Value and slope."""
-    if x.size < WORTH or not fits(x):
-        return activation.gelu(f, x, approximate=approximate)
     return _with_slope(smooth.gelu_tanh if approximate == "tanh" else smooth.gelu, x, 7)
 
 
-def silu(f: Any, x: Any) -> Any:
+def silu(x: Any) -> Any:
     """Value and slope."""
-    if x.size < WORTH or not fits(x):
-        return activation.silu(f, x)
     return _with_slope(smooth.silu, x, 5)
 
 
 def relu(x: Any, *, out: Any = None) -> Any:
     """The larger of ``x`` and 0 (6.7 against 25 us on 65,536 elements: NumPy's loop with a number is no
     vector's)."""
-    if x.size < WORTH or not fits(x) or (out is not None and not (out is x and x.flags.carray)):
-        return direct.relu(x, out=out)
     if out is not None:
         share(smooth.clamp_over, (x.reshape(-1), _NOTHING, _INFINITY), x.size, x.size)
         return out
@@ -66,61 +56,31 @@ def relu(x: Any, *, out: Any = None) -> Any:
 
 
 def clamp(x: Any, min: Any, max: Any, *, out: Any = None) -> Any:
-    """Over itself, between numbers; all else by NumPy."""
+    """Over itself, between numbers."""
     bounds = (-math.inf if min is None else min, math.inf if max is None else max)
-    if (
-        out is None
-        or out is not x
-        or x.size < WORTH
-        or not all(b.__class__ in _NUMBERS and b == b for b in bounds)
-        or not fits(x)
-        or not x.flags.carray
-    ):
-        return pointwise.clamp(x, min, max, out=out)
     share(smooth.clamp_over, (x.reshape(-1), *(np.float32(b) for b in bounds)), x.size, x.size)
     return out
 
 
 def relu_grad(g: Any, out: Any) -> Any:
     """The gradient where the gate is open."""
-    if g.size < _FEW:
-        return direct.relu_grad(g, out)
-    if g.size < WORTH or g.shape != out.shape or not fits(g, out):
-        return piecewise.relu_grad(g, out)
     (g, out), back = aligned(g, out)
     made = np.empty_like(g)
     share(smooth.relu_grad, (g.reshape(-1), out.reshape(-1), made.reshape(-1)), g.size, g.size)
     return made if back is None else made.transpose(back)
 
 
-def embedding(weight: Any, indices: Any, *, out: Any = None, **attrs: Any) -> Any:
-    """Rows of the table, in ``out`` if given and loops serve; the reference says which index is outside."""
-    width = weight.shape[1] if weight.ndim == 2 else 0
-    if indices.size * width < WORTH or not indices_fit(indices) or not fits(weight):
-        return _embedding.forward(np, weight, indices, **attrs)
-    weight = plain(weight)
+def embedding(weight: Any, indices: Any, *, out: Any = None) -> Any:
+    """Rows of the table, in ``out`` if given; the reference says which index is outside."""
+    weight, width = plain(weight), weight.shape[1]
     out, outside = np.empty((*indices.shape, width), FLOAT) if out is None else out, np.zeros(1, INDEX)
     arrays = (weight, indices.reshape(-1), out.reshape(-1, width), outside)
     share(tables.gather, arrays, indices.size, out.size)
-    if outside[0]:
-        return _embedding.forward(np, weight, indices, **attrs)
-    return out
+    return NotImplemented if outside[0] else out
 
 
-def embedding_grad(
-    g: Any, indices: Any, *, rows: int, padding_idx: int = -1, by_frequency: bool = False
-) -> Any:
+def embedding_grad(g: Any, indices: Any, *, rows: int, padding_idx: int = -1) -> Any:
     """Each thread sums the rows of its part of the table, always in the order of the indices."""
-    if (
-        g.size < WORTH
-        or by_frequency
-        or g.shape[:-1] != indices.shape
-        or not indices_fit(indices)
-        or not fits(g)
-    ):
-        return _embedding_grad.forward(
-            np, g, indices, rows=rows, padding_idx=padding_idx, by_frequency=by_frequency
-        )
     out = np.empty((rows, g.shape[-1]), FLOAT)
     arrays = (plain(g).reshape(-1, g.shape[-1]), indices.reshape(-1), padding_idx, out)
     share(tables.scatter_add, arrays, rows, g.size + out.size)
@@ -130,34 +90,28 @@ def embedding_grad(
 def segment_sum(x: Any, offsets: Any, *, end: int) -> Any:
     """Row by row; the reference says which offsets are none."""
     bounds = np.append(offsets, end)
-    if (
-        x.size < WORTH
-        or not indices_fit(bounds)
-        or not fits(x)
-        or not 0 == bounds[0] <= end <= x.shape[0]
-        or (bounds[1:] < bounds[:-1]).any()
-    ):
-        return _segment_sum.forward(np, x, offsets, end=end)
+    if not indices_fit(bounds) or not 0 == bounds[0] <= end <= x.shape[0] or (bounds[1:] < bounds[:-1]).any():
+        return NotImplemented
     out = np.empty((offsets.size, *x.shape[1:]), FLOAT)
     rows = plain(x).reshape(x.shape[0], -1)
     share(tables.segment_sum, (rows, bounds, out.reshape(offsets.size, rows.shape[1])), offsets.size, x.size)
     return out
 
 
-def _halves(x: Any, attrs: dict[str, Any]) -> bool:
-    """Windows of 2 by 2, side by side, on planes of float32."""
+def halves(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool = False) -> bool:
+    """Windows of 2 by 2, side by side, on planes."""
     return bool(
         x.ndim == 4
-        and x.size >= WORTH
-        and attrs["kernel"] == attrs["stride"] == (2, 2)
-        and attrs["padding"] == (0, 0)
-        and attrs["dilation"] == (1, 1)
-        and not (attrs.get("ceil_mode") and (x.shape[2] % 2 or x.shape[3] % 2))
+        and kernel == stride == (2, 2)
+        and padding == (0, 0)
+        and dilation == (1, 1)
+        and not (ceil_mode and (x.shape[2] % 2 or x.shape[3] % 2))
         and min(x.shape[2:]) >= 2
     )
 
 
-def _halved(x: Any) -> tuple[int, ...]:
+def halved(x: Any) -> tuple[int, ...]:
+    """The shape of the result of ``max_pool_halves``."""
     return (*x.shape[:2], x.shape[2] // 2, x.shape[3] // 2)
 
 
@@ -170,33 +124,33 @@ def _line(attrs: dict[str, Any]) -> tuple[int, ...]:
     return tuple(attrs[name][0] for name in ("kernel", "stride", "padding", "dilation"))
 
 
-def max_pool(x: Any, **attrs: Any) -> Any:
-    """Windows of 2 by 2 and along lines; others by NumPy."""
-    if x.ndim == 3 and x.size >= WORTH and fits(x):
-        out = np.empty(_max_pool.infer(x, **attrs).shape, FLOAT)
-        count, made = x.shape[0] * x.shape[1], out.reshape(-1, out.shape[2])
-        share(windows.max_pool_lines, (plain(x).reshape(count, -1), *_line(attrs), made), count, 4 * x.size)
-        return out
-    if not _halves(x, attrs) or not fits(x):
-        return pooling.max_pool(x, **attrs)
-    out = np.empty(_halved(x), FLOAT)
+def max_pool_lines(x: Any, **attrs: Any) -> Any:
+    """Windows along lines."""
+    out = np.empty(_max_pool.infer(x, **attrs).shape, FLOAT)
+    count, made = x.shape[0] * x.shape[1], out.reshape(-1, out.shape[2])
+    share(windows.max_pool_lines, (plain(x).reshape(count, -1), *_line(attrs), made), count, 4 * x.size)
+    return out
+
+
+def max_pool_halves(x: Any) -> Any:
+    """Windows of 2 by 2."""
+    out = np.empty(halved(x), FLOAT)
     made = _planes(out)
     share(windows.max_pool_2x2, (_planes(x), made), made.shape[0], 2 * x.size)
     return out
 
 
-def max_pool_grad(g: Any, x: Any, out: Any, **attrs: Any) -> Any:
-    """Windows of 2 by 2, along lines, and all others."""
-    if x.ndim == 3 and x.size >= WORTH and fits(g, x, out) and g.shape == out.shape:
-        count, dx = x.shape[0] * x.shape[1], np.zeros(x.shape, FLOAT)
-        lines = [plain(a).reshape(count, -1) for a in (g, x, out)]
-        arrays = (*lines, *_line(attrs), dx.reshape(count, -1))
-        share(windows.max_pool_lines_grad, arrays, count, 20 * g.size)
-        return dx
-    if x.ndim < 4 or x.size < WORTH or not fits(g, x, out) or g.shape != out.shape:
-        return pooling.max_pool_grad(g, x, out, **attrs)
-    if not _halves(x, attrs) or g.shape != _halved(x):
-        return _max_pool_grad(g, x, out, attrs)
+def max_pool_lines_grad(g: Any, x: Any, out: Any, **attrs: Any) -> Any:
+    """Windows along lines."""
+    count, dx = x.shape[0] * x.shape[1], np.zeros(x.shape, FLOAT)
+    lines = [plain(a).reshape(count, -1) for a in (g, x, out)]
+    arrays = (*lines, *_line(attrs), dx.reshape(count, -1))
+    share(windows.max_pool_lines_grad, arrays, count, 20 * g.size)
+    return dx
+
+
+def max_pool_halves_grad(g: Any, x: Any, out: Any) -> Any:
+    """Windows of 2 by 2."""
     g, x, out = plain(g), plain(x), plain(out)
     whole = x.shape[2] % 2 == x.shape[3] % 2 == 0
     made = np.empty_like(x) if whole else np.zeros_like(x)
@@ -205,7 +159,7 @@ def max_pool_grad(g: Any, x: Any, out: Any, **attrs: Any) -> Any:
     return made
 
 
-def _max_pool_grad(g: Any, x: Any, out: Any, attrs: dict[str, Any]) -> Any:
+def max_pool_grad(g: Any, x: Any, out: Any, **attrs: Any) -> Any:
     """Of planes and volumes, whatever the windows."""
     missing, count = 5 - x.ndim, x.shape[0] * x.shape[1]
     layout = np.ones((5, 3), INDEX)
@@ -227,8 +181,8 @@ def _max_pool_grad(g: Any, x: Any, out: Any, attrs: dict[str, Any]) -> Any:
     return made
 
 
-def where(condition: Any, x: Any, y: Any) -> Any:
-    """Of arrays of one shape, or of one and a number by a condition that may repeat over leading axes."""
+def selects(condition: Any, x: Any, y: Any) -> bool:
+    """Large float32 arrays of one shape, or one of them and a number, by a condition that repeats."""
     one, other = x.__class__ in _NUMBERS, y.__class__ in _NUMBERS
     kept = y if one else x
     if (
@@ -238,20 +192,28 @@ def where(condition: Any, x: Any, y: Any) -> Any:
         or getattr(kept, "size", 0) < WORTH
         or not fits(kept)
     ):
-        return selection.where(condition, x, y)
-    lead = kept.ndim - condition.ndim
+        return False
     if not (one or other):
-        if not condition.shape == x.shape == y.shape or not fits(y):
-            return selection.where(condition, x, y)
+        return bool(condition.shape == x.shape == y.shape and fits(y))
+    trailing = _trailing(condition.shape)
+    return condition.ndim <= kept.ndim and trailing == kept.shape[kept.ndim - len(trailing) :]
+
+
+def _trailing(shape: tuple[int, ...]) -> tuple[int, ...]:
+    while shape and shape[0] == 1:
+        shape = shape[1:]
+    return shape
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """Of arrays of one shape, or of one and a number by a condition that may repeat over leading axes."""
+    one, other = x.__class__ in _NUMBERS, y.__class__ in _NUMBERS
+    kept = y if one else x
+    if not (one or other):
         out = np.empty(x.shape, FLOAT)
         arrays = tuple(plain(a).reshape(-1) for a in (condition.view(np.uint8), x, y, out))
         share(choices.choose, arrays, x.size, 2 * x.size)
         return out
-    trailing = condition.shape
-    while trailing and trailing[0] == 1:
-        trailing = trailing[1:]
-    if lead < 0 or trailing != kept.shape[kept.ndim - len(trailing) :]:
-        return selection.where(condition, x, y)
     value = np.float32(x if one else y)
     flipped = np.uint8(0 if one else 1)
     gates = plain(condition.view(np.uint8)).reshape(-1)
@@ -321,55 +283,31 @@ def _shaped(made: Any, x: Any, axes: Any, keepdims: bool) -> Any:
 
 
 def sum(x: Any, *, axes: Any, keepdims: bool = False) -> Any:
-    """Over leading and trailing axes or many rows; others by NumPy."""
-    made = _reduced(x, axes) if x.size >= WORTH and axes else None
-    return direct.sum(x, axes=axes, keepdims=keepdims) if made is None else _shaped(made, x, axes, keepdims)
+    """Over leading and trailing axes or many rows."""
+    made = _reduced(x, axes)
+    return NotImplemented if made is None else _shaped(made, x, axes, keepdims)
 
 
 def mean(x: Any, *, axes: Any, keepdims: bool = False) -> Any:
-    """Over leading and trailing axes or many rows; others by NumPy."""
-    made = _reduced(x, axes) if x.size >= WORTH and axes else None
+    """Over leading and trailing axes or many rows."""
+    made = _reduced(x, axes)
     if made is None:
-        return direct.mean(x, axes=axes, keepdims=keepdims)
+        return NotImplemented
     made /= np.float32(x.size // made.size)
     return _shaped(made, x, axes, keepdims)
 
 
 def sum_to(x: Any, *, shape: Any) -> Any:
-    """Down to a shape that keeps axes in the middle; others by NumPy."""
+    """Down to a shape that keeps axes in the middle."""
     own = x.shape
-    if own == shape:
-        return x
-    if x.size < WORTH:
-        return direct.sum_to(x, shape=shape)
     lead = len(own) - len(shape)
     axes = (*range(lead), *(i + lead for i, s in enumerate(shape) if s == 1 and own[i + lead] != 1))
     made = _reduced(x, axes)
-    return direct.sum_to(x, shape=shape) if made is None else made.reshape(shape)
+    return NotImplemented if made is None else made.reshape(shape)
 
 
 def adaptive_avg_pool(x: Any, *, sizes: Any) -> Any:
-    """One mean of each plane by a compiled sum; others by NumPy."""
-    if x.ndim != len(sizes) + 2 or set(sizes) != {1} or x.size < WORTH or 0 in x.shape or not x.flags.carray:
-        return pooling.adaptive_avg_pool(x, sizes=sizes)
-    return mean(x, axes=tuple(range(2, x.ndim)), keepdims=True)
-
-
-KERNELS: dict[str, Kernel] = {
-    "adaptive_avg_pool": adaptive_avg_pool,
-    "relu": relu,
-    "clamp": clamp,
-    "relu_grad": relu_grad,
-    "embedding": embedding,
-    "embedding_grad": embedding_grad,
-    "segment_sum": segment_sum,
-    "max_pool": max_pool,
-    "max_pool_grad": max_pool_grad,
-    "where": where,
-    "sum": sum,
-    "mean": mean,
-    "sum_to": sum_to,
-}
-COMPOSITES: dict[str, Kernel] = {"gelu": gelu, "silu": silu}
-
-__all__ = ["COMPOSITES", "KERNELS"]
+    """One mean of each plane by a compiled sum."""
+    axes = tuple(range(2, x.ndim))
+    made = mean(x, axes=axes, keepdims=True)
+    return direct.mean(x, axes=axes, keepdims=True) if made is NotImplemented else made

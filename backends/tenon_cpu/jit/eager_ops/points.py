@@ -16,27 +16,20 @@ from tenon.ops import atan2 as _atan2
 from tenon.ops import atanh as _atanh
 from tenon.ops import copysign as _copysign
 from tenon.ops import cosh as _cosh
-from tenon.ops import digamma as _digamma
 from tenon.ops import erf as _erf
 from tenon.ops import erfc as _erfc
 from tenon.ops import exp2 as _exp2
 from tenon.ops import expm1 as _expm1
-from tenon.ops import floor_divide as _floor_divide
-from tenon.ops import fmod as _fmod
 from tenon.ops import hypot as _hypot
 from tenon.ops import leaky_relu_grad as _leaky_relu_grad
-from tenon.ops import lgamma as _lgamma
 from tenon.ops import log1p as _log1p
 from tenon.ops import log2 as _log2
 from tenon.ops import log10 as _log10
 from tenon.ops import logaddexp as _logaddexp
 from tenon.ops import nan_to_num as _nan_to_num
-from tenon.ops import polygamma as _polygamma
 from tenon.ops import pow as _pow
-from tenon.ops import remainder as _remainder
 from tenon.ops import rsqrt as _rsqrt
 from tenon.ops import sigmoid as _sigmoid
-from tenon.ops import sign as _sign
 from tenon.ops import sinh as _sinh
 from tenon.ops import softplus_grad as _softplus_grad
 from tenon.ops import tan as _tan
@@ -45,7 +38,6 @@ from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH, aligned, fits, plain, share
 from tenon_cpu.jit.loops import gamma, points
 from tenon_cpu.jit.short_floats import elementwise as short
-from tenon_cpu.kernels import direct, pointwise
 
 _BOOL = np.dtype(np.bool_)
 
@@ -66,57 +58,53 @@ def _by_code(op: Op, args: Any, attrs: Any) -> Any:
     return short.elementwise(op, args, options, FLOAT, _BOOL if op.boolean else FLOAT, out)
 
 
-def generated(op: Op, kernel: Kernel, *args: Any, **attrs: Any) -> Any:
-    """The op by generated code, else by ``kernel``."""
-    first = args[0]
-    if first.__class__ is np.ndarray and first.size < WORTH:
-        return kernel(*args, **attrs)
-    found = None
-    if all(a.__class__ is np.ndarray for a in args):
+def coded(op: Op) -> Kernel:
+    """``op`` by generated code; the kernel declines what that cannot do."""
+
+    def kernel(*args: Any, **attrs: Any) -> Any:
         found = _by_code(op, args, attrs)
-    return kernel(*args, **attrs) if found is None else found
+        return NotImplemented if found is None else found
+
+    return kernel
 
 
-def _in_parts(op: Any, f: Any, *args: Any, **attrs: Any) -> Any:
-    return generated(op, functools.partial(op.decompose, f), *args, **attrs)
-
-
-def _quotients(op: Any, kernel: Any, x: Any, y: Any, out: Any) -> Any:
-    """By a loop for quotients below 2**22; the reference does all others."""
+def divides(x: Any, y: Any, out: Any) -> bool:
+    """Whether a loop serves: large float32 arrays, or one and a number."""
     array = x if hasattr(x, "dtype") else y
-    if (
-        out is not None
-        or array.size < WORTH
-        or not fits(array)
-        or any(v.dtype is not FLOAT for v in (x, y) if hasattr(v, "dtype"))
-    ):
-        return op.forward(np, x, y, out=out)
+    return (
+        out is None
+        and array.size >= WORTH
+        and fits(array)
+        and all(v.dtype is FLOAT for v in (x, y) if hasattr(v, "dtype"))
+    )
+
+
+def _quotients(kernel: Any, x: Any, y: Any) -> Any:
+    """By a loop for quotients below 2**22."""
     shape = np.broadcast_shapes(np.shape(x), np.shape(y))
     given = [plain(np.broadcast_to(np.asarray(v, FLOAT), shape)).reshape(-1) for v in (x, y)]
     made, unusual = np.empty(shape, FLOAT), np.zeros(1, np.uint8)
     share(kernel, (*given, made.reshape(-1), unusual), made.size, 10 * made.size)
-    return op.forward(np, x, y) if unusual[0] else made
+    return NotImplemented if unusual[0] else made
 
 
-def remainder(x: Any, y: Any, *, out: Any = None) -> Any:
+def remainder(x: Any, y: Any) -> Any:
     """Python's modulo."""
-    return _quotients(_remainder, points.remainder, x, y, out)
+    return _quotients(points.remainder, x, y)
 
 
-def floor_divide(x: Any, y: Any, *, out: Any = None) -> Any:
+def floor_divide(x: Any, y: Any) -> Any:
     """The whole quotient below."""
-    return _quotients(_floor_divide, points.floor_divide, x, y, out)
+    return _quotients(points.floor_divide, x, y)
 
 
-def fmod(x: Any, y: Any, *, out: Any = None) -> Any:
+def fmod(x: Any, y: Any) -> Any:
     """C's modulo."""
-    return _quotients(_fmod, points.fmod, x, y, out)
+    return _quotients(points.fmod, x, y)
 
 
-def tan(x: Any, *, out: Any = None) -> Any:
+def tan(x: Any) -> Any:
     """By a loop for what is below 2**20; NumPy does all others."""
-    if out is not None or x.__class__ is not np.ndarray or x.size < WORTH or not fits(x):
-        return np.tan(x, out=out)
     (x,), back = aligned(x)
     made, unusual = np.empty_like(x), np.zeros(1, np.uint8)
     share(points.tan, (x.reshape(-1), made.reshape(-1), unusual), made.size, 20 * made.size)
@@ -125,46 +113,50 @@ def tan(x: Any, *, out: Any = None) -> Any:
     return made if back is None else made.transpose(back)
 
 
-def _alone(op: Any, kernel: Any, x: Any, *, out: Any = None, **attrs: Any) -> Any:
-    """``op`` of a large array by a loop that does nothing else."""
-    if out is not None or x.__class__ is not np.ndarray or x.size < WORTH or not fits(x):
-        return op.forward(np, x, out=out, **attrs)
+def _alone(kernel: Any, x: Any) -> Any:
+    """A large array by a loop that does nothing else."""
     (x,), back = aligned(x)
     made = np.empty_like(x)
     share(kernel, (x.reshape(-1), made.reshape(-1)), made.size, 200 * made.size)
     return made if back is None else made.transpose(back)
 
 
-def polygamma(x: Any, *, order: int, out: Any = None) -> Any:
+def lgamma(x: Any) -> Any:
+    """By a loop."""
+    return _alone(gamma.lgamma, x)
+
+
+def digamma(x: Any) -> Any:
+    """By a loop."""
+    return _alone(gamma.digamma, x)
+
+
+def trigamma(x: Any) -> Any:
     """The first derivative of ``digamma`` by a loop."""
-    if order == 1:
-        return _alone(_polygamma, gamma.trigamma, x, out=out, order=order)
-    return _polygamma.forward(np, x, out=out, order=order)
+    return _alone(gamma.trigamma, x)
 
 
-def pow(x: Any, y: Any, *, out: Any = None) -> Any:
-    """Cubes in one pass; all else by NumPy."""
-    if y.__class__ in (int, float) and y == 3 and out is None:
-        found = _by_code(_pow, (x, 3), {})
-        if found is not None:
-            return found
-    return pointwise.pow(x, y, out=out)
+def cube(x: Any, y: Any) -> Any:
+    """In one pass."""
+    found = _by_code(_pow, (x, 3), {})
+    return NotImplemented if found is None else found
 
 
-_FOR_WIDE: Any = (
+FOR_WIDE: tuple[Any, ...] = (
     _exp2, _expm1, _log1p, _log2, _log10, _tanh, _tan, _asin, _acos, _atan, _atan2, _sinh, _cosh, _atanh,
 )  # fmt: skip
 
 
 #: Generated kernels for functions that NumPy computes several times faster with AVX-512 than without.
 GENERATED: dict[str, Kernel] = {
-    **{op.name: functools.partial(generated, op, getattr(np, op.ufunc)) for op in _FOR_WIDE},
+    **{op.name: coded(op) for op in FOR_WIDE},
     "tan": tan,
-    "sigmoid": functools.partial(generated, _sigmoid, direct.sigmoid),  # made of tanh
+    "sigmoid": coded(_sigmoid),  # made of tanh
 }
 
 
-def _outrun() -> dict[str, Kernel]:
+@functools.cache
+def outrun() -> frozenset[str]:
     """Functions for which NumPy runs no AVX-512 loop in float32: those that it has are for such processors
     alone, and elsewhere it goes number by number (``log1p`` of 262,144: 4,600 us; generated 420).
 
@@ -174,35 +166,17 @@ def _outrun() -> dict[str, Kernel]:
     try:
         from numpy.lib.introspect import opt_func_info
     except ImportError:  # NumPy 2.0 does not tell
-        return {}
-    loops = opt_func_info(f"^({'|'.join(op.ufunc for op in _FOR_WIDE)})$", "^float32$")
-    found: dict[str, Kernel] = {}
-    for op in _FOR_WIDE:
+        return frozenset()
+    loops = opt_func_info(f"^({'|'.join(op.ufunc for op in FOR_WIDE)})$", "^float32$")
+    slow = []
+    for op in FOR_WIDE:
         used = "".join(loop["current"] for loop in loops.get(op.ufunc, {}).values())
         if "V4" not in used and "AVX512" not in used:
-            found[op.name] = GENERATED[op.name]
-    if _tanh.name in found:
-        found["sigmoid"] = GENERATED["sigmoid"]
-    return found
+            slow.append(op.name)
+    return frozenset(slow)
 
 
-KERNELS: dict[str, Kernel] = {
-    **_outrun(),
-    **{
-        op.name: functools.partial(generated, op, functools.partial(op.forward, np))
-        for op in (_erf, _erfc, _copysign, _rsqrt, _hypot, _logaddexp)
-    },
-    "pow": pow,
-    "sign": functools.partial(generated, _sign, direct.sign),
-    "remainder": remainder,
-    "floor_divide": floor_divide,
-    "fmod": fmod,
-    "lgamma": functools.partial(_alone, _lgamma, gamma.lgamma),
-    "digamma": functools.partial(_alone, _digamma, gamma.digamma),
-    "polygamma": polygamma,
-}
-COMPOSITES: dict[str, Kernel] = {
-    op.name: functools.partial(_in_parts, op) for op in (_leaky_relu_grad, _softplus_grad, _nan_to_num)
-}
-
-__all__ = ["COMPOSITES", "KERNELS", "generated"]
+#: Ops that NumPy has no loop for, or takes several.
+WITHOUT_LOOP: tuple[Op, ...] = (_erf, _erfc, _copysign, _rsqrt, _hypot, _logaddexp)
+#: Composites of which the code does all parts at once.
+IN_PARTS: tuple[Op, ...] = (_leaky_relu_grad, _softplus_grad, _nan_to_num)

@@ -7,25 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
 from tenon.ops import adaptive_max_pool_indices as _adaptive
 from tenon.ops import fractional_max_pool_indices as _fractional
-from tenon.ops import gather as _gather
 from tenon.ops import grid_places as _grid_places
-from tenon.ops import grid_weights as _grid_weights
 from tenon.ops import max_pool_indices as _max_pool_indices
-from tenon.ops import resample as _resample
-from tenon.ops import resample_grad as _resample_grad
-from tenon.ops import scatter as _scatter
-from tenon.ops import tap_dot as _tap_dot
-from tenon.ops import tap_spread as _tap_spread
-from tenon.ops import tap_sum as _tap_sum
 from tenon.ops.scatter_extreme import worst
 from tenon.ops.spatial.axis_tables import Table
 from tenon.ops.spatial.grid import OFFSETS, products
-from tenon.ops.spatial.resampling import along, few_edges, tables, walked
+from tenon.ops.spatial.resampling import along, tables, walked
 from tenon.ops.spatial.window_choice import adaptive_bounds, fractional_starts
-from tenon_cpu.jit.eager_ops.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
+from tenon_cpu.jit.eager_ops.calls import FLOAT, INDEX, WORTH, fits, plain, share
 from tenon_cpu.jit.loops import grids, lines, resampling
 from tenon_cpu.jit.loops.vectors import WAYS
 
@@ -49,21 +40,13 @@ def _along(xp: Any, x: Any, table: Table, axis: int) -> Any:
 
 
 def resample(x: Any, *, plan: Any) -> Any:
-    """Axis by axis; small arrays by NumPy."""
-    if x.size < WORTH or few_edges(plan) or not fits(x):
-        return _resample.forward(np, x, plan=plan)
+    """Axis by axis."""
     return walked(np, x, tables(x.shape, plan, FLOAT, turned=False), _along)
 
 
 def resample_grad(g: Any, *, shape: Any, plan: Any) -> Any:
-    """Axis by axis; small arrays by NumPy."""
-    if g.size < WORTH or few_edges(plan) or not fits(g):
-        return _resample_grad.forward(np, g, shape=shape, plan=plan)
+    """Axis by axis."""
     return walked(np, g, tables(shape, plan, FLOAT, turned=True), _along)
-
-
-def _taps_fit(places: Any, *arrays: Any) -> bool:
-    return places.size >= WORTH and indices_fit(places) and fits(*arrays)
 
 
 def _blocks(places: Any) -> int:
@@ -72,8 +55,6 @@ def _blocks(places: Any) -> int:
 
 def tap_sum(x: Any, weights: Any, places: Any) -> Any:
     """Plane by plane."""
-    if not _taps_fit(places, x, weights) or not x.size:
-        return _tap_sum.forward(np, x, weights, places)
     out = np.empty((*x.shape[:2], places.shape[2]), FLOAT)
     arrays = (plain(x), plain(weights), places, out)
     share(resampling.tap_sum, arrays, _blocks(places), 10 * places.size * x.shape[1])
@@ -82,8 +63,6 @@ def tap_sum(x: Any, weights: Any, places: Any) -> Any:
 
 def tap_spread(g: Any, weights: Any, places: Any, *, cells: int) -> Any:
     """Plane by plane."""
-    if not _taps_fit(places, g, weights):
-        return _tap_spread.forward(np, g, weights, places, cells=cells)
     out = np.zeros((*g.shape[:2], cells), FLOAT)
     arrays = (plain(g), plain(weights), places, out)
     share(resampling.tap_spread, arrays, g.shape[0] * g.shape[1], 10 * places.size * g.shape[1])
@@ -92,8 +71,6 @@ def tap_spread(g: Any, weights: Any, places: Any, *, cells: int) -> Any:
 
 def tap_dot(g: Any, x: Any, places: Any) -> Any:
     """Tap by tap."""
-    if not _taps_fit(places, g, x) or not x.size:
-        return _tap_dot.forward(np, g, x, places)
     out = np.empty(places.shape, FLOAT)
     arrays = (plain(g), plain(x), places, out)
     share(resampling.tap_dot, arrays, _blocks(places), 10 * places.size * x.shape[1])
@@ -138,16 +115,12 @@ def _axes(grid: Any, sizes: Any, mode: str, padding: str, align: bool) -> list[_
 
 
 def grid_weights(f: Any, grid: Any, **attrs: Any) -> Any:
-    """Axis by axis; small grids by their parts."""
-    if grid.size < WORTH or not fits(grid):
-        return _grid_weights.decompose(f, grid, **attrs)
+    """Axis by axis."""
     return products(f, [a.fraction for a in _axes(grid, **attrs)], attrs["mode"])
 
 
 def grid_places(grid: Any, **attrs: Any) -> Any:
-    """Axis by axis; small grids by NumPy."""
-    if grid.size < WORTH or not fits(grid):
-        return _grid_places.forward(np, grid, **attrs)
+    """Axis by axis."""
     mode = attrs["mode"]
     out = np.empty(_grid_places.infer(grid, **attrs).shape, INDEX)
     found, axes = [np.zeros(grid.shape[:2], INDEX)], _axes(grid, **attrs)
@@ -159,8 +132,10 @@ def grid_places(grid: Any, **attrs: Any) -> Any:
     return out
 
 
-def _whole(x: Any, index: Any, axis: int) -> bool:
+def whole(x: Any, index: Any, axis: int) -> bool:
     """The index covers all of ``x`` but along ``axis``, and kernels serve."""
+    if not x.ndim:
+        return False
     around = x.shape[:axis] == index.shape[:axis] and x.shape[axis + 1 :] == index.shape[axis + 1 :]
     return max(x.size, index.size) >= WORTH and around and index.dtype is INDEX and fits(x)
 
@@ -173,21 +148,17 @@ def _cut(x: Any, axis: int) -> Any:
 
 def gather(x: Any, index: Any, *, axis: int) -> Any:
     """Of whole lines; the reference says which index is outside."""
-    if not x.ndim or not _whole(x, index, axis):
-        return _gather.forward(np, x, index, axis=axis)
     out, outside = np.empty(index.shape, FLOAT), np.zeros(1, np.uint8)
     arrays = (_cut(plain(x), axis), _cut(plain(index), axis), _cut(out, axis), outside)
     kernel = resampling.pick if axis == x.ndim - 1 else lines.pick
     share(kernel, arrays, arrays[0].shape[0], 10 * index.size)
-    return _gather.forward(np, x, index, axis=axis) if outside[0] else out
+    return NotImplemented if outside[0] else out
 
 
 def scatter(x: Any, index: Any, y: Any, *, axis: int, reduce: str | None = None) -> Any:
     """Written to whole lines, or combined with them; the reference says which index is outside."""
-    if y.__class__ is float and x.ndim and _whole(x, index, axis):  # zeros, in the gradient of ``scatter``
+    if y.__class__ is float:  # zeros, in the gradient of ``scatter``
         y = np.full(index.shape, y, FLOAT)
-    if not x.ndim or getattr(y, "shape", None) != index.shape or not _whole(x, index, axis) or not fits(y):
-        return _scatter.forward(np, x, index, y, axis=axis, reduce=reduce)
     out, outside = np.array(x, order="C"), np.zeros(1, np.uint8)
     given, made, kernel = _cut(plain(y), axis), _cut(out, axis), lines.place
     if made.ndim == 2:
@@ -200,7 +171,14 @@ def scatter(x: Any, index: Any, y: Any, *, axis: int, reduce: str | None = None)
     else:
         places = _cut(plain(index), axis)
     share(kernel, (given, places, made, outside, WAYS[reduce]), made.shape[0], 10 * index.size)
-    return _scatter.forward(np, x, index, y, axis=axis, reduce=reduce) if outside[0] else out
+    return NotImplemented if outside[0] else out
+
+
+def scatters(x: Any, index: Any, y: Any, axis: int) -> bool:
+    """What is written covers the index, and is of float32 or a number."""
+    return whole(x, index, axis) and (
+        y.__class__ is float or (getattr(y, "shape", None) == index.shape and fits(y))
+    )
 
 
 _WHOLE = np.array([[[0], [1], [1]]], INDEX)
@@ -224,8 +202,6 @@ def _windows(first: Any, stop: Any, step: int) -> Any:
 
 def max_pool_indices(x: Any, **attrs: Any) -> Any:
     """Window by window."""
-    if x.size < WORTH or x.ndim > 5 or not fits(x):
-        return _max_pool_indices.forward(np, x, **attrs)
     windows = []
     layout = (attrs[name] for name in ("kernel", "stride", "padding", "dilation"))
     counts = _max_pool_indices.infer(x, **attrs).shape[2:]
@@ -238,8 +214,6 @@ def max_pool_indices(x: Any, **attrs: Any) -> Any:
 
 def adaptive_max_pool_indices(x: Any, *, sizes: Any) -> Any:
     """Window by window."""
-    if x.size < WORTH or x.ndim > 5 or not fits(x) or 0 in sizes:
-        return _adaptive.forward(np, x, sizes=sizes)
     _adaptive.infer(x, sizes=sizes)
     bounds = (adaptive_bounds(size, count) for size, count in zip(x.shape[2:], sizes, strict=True))
     return _largest(x, [_windows(first[None], stop[None], 1) for first, stop in bounds])
@@ -247,39 +221,19 @@ def adaptive_max_pool_indices(x: Any, *, sizes: Any) -> Any:
 
 def fractional_max_pool_indices(x: Any, samples: Any, *, kernel: Any, sizes: Any) -> Any:
     """Window by window."""
-    if x.size < WORTH or 0 in sizes or not fits(x):
-        return _fractional.forward(np, x, samples, kernel=kernel, sizes=sizes)
     _fractional.infer(x, samples, kernel=kernel, sizes=sizes)
     starts = fractional_starts(np, samples, x.shape[2:], kernel, sizes)
     return _largest(x, [_windows(s, s + k, 1) for s, k in zip(starts, kernel, strict=True)])
 
 
-def scatter_prod(x: Any, index: Any, y: Any, *, axis: int) -> Any:
+def scatter_prod(f: Any, x: Any, index: Any, y: Any, *, axis: int) -> Any:
     """Multiplied."""
-    return scatter(x, index, y, axis=axis, reduce="multiply")
+    return f.scatter(x, index, y, axis=axis, reduce="multiply")
 
 
-def scatter_extreme(x: Any, index: Any, y: Any, *, axis: int, reduce: str, include_self: bool = True) -> Any:
+def scatter_extreme(
+    f: Any, x: Any, index: Any, y: Any, *, axis: int, reduce: str, include_self: bool = True
+) -> Any:
     """The largest or smallest."""
-    start = x if include_self else scatter(x, index, worst(x.dtype, reduce), axis=axis)
-    return scatter(start, index, y, axis=axis, reduce=reduce)
-
-
-KERNELS: dict[str, Kernel] = {
-    "scatter_extreme": scatter_extreme,
-    "scatter_prod": scatter_prod,
-    "resample": resample,
-    "resample_grad": resample_grad,
-    "tap_sum": tap_sum,
-    "tap_spread": tap_spread,
-    "tap_dot": tap_dot,
-    "grid_places": grid_places,
-    "gather": gather,
-    "scatter": scatter,
-    "max_pool_indices": max_pool_indices,
-    "adaptive_max_pool_indices": adaptive_max_pool_indices,
-    "fractional_max_pool_indices": fractional_max_pool_indices,
-}
-COMPOSITES: dict[str, Kernel] = {"grid_weights": grid_weights}
-
-__all__ = ["COMPOSITES", "KERNELS"]
+    start = x if include_self else f.scatter(x, index, worst(x.dtype, reduce), axis=axis)
+    return f.scatter(start, index, y, axis=axis, reduce=reduce)

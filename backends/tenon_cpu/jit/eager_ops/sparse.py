@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
-from tenon.ops import sparse_linear as _sparse_linear
 from tenon_cpu.jit.eager_ops.calls import FLOAT, fits, indices_fit, plain, share
 from tenon_cpu.jit.loops import sparse
 
@@ -16,21 +14,25 @@ _WORTH = 1 << 12
 _COLUMN = np.dtype(np.uint16)
 
 
-def sparse_linear(f: Any, x: Any, values: Any, columns: Any, starts: Any, bias: Any) -> Any:
-    """With the rows of ``x`` as columns, so that every value meets a run of numbers."""
+def multiplies(x: Any, values: Any, columns: Any, starts: Any, bias: Any) -> bool:
+    """Whether the arrays are such rows, large enough, and all columns lie inside."""
     affine = [] if bias is None else [bias]
     rows, width = starts.shape[0] - 1, x.shape[-1]
+    return (
+        values.size * (x.size // max(width, 1)) >= _WORTH
+        and fits(x, values, *affine)
+        and columns.dtype is _COLUMN
+        and indices_fit(starts)
+        and columns.shape == values.shape
+        and all(b.shape == (rows,) for b in affine)
+        and not _outside(columns, starts, values.size, width)
+    )
+
+
+def sparse_linear(x: Any, values: Any, columns: Any, starts: Any, bias: Any) -> Any:
+    """With the rows of ``x`` as columns, so that every value meets a run of numbers."""
+    rows, width = starts.shape[0] - 1, x.shape[-1]
     work = values.size * (x.size // max(width, 1))
-    if (
-        work < _WORTH
-        or not fits(x, values, *affine)
-        or columns.dtype is not _COLUMN
-        or not indices_fit(starts)
-        or columns.shape != values.shape
-        or any(b.shape != (rows,) for b in affine)
-        or _outside(columns, starts, values.size, width)
-    ):
-        return _sparse_linear.decompose(f, x, values, columns, starts, bias)
     turned = _turned(plain(x).reshape(-1, width))
     shift = np.zeros(rows, FLOAT) if bias is None else plain(bias)
     made = np.empty((rows, turned.shape[1]), FLOAT)
@@ -53,4 +55,4 @@ def _outside(columns: Any, starts: Any, count: int, width: int) -> bool:
     return rows or bool(columns.max(initial=0) >= width)
 
 
-COMPOSITES: dict[str, Kernel] = {"sparse_linear": sparse_linear}
+__all__ = ["multiplies", "sparse_linear"]

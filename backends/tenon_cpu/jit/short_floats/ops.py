@@ -15,7 +15,6 @@ import ml_dtypes
 import numpy as np
 
 from tenon.extend import Composite, Kernel, Kind, Op
-from tenon.ops import cast as _cast
 from tenon.ops import where as _where
 from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.compiler.compile import available
@@ -172,11 +171,10 @@ def converted(x: Any, dtype: Any) -> Any:
     return short.cast(x, dtype)
 
 
-def cast(kernel: Kernel, x: Any, *, dtype: Any) -> Any:
-    """Between float32 and 16 bits by a kernel; all else by ``kernel``."""
-    to = np.dtype(dtype)
-    own = x.dtype
-    if (
+def casts(x: Any, dtype: Any) -> bool:
+    """Between float32 and 16 bits, of large arrays."""
+    to, own = np.dtype(dtype), x.dtype
+    return bool(
         x.size >= WORTH
         and own is not to
         and own in _FLOATS
@@ -184,25 +182,27 @@ def cast(kernel: Kernel, x: Any, *, dtype: Any) -> Any:
         and x.flags.c_contiguous
         and x.flags.aligned
         and llvm.available()
-    ):
-        return short.cast(x, to)
-    return kernel(x, dtype=dtype)
+    )
 
 
-def where(kernel: Kernel, condition: Any, x: Any, y: Any) -> Any:
-    """Selection, whose first operand does not say what dtype it is of."""
+def cast(x: Any, *, dtype: Any) -> Any:
+    """By a kernel."""
+    return short.cast(x, np.dtype(dtype))
+
+
+def chooses(x: Any, y: Any) -> bool:
+    """An operand of ``where`` is an array of 16-bit floats: its first operand does not say so."""
     other = y if isinstance(y, np.ndarray) else x
-    if other.__class__ is np.ndarray and other.dtype in SHORT:
-        return _elementwise(_where, kernel, condition, x, y)
-    return kernel(condition, x, y)
+    return other.__class__ is np.ndarray and other.dtype in SHORT
 
 
-def over(kernels: dict[str, Kernel]) -> dict[str, Kernel]:
-    """Kernels of ops that short floats reach by way of other dtypes."""
-    return {
-        "cast": functools.partial(cast, functools.partial(_cast.forward, np)),
-        "where": functools.partial(where, kernels["where"]),
-    }
+def _declined(*args: Any, **attrs: Any) -> Any:
+    return NotImplemented
 
 
-__all__ = ["for_short", "over"]
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """Selection between 16-bit floats."""
+    return _elementwise(_where, _declined, condition, x, y)
+
+
+__all__ = ["cast", "casts", "chooses", "for_short", "where"]

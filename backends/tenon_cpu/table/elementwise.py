@@ -1,0 +1,137 @@
+"""Elementwise ops that NumPy has no quick loop for, and a few that cost more than their loop."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon.extend import Condition, KernelRow, KernelTable, Op, asks, size_at_least
+from tenon.ops import sigmoid as _sigmoid
+from tenon.ops import sign as _sign
+from tenon_cpu.jit.eager_ops import moves as eager_moves
+from tenon_cpu.jit.eager_ops import points as eager_points
+from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
+from tenon_cpu.jit.short_floats import ops as short_ops
+from tenon_cpu.kernels import direct, pointwise
+from tenon_cpu.table.conditions import NO_OUT, floats, real
+
+_DECLINES = "other dtypes than float32, arrays that broadcast, and where llvmlite is missing"
+_ARRAY = Condition("x.__class__ is ndarray", "x is an array", {"ndarray": np.ndarray}, "type(x)")
+_LARGE = (_ARRAY, NO_OUT, size_at_least("x", WORTH), *floats("x"))
+_UNUSUAL = "quotients of 2**22 and more"
+
+
+def generated(op: Op) -> KernelRow:
+    """Code generated from the op's expression."""
+    arrays = " and ".join(f"{name}.__class__ is ndarray" for name in op.inputs)
+    large = Condition(
+        f"{arrays} and {op.inputs[0]}.size >= {WORTH}",
+        f"all inputs are arrays, with {WORTH:,} elements or more",
+        {"ndarray": np.ndarray},
+        f"getattr({op.inputs[0]}, 'size', 1)",
+    )
+    return KernelRow("generated from the expression", eager_points.coded(op), (large,), _DECLINES)
+
+
+_SCALAR_EXPONENT = Condition(
+    "getattr(x, 'dtype', None) is not None and x.dtype.char in 'fd' and not getattr(y, 'ndim', 0)",
+    "x of float32 or float64, y is one number",
+)
+_FILLS = Condition(
+    "(x.dtype if dtype is None else dtype) is float32 and not (value.__class__ is int and value == 0)",
+    "float32, and a number other than 0",
+    {"float32": FLOAT},
+)
+
+
+def add_to(table: KernelTable) -> None:
+    """Rows of this file's ops."""
+    slow = eager_points.outrun()
+    for op in eager_points.FOR_WIDE:
+        if op.name in slow and op.name != "tan":
+            table.add(op.name, generated(op))
+    if "tan" in slow:
+        table.add("tan", KernelRow("compiled", eager_points.tan, _LARGE))
+    for op in (*eager_points.WITHOUT_LOOP, *eager_points.IN_PARTS):
+        table.add(op.name, generated(op))
+    sigmoid = (generated(_sigmoid),) if "tanh" in slow else ()  # which it is made of
+    table.add("sigmoid", *sigmoid, KernelRow("NumPy, by tanh in one array", direct.sigmoid))
+    table.add("sign", generated(_sign), KernelRow("NumPy, NaN put to 0", direct.sign))
+    divides = asks(eager_points.divides, f"float32, {WORTH:,} elements or more, no out; numba")
+    for name in ("remainder", "floor_divide", "fmod"):
+        table.add(name, KernelRow("compiled", getattr(eager_points, name), (divides,), _UNUSUAL))
+    for name in ("lgamma", "digamma"):
+        table.add(name, KernelRow("compiled", getattr(eager_points, name), _LARGE))
+    first = Condition("order == 1", "order is 1", {}, "order")
+    table.add("polygamma", KernelRow("compiled", eager_points.trigamma, (first, *_LARGE)))
+    table.add(
+        "pow",
+        KernelRow(
+            "generated, a cube",
+            eager_points.cube,
+            (
+                Condition("y.__class__ in (int, float) and y == 3", "y is the number 3", {}, "y"),
+                NO_OUT,
+                _ARRAY,
+                size_at_least("x", WORTH),
+            ),
+            _DECLINES,
+        ),
+        KernelRow(
+            "NumPy, as a product or root",
+            pointwise.pow,
+            (_SCALAR_EXPONENT,),
+            "exponents other than 2, 3, 0.5, -1 and -0.5",
+        ),
+    )
+    table.add("logical_not", KernelRow("NumPy, comparison with 0", pointwise.logical_not, (real("x"),)))
+    table.add(
+        "cast",
+        KernelRow(
+            "generated, between float32 and 16 bits",
+            short_ops.cast,
+            (
+                size_at_least("x", WORTH),
+                asks(short_ops.casts, "contiguous, between float32, float16 and bfloat16; llvmlite"),
+            ),
+        ),
+    )
+    _add_moves(table)
+
+
+def _add_moves(table: KernelTable) -> None:
+    """Ops that compute nothing: NumPy's own methods, without the layers between."""
+    for name in ("conj", "reshape", "view", "split", "transpose", "permute", "index"):
+        table.add(name, KernelRow("NumPy's method", getattr(direct, name)))
+    table.add(
+        "new_full",
+        KernelRow(
+            "compiled fill",
+            eager_moves.new_full,
+            (_FILLS,),
+        ),
+        KernelRow("NumPy, empty and fill", direct.new_full),
+    )
+    table.add(
+        "copy",
+        KernelRow(
+            "compiled fill",
+            eager_moves.copy,
+            (Condition("out is not None", "out is given"), size_at_least("out", WORTH)),
+            "arrays, and what is of another dtype or not in C order",
+        ),
+    )
+    table.add(
+        "flip",
+        KernelRow(
+            "compiled, rows backwards",
+            eager_moves.flip,
+            (
+                Condition("tuple(axes) == (x.ndim - 1,)", "along the last axis alone", {}, "axes"),
+                size_at_least("x", WORTH),
+                *floats("x"),
+            ),
+        ),
+    )
+
+
+__all__ = ["add_to", "generated"]

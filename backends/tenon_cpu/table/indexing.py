@@ -1,0 +1,110 @@
+"""Rows of tables, elements at indices, and sums into them."""
+
+from __future__ import annotations
+
+from tenon.extend import Condition, KernelRow, KernelTable, asks, size_at_least
+from tenon_cpu.jit.eager_ops import lines as eager_lines
+from tenon_cpu.jit.eager_ops import parts as eager_parts
+from tenon_cpu.jit.eager_ops import space as eager_space
+from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
+from tenon_cpu.table.conditions import floats, indices
+
+_OUTSIDE = "an index that lies outside: the reference says which"
+_LARGE = (size_at_least("x", WORTH), *floats("x"))
+
+
+def add_to(table: KernelTable) -> None:
+    """Rows of this file's ops."""
+    table.add(
+        "embedding",
+        KernelRow(
+            "compiled",
+            eager_parts.embedding,
+            (
+                Condition(
+                    f"weight.ndim == 2 and indices.size * weight.shape[1] >= {WORTH}",
+                    f"a result of {WORTH:,} elements or more",
+                    {},
+                    "indices.shape, weight.shape",
+                ),
+                indices("indices"),
+                *floats("weight"),
+            ),
+            _OUTSIDE,
+        ),
+    )
+    table.add(
+        "embedding_grad",
+        KernelRow(
+            "compiled, in the order of the indices",
+            eager_parts.embedding_grad,
+            (
+                size_at_least("g", WORTH),
+                Condition("not by_frequency", "not scaled by frequency"),
+                Condition("g.shape[:-1] == indices.shape", "a row for each index", {}, "g.shape"),
+                indices("indices"),
+                *floats("g"),
+            ),
+        ),
+    )
+    table.add(
+        "segment_sum",
+        KernelRow("compiled, row by row", eager_parts.segment_sum, _LARGE, "offsets that are none"),
+    )
+    one = Condition("len(indices) == 1", "one array of indices", {}, "len(indices)")
+    table.add(
+        "take",
+        KernelRow(
+            "compiled",
+            eager_lines.take,
+            (
+                Condition("layout[0].__class__ is slice", "the first axis is taken whole", {}, "layout"),
+                one,
+                *_LARGE,
+            ),
+            _OUTSIDE,
+        ),
+    )
+    table.add(
+        "put",
+        KernelRow(
+            "compiled, added up in order",
+            eager_lines.put,
+            (
+                Condition("accumulate", "numbers are added up"),
+                Condition(
+                    "getattr(y, 'dtype', None) is float32",
+                    "y of float32",
+                    {"float32": FLOAT},
+                    "getattr(y, 'dtype', None)",
+                ),
+                Condition("(out is None or out.flags.carray)", "out is in C order"),
+                one,
+                *_LARGE,
+            ),
+            _OUTSIDE,
+        ),
+    )
+    table.add(
+        "gather",
+        KernelRow(
+            "compiled",
+            eager_space.gather,
+            (asks(eager_space.whole, "a float32 array that the indices cover but along the axis, large"),),
+            _OUTSIDE,
+        ),
+    )
+    table.add(
+        "scatter",
+        KernelRow(
+            "compiled",
+            eager_space.scatter,
+            (asks(eager_space.scatters, "float32 arrays that the indices cover but along the axis, large"),),
+            _OUTSIDE,
+        ),
+    )
+    table.add("scatter_prod", KernelRow("scatter, multiplied", eager_space.scatter_prod))
+    table.add("scatter_extreme", KernelRow("scatter, of the extreme", eager_space.scatter_extreme))
+
+
+__all__ = ["add_to"]

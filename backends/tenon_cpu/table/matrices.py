@@ -1,0 +1,81 @@
+"""Factorizations, solutions and Fourier transforms."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon.extend import Condition, KernelRow, KernelTable, asks, dtype_is, size_at_least
+from tenon_cpu.jit.eager_ops import fourier as eager_fourier
+from tenon_cpu.jit.eager_ops import lines as eager_lines
+from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
+from tenon_cpu.kernels import factoring
+from tenon_cpu.table.conditions import LLVM, floats
+
+_NO_LAPACK = "dtypes that LAPACK has no routine for, other libraries than OpenBLAS"
+_COMPLEX = dtype_is(np.complex64, "x")
+_FLOAT = dtype_is(FLOAT, "x")
+_POWERS = "sizes are powers of 2 from 8 to 1,024, and lines are many"
+
+
+def _large(array: str) -> Condition:
+    least = factoring.WORTH
+    return Condition(
+        f"{array}.ndim > 1 and {array}.shape[-1] >= {least}",
+        f"matrices of {least} columns or more",
+        {},
+        f"{array}.shape",
+    )
+
+
+def add_to(table: KernelTable) -> None:
+    """Rows of this file's ops."""
+    for name in ("lu_parts", "cholesky", "qr"):
+        table.add(name, KernelRow("LAPACK", getattr(factoring, name), (_large("x"),), _NO_LAPACK))
+    table.add("solve", KernelRow("LAPACK", factoring.solve, (_large("a"),), f"batches, {_NO_LAPACK}"))
+    some = Condition("factors.size and b.size and b.ndim == 2", "a matrix with factors", {}, "factors.shape")
+    table.add(
+        "solve_adjoint", KernelRow("LAPACK, from the factors", factoring.solve_adjoint, (some,), _NO_LAPACK)
+    )
+    same = Condition("a.shape[:-2] == b.shape[:-2]", "batches of one shape", {}, "a.shape, b.shape")
+    few = Condition(
+        f"0 < b.shape[-2] < {factoring.WORTH}", f"fewer than {factoring.WORTH} rows", {}, "b.shape"
+    )
+    table.add(
+        "solve_triangle",
+        KernelRow(
+            "compiled, of small matrices",
+            eager_lines.solve_triangle,
+            (few, size_at_least("b", WORTH), same, *floats("a", "b")),
+        ),
+        KernelRow("LAPACK, block by block", factoring.solve_triangle, (same, _large("a")), _NO_LAPACK),
+    )
+    alone = Condition("not values", "no singular values are wanted")
+    table.add(
+        "least_squares",
+        KernelRow("LAPACK, by QR", factoring.least_squares, (alone,), f"what is not finite, {_NO_LAPACK}"),
+    )
+    large = size_at_least("x", WORTH)
+    table.add(
+        "fft_complex",
+        KernelRow(
+            "generated, axis by axis",
+            eager_fourier.fft_complex,
+            (_FLOAT | _COMPLEX, large, LLVM, asks(eager_fourier.powers, _POWERS)),
+            "few lines",
+        ),
+    )
+    table.add(
+        "fft_half",
+        KernelRow(
+            "generated", eager_fourier.fft_half, (_FLOAT, large, LLVM, asks(eager_fourier.halves, _POWERS))
+        ),
+    )
+    table.add(
+        "fft_real",
+        KernelRow(
+            "generated", eager_fourier.fft_real, (_COMPLEX, large, LLVM, asks(eager_fourier.pairs, _POWERS))
+        ),
+    )
+
+
+__all__ = ["add_to"]

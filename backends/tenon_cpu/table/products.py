@@ -1,0 +1,134 @@
+"""Products of matrices, attention and recurrent layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Condition, KernelRow, KernelTable, asks
+from tenon_cpu.jit import attention
+from tenon_cpu.jit.eager_ops import moves as eager_moves
+from tenon_cpu.jit.eager_ops import sparse as eager_sparse
+from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
+from tenon_cpu.kernels import contraction
+from tenon_cpu.kernels.contraction import LARGE, SHARED
+from tenon_cpu.onednn import available as onednn
+from tenon_cpu.onednn import eager, int8_dynamic, int8_rnn, int8_static, rnn
+from tenon_cpu.table.conditions import LLVM
+
+_STRIDES = "where oneDNN cannot read the strides, rows or columns are few, or it has no fast kernel"
+_SMALL = Condition(
+    f"x.size * y.size < {LARGE}",
+    f"elements of x times those of y are fewer than {LARGE:,}: nothing to share among threads",
+    {},
+    "x.size, y.size",
+)
+_VECTORS = Condition(
+    "0 < x.ndim < 3 and 0 < y.ndim < 3 and x.dtype.char in 'fd'",
+    "vectors or matrices, x of float32 or float64",
+    {},
+    "x.ndim, y.ndim, x.dtype",
+)
+_MATRICES = Condition(
+    "x.ndim == 2 == y.ndim and x.dtype is y.dtype and x.dtype.char in 'fd' and x.shape[1] == y.shape[0]",
+    "matrices that fit, both of float32 or both of float64",
+    {},
+    "x.shape, y.shape",
+)
+
+
+def _batches(x: Any, y: Any) -> bool:
+    return bool(
+        x.ndim >= 3
+        and y.ndim == x.ndim
+        and x.dtype is y.dtype
+        and x.dtype.char in "fd"
+        and x.shape[:-2] == y.shape[:-2]
+        and x.shape[-1] == y.shape[-2]
+        and x.size * y.shape[-1] >= SHARED
+    )
+
+
+_AFFINE = Condition(
+    "x.dtype is weight.dtype and x.dtype.char in 'fd' and weight.ndim == 2 and x.ndim "
+    "and (bias is None or (bias.dtype is x.dtype and bias.shape == weight.shape[:1])) "
+    "and x.shape[-1] == weight.shape[1]",
+    "arrays that fit, all of float32 or all of float64",
+    {},
+    "x.dtype, x.shape, weight.dtype, weight.shape",
+)
+#: No product of these sizes is one that oneDNN is asked for: a look that costs less than ``eager.maps``.
+_NOT_TINY = Condition(
+    f"x.size * weight.size >= {eager.LEAST_BFLOAT}",
+    f"elements of x times those of weight are {eager.LEAST_BFLOAT:,} or more",
+    {},
+    "x.size, weight.size",
+)
+_OUTER = Condition(
+    f"x.size * y.size >= {WORTH}", f"a result of {WORTH:,} elements or more", {}, "x.size, y.size"
+)
+_OUTER_FLOAT = Condition(
+    "x.dtype is y.dtype is float32 and x.flags.carray and y.flags.carray",
+    "float32 in C order",
+    {"float32": FLOAT},
+    "x.dtype, y.dtype",
+)
+
+
+def add_to(table: KernelTable) -> None:
+    """Rows of this file's ops."""
+    table.add(
+        "matmul",
+        # The same BLAS call with a third of matmul's overhead (0.3 against 0.9 us).
+        KernelRow("NumPy, dot", np.ndarray.dot, (_SMALL, _VECTORS)),
+        KernelRow(
+            "oneDNN",
+            eager.matmul,
+            (asks(eager.multiplies, "float32 or bfloat16, and work that oneDNN pays for"),),
+            _STRIDES,
+            onednn,
+        ),
+        KernelRow("NumPy, cut among threads", contraction.product, (_MATRICES,)),
+        KernelRow(
+            "NumPy, batches shared among threads",
+            contraction.batches,
+            (asks(_batches, f"batches that fit, with {SHARED:,} multiplications or more"),),
+        ),
+        KernelRow("NumPy, dot without threads", np.ndarray.dot, (_VECTORS,)),
+    )
+    table.add(
+        "linear",
+        KernelRow(
+            "oneDNN, bias included",
+            eager.linear,
+            (
+                _NOT_TINY,
+                asks(eager.maps, "float32 or bfloat16, and work that oneDNN pays for"),
+            ),
+            _STRIDES,
+            onednn,
+        ),
+        KernelRow("NumPy, cut among threads", contraction.linear, (_AFFINE,)),
+    )
+    table.add("outer", KernelRow("generated", eager_moves.outer, (_OUTER, LLVM, _OUTER_FLOAT)))
+    table.add(
+        "sparse_linear",
+        KernelRow(
+            "compiled",
+            eager_sparse.sparse_linear,
+            (asks(eager_sparse.multiplies, "float32 values, uint16 columns that lie inside, enough work"),),
+        ),
+    )
+    attends = asks(attention.attends, "float32 heads that are whole vectors, and work that pays; llvmlite")
+    finite = "numbers that are not finite"
+    table.add("attention", KernelRow("generated", attention.attention, (attends,), finite))
+    table.add("attention_grad", KernelRow("generated", attention.attention_grad, (attends,), finite))
+    for name, kernel in rnn.COMPOSITES.items():
+        table.add(name, KernelRow("compiled walk, else the parts", kernel, installed=onednn))
+    for kernels in (int8_dynamic.KERNELS, int8_static.KERNELS, int8_rnn.KERNELS):
+        for name, kernel in kernels.items():
+            table.add(name, KernelRow("8-bit products, exact, else the reference", kernel, installed=onednn))
+
+
+__all__ = ["add_to"]

@@ -1,0 +1,167 @@
+"""Convolution, pooling, resampling and grids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.extend import Condition, KernelRow, KernelTable, asks, size_at_least
+from tenon.ops.spatial.resampling import few_edges
+from tenon_cpu.jit.eager_ops import parts as eager_parts
+from tenon_cpu.jit.eager_ops import space as eager_space
+from tenon_cpu.jit.eager_ops.calls import WORTH
+from tenon_cpu.kernels import convolution as numpy_convolution
+from tenon_cpu.kernels import pooling as numpy_pooling
+from tenon_cpu.kernels.blocks import plain
+from tenon_cpu.onednn import available as onednn
+from tenon_cpu.onednn import convolution, int8_pooling, pooling
+from tenon_cpu.table.conditions import floats, indices, rank, same_shape
+
+_LARGE = (size_at_least("x", WORTH), *floats("x"))
+_LINES = rank("x", "== 3", "x has one axis of space")
+_QUARTERS = asks(eager_parts.halves, "windows of 2 by 2, side by side")
+_SPACES = rank("x", "<= 5")
+_ALL_SIZES = Condition("0 not in sizes", "no size is 0", {}, "sizes")
+
+
+def _reads(argument: str) -> Condition:
+    """What oneDNN can read, copies and conversions included."""
+    names = ", ".join(sorted(convolution.FLOATS))
+    return Condition(
+        f"{argument}.size and {argument}.dtype.name in floats",
+        f"{argument} of {names}, not empty",
+        {"floats": convolution.FLOATS},
+        f"{argument}.dtype",
+    )
+
+
+def _one_each(x: Any, sizes: Any) -> bool:
+    return x.ndim == len(sizes) + 2 and set(sizes) == {1}
+
+
+def _whole_planes(g: Any, shape: Any) -> bool:
+    return g.ndim == len(shape) and set(g.shape[2:]) == {1} and g.dtype.char in "fd" and 0 not in shape
+
+
+def _many_edges(plan: Any) -> bool:
+    return not few_edges(plan)
+
+
+def _side_by_side(
+    g: Any, x: Any, out: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> bool:
+    given = (x, kernel, stride, padding, dilation, ceil_mode)
+    return numpy_pooling.side_by_side(*given) and plain(g, x, out)
+
+
+def _halved(g: Any, x: Any) -> bool:
+    return bool(g.shape == eager_parts.halved(x))
+
+
+def add_to(table: KernelTable) -> None:
+    """Rows of this file's ops."""
+    for name, first in (
+        ("conv", "x"),
+        ("convolution", "x"),
+        ("conv_input_grad", "g"),
+        ("conv_weight_grad", "x"),
+    ):
+        table.add(
+            name,
+            KernelRow("oneDNN", getattr(convolution, name), (_reads(first),), installed=onednn),
+            KernelRow("NumPy, products of pieces", getattr(numpy_convolution, name)),
+        )
+    _add_pools(table)
+    many = asks(_many_edges, "many edges")
+    table.add("resample", KernelRow("compiled, axis by axis", eager_space.resample, (*_LARGE, many)))
+    grad = (size_at_least("g", WORTH), many, *floats("g"))
+    table.add("resample_grad", KernelRow("compiled, axis by axis", eager_space.resample_grad, grad))
+    taps = (size_at_least("places", WORTH), indices("places"))
+    some = size_at_least("x", 1)
+    table.add("tap_sum", KernelRow("compiled", eager_space.tap_sum, (*taps, *floats("x", "weights"), some)))
+    table.add("tap_spread", KernelRow("compiled", eager_space.tap_spread, (*taps, *floats("g", "weights"))))
+    table.add("tap_dot", KernelRow("compiled", eager_space.tap_dot, (*taps, *floats("g", "x"), some)))
+    grid = (size_at_least("grid", WORTH), *floats("grid"))
+    table.add("grid_places", KernelRow("compiled, axis by axis", eager_space.grid_places, grid))
+    table.add("grid_weights", KernelRow("compiled, axis by axis", eager_space.grid_weights, grid))
+
+
+def _add_pools(table: KernelTable) -> None:
+    overlapping = asks(pooling.overlapping, "windows of planes or volumes that overlap, x in C order")
+    both = asks(pooling.overlapping_grad, "windows of planes or volumes that overlap, arrays in C order")
+    nan = "NaN or the least number in the result, and where oneDNN has only a slow kernel"
+    table.add(
+        "max_pool",
+        KernelRow("oneDNN", pooling.max_pool, (*floats("x")[:1], overlapping), nan, onednn),
+        KernelRow("compiled, along lines", eager_parts.max_pool_lines, (_LINES, *_LARGE)),
+        KernelRow("compiled, windows of 2 by 2", eager_parts.max_pool_halves, (*_LARGE, _QUARTERS)),
+        KernelRow(
+            "NumPy, rows and then columns",
+            numpy_pooling.max_pool,
+            (asks(numpy_pooling.side_by_side, "planes in C order, windows side by side"),),
+        ),
+    )
+    arrays = (size_at_least("x", WORTH), *floats("g", "x", "out"), same_shape("g", "out"))
+    table.add(
+        "max_pool_grad",
+        KernelRow("oneDNN", pooling.max_pool_grad, (*floats("x")[:1], both), nan, onednn),
+        KernelRow("compiled, along lines", eager_parts.max_pool_lines_grad, (_LINES, *arrays)),
+        KernelRow(
+            "compiled, windows of 2 by 2",
+            eager_parts.max_pool_halves_grad,
+            (*arrays, _QUARTERS, asks(_halved, "one gradient for each window")),
+        ),
+        KernelRow("compiled", eager_parts.max_pool_grad, (rank("x", ">= 4"), *arrays)),
+        KernelRow(
+            "NumPy, by bits",
+            numpy_pooling.max_pool_grad,
+            (asks(_side_by_side, "planes in C order, windows side by side"),),
+            "NaN in the result",
+        ),
+    )
+    means = asks(_one_each, "one mean of each plane")
+    table.add(
+        "adaptive_avg_pool",
+        KernelRow(
+            "compiled",
+            eager_parts.adaptive_avg_pool,
+            (means, size_at_least("x", WORTH), Condition("x.flags.carray", "x is in C order")),
+        ),
+        KernelRow(
+            "NumPy, add.reduce",
+            numpy_pooling.adaptive_avg_pool,
+            (means, Condition("x.dtype.char in 'fd' and x.size", "float32 or float64, not empty")),
+        ),
+    )
+    table.add(
+        "adaptive_avg_pool_grad",
+        KernelRow(
+            "NumPy, one number a plane",
+            numpy_pooling.adaptive_avg_pool_grad,
+            (asks(_whole_planes, "one gradient for each plane, of float32 or float64"),),
+        ),
+    )
+    table.add(
+        "max_pool_indices",
+        KernelRow("compiled, window by window", eager_space.max_pool_indices, (*_LARGE, _SPACES)),
+    )
+    table.add(
+        "adaptive_max_pool_indices",
+        KernelRow(
+            "compiled, window by window",
+            eager_space.adaptive_max_pool_indices,
+            (*_LARGE, _SPACES, _ALL_SIZES),
+        ),
+    )
+    table.add(
+        "fractional_max_pool_indices",
+        KernelRow(
+            "compiled, window by window",
+            eager_space.fractional_max_pool_indices,
+            (*_LARGE, _ALL_SIZES),
+        ),
+    )
+    for name, kernel in int8_pooling.KERNELS.items():
+        table.add(name, KernelRow("oneDNN, of 8 bits, else the reference", kernel, installed=onednn))
+
+
+__all__ = ["add_to"]
