@@ -19,6 +19,7 @@ _finder.install()  # before anything of tenon is imported by one of its second n
 from tenon.compat.version import __version__  # noqa: E402
 from tenon.distributed.processes import startup as _startup  # noqa: E402
 from tenon.plugins import namespaces as _namespaces  # noqa: E402
+from tenon.tensors import public as _public  # noqa: E402
 
 if TYPE_CHECKING:  # what editors and type checkers should know; at run time all of it is lazy
     from tenon.amp.autocast_mode import autocast
@@ -228,6 +229,7 @@ def __dir__() -> list[str]:
 
 
 _namespaces.install()
+_public.found_by(lambda name: getattr(sys.modules["tenon"], name))
 _startup.prepare()  # under a launcher: thread counts, before NumPy is imported, and failure hooks
 
 # Bound here and not at first use: importing ``tenon.device`` would put the module in the class's place.

@@ -52,6 +52,11 @@ def results_are(tensor_class: type) -> None:
     _Result = tensor_class
 
 
+def result_of(raw: Any, backend: Any) -> Any:
+    """A tensor of the class of results around ``raw``, without history."""
+    return _Result._of(raw, backend)
+
+
 def finish(plan: Plan, backend: Any, out: Any, tracked: bool, record: Callable[[], Any]) -> Any:
     """The tensor of ``out``, a kernel's one result; taped by ``record()`` where it is ``tracked``.
 

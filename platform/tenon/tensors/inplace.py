@@ -17,7 +17,7 @@ import numpy as np
 from tenon import dtypes
 from tenon.engine import scopes
 from tenon.engine.aval import Aval
-from tenon.engine.dispatch import explain
+from tenon.engine.dispatch import explain, result_of
 from tenon.engine.grad_mode import MODE, UNCOUNTED, set_grad_enabled
 from tenon.engine.interceptor import SLOT
 from tenon.engine.late import LATE
@@ -28,7 +28,6 @@ from tenon.engine.value import FixedView, Value, move_retained, refuse_part, ref
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, GradError, ShapeError, ViewError
 from tenon.tensors.overlap import check_read
-from tenon.tensors.tensor import Tensor
 
 _BOOL = np.dtype(np.bool_)
 #: What an op that writes over its first input takes besides arrays; None is a bound that is missing.
@@ -205,7 +204,7 @@ def _alias(x: Any, copy: bool) -> Any:
     """The value of ``x`` before the change, with its history; a copy if the gradient will read it."""
     if x._view is not None:
         x._refresh()
-    old = Tensor._of(x.raw.copy() if copy and not isinstance(x.raw, Aval) else x.raw, x._backend)
+    old = result_of(x.raw.copy() if copy and not isinstance(x.raw, Aval) else x.raw, x._backend)
     if WATCHERS.recorder is not None and old.raw is not x.raw:
         WATCHERS.recorder.copied(old.raw, x)
     node, index = x._node, x._index

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         def __setitem__(self, key: object, value: object) -> None: ...
         def __bool__(self) -> bool: ...
         def __int__(self) -> int: ...
+        def __init_subclass__(cls, plain: bool = False) -> None: ...
         def __float__(self) -> float: ...
         def __complex__(self) -> complex: ...
         def __index__(self) -> int: ...
@@ -66,13 +67,13 @@ if TYPE_CHECKING:
 
 else:
 
-    class Methods(*ALL_METHODS, Value):
+    class Methods(*ALL_METHODS, Value, plain=True):
         """Every family of methods."""
 
         __slots__ = ()
 
 
-class Tensor(Methods):
+class Tensor(Methods, plain=True):
     """A multi-dimensional array that knows its device and how it was computed.
 
     Make one with ``tenon.tensor``, ``tenon.randn`` and their like. ``raw`` is the backend's array.

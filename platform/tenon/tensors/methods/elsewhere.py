@@ -1,16 +1,13 @@
-"""Methods whose functions are built on Tensor, in ``tenon.functions``: imported when they are called."""
+"""Methods whose functions are built on Tensor, and stand above it: looked up when they are called."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
-_HOMES = {
-    "counting": "histogram",
-    "older_factorizations": "geqrf lu ormqr",
-    "spectra": "istft stft",
-}
+from tenon.tensors.public import public
+
+_NAMES = "geqrf histogram istft lu ormqr stft"
 
 
 class Elsewhere:
@@ -19,15 +16,14 @@ class Elsewhere:
     __slots__ = ()
 
 
-def _method(home: str, name: str) -> Callable[..., Any]:
+def _method(name: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return getattr(importlib.import_module(f"tenon.functions.{home}"), name)(self, *args, **kwargs)
+        return public(name)(self, *args, **kwargs)
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"``tenon.{name}`` of this tensor."
     return method
 
 
-for _home, _names in _HOMES.items():
-    for _name in _names.split():
-        setattr(Elsewhere, _name, _method(_home, _name))
+for _name in _NAMES.split():
+    setattr(Elsewhere, _name, _method(_name))

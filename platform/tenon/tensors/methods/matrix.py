@@ -10,6 +10,7 @@ from tenon.engine.precision import runs_in
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
 from tenon.tensors.methods.function_forms import as_function
+from tenon.tensors.public import public
 from tenon.tensors.results import named_result
 
 
@@ -93,23 +94,17 @@ class Matrix:
 
     def orgqr(self, tau: Any) -> Any:
         """The first columns of the product of the reflections that ``geqrf`` leaves."""
-        from tenon.functions.factorizations import householder_product
-
-        return householder_product(self, tau)
+        return public("orgqr")(self, tau)
 
     def triangular_solve(
         self, A: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
     ) -> Any:
         """The solution of ``A X = self`` for a triangle ``A``, and ``A``."""
-        from tenon.functions.factorizations import triangular_solve
-
-        return triangular_solve(self, A, upper, transpose, unitriangular)
+        return public("triangular_solve")(self, A, upper, transpose, unitriangular)
 
     def lu_solve(self, LU_data: Any, LU_pivots: Any) -> Any:
         """The solution of ``A X = self`` for the packed factors of ``A``."""
-        from tenon.functions.factorizations import lu_solve
-
-        return lu_solve(self, LU_data, LU_pivots)
+        return public("lu_solve")(self, LU_data, LU_pivots)
 
     @as_function()
     def inverse(self) -> Any:

@@ -16,12 +16,12 @@ class Overriding:
 
     __slots__ = ()
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, plain: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = vars(cls)
         if "__torch_dispatch__" in own and "__torch_function__" not in own:
             cls.__torch_function__ = staticmethod(disabled)  # type: ignore[assignment]  # torch: asked of ops only
-        if cls.__module__ != "tenon.tensors.tensor" and wants(cls):
+        if not plain and wants(cls):
             ask_for_good()
 
     @classmethod

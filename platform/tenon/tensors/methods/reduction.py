@@ -18,6 +18,7 @@ from tenon.errors import DTypeError, ShapeError
 from tenon.tensors.methods.arithmetic import need_order
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
+from tenon.tensors.public import public
 from tenon.tensors.results import named_result
 
 
@@ -264,10 +265,10 @@ class Reduction:
         """Vector norm of order ``p`` over ``dim`` or all elements; ``"nuc"``: the sum of singular values."""
         several: Any = dim if np.iterable(dim) else None
         if isinstance(p, str) and (p != "fro" or (several is not None and len(several) > 2)):
-            from tenon.linalg import matrix_norm
-
             whole = tuple(range(self.raw.ndim)) if dim is None else (dim,)
-            return matrix_norm(self, p, whole if several is None else several, keepdim, dtype=dtype)
+            return public("linalg").matrix_norm(
+                self, p, whole if several is None else several, keepdim, dtype=dtype
+            )
         x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         _need_float(x, "linalg.vector_norm")
         order, axes = 2.0 if p in ("fro", None, 2) else float(p), _axes(x, dim)
