@@ -1,0 +1,132 @@
+"""docs/architecture.md is true: what it names exists, and its ways lead where it says."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.engine.op import table
+
+ROOT = Path(__file__).resolve().parents[2]
+TENON = ROOT / "platform" / "tenon"
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+#: ``file.py:function`` or ``file.py:Class.method``, as the page writes it.
+NAMED = re.compile(r"`([\w/]+\.py)(?::([\w.]+))?`")
+WAYS = {
+    title: text for title, text in re.findall(r"^## The way of (.+)\n((?:(?!^## ).*\n)*)", PAGE, re.MULTILINE)
+}
+
+
+def path_of(name):
+    """The file that the page means."""
+    top = ROOT if name.startswith(("plugins/", "backends/", "tests/")) else TENON
+    return top / name
+
+
+def names_in(path):
+    """Functions and classes of a file, and the methods and bases' names of its classes."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        if isinstance(node, ast.ClassDef):
+            yield from (f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef))
+
+
+def stops(title):
+    """The numbered stops of a way: ``(file, function)``."""
+    return re.findall(r"^\d+\. `([\w/]+\.py):([\w.]+)`", WAYS[title], re.MULTILINE)
+
+
+def visited(work):
+    """``(file, function)`` of every Python function that ``work`` enters, in order."""
+    found = []
+
+    def note(frame, event, argument):
+        if event == "call":
+            found.append((frame.f_code.co_filename, frame.f_code.co_name))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+def check_order(title, work):
+    """The stops of a way are visited in its order: each for the first time after the one before it."""
+    wanted = [(str(path_of(file)), function.rpartition(".")[2]) for file, function in stops(title)]
+    seen = visited(work)
+    first = [seen.index(stop) if stop in seen else None for stop in wanted]
+
+    assert len(wanted) > 3
+    assert None not in first, [stop for stop, at in zip(wanted, first, strict=True) if at is None]
+    assert first == sorted(first)
+
+
+def test_there_are_four_ways():
+    assert list(WAYS) == ["`a + b`", "`loss.backward()`", "a compiled step", "a gradient through MPI"]
+    assert all(len(stops(title)) >= 5 for title in WAYS)
+
+
+def test_stops_are_numbered_in_order():
+    for text in WAYS.values():
+        numbers = [int(number) for number in re.findall(r"^(\d+)\. ", text, re.MULTILINE)]
+        assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.mark.parametrize(("file", "function"), sorted(set(NAMED.findall(PAGE))))
+def test_what_the_page_names_exists(file, function):
+    path = path_of(file)
+
+    assert path.is_file()
+    assert not function or function in set(names_in(path))
+
+
+def test_the_picture_has_every_part_of_tenon():
+    picture = PAGE.partition("```\n")[2].partition("```")[0]
+    shown = set(re.findall(r"\b(\w+)(?:/|\.py)", picture)) | {"tenon"}
+    parts = {path.stem for path in TENON.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+
+    assert shown - parts - {"tenon", "plugins", "backends"} == set()
+    assert parts - shown == {"__init__", "cuda", "fft", "linalg", "special"}  # faces of functions and devices
+
+
+def test_the_way_of_a_sum():
+    a, b = tenon.ones(2, 2), tenon.ones(2, 2, requires_grad=True)
+    for each in (a._backend.plans, a._backend.kernels, a._backend.short_kernels):
+        each.pop(table.add, None)  # as at its first call
+
+    check_order("`a + b`", lambda: a + b)
+
+
+def test_the_way_of_a_backward_pass():
+    a, b = tenon.ones(2, 2), tenon.ones(2, 2, requires_grad=True)
+    loss = (a * b).sum()
+
+    check_order("`loss.backward()`", lambda: loss.backward())
+
+
+def test_the_way_of_a_compiled_step():
+    net = nn.Linear(3, 3)
+    optimizer = tenon.optim.SGD(net.parameters(), lr=0.1)
+    x = tenon.ones(2, 3)
+
+    @tenon.compile
+    def step(x):
+        optimizer.zero_grad()
+        loss = net(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    check_order("a compiled step", lambda: [step(x) for _ in range(4)])
+    again = [file for file, _ in visited(lambda: step(x))]
+
+    assert str(TENON / "graph/compile.py") in again
+    assert not {str(TENON / "graph/recording.py"), str(TENON / "engine/sweep.py")} & set(again)
