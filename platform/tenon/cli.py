@@ -32,6 +32,10 @@ _LAZY = {
         "Train a recipe or your own model, alone or under mpirun.",
     ),
 }
+#: The lines in ``--help`` of commands of tenon's own plugins, which are not imported for it.
+_HELP = {
+    "compress": "Prune and quantize the model of a finished run, and say what that costs and gains.",
+}
 
 
 class _Commands(click.Group):
@@ -89,8 +93,10 @@ class _Commands(click.Group):
             elif name in _LAZY:
                 rows.append((name, _LAZY[name][1]))
             else:
-                owners = [one.plugin.name for one in registry.components("commands") if one.name == name]
-                rows.append((name, f"From plugin {' and '.join(owners)}."))
+                owners = [one.plugin for one in registry.components("commands") if one.name == name]
+                named = f"From plugin {' and '.join(owner.name for owner in owners)}."
+                ours = all(owner.first_party for owner in owners)
+                rows.append((name, _HELP.get(name, named) if ours else named))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 

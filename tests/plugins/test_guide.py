@@ -30,6 +30,10 @@ def tiger(install, fresh_host):
     return fresh_host()
 
 
+def test_analysis_of_the_guide_runs():
+    exec(compile(FILES["analysis.py"], "plugins.md", "exec"), {})
+
+
 def test_optimizer_of_the_guide_is_found_with_its_distribution(tiger):
     found = registry.component("optimizers", "Tiger")
 

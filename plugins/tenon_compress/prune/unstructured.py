@@ -31,30 +31,8 @@ class Identity(BasePruningMethod):
         return super().apply(module, name)
 
 
-class RandomUnstructured(BasePruningMethod):
-    """Zero ``amount`` of the elements that are left, at random: a share if float, a number if int."""
-
-    PRUNING_TYPE = "unstructured"
-
-    def __init__(self, amount: Any) -> None:
-        check_amount(amount)
-        self.amount = amount
-
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
-        """Draw one number per element and zero those with the largest."""
-        number = checked_count(self.amount, t.numel())
-        if number == 0:
-            return default_mask.clone()
-        return _without(default_mask, tenon.rand_like(t).view(-1).topk(number).indices)
-
-    @classmethod
-    def apply(cls, module: Any, name: str, amount: Any) -> Any:  # type: ignore[override]
-        """Prune ``module.<name>`` by ``amount``."""
-        return super().apply(module, name, amount=amount)
-
-
-class L1Unstructured(BasePruningMethod):
-    """Zero ``amount`` of the elements that are left, those of the smallest magnitude or score first."""
+class _ByAmount(BasePruningMethod):
+    """Zeroes ``amount`` of the elements that are left: a share if float, a number if int."""
 
     PRUNING_TYPE = "unstructured"
 
@@ -67,7 +45,32 @@ class L1Unstructured(BasePruningMethod):
         number = checked_count(self.amount, t.numel())
         if number == 0:
             return default_mask.clone()
-        return _without(default_mask, t.abs().reshape(-1).topk(number, largest=False).indices)
+        return _without(default_mask, self.places(t, number))
+
+    def places(self, t: Any, number: int) -> Any:
+        """The flat indices of the ``number`` elements to zero."""
+        raise NotImplementedError
+
+
+class RandomUnstructured(_ByAmount):
+    """Zero ``amount`` of the elements that are left, at random: a share if float, a number if int."""
+
+    def places(self, t: Any, number: int) -> Any:
+        """Those for which the largest numbers are drawn."""
+        return tenon.rand_like(t).view(-1).topk(number).indices
+
+    @classmethod
+    def apply(cls, module: Any, name: str, amount: Any) -> Any:  # type: ignore[override]
+        """Prune ``module.<name>`` by ``amount``."""
+        return super().apply(module, name, amount=amount)
+
+
+class L1Unstructured(_ByAmount):
+    """Zero ``amount`` of the elements that are left, those of the smallest magnitude or score first."""
+
+    def places(self, t: Any, number: int) -> Any:
+        """Those of the smallest magnitudes."""
+        return t.abs().reshape(-1).topk(number, largest=False).indices
 
     @classmethod
     def apply(  # type: ignore[override]
