@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,10 @@ from tenon.tensors.creation.factories import kind_of
 from tenon.tensors.methods.titles import titled
 from tenon.tensors.rerouting import register
 
+if TYPE_CHECKING:
+    from tenon.dtypes import dtype
+    from tenon.tensors.tensor import Tensor
+
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn",
     "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq",
@@ -33,7 +37,7 @@ __all__ = [
 _LAST_TWO = (-2, -1)
 
 
-def _given(out: Any, made: Any) -> Any:
+def _given(out: Any, made: Tensor) -> Tensor:
     return made if out is None else into(out, made)
 
 
@@ -46,7 +50,7 @@ def _scale(norm: str | None, count: int, inverse: bool) -> float:
     return 1 / count if inverse == (norm != "forward") else 1.0
 
 
-def _ready(name: str, x: Any, real: bool = False) -> Any:
+def _ready(name: str, x: Tensor, real: bool = False) -> Tensor:
     """``x`` in a dtype that can be transformed."""
     kind = x.raw.dtype
     if real and kind.kind == "c":
@@ -58,7 +62,7 @@ def _ready(name: str, x: Any, real: bool = False) -> Any:
     return x
 
 
-def _cut(x: Any, sizes: Sequence[int], axes: Sequence[int]) -> Any:
+def _cut(x: Tensor, sizes: Sequence[int], axes: Sequence[int]) -> Tensor:
     """``x`` cut or padded with zeros behind to ``sizes`` along ``axes``."""
     if any(s < 1 for s in sizes):
         raise ShapeError(f"Invalid number of data points ({min(sizes)}) specified")
@@ -68,7 +72,7 @@ def _cut(x: Any, sizes: Sequence[int], axes: Sequence[int]) -> Any:
     return ops.pad(x, widths=tuple(widths)) if any(b for _, b in widths) else x
 
 
-def _places(x: Any, s: Any, dim: Any) -> tuple[list[int], list[int]]:
+def _places(x: Tensor, s: Any, dim: Any) -> tuple[list[int], list[int]]:
     """The axes, and their sizes or -1 where they are ``x``'s own."""
     rank = x.raw.ndim
     s, dim = ((v,) if isinstance(v, int) else v for v in (s, dim))
@@ -84,7 +88,7 @@ def _places(x: Any, s: Any, dim: Any) -> tuple[list[int], list[int]]:
     return axes, [-1] * len(axes) if s is None else list(s)
 
 
-def _complex(name: str, x: Any, s: Any, dim: Any, norm: str | None, inverse: bool) -> Any:
+def _complex(name: str, x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor:
     x = _ready(name, x)
     axes, sizes = _places(x, s, dim)
     sizes = [x.raw.shape[a] if n == -1 else n for n, a in zip(sizes, axes, strict=True)]
@@ -95,7 +99,7 @@ def _complex(name: str, x: Any, s: Any, dim: Any, norm: str | None, inverse: boo
     return ops.fft_complex(x, axes=tuple(axes), inverse=inverse, scale=scale)
 
 
-def _half(name: str, x: Any, s: Any, dim: Any, norm: str | None, inverse: bool = False) -> Any:
+def _half(name: str, x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool = False) -> Tensor:
     """Half the spectrum of a real signal: over the last of the axes first, then over the others."""
     x = _ready(name, x, real=True)
     axes, sizes = _places(x, s, dim)
@@ -107,7 +111,7 @@ def _half(name: str, x: Any, s: Any, dim: Any, norm: str | None, inverse: bool =
     return ops.fft_complex(made, axes=tuple(axes[:-1])) if len(axes) > 1 else made
 
 
-def _signal(name: str, x: Any, s: Any, dim: Any, norm: str | None, inverse: bool = True) -> Any:
+def _signal(name: str, x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool = True) -> Tensor:
     """The real signal of half a spectrum: over the last of the axes at the end."""
     x = _ready(name, x)
     axes, sizes = _places(x, s, dim)
@@ -128,127 +132,199 @@ def _one(n: int | None) -> tuple[int, ...] | None:
     return None if n is None else (n,)
 
 
-def fft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+def fft(
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
+) -> Tensor:
     """Transform of ``input`` along ``dim``, cut or padded to ``n`` elements."""
     return _given(out, _complex("fft", input, _one(n), (dim,), norm, False))
 
 
 @titled(lambda input, *a, **k: "" if input.raw.dtype.kind == "c" else "Conj0")
-def ifft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+def ifft(
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
+) -> Tensor:
     """Inverse of ``fft``."""
     return _given(out, _complex("ifft", input, _one(n), (dim,), norm, True))
 
 
 @titled("FftC2C0")
-def fft2(input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None) -> Any:
+def fft2(
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: int | Sequence[int] = _LAST_TWO,
+    norm: str | None = None,
+    *,
+    out: Any = None,
+) -> Tensor:
     """Transform over two axes."""
     return _given(out, _complex("fft2", input, s, dim, norm, False))
 
 
 @titled("FftC2C0")
 def ifft2(
-    input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None
-) -> Any:
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Sequence[int] = _LAST_TWO,
+    norm: str | None = None,
+    *,
+    out: Any = None,
+) -> Tensor:
     """Inverse of ``fft2``."""
     return _given(out, _complex("ifft2", input, s, dim, norm, True))
 
 
 @titled("FftC2C0")
-def fftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+def fftn(
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Sequence[int] | None = None,
+    norm: str | None = None,
+    *,
+    out: Any = None,
+) -> Tensor:
     """Transform over ``dim``: the last ``len(s)`` axes, or all."""
     return _given(out, _complex("fftn", input, s, dim, norm, False))
 
 
 @titled("FftC2C0")
-def ifftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+def ifftn(
+    input: Tensor,
+    s: int | Sequence[int] | None = None,
+    dim: int | Sequence[int] | None = None,
+    norm: str | None = None,
+    *,
+    out: Any = None,
+) -> Tensor:
     """Inverse of ``fftn``."""
     return _given(out, _complex("ifftn", input, s, dim, norm, True))
 
 
-def rfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+def rfft(
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
+) -> Tensor:
     """The first ``n // 2 + 1`` frequencies of a real ``input``."""
     return _given(out, _half("rfft", input, _one(n), (dim,), norm))
 
 
 def irfft(
-    input: Any, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
-) -> Any:
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
+) -> Tensor:
     """Inverse of ``rfft``: ``n`` real numbers, by default ``2 (size - 1)``."""
     return _given(out, _signal("irfft", input, _one(n), (dim,), norm))
 
 
 @titled("FftR2C0")
 def rfft2(
-    input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None
-) -> Any:
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: int | Sequence[int] = _LAST_TWO,
+    norm: str | None = None,
+    *,
+    out: Any = None,
+) -> Tensor:
     """Half the spectrum (of the last axis) of real ``input`` over two axes."""
     return _given(out, _half("rfft2", input, s, dim, norm))
 
 
 def irfft2(
-    input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None
-) -> Any:
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Sequence[int] = _LAST_TWO,
+    norm: str | None = None,
+    *,
+    out: Any = None,
+) -> Tensor:
     """Inverse of ``rfft2``."""
     return _given(out, _signal("irfft2", input, s, dim, norm))
 
 
 @titled("FftR2C0")
-def rfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+def rfftn(
+    input: Tensor,
+    s: Any = None,
+    dim: Sequence[int] | None = None,
+    norm: str | None = None,
+    *,
+    out: Any = None,
+) -> Tensor:
     """Half the spectrum (of the last axis) of real ``input`` over ``dim``."""
     return _given(out, _half("rfftn", input, s, dim, norm))
 
 
-def irfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+def irfftn(
+    input: Tensor,
+    s: int | Sequence[int] | None = None,
+    dim: int | None = None,
+    norm: str | None = None,
+    *,
+    out: Any = None,
+) -> Tensor:
     """Inverse of ``rfftn``."""
     return _given(out, _signal("irfftn", input, s, dim, norm))
 
 
-def hfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+def hfft(
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
+) -> Tensor:
     """The real spectrum of a Hermitian signal, of which ``input`` is the first half."""
     return _given(out, _signal("hfft", _conjugated(input), _one(n), (dim,), norm, inverse=False))
 
 
 def ihfft(
-    input: Any, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
-) -> Any:
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
+) -> Tensor:
     """Inverse of ``hfft``: the first half of a Hermitian signal."""
     return _given(out, _half("ihfft", input, _one(n), (dim,), norm, inverse=True).conj())
 
 
 def hfft2(
-    input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None
-) -> Any:
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: int | Sequence[int] = _LAST_TWO,
+    norm: str | None = None,
+    *,
+    out: Any = None,
+) -> Tensor:
     """``hfft`` along the last of two axes after ``fft`` along the other."""
     return _given(out, _signal("hfft2", _conjugated(input), s, dim, norm, inverse=False))
 
 
 @titled("FftC2C0")
 def ihfft2(
-    input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None
-) -> Any:
+    input: Tensor, s: Any = None, dim: Sequence[int] = _LAST_TWO, norm: str | None = None, *, out: Any = None
+) -> Tensor:
     """Inverse of ``hfft2``."""
     return _given(out, _half("ihfft2", input, s, dim, norm, inverse=True).conj())
 
 
-def hfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+def hfftn(
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Any = None,
+    norm: str | None = None,
+    *,
+    out: Any = None,
+) -> Tensor:
     """``hfft`` along the last axis of ``dim`` after ``fft`` along the others."""
     return _given(out, _signal("hfftn", _conjugated(input), s, dim, norm, inverse=False))
 
 
 @titled("FftC2C0")
-def ihfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+def ihfftn(
+    input: Tensor, s: int | None = None, dim: int | None = None, norm: str | None = None, *, out: Any = None
+) -> Tensor:
     """Inverse of ``hfftn``."""
     return _given(out, _half("ihfftn", input, s, dim, norm, inverse=True).conj())
 
 
-def _conjugated(x: Any) -> Any:
+def _conjugated(x: Tensor) -> Tensor:
     return x.conj() if x.raw.dtype.kind == "c" else x
 
 
 def fftfreq(
-    n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, device: Any = None,
+    n: int, d: float = 1.0, *, out: Any = None, dtype: dtype | None = None, device: Any = None,
     requires_grad: bool = False, **rest: Any,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """The frequencies of ``fft``'s results for samples ``d`` apart."""
     made = _frequencies(n, d, True, kind_of(dtype).numpy)
     return _given(out, wrap(made, as_device(device), requires_grad))
@@ -257,7 +333,7 @@ def fftfreq(
 def rfftfreq(
     n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False, **rest: Any,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """The frequencies of ``rfft``'s results for samples ``d`` apart."""
     made = _frequencies(n, d, False, kind_of(dtype).numpy)
     return _given(out, wrap(made, as_device(device), requires_grad))
@@ -275,19 +351,19 @@ def _frequencies(n: int, d: float, signed: bool, dtype: Any) -> Any:
     return made.astype(dtype, copy=False)
 
 
-def _all(x: Any, dim: Any) -> tuple[int, ...]:
+def _all(x: Tensor, dim: int | Sequence[int] | None) -> tuple[int, ...]:
     if dim is None:
         return tuple(range(x.raw.ndim))
     return (dim,) if isinstance(dim, int) else tuple(dim)
 
 
-def fftshift(input: Any, dim: Any = None) -> Any:
+def fftshift(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Frequency zero moved to the middle of ``dim`` (all axes if None)."""
     axes = _all(input, dim)
     return input.roll([input.raw.shape[a] // 2 for a in axes], axes) if axes else input.clone()
 
 
-def ifftshift(input: Any, dim: Any = None) -> Any:
+def ifftshift(input: Tensor, dim: int | None = None) -> Tensor:
     """Inverse of ``fftshift``."""
     axes = _all(input, dim)
     return input.roll([(input.raw.shape[a] + 1) // 2 for a in axes], axes) if axes else input.clone()

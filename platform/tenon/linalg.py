@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,6 +43,9 @@ from tenon.tensors.methods.titles import titled
 from tenon.tensors.rerouting import register
 from tenon.tensors.results import named_result
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh",
     "eigvals", "eigvalsh", "householder_product", "inv", "inv_ex", "ldl_factor", "ldl_factor_ex",
@@ -63,11 +66,11 @@ def _refuse_gradient(name: str, *tensors: Any, instead: str) -> None:
         )
 
 
-def _given(out: Any, made: Any) -> Any:
+def _given(out: Any, made: Tensor) -> Tensor:
     return made if out is None else into(out, made)
 
 
-def _cast(A: Any, dtype: Any) -> Any:
+def _cast(A: Tensor, dtype: Any) -> Tensor:
     return A if dtype is None else A.to(dtype)
 
 
@@ -75,13 +78,19 @@ def _cast(A: Any, dtype: Any) -> Any:
 
 
 def vector_norm(
-    x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
-) -> Any:
+    x: Tensor,
+    ord: float = 2,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    out: Any = None,
+) -> Tensor:
     """Norm of order ``ord`` over ``dim`` (all elements if None)."""
     return _given(out, _cast(x, dtype).norm(float(ord), dim, keepdim))
 
 
-def _largest(x: Any, dim: int, keepdim: bool = False) -> Any:
+def _largest(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
     """The largest of magnitudes along ``dim``, 0 of none."""
     return x.amax(dim, keepdim) if x.raw.shape[dim] else x.sum(dim, keepdim)
 
@@ -130,14 +139,14 @@ def matrix_norm(
 
 
 def norm(
-    A: Any,
-    ord: Any = None,
-    dim: Any = None,
+    A: Tensor,
+    ord: float | None = None,
+    dim: int | None = None,
     keepdim: bool = False,
     *,
     out: Any = None,
     dtype: Any = None,
-) -> Any:
+) -> Tensor:
     """Vector norm, or matrix norm where ``ord`` is given and there are two axes (or ``dim`` has two)."""
     if ord is None:
         return vector_norm(A, 2, dim, keepdim, dtype=dtype, out=out)
@@ -152,7 +161,7 @@ def norm(
     return vector_norm(A, ord, dim, keepdim, dtype=dtype, out=out)
 
 
-def cond(A: Any, p: Any = None, *, out: Any = None) -> Any:
+def cond(A: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
     """Condition number: the largest singular value over the smallest, or ``norm(A, p) * norm(inv(A), p)``."""
     if p in (None, 2, -2):
         values = ops.svdvals(A)
@@ -164,7 +173,7 @@ def cond(A: Any, p: Any = None, *, out: Any = None) -> Any:
 # --- factorizations and what follows from them ---
 
 
-def qr(A: Any, mode: str = "reduced", *, out: Any = None) -> Any:
+def qr(A: Tensor, mode: str = "reduced", *, out: Any = None) -> Any:
     """Orthonormal columns and upper triangles; ``mode`` is "reduced", "complete" or "r"."""
     if mode not in ("reduced", "complete", "r"):
         raise ArgumentError(
@@ -176,52 +185,52 @@ def qr(A: Any, mode: str = "reduced", *, out: Any = None) -> Any:
     return _given(out, named_result("linalg_qr", Q=A.new_empty(0) if mode == "r" else q, R=r))
 
 
-def svd(A: Any, full_matrices: bool = True, *, out: Any = None) -> Any:
+def svd(A: Tensor, full_matrices: bool = True, *, out: Any = None) -> Any:
     """``U, S, Vh`` with ``A = U @ diag(S) @ Vh``."""
     u, s, vh = ops.svd_parts(A, full=full_matrices)
     return _given(out, named_result("linalg_svd", U=u, S=s, Vh=vh))
 
 
-def svdvals(A: Any, *, out: Any = None) -> Any:
+def svdvals(A: Tensor, *, out: Any = None) -> Tensor:
     """Singular values, largest first."""
     return _given(out, ops.svdvals(A))
 
 
-def eigh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:
+def eigh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Any:
     """Eigenvalues in ascending order and eigenvectors of symmetric matrices; reads one triangle."""
     values, vectors = ops.eigh(A, lower=UPLO.upper() == "L")
     return _given(out, named_result("linalg_eigh", eigenvalues=values, eigenvectors=vectors))
 
 
-def eigvalsh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:
+def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Tensor:
     """Eigenvalues of symmetric matrices, in ascending order."""
     return _given(out, ops.eigh(A, lower=UPLO.upper() == "L")[0])
 
 
 @titled("LinalgCholeskyEx0")
-def cholesky(A: Any, *, upper: bool = False, out: Any = None) -> Any:
+def cholesky(A: Tensor, *, upper: bool = False, out: Any = None) -> Tensor:
     """Lower (or upper) triangular factors of positive definite matrices."""
     return _given(out, A.cholesky(upper))
 
 
-def inv(A: Any, *, out: Any = None) -> Any:
+def inv(A: Tensor, *, out: Any = None) -> Tensor:
     """Inverse matrices."""
     return _given(out, ops.inv(A))
 
 
-def det(A: Any, *, out: Any = None) -> Any:
+def det(A: Tensor, *, out: Any = None) -> Tensor:
     """Determinants."""
     return _given(out, ops.det(A))
 
 
-def slogdet(A: Any, *, out: Any = None) -> Any:
+def slogdet(A: Tensor, *, out: Any = None) -> Any:
     """Sign and logarithm of the magnitude of the determinants."""
     sign, logabsdet = ops.slogdet(A)
     return _given(out, named_result("linalg_slogdet", sign=sign, logabsdet=logabsdet))
 
 
 @titled("LinalgSolveEx0")
-def solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Any:
+def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
     """``X`` of ``A X = B`` (``X A = B`` with ``left=False``); ``B`` is a matrix or a vector."""
     vector = B.raw.ndim == 1 or (
         B.raw.ndim == A.raw.ndim - 1 and tuple(B.raw.shape) == tuple(A.raw.shape[:-1])
@@ -238,18 +247,18 @@ def solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Any:
     return _given(out, made.squeeze(-1) if vector else made)
 
 
-def matrix_power(A: Any, n: int, *, out: Any = None) -> Any:
+def matrix_power(A: Tensor, n: int, *, out: Any = None) -> Tensor:
     """The matrix multiplied by itself ``n`` times; the inverse's power if negative."""
     return _given(out, A.matrix_power(n))
 
 
-def matrix_exp(A: Any) -> Any:
+def matrix_exp(A: Tensor) -> Tensor:
     """Matrix exponential."""
     return A.matrix_exp()
 
 
 @titled("View0")
-def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Any:
+def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Tensor:
     """The product of all matrices in the cheapest order; the first and the last may be vectors."""
     if len(tensors) < 2:
         raise ArgumentError(f"multi_dot(): expected at least 2 tensors but got {len(tensors)}")
@@ -262,7 +271,7 @@ def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Any:
 
 
 @titled("LinalgCholeskyEx0")
-def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False, out: Any = None) -> Any:
+def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False, out: Any = None) -> Any:
     """``cholesky``, and 0 or the order of the first leading minor that is not positive definite.
 
     The factor of such a matrix is NaN.
@@ -307,18 +316,18 @@ def _first_indefinite(A: Any) -> Any:
 # --- products ---
 
 
-def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
+def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """Matrix product."""
     return _given(out, ops.matmul(input, other))
 
 
 @runs_in("lower")
-def vecdot(x: Any, y: Any, *, dim: int = -1, out: Any = None) -> Any:
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     """Sums of products along ``dim``, the first operand conjugated."""
     return _given(out, ops.mul(ops.conj(x), y).sum(dim))
 
 
-def cross(input: Any, other: Any, *, dim: int = -1, out: Any = None) -> Any:
+def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     """Vector product along ``dim``."""
     if input.raw.ndim != other.raw.ndim:
         raise ShapeError("linalg.cross: inputs must have the same number of dimensions.")
@@ -331,7 +340,7 @@ def cross(input: Any, other: Any, *, dim: int = -1, out: Any = None) -> Any:
     return _given(out, input.cross(other, dim))
 
 
-def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonal of the last two axes: a view."""
     return A.diagonal(offset, dim1, dim2)
 

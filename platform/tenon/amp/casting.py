@@ -7,8 +7,8 @@ parameter is written or gets other memory, so that no stale weight is ever used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, table
 from tenon.engine.precision import PRECISION
 from tenon.engine.value import Value
+
+if TYPE_CHECKING:
+    from tenon.engine.op import Op
+    from tenon.nn.module import Module
+    from tenon.tensors.tensor import Tensor
 
 _FLOAT = np.dtype(np.float32)
 _FLOATS = (_FLOAT, float16.numpy, bfloat16.numpy)
@@ -39,7 +44,7 @@ class Casting:
         #: Tensor, array, version and cast, by id of the tensor, dtype, and whether gradients are wanted.
         self.kept: dict[Any, tuple[Any, Any, int, Any]] = {}
 
-    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def run(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """Cast as the policy of ``op`` says and hand on."""
         below = SLOT.below(self)
         if PRECISION.call is not None:
@@ -92,7 +97,7 @@ class Casting:
             return args
         return _each(lambda t: _to_float32(t) if _castable(t, device) else t, args)
 
-    def lowered(self, tensor: Any, target: Any) -> Any:
+    def lowered(self, tensor: Tensor, target: Any) -> Tensor:
         """``tensor`` in the dtype for products; of a float32 leaf that requires grad the cast is kept."""
         raw = tensor.raw
         if raw.dtype == target:
@@ -119,7 +124,7 @@ def _to_float32(tensor: Any) -> Any:
     return tensor if tensor.raw.dtype == _FLOAT else table.cast(tensor, dtype=_FLOAT)
 
 
-def _castable(tensor: Any, device: str) -> bool:
+def _castable(tensor: Tensor, device: str) -> bool:
     """Of at most 32 bits, and on the device."""
     return tensor.raw.dtype in _FLOATS and tensor._backend.name == device
 
@@ -137,7 +142,7 @@ def _tensors(args: Iterable[Any]) -> Iterator[Any]:
             yield from _tensors(a)
 
 
-def _inside(convert: Callable[[Any], Any], value: Any) -> Any:
+def _inside(convert: Callable[[Any], Any], value: Module | bool | Sequence[Tensor | int]) -> Any:
     """The tensors in a list or tuple converted."""
     if value.__class__ in (list, tuple) and any(isinstance(v, Value) for v in value):
         return value.__class__([convert(v) if isinstance(v, Value) else v for v in value])

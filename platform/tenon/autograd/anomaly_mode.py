@@ -18,7 +18,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tenon.engine import scopes
 from tenon.engine.interceptor import SLOT
@@ -26,6 +26,12 @@ from tenon.engine.op import Kind
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import AnomalyError, TenonWarning
+
+if TYPE_CHECKING:
+    from tenon.engine.backend import Backend
+    from tenon.engine.op import Op
+    from tenon.engine.tape import Node
+    from tenon.tensors.tensor import Tensor
 
 _CORE = tuple(str(Path(__file__).parents[1] / part) for part in ("engine", "tensors"))
 _UNKNOWN = (
@@ -121,7 +127,7 @@ def _switch(enabled: bool, check_nan: bool) -> None:
 def _telling(visit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     """``visit``, which warns of the forward call whose gradient failed."""
 
-    def telling(node: Any, grad: Any) -> None:
+    def telling(node: Node, grad: Any) -> None:
         around, _VISITED.node = _VISITED.node, node
         try:
             visit(node, grad)
@@ -174,7 +180,7 @@ class _Looker:
     #: Backward passes and optimizers work as if it were not there.
     only_casts = True
 
-    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def run(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """Call the op; note the first non-finite numbers that it made of finite ones."""
         result = SLOT.below(self)(op, args, attrs)
         if _State.check_nan and op.kind not in (Kind.CREATE, Kind.MEMORY, Kind.RANDOM):
@@ -184,7 +190,7 @@ class _Looker:
                     self._note(kind, op, args, made)
         return result
 
-    def _note(self, kind: str, op: Any, args: tuple[Any, ...], made: Any) -> None:
+    def _note(self, kind: str, op: Op, args: tuple[Any, ...], made: Tensor) -> None:
         given = [a for a in args if isinstance(a, Value)]
         if any(_not_finite(a.raw, a._backend) for a in given):
             return
@@ -207,7 +213,7 @@ def _axes(raw: Any) -> tuple[int, ...]:
     return tuple(range(raw.ndim))
 
 
-def _not_finite(raw: Any, backend: Any) -> str:
+def _not_finite(raw: Any, backend: Backend) -> str:
     """ "nan" or "inf" if ``raw`` holds one, "nan" first; else nothing."""
     if raw.dtype.kind not in "fcV" or backend.name == "meta" or not raw.size:
         return ""
@@ -217,7 +223,7 @@ def _not_finite(raw: Any, backend: Any) -> str:
     return "nan" if bool(f.any(f.isnan(raw), axes=_axes(raw))) else "inf"
 
 
-def _look(node: Any, grads: Any) -> None:
+def _look(node: Node, grads: Any) -> None:
     """AnomalyError if a gradient that ``node`` gives to an input holds NaN."""
     if not _State.check_nan:
         return

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.autograd.saved import Saved, SavedNone
 from tenon.engine.value import Value
 from tenon.errors import FreedGraphError, GradError
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 
 class FunctionCtx:
@@ -31,15 +34,15 @@ class FunctionCtx:
     _forward_cls: Any = None
     _node: Any = None
 
-    def save_for_backward(self, *tensors: Any) -> None:
+    def save_for_backward(self, *tensors: Tensor | int | None) -> None:
         """Keep inputs, outputs (or None) for ``backward``; read them there as ``saved_tensors``."""
         self.to_save = tensors
 
-    def save_for_forward(self, *tensors: Any) -> None:
+    def save_for_forward(self, *tensors: Tensor) -> None:
         """Keep tensors (or None) for ``jvp``; read them there as ``saved_tensors``."""
         self.to_push = tensors
 
-    def mark_dirty(self, *args: Any) -> None:
+    def mark_dirty(self, *args: Tensor) -> None:
         """Say which inputs ``forward`` changed in place; they must be returned."""
         self.dirty_tensors = args
 

@@ -75,7 +75,7 @@ class _Dual(CustomNode):
         self.primal, self.tangent, self.level = primal, tangent, level
         self.output_avals = (Aval(tuple(primal.raw.shape), primal.raw.dtype),)
 
-    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
+    def apply_tensors(self, grad: Tensor, create_graph: bool) -> list[Any]:
         """The gradient as it is."""
         return [grad]
 
@@ -121,7 +121,7 @@ class dual_level:
         exit_dual_level()
 
 
-def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
+def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
     """A tensor that shares ``tensor``'s memory and history and carries ``tangent``, of the same shape."""
     if _State.level is None:
         raise GradError(
@@ -148,7 +148,7 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
     return dual
 
 
-def _laid_alike(tensor: Any, tangent: Any) -> bool:
+def _laid_alike(tensor: Tensor, tangent: Tensor) -> bool:
     """Whether views of both take the same numbers: equal strides, in memory of one size."""
     return bool(
         tensor.raw.strides == tangent.raw.strides
@@ -156,7 +156,7 @@ def _laid_alike(tensor: Any, tangent: Any) -> bool:
     )
 
 
-def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
+def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
     """``tensor``'s value and, if it comes of duals of this level, its tangent; else None for that.
 
     The value keeps its history only if somebody can ask for its gradient.
@@ -210,8 +210,8 @@ def _check_pushed(
     args: tuple[Any, ...],
     given: list[Any],
     before: list[int],
-    output: Any,
-    tangent: Any,
+    output: Tensor,
+    tangent: Tensor,
     position: int,
 ) -> None:
     """GradError unless ``tangent`` is to the inputs' tangents as ``output`` is to the inputs."""
@@ -246,7 +246,7 @@ def _check_pushed(
         raise GradError(f"{what} of {whose} tangent of input {source}. (output {position})")
 
 
-def _viewed(args: tuple[Any, ...], output: Any) -> int | None:
+def _viewed(args: tuple[Any, ...], output: Tensor) -> int | None:
     """Which of ``args`` the tensor ``output`` is a view of, or of whose base."""
     base = output._base
     if base is None:
@@ -266,7 +266,7 @@ def carry(outputs: tuple[Any, ...], tangents: tuple[Any, ...]) -> None:
             output._node, output._index, output._track = _Dual(before, tangent, _State.level), 0, True
 
 
-def _carried(made: Any) -> None:
+def _carried(made: Tensor) -> None:
     """Make a dual without gradients of what an untaped op made of duals; its tangent is known at once."""
     duals = _duals(made)
     if duals:
@@ -275,19 +275,19 @@ def _carried(made: Any) -> None:
         carry((made,), (tangent,))
 
 
-def _tangent_of(tensor: Any) -> Any:
+def _tangent_of(tensor: Tensor) -> Tensor | None:
     """For printing: the tangent of ``tensor``, or None."""
     return None if _State.level is None else unpack_dual(tensor).tangent
 
 
-def _alias(tensor: Any) -> Any:
+def _alias(tensor: Tensor) -> Tensor:
     """The same memory, counted together, without history."""
     made = Tensor._of(tensor.raw, tensor._backend)
     made._version_counter = tensor._counter()
     return made
 
 
-def _pushed(tensor: Any, duals: list[_Dual], asked: bool) -> Any:
+def _pushed(tensor: Tensor, duals: list[_Dual], asked: bool) -> Tensor:
     """The tangent of ``tensor``: its pull-back is linear in the seed, and the transpose of that pushes.
 
     Meanwhile nothing lies behind the duals: what led to one is in its own tangent.
@@ -302,7 +302,7 @@ def _pushed(tensor: Any, duals: list[_Dual], asked: bool) -> Any:
             d.edges = edges
 
 
-def _transposed(tensor: Any, duals: list[_Dual], asked: bool) -> Any:
+def _transposed(tensor: Tensor, duals: list[_Dual], asked: bool) -> Tensor:
     with enable_grad():
         seed = ones_like(tensor.detach()).requires_grad_()  # rules may be linear by logarithms
         ends = [GradientEdge(d, 0) for d in duals]
@@ -318,7 +318,7 @@ def _transposed(tensor: Any, duals: list[_Dual], asked: bool) -> Any:
     return found if asked else found.detach()
 
 
-def _duals(tensor: Any) -> list[_Dual]:
+def _duals(tensor: Tensor) -> list[_Dual]:
     """The duals of the present level that ``tensor`` comes of, without those behind them."""
     return [n for n in _nodes(tensor, _is_dual) if _is_dual(n)]
 
@@ -327,12 +327,12 @@ def _is_dual(node: Any) -> bool:
     return isinstance(node, _Dual) and node.level is _State.level
 
 
-def _asked(tensor: Any) -> bool:
+def _asked(tensor: Tensor) -> bool:
     """Whether a gradient would reach a leaf."""
     return any(e is not None and e[1] < 0 for n in _nodes(tensor) for e in n.edges)
 
 
-def _nodes(tensor: Any, ends: Callable[[Any], bool] = lambda node: False) -> list[Any]:
+def _nodes(tensor: Tensor, ends: Callable[[Any], bool] = lambda node: False) -> list[Any]:
     """All nodes that ``tensor`` comes of, without those behind ``ends``."""
     found: dict[int, Any] = {}
     stack = [tensor.grad_fn]

@@ -44,7 +44,7 @@ def check_batched_tangents(func: Callable[..., Any], inputs: Sequence[Any], acti
 
     for i in active:
 
-        def jvp(tangent: Any, i: int = i) -> Any:
+        def jvp(tangent: Tensor, i: int = i) -> tuple[Tensor, ...]:
             with forward_ad.dual_level():
                 duals = list(inputs)
                 duals[i] = forward_ad.make_dual(inputs[i].detach(), tangent)
@@ -70,11 +70,11 @@ def check_batched_tangents(func: Callable[..., Any], inputs: Sequence[Any], acti
                     )
 
 
-def _outputs(result: Any) -> list[Any]:
+def _outputs(result: Sequence[Tensor]) -> list[Any]:
     """The floating-point and complex tensors among what a function returned."""
     several = result if isinstance(result, (tuple, list)) else (result,)
     return [o for o in several if isinstance(o, Tensor) and o.raw.dtype.kind in "fcV"]
 
 
-def _tangents(result: Any) -> list[Any]:
+def _tangents(result: Sequence[Tensor]) -> list[Any]:
     return [forward_ad.unpack_dual(o).tangent for o in _outputs(result)]

@@ -12,7 +12,7 @@ import inspect
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.autograd import forward_ad
 from tenon.autograd.context import FunctionCtx
@@ -25,6 +25,9 @@ from tenon.engine.tape import CustomNode, StandIn
 from tenon.engine.undefined import zeros
 from tenon.engine.value import Value
 from tenon.errors import DTypeError, GradError
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 
 class FunctionNode(CustomNode):
@@ -230,7 +233,7 @@ class Function:
         return outputs if isinstance(result, tuple) else outputs[0]
 
     @classmethod
-    def _again(cls, *args: Any) -> Any:
+    def _again(cls, *args: Tensor | bool) -> Tensor:
         """``forward`` of ``args`` by itself."""
         made: Any = _context_of
         return cls.forward(*args) if _is_separate(cls) else cls.forward(made(cls)(), *args)
@@ -241,7 +244,7 @@ def _is_separate(cls: Any) -> bool:
     return cls.setup_context is not Function.setup_context
 
 
-def _tangents(cls: Any, args: tuple[Any, ...]) -> Any:
+def _tangents(cls: Any, args: tuple[Any, ...]) -> list[Tensor | None] | None:
     """Those of ``args`` for ``cls.jvp``, before ``forward`` may change any; None if there is nothing to ask
     it."""
     found = forward_ad.tangents_of(args)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -49,12 +49,14 @@ def _fresh(inputs: tuple[Any, ...], create_graph: bool) -> tuple[Any, ...]:
     return tuple(x.detach().requires_grad_() for x in inputs)
 
 
-def _restored(values: tuple[Any, ...], several: bool, create_graph: bool) -> Any:
+def _restored(values: tuple[Any, ...], several: bool, create_graph: bool) -> Tensor | tuple[Tensor, ...]:
     values = values if create_graph else tuple(v.detach() for v in values)
     return values if several else values[0]
 
 
-def _vector(v: Any, like: tuple[Any, ...], several: bool, what: str, to: str) -> tuple[Any, ...]:
+def _vector(
+    v: Tensor | Sequence[Tensor] | None, like: tuple[Any, ...], several: bool, what: str, to: str
+) -> tuple[Any, ...]:
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
             raise GradError(f"The vector v can only be None if {what} a single Tensor with a single element.")
@@ -84,9 +86,9 @@ _IN, _OUT = "the input to the user-provided function is", "the user-provided fun
 
 
 def _grads(
-    outputs: Any,
-    inputs: Any,
-    vectors: Any,
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    vectors: Sequence[Tensor],
     create_graph: bool,
     strict: bool = False,
     words: str = _INDEPENDENT,
@@ -111,7 +113,11 @@ def _grads(
 
 
 def vjp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Any],
+    inputs: Tensor | Sequence[Tensor],
+    v: Tensor | Sequence[Tensor] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> Any:
     """``(func(inputs), v @ J)``: the outputs, and the product of ``v`` with the Jacobian."""
     with enable_grad():
@@ -126,7 +132,11 @@ def vjp(
 
 
 def jvp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Any],
+    inputs: Tensor | Sequence[Tensor],
+    v: Tensor | Sequence[Tensor] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> Any:
     """``(func(inputs), J @ v)``, by differentiating the gradient with respect to its own seed."""
     with enable_grad():
@@ -144,7 +154,7 @@ def jvp(
 
 def jacobian(
     func: Callable[..., Any],
-    inputs: Any,
+    inputs: Tensor | Sequence[Tensor],
     create_graph: bool = False,
     strict: bool = False,
     vectorize: bool = False,
@@ -188,7 +198,7 @@ _OUTPUT = (
 
 def _jacobian(
     func: Callable[..., Any],
-    inputs: Any,
+    inputs: Tensor | Sequence[Tensor],
     create_graph: bool,
     strict: bool,
     words: str,
@@ -251,7 +261,7 @@ def hessian(
         )
     several, _ = _tuple(inputs, "inputs", "hessian")
 
-    def gradient(*values: Any) -> Any:
+    def gradient(*values: Tensor) -> Tensor | tuple[Tensor, ...]:
         output = _single(func(*values), "hessian", strict)
         flat = output.reshape(())
         found = _grads((flat,), values, (ones_like(flat),), True, strict, _LINEAR)
@@ -265,7 +275,7 @@ def hessian(
     return _jacobian(gradient, inputs, create_graph, strict, _LINEAR, "hessian", forward)
 
 
-def _single(output: Any, name: str, strict: bool) -> Any:
+def _single(output: Tensor, name: str, strict: bool) -> Tensor:
     """``output``, if it is a tensor of one element."""
     _outputs(output, name, strict)
     if not isinstance(output, Tensor):
@@ -278,7 +288,11 @@ def _single(output: Any, name: str, strict: bool) -> Any:
 
 
 def vhp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Any],
+    inputs: Tensor | Sequence[Tensor],
+    v: Tensor | Sequence[Tensor] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> Any:
     """``(func(inputs), v @ H)`` of a scalar function."""
     return _second(func, inputs, v, create_graph, strict, "vhp")
@@ -298,7 +312,11 @@ def _second(
 
 
 def hvp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Any],
+    inputs: Tensor | Sequence[Tensor],
+    v: Tensor | Sequence[Tensor] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> Any:
     """``(func(inputs), H @ v)`` of a scalar function; as the Hessian is symmetric, the same numbers as
     ``vhp``."""

@@ -54,7 +54,7 @@ _NEW_FEATURE = (
 
 def gradcheck(
     func: Callable[..., Any],
-    inputs: Any,
+    inputs: Tensor | Sequence[Tensor],
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -98,7 +98,7 @@ def gradcheck(
 
 def gradgradcheck(
     func: Callable[..., Any],
-    inputs: Any,
+    inputs: Sequence[Tensor],
     grad_outputs: Any = None,
     *,
     eps: float = 1e-6,
@@ -136,7 +136,7 @@ def gradgradcheck(
 
     active = [isinstance(a, Tensor) and a.requires_grad for a in given + seeds]
 
-    def first_order(*args: Any) -> tuple[Any, ...]:
+    def first_order(*args: Tensor) -> tuple[Any, ...]:
         for a, asks in zip(args, active, strict=True):  # forward checks come with detached ones
             if asks and not a.requires_grad:
                 a.requires_grad_()
@@ -231,7 +231,7 @@ def _paired(found: Array) -> Array:
     return made
 
 
-def _part_of(output: Any, found: Array, expected: Array, fast: bool) -> str:
+def _part_of(output: Tensor, found: Array, expected: Array, fast: bool) -> str:
     """Which part of a complex output is wrong, as torch says it."""
     if fast or not output.is_complex():
         return ""
@@ -309,12 +309,12 @@ class _Undefined(Function):
     """Identity whose gradient is undefined."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
+    def forward(ctx: Any, x: Tensor) -> Any:
         """``x``."""
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> Any:
         """Nothing."""
         return None
 

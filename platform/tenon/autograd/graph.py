@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.autograd.context import FunctionCtx
 from tenon.engine import saving, tape
@@ -16,6 +16,9 @@ from tenon.engine.handle import RemovableHandle
 from tenon.engine.saving import disable_saved_tensors_hooks
 from tenon.engine.value import Value
 from tenon.errors import GradError, MutationError
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "AccumulateGrad",
@@ -65,7 +68,7 @@ class _unsafe_preserve_version_counter:
             tensor._counter()[0] = version
 
 
-def get_gradient_edge(tensor: Any) -> GradientEdge:
+def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     """The edge of ``tensor``'s gradient; a leaf's node is its ``AccumulateGrad``."""
     if not tensor.requires_grad:
         raise GradError(
@@ -110,7 +113,7 @@ class _CopiesSaved:
         kept = self.tid_to_weakhandle.items()
         return {key: c.tensor for key, c in kept if c.counter[0] != c.then}
 
-    def pack(self, value: Any) -> _Copy:
+    def pack(self, value: Tensor) -> _Copy:
         """One copy for all who save the same value."""
         counter, raw = value._counter(), value.raw
         key = id(counter), counter[0], value.data_ptr(), tuple(raw.shape), tuple(raw.strides)
@@ -133,7 +136,7 @@ class allow_mutation_on_saved_tensors(saving.SavedTensorsHooks):
         self.copies = _CopiesSaved()
         super().__init__(self.copies.pack, self._unpack)
 
-    def _unpack(self, kept: _Copy) -> Any:
+    def _unpack(self, kept: _Copy) -> Tensor:
         if getattr(self._active, "copies", None) is not kept.context:
             raise MutationError(
                 "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the"
@@ -164,7 +167,7 @@ class _Multi:
         self.lock = threading.Lock()
 
     def at(self, index: int) -> Callable[[Any], None]:
-        def hook(grad: Any) -> None:
+        def hook(grad: Tensor) -> None:
             with self.lock:
                 key = PASS.sweep or self
                 arrived = self.passes.get(key)

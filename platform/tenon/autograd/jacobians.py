@@ -23,13 +23,13 @@ from tenon.tensors.tensor import Tensor
 Array = np.ndarray[Any, Any]
 
 
-def differentiable(result: Any) -> tuple[Any, ...]:
+def differentiable(result: Tensor | Sequence[Tensor]) -> tuple[Any, ...]:
     """The tensors among a function's outputs through which a gradient flows."""
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     return tuple(o for o in outputs if isinstance(o, Tensor) and o.requires_grad)
 
 
-def parts(t: Any) -> Array:
+def parts(t: Tensor) -> Array:
     """``t``'s values as a flat float64 vector; complex numbers as two neighbours."""
     host = np.ascontiguousarray(t._backend.to_host(t.raw))
     if host.dtype.kind == "c":
@@ -37,19 +37,19 @@ def parts(t: Any) -> Array:
     return host.astype(np.float64).reshape(-1)
 
 
-def joined(values: Array, like: Any) -> Any:
+def joined(values: Array, like: Tensor) -> Tensor:
     """The reverse of ``parts``: a tensor of ``like``'s shape and dtype."""
     values = values.view(np.complex128) if like.raw.dtype.kind == "c" else values
     return wrap(values.reshape(like.raw.shape).astype(like.raw.dtype), like.device)
 
 
-def seeds_of(output: Any, fast: bool, position: int) -> Array:
+def seeds_of(output: Tensor, fast: bool, position: int) -> Array:
     """Rows to pull back: the identity, or one random row of length 1."""
     size = parts(output).size
     return _random(_generator(100 + position), size)[None] if fast else np.eye(size)
 
 
-def directions(x: Any, position: int) -> Array:
+def directions(x: Tensor, position: int) -> Array:
     """A random step of length 1 as a row, the same at every call; a real and an imaginary one for complex
     ``x``."""
     size, generator = parts(x).size, _generator(position)
@@ -73,7 +73,7 @@ def _random(generator: Generator, size: int) -> Array:
 
 
 def tangents(
-    func: Any, inputs: Any, active: list[int], outputs: tuple[Any, ...], fast: bool
+    func: Any, inputs: Sequence[Tensor], active: list[int], outputs: tuple[Any, ...], fast: bool
 ) -> list[list[Array]]:
     """Per active input the Jacobian of each of ``outputs``, one dual a column, or its products with random
     directions."""
@@ -140,12 +140,12 @@ def numerical(
     return found
 
 
-def put(x: Any, values: Array) -> None:
+def put(x: Tensor, values: Array) -> None:
     """Write values under the tape's nose: no version, no history."""
     x.raw[...] = joined(values, x).raw
 
 
-def analytical(output: Any, wanted: Sequence[Any], seeds: Array, dtypes: bool) -> list[Array]:
+def analytical(output: Tensor, wanted: Sequence[Any], seeds: Array, dtypes: bool) -> list[Array]:
     """Per input the rows ``seed @ J``."""
     rows: list[list[Array]] = [[] for _ in wanted]
     for seed in seeds:
@@ -236,9 +236,9 @@ def _get_numerical_jacobian(
     return [tuple(_matrix(rows[k][i], moved[i]) for k in range(len(found))) for i in active]
 
 
-def _listed(tensors: Any) -> list[Any]:
+def _listed(tensors: Tensor | Sequence[Tensor]) -> list[Any]:
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
-def _matrix(rows: Array, like: Any) -> Any:
+def _matrix(rows: Array, like: Tensor) -> Tensor:
     return wrap(np.ascontiguousarray(rows.T).astype(like.raw.dtype), like.device)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.aval import Aval
 from tenon.engine.backward_end import PASS
@@ -20,6 +20,9 @@ from tenon.engine.tape import CustomNode, StandIn
 from tenon.engine.watchers import WATCHERS
 from tenon.tensors.inplace import inplace
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.engine.op import Op
 
 
 class Onward:
@@ -35,7 +38,7 @@ class Onward:
         self.around: Any = None
         self.plain: list[weakref.ref[Any]] = []
 
-    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def run(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """The op, taped where a tangent has to go on."""
         if MODE.enabled:
             return self._taped(op, args, attrs)
@@ -52,7 +55,7 @@ class Onward:
             MODE.enabled = False
         return made
 
-    def changes(self, op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> bool:
+    def changes(self, op: Any, x: Tensor, args: tuple[Any, ...], attrs: dict[str, Any]) -> bool:
         """Change ``x`` in place, taped where a tangent has to go on; False, and nothing done, if none has."""
         given = self._given((x, *args))
         if given is None or (given[0] is not x and x._track):  # a leaf has no place for one
@@ -86,7 +89,7 @@ class Onward:
             a if c or not isinstance(a, Tensor) else a.detach() for a, c in zip(args, carry, strict=True)
         )
 
-    def _taped(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def _taped(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         tracked = any(isinstance(a, Tensor) and (a._track or a._stale()) for a in args)
         if tracked and isinstance(op, Composite) and not op.differentiable:
             return SLOT.parts(op, args, attrs)  # they have the gradients
@@ -126,7 +129,7 @@ class _Gate(CustomNode):
 
     __slots__ = ()
 
-    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
+    def apply_tensors(self, grad: Tensor, create_graph: bool) -> list[Any]:
         """The gradient as it is, or nothing."""
         return [grad if MODE.pushing else None]
 
@@ -134,7 +137,7 @@ class _Gate(CustomNode):
 _GATE = StandIn("onward", "OnwardBackward0")
 
 
-def _gate(made: Any) -> None:
+def _gate(made: Tensor) -> None:
     behind = Tensor._of(made.raw, made._backend)
     behind._node, behind._index, behind._track = made._node, made._index, True
     node = _Gate(_GATE, made._backend, (behind,))
@@ -142,7 +145,7 @@ def _gate(made: Any) -> None:
     made._node, made._index = node, 0
 
 
-def _leads(value: Any, ends: set[int]) -> bool:
+def _leads(value: Tensor, ends: set[int]) -> bool:
     """Whether a path from ``value`` comes to one of ``ends``, ids of nodes and leaves."""
     stack: list[Any] = [value if value._node is None else value._node]
     seen: set[int] = set()

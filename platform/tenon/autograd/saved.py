@@ -3,13 +3,16 @@ history."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.grad_mode import UNCOUNTED
 from tenon.engine.saving import Packed, SavedTensorsHooks, check_hooks, innermost
 from tenon.engine.value import Value, refuse_saving
 from tenon.errors import FreedGraphError, GradError, ModifiedValueError
 from tenon.tensors.saved_names import SavedTensor
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 
 class Saved:
@@ -41,7 +44,7 @@ class Saved:
         self.packed = Packed(SavedTensorsHooks(pack_hook, unpack_hook), value)
         self.tensor = self.raw = None
 
-    def unpack(self, node: Any) -> Any:
+    def unpack(self, node: Any) -> Tensor:
         """The tensor; ModifiedValueError if its memory was changed since it was saved."""
         if node is None and self.index is not None:
             raise FreedGraphError(

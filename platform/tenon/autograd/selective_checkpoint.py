@@ -11,7 +11,7 @@ import contextlib
 import enum
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
@@ -19,6 +19,10 @@ from tenon.engine.op import Composite, table
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, CheckpointMismatchError, GradError, ModifiedValueError
 from tenon.ops.aten import Operator, called
+
+if TYPE_CHECKING:
+    from tenon.engine.op import Op
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["CheckpointPolicy", "SelectiveCheckpointContext", "create_selective_checkpoint_contexts"]
 
@@ -89,7 +93,7 @@ def create_selective_checkpoint_contexts(
 
 def _among(chosen: frozenset[Operator]) -> Policy:
     def policy(
-        context: SelectiveCheckpointContext, op: Operator, *args: Any, **attrs: Any
+        context: SelectiveCheckpointContext, op: Operator, *args: Tensor | None, **attrs: Any
     ) -> CheckpointPolicy:
         return CheckpointPolicy.MUST_SAVE if op in chosen else CheckpointPolicy.PREFER_RECOMPUTE
 
@@ -105,7 +109,7 @@ class _Kept:
         self.backend, self.device = results[0]._backend, results[0].device
         self.arrays = self._each(self.backend.to_host, arrays) if offloaded else arrays
 
-    def take(self, op: Any, mutable: bool) -> Any:
+    def take(self, op: Op, mutable: bool) -> Any:
         """The arrays, for good."""
         if self.arrays is None:
             raise GradError(
@@ -149,7 +153,7 @@ class _Counting:
     def __exit__(self, *exc: object) -> None:
         SLOT.pop(self)
 
-    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = None) -> Any:
+    def run(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = None) -> Any:
         """Run an op of this thread as this run does, every other one as it is.
 
         ``compute`` is that of ``dispatch.run``: what lies below is another part's run, or dispatch.
@@ -173,7 +177,7 @@ class _Keeping(_Counting):
         super().__init__(kept)
         self._policy = policy
 
-    def one(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any) -> Any:
+    def one(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any) -> Tensor:
         """Run ``op`` and keep its result if the policy says so."""
         arrays: Any = None
 
@@ -206,7 +210,7 @@ class _Giving(_Counting):
         super().__init__(kept)
         self._mutable = mutable
 
-    def one(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any) -> Any:
+    def one(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any) -> Tensor:
         """Run ``op``, with its kept result where there is one."""
         found = self._kept.get(self._number)
         if found is None:

@@ -42,7 +42,7 @@ class _Pickler(pickle.Pickler):
         return _tensor, (raw.reshape(-1).view(np.uint8), name, tuple(kept.shape))
 
 
-def _tensor(data: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+def _tensor(data: Any, dtype: str, shape: tuple[int, ...]) -> Tensor:
     return create.wrap(data.view(getattr(dtypes, dtype).numpy).reshape(shape), "cpu")
 
 

@@ -80,7 +80,7 @@ _UNKNOWN = (
 )
 
 
-def _stacked(samples: list[Any]) -> Any:
+def _stacked(samples: list[Any]) -> Tensor:
     shapes = {tuple(sample.shape) for sample in samples}
     if len(shapes) > 1:
         first = tuple(samples[0].shape)

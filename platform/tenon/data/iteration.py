@@ -106,7 +106,7 @@ class Iteration:
     def __len__(self) -> int:
         return len(self.loader)
 
-    def __next__(self) -> Any:
+    def __next__(self) -> list[Tensor]:
         if self.progress.done:
             raise StopIteration
         if self._broken is not None:
@@ -235,7 +235,7 @@ class _Ahead:
                 return worker
         return None
 
-    def next(self) -> Any:
+    def next(self) -> list[Tensor | int]:
         """The next batch: in order, or, where the loader allows it, the first that is ready."""
         while True:
             while self.wanted not in self.busy and self.wanted not in self.early:

@@ -248,7 +248,12 @@ def _warn_of_many(num_workers: int) -> None:
 
 
 def _check_order(
-    stream: bool, batch_size: int | None, shuffle: Any, sampler: Any, batch_sampler: Any, drop_last: bool
+    stream: bool,
+    batch_size: int | None,
+    shuffle: bool | None,
+    sampler: Any,
+    batch_sampler: Any,
+    drop_last: bool,
 ) -> None:
     if stream:
         given = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}

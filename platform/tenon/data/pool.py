@@ -185,7 +185,7 @@ def _dismiss(tasks: list[queue.SimpleQueue[Any]]) -> None:
         worker.put(None)
 
 
-def check_context(context: Any, workers: int) -> None:
+def check_context(context: str, workers: int) -> None:
     """ValueError or TypeError for what cannot be a ``multiprocessing_context``."""
     if workers == 0:
         raise ValueError(
@@ -205,7 +205,7 @@ def check_context(context: Any, workers: int) -> None:
         )
 
 
-def pool_of(job: Job, context: Any) -> Any:
+def pool_of(job: Job, context: str | None) -> Any:
     """The pool that ``multiprocessing_context`` asks for."""
     if context == "thread":
         return ThreadPool(job)

@@ -93,7 +93,7 @@ class _Drawing(_Resumable):
         return default_generator
 
 
-def _count(num_samples: Any) -> None:
+def _count(num_samples: int) -> None:
     if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
         raise ValueError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
 
@@ -186,7 +186,7 @@ class WeightedRandomSampler(_Drawing):
         return self.num_samples
 
 
-def check_batches(batch_size: Any, drop_last: Any) -> None:
+def check_batches(batch_size: int, drop_last: bool) -> None:
     """ValueError unless ``batch_size`` is a whole number above 0 and ``drop_last`` a bool."""
     if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
         raise ValueError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")

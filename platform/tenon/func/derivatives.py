@@ -8,7 +8,7 @@ inputs, or a tensor that the function captured, require a gradient. So the trans
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any
@@ -43,13 +43,13 @@ def _positions(argnums: Argnums, count: int) -> list[int]:
 _OWN, _DONE = "_of_transform", "done"
 
 
-def _own(value: Any) -> Any:
+def _own(value: Tensor) -> Tensor:
     leaf = value.detach().requires_grad_()
     leaf.__dict__[_OWN] = "at work"
     return leaf
 
 
-def _asks(leaf: Any) -> bool:
+def _asks(leaf: Tensor) -> bool:
     """Whether somebody may still want the gradient of ``leaf``."""
     return bool(leaf.__dict__.get(_OWN) != _DONE)
 
@@ -131,7 +131,7 @@ class _Run:
         return tuple(made) if isinstance(argnums, tuple) else made[0]
 
 
-def _detached(value: Any) -> Any:
+def _detached(value: Tensor | None) -> Tensor | None:
     return value.detach() if isinstance(value, Tensor) else value
 
 
@@ -229,7 +229,12 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
 
 def jvp(
-    func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False
+    func: Callable[..., Any],
+    primals: Sequence[Tensor],
+    tangents: Sequence[Tensor],
+    *,
+    strict: bool = False,
+    has_aux: bool = False,
 ) -> Any:
     """``(func(*primals), Jacobian times tangents)``, by differentiating a backward pass by its own seed."""
     if not isinstance(primals, tuple):
@@ -322,7 +327,7 @@ def _jacobian(func: Callable[..., Any], argnums: Argnums, has_aux: bool, forward
     return jacobian
 
 
-def _rows(run: _Run, output: Any) -> list[Any]:
+def _rows(run: _Run, output: Tensor) -> list[Any]:
     """The Jacobian of one output by every leaf."""
     with enable_grad():
         flat = output.reshape(-1)

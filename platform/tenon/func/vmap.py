@@ -7,7 +7,7 @@ batched. Where that is too slow, write the batch axis out; ops broadcast.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenon.engine.op import table
@@ -22,7 +22,7 @@ __all__ = ["vmap"]
 def vmap(
     func: Callable[..., Any],
     in_dims: Any = 0,
-    out_dims: Any = 0,
+    out_dims: int | Sequence[int] = 0,
     randomness: str = "error",
     *,
     chunk_size: int | None = None,
@@ -126,7 +126,7 @@ def _size(leaves: list[Any], axes: list[Any]) -> int:
     return int(sizes[0])
 
 
-def _stacked(name: str, results: list[Any], out_dims: Any) -> Any:
+def _stacked(name: str, results: list[Any], out_dims: int | Sequence[int]) -> Any:
     flat = [tree_flatten(result) for result in results]
     spec = flat[0][1]
     axes: list[Any] = []

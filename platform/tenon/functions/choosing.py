@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +15,13 @@ from tenon.functions.derived import into, refuse
 from tenon.functions.questions import is_tensor
 from tenon.tensors.creation.create import as_tensor
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 __all__ = ["bucketize", "isin", "nonzero", "searchsorted", "where"]
 
 
-def nonzero(input: Any, *, out: Any = None, as_tuple: bool = False) -> Any:
+def nonzero(input: Tensor, *, out: Any = None, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """Indices of the non-zero elements: one row each, or a tuple of index vectors."""
     if not is_tensor(input):
         raise refuse("nonzero", input)
@@ -34,7 +37,7 @@ def nonzero(input: Any, *, out: Any = None, as_tuple: bool = False) -> Any:
     return into(out, input.nonzero())
 
 
-def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
+def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
     """``input`` where ``condition``, else ``other``; ``condition`` alone: the indices where it is true."""
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
@@ -56,15 +59,15 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
 
 
 def searchsorted(
-    sorted_sequence: Any,
-    input: Any,
+    sorted_sequence: Tensor,
+    input: Tensor | float,
     *,
     out_int32: bool = False,
     right: bool = False,
     side: str | None = None,
     sorter: Any = None,
     out: Any = None,
-) -> Any:
+) -> Tensor:
     """Where ``input`` would go into ``sorted_sequence`` (ascending along its last axis) to keep it sorted."""
     if side not in (None, "left", "right"):
         raise ArgumentError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
@@ -123,8 +126,8 @@ def _sorted_by(sequence: Any, sorter: Any) -> Any:
 
 
 def bucketize(
-    input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False, out: Any = None
-) -> Any:
+    input: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Any = None
+) -> Tensor:
     """Index of each element's bucket between ``boundaries``; ``right``: buckets include their left edge."""
     if boundaries.raw.ndim != 1:
         raise ShapeError(
@@ -134,8 +137,13 @@ def bucketize(
 
 
 def isin(
-    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False, out: Any = None
-) -> Any:
+    elements: Tensor,
+    test_elements: Tensor | int,
+    *,
+    assume_unique: bool = False,
+    invert: bool = False,
+    out: Any = None,
+) -> Tensor:
     """Whether each of ``elements`` occurs in ``test_elements`` (either may be a number)."""
     like: Any = elements if isinstance(elements, Value) else test_elements
     x: Any = elements if isinstance(elements, Value) else as_tensor(elements, device=like.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon import ops
 from tenon.engine.precision import runs_in
@@ -16,6 +16,9 @@ from tenon.functions.derived import into, refuse
 from tenon.tensors.methods.arithmetic import scaled
 from tenon.tensors.methods.reduction import moments
 from tenon.tensors.methods.titles import titled
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "cdist",
@@ -33,7 +36,7 @@ __all__ = [
 
 
 @runs_in("usual", cuda="widest")
-def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
     """Sum of products over ``dims``: the last axes of ``a`` with the first of ``b``, or two lists of axes."""
     if isinstance(dims, int):
         if not 0 <= dims <= min(a.raw.ndim, b.raw.ndim):
@@ -66,7 +69,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
 
 
 @titled("View0")
-def chain_matmul(*matrices: Any, out: Any = None) -> Any:
+def chain_matmul(*matrices: Tensor, out: Any = None) -> Tensor:
     """The product of all matrices, in the cheapest order."""
     for t in matrices:
         if t.raw.ndim != 2:
@@ -77,7 +80,7 @@ def chain_matmul(*matrices: Any, out: Any = None) -> Any:
     return made if out is None else into(out, made)
 
 
-def chained(tensors: Sequence[Any]) -> Any:
+def chained(tensors: Sequence[Any]) -> Tensor:
     """The product of matrices in the cheapest order; the first and the last may be vectors."""
     sizes = [
         t.raw.shape[0] if t.raw.ndim == 2 else (1, t.raw.shape[0])[place > 0]
@@ -100,7 +103,7 @@ def chained(tensors: Sequence[Any]) -> Any:
             for k in range(first, last)
         )
 
-    def product(first: int, last: int) -> Any:
+    def product(first: int, last: int) -> Tensor:
         if first == last:
             return tensors[first]
         split = cheapest(first, last)[1]
@@ -109,13 +112,13 @@ def chained(tensors: Sequence[Any]) -> Any:
     return product(0, len(tensors) - 1)
 
 
-def polygamma(n: int, input: Any, *, out: Any = None) -> Any:
+def polygamma(n: int, input: Tensor, *, out: Any = None) -> Tensor:
     """Derivative number ``n`` of ``digamma``."""
     made = input.polygamma(n)
     return made if out is None else into(out, made)
 
 
-def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
+def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: float = 1, dim: int = -1) -> Tensor:
     """Running integral of ``y`` along ``dim`` by the trapezoidal rule."""
     return _trapezoids(y, x, dx, dim).cumsum(dim) / 2.0
 
@@ -123,19 +126,19 @@ def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -
 _MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
 
 
-def _multiplies(x1: Any, x2: Any, p: float, mode: str) -> bool:
+def _multiplies(x1: Tensor, x2: Tensor, p: float, mode: str) -> bool:
     """Whether ``cdist`` is a matrix product."""
     large = x1.raw.shape[-2] > 25 or x2.raw.shape[-2] > 25
     return p == 2 and (mode == _MODES[1] or (mode == _MODES[0] and large))
 
 
-def _title_of_cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = _MODES[0]) -> str:
+def _title_of_cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _MODES[0]) -> str:
     return "View0" if _multiplies(x1, x2, p, compute_mode) else "Cdist0"
 
 
 @titled(_title_of_cdist)
 @runs_in("float32")
-def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = _MODES[0]) -> Any:
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _MODES[0]) -> Tensor:
     """``p``-norm distances between all rows of ``x1`` and all rows of ``x2``.
 
     ``compute_mode`` as in torch: by default a matrix product replaces the differences for more than 25 rows.
@@ -160,21 +163,31 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = _MODES[0]) -> An
 
 
 def var_mean(
-    input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
-) -> Any:
+    input: Tensor,
+    dim: int | Sequence[int] | None = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    *,
+    correction: int | None = None,
+) -> tuple[Tensor, ...]:
     """``(var, mean)`` over ``dim``."""
     return ops.var_mean(input, **moments("var_mean", input, dim, unbiased, keepdim, correction))
 
 
 def std_mean(
-    input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
-) -> Any:
+    input: Tensor,
+    dim: int | Sequence[int] | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: int | None = None,
+) -> tuple[Tensor, ...]:
     """``(std, mean)`` over ``dim``."""
     return ops.std_mean(input, **moments("std_mean", input, dim, unbiased, keepdim, correction))
 
 
 @titled(lambda input, other, **k: f"Rsub{int(not isinstance(other, Value))}")
-def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+def rsub(input: Tensor, other: Tensor | int, *, alpha: int = 1) -> Tensor:
     """``other - alpha * input``."""
     if not isinstance(input, Value):
         raise refuse("rsub", input)
@@ -182,14 +195,14 @@ def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
 
 
 @titled(lambda y, x=None, **k: "Mul1" if x is None else "Div1")
-def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
     """Integral of ``y`` along ``dim`` by the trapezoidal rule."""
     if x is None:  # numbers multiply what is left
         return _trapezoids(y, x, 1, dim).sum(dim) * dx / 2.0
     return _trapezoids(y, x, dx, dim).sum(dim) / 2.0
 
 
-def _trapezoids(y: Any, x: Any, dx: Any, dim: int) -> Any:
+def _trapezoids(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
     """Twice the area between neighbours."""
     size = y.size(dim)
     sums = y.narrow(dim, min(1, size), max(size - 1, 0)) + y.narrow(dim, 0, max(size - 1, 0))
@@ -207,7 +220,7 @@ trapz = trapezoid
 
 
 @titled(lambda x, N=None, increasing=False: "" if increasing else "Flip0")
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Matrix of the powers of ``x``, one column each."""
     if x.raw.ndim != 1:
         raise ShapeError(f"x must be a one-dimensional tensor, got {x.raw.ndim} axes.")
@@ -221,7 +234,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     return ops.stack(*powers(x, count)[:: 1 if increasing else -1], axis=1).to(result_type(x, 1))
 
 
-def powers(x: Any, count: int) -> list[Any]:
+def powers(x: Tensor, count: int) -> list[Any]:
     """``x ** 0`` to ``x ** (count - 1)``, each a product of the one before, as torch's."""
     made = [x.new_ones(x.raw.shape), x]
     for _ in range(count - 2):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.value import Value
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["cond", "while_loop"]
 
@@ -14,7 +17,9 @@ def _true(value: Any) -> bool:
     return bool(value.item()) if isinstance(value, Value) else bool(value)  # type: ignore[attr-defined]
 
 
-def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
+def cond(
+    pred: bool, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Tensor] = ()
+) -> Tensor:
     """``true_fn(*operands)`` where ``pred`` holds, else ``false_fn(*operands)``."""
     if not isinstance(pred, (bool, Value)):
         raise TypeError(f"Expected pred to be bool or tensor, but got {pred}.")

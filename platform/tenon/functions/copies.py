@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenon.engine.aval import normalize_axis
@@ -17,15 +17,17 @@ _VIEWS = """
 """
 
 
-def _alias(input: Any) -> Any:
+def _alias(input: Tensor) -> Tensor:
     return input.view_as(input)
 
 
-def _slice(input: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+def _slice(
+    input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
     return input[(slice(None),) * normalize_axis(dim, input.ndim) + (slice(start, end, step),)]
 
 
-def _copied(view: Any, given: Any) -> Any:
+def _copied(view: Tensor, given: Tensor) -> Tensor:
     made = given.clone()
     if made._node is not None:
         made._node.title = f"{view._node.name()}_copy"
@@ -33,7 +35,7 @@ def _copied(view: Any, given: Any) -> Any:
 
 
 def _copying(name: str, view: Callable[..., Any]) -> Callable[..., Any]:
-    def function(input: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+    def function(input: Tensor, *args: int | Sequence[int], out: Any = None, **kwargs: Any) -> Any:
         shown = view(input, *args, **kwargs)
         if out is not None:
             return into(out, shown)

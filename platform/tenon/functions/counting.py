@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,14 +16,17 @@ from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.methods.movement import sizes
 from tenon.tensors.results import named_result
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 __all__ = ["histogram", "histogramdd", "unravel_index"]
 
 
-def _host(x: Any) -> Any:
+def _host(x: Tensor) -> Any:
     return x.detach()._backend.to_host(x.raw)
 
 
-def _checked(name: str, input: Any, weight: Any, shape: tuple[int, ...]) -> None:
+def _checked(name: str, input: Tensor, weight: Tensor | None, shape: tuple[int, ...]) -> None:
     if input.raw.dtype.kind != "f":
         raise DTypeError(f"{name}(): expected a tensor of floating point values, got {input.dtype}")
     if weight is not None and tuple(weight.raw.shape) != shape:
@@ -36,7 +40,7 @@ def _checked(name: str, input: Any, weight: Any, shape: tuple[int, ...]) -> None
         )
 
 
-def _edges(name: str, values: Any, bins: Any, limits: Any) -> Any:
+def _edges(name: str, values: Any, bins: Tensor | int, limits: Sequence[float] | None) -> Any:
     """The borders of the bins along one axis."""
     if isinstance(bins, Value):
         return _host(bins)
@@ -54,7 +58,13 @@ def _edges(name: str, values: Any, bins: Any, limits: Any) -> Any:
 
 @watched_creation
 def histogram(
-    input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False, out: Any = None
+    input: Tensor,
+    bins: Tensor | int,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+    out: Any = None,
 ) -> Any:
     """``(hist, bin_edges)``: how many elements (or how much ``weight``) fall between neighbouring edges.
 
@@ -76,7 +86,13 @@ def histogram(
 
 @watched_creation
 def histogramdd(
-    input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False, out: Any = None
+    input: Tensor,
+    bins: Sequence[Tensor | int],
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+    out: Any = None,
 ) -> Any:
     """``(hist, bin_edges)`` of the rows of ``input``: bins along every column, given as one number for
     all, or as one number or one tensor of edges each; ``range``: low and high of every column, in one list.
@@ -108,7 +124,7 @@ def histogramdd(
     )
 
 
-def unravel_index(indices: Any, shape: Any) -> Any:
+def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
     """The place of each flat index in an array of ``shape``: one tensor an axis."""
     if not isinstance(indices, Value) or indices.raw.dtype.kind not in "iu":
         kind = getattr(indices, "dtype", type(indices).__name__)

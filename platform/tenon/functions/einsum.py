@@ -11,12 +11,15 @@ from __future__ import annotations
 import math
 import string
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenon import ops
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions import contraction_order
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 _ELLIPSIS = "..."
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase  # in the order of a sublist's numbers
@@ -28,12 +31,12 @@ class Term(NamedTuple):
     tensor: Any
     labels: tuple[Any, ...]
 
-    def size(self, label: Any) -> int:
+    def size(self, label: str) -> int:
         """Size of the axis ``label``."""
         return int(self.tensor.raw.shape[self.labels.index(label)])
 
 
-def einsum(equation: Any, *operands: Any) -> Any:
+def einsum(equation: str, *operands: Tensor) -> Tensor:
     """Sum of products over the letters that the output lacks, e.g. ``einsum("bij,bjk->bik", x, y)``.
 
     Letters may repeat within an operand (a diagonal); ``...`` stands for axes that broadcast; without ``->``
@@ -226,7 +229,7 @@ def _of(sizes: dict[Any, int], labels: list[Any]) -> tuple[int, ...]:
     return tuple(sizes[label] for label in labels)
 
 
-def _arranged(term: Term, labels: list[Any], shape: tuple[int, ...]) -> Any:
+def _arranged(term: Term, labels: list[Any], shape: tuple[int, ...]) -> Tensor:
     order = tuple(term.labels.index(label) for label in labels)
     x = term.tensor if order == tuple(range(len(order))) else ops.permute(term.tensor, axes=order)
     return x if tuple(x.raw.shape) == shape else ops.reshape(x, shape=shape)

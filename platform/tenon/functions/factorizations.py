@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from tenon.ops.matrices.linalg import LinearAlgebraError
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.methods.titles import titled
 from tenon.tensors.results import named_result
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["lu_solve", "lu_unpack", "orgqr", "triangular_solve"]
 
@@ -33,7 +37,7 @@ def _pivoted(name: str, pivot: bool) -> None:
         )
 
 
-def _factors(packed: Any) -> tuple[Any, Any]:
+def _factors(packed: Tensor) -> tuple[Any, Any]:
     """``L`` with ones on its diagonal, and ``U``."""
     rows, columns = packed.raw.shape[-2:]
     size = min(rows, columns)
@@ -43,7 +47,7 @@ def _factors(packed: Any) -> tuple[Any, Any]:
 
 
 @titled("LinalgLu0")
-def lu(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
+def lu(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
     """``P, L, U`` with ``A = P @ L @ U``."""
     _pivoted("lu", pivot)
     packed, _, p = ops.lu_parts(A)
@@ -51,14 +55,14 @@ def lu(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
     return _given(out, named_result("linalg_lu", P=p.detach(), L=lower, U=upper))
 
 
-def lu_factor(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
+def lu_factor(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
     """``L`` and ``U`` in one matrix, and the rows that were exchanged."""
     _pivoted("lu_factor", pivot)
     packed, pivots, _ = ops.lu_parts(A)
     return _given(out, named_result("linalg_lu_factor", LU=packed, pivots=pivots))
 
 
-def _first_zero(packed: Any) -> Any:
+def _first_zero(packed: Tensor) -> Tensor:
     """1 + the place of the first zero of ``U``'s diagonal, 0 if there is none: LAPACK's info."""
     zeros = packed.detach().diagonal(0, -2, -1) == 0
     if not zeros.raw.size:
@@ -67,7 +71,7 @@ def _first_zero(packed: Any) -> Any:
     return ops.where(zeros.any(-1), place, 0).int()
 
 
-def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False, out: Any = None) -> Any:
+def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Any = None) -> Any:
     """``lu_factor``, and where ``U`` is singular."""
     packed, pivots = lu_factor(A, pivot=pivot)
     info = _first_zero(packed)
@@ -123,8 +127,8 @@ def lu_solve(b: Any, LU_data: Any, LU_pivots: Any, *, out: Any = None) -> Any:
 
 @titled("LinalgSolveTriangular0")
 def solve_triangular(
-    A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False, out: Any = None
-) -> Any:
+    A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False, out: Any = None
+) -> Tensor:
     """``X`` of ``A X = B`` (``X A = B`` with ``left=False``); reads one triangle of ``A``."""
     if A.raw.ndim < 2 or A.raw.shape[-1] != A.raw.shape[-2]:
         raise ShapeError(
@@ -156,7 +160,7 @@ def triangular_solve(
     return _given(out, made)
 
 
-def inv_ex(A: Any, *, check_errors: bool = False, out: Any = None) -> Any:
+def inv_ex(A: Tensor, *, check_errors: bool = False, out: Any = None) -> Any:
     """Inverse matrices, and 0 or where a singular one has its first zero pivot (the inverse is then NaN)."""
     info = _first_zero(ops.lu_parts(A.detach())[0])
     singular = info > 0
@@ -173,7 +177,7 @@ def inv_ex(A: Any, *, check_errors: bool = False, out: Any = None) -> Any:
 
 
 @titled("LinalgSolveEx0")
-def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False, out: Any = None) -> Any:
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False, out: Any = None) -> Any:
     """The solution of ``A X = B``, and 0 or where a singular matrix has its first zero pivot."""
     inverse, info = inv_ex(A, check_errors=check_errors)
     vector = B.raw.ndim == 1 or tuple(B.raw.shape) == tuple(A.raw.shape[:-1])
@@ -186,13 +190,13 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False, o
     return _given(out, named_result("linalg_solve_ex", result=made, info=info))
 
 
-def eig(A: Any, *, out: Any = None) -> Any:
+def eig(A: Tensor, *, out: Any = None) -> Any:
     """Eigenvalues and eigenvectors of square matrices, complex."""
     values, vectors = ops.eig(A)
     return _given(out, named_result("linalg_eig", eigenvalues=values, eigenvectors=vectors))
 
 
-def eigvals(A: Any, *, out: Any = None) -> Any:
+def eigvals(A: Tensor, *, out: Any = None) -> Tensor:
     """Eigenvalues of square matrices, complex."""
     return _given(out, ops.eig(A)[0])
 
@@ -222,7 +226,7 @@ orgqr = householder_product
 
 
 @titled("Cat0")
-def vander(x: Any, *, N: int | None = None) -> Any:
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """The powers 0 to ``N - 1`` of every element, along a new last axis."""
     count = N if N is not None else x.raw.shape[-1] if x.raw.ndim else 1
     if count <= 1:
@@ -232,7 +236,7 @@ def vander(x: Any, *, N: int | None = None) -> Any:
     return ops.stack(*powers(base, count), axis=base.raw.ndim)
 
 
-def tensorinv(A: Any, ind: int = 2, *, out: Any = None) -> Any:
+def tensorinv(A: Tensor, ind: int = 2, *, out: Any = None) -> Tensor:
     """The inverse for ``tensordot`` over the first ``ind`` axes."""
     if ind <= 0:
         raise ArgumentError(f"Expected a strictly positive integer for 'ind', got {ind}")
@@ -244,7 +248,7 @@ def tensorinv(A: Any, ind: int = 2, *, out: Any = None) -> Any:
     return _given(out, ops.inv(A.reshape(math.prod(head), math.prod(tail))).reshape(*tail, *head))
 
 
-def tensorsolve(A: Any, B: Any, dims: Any = None, *, out: Any = None) -> Any:
+def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out: Any = None) -> Tensor:
     """The ``X`` whose ``tensordot`` with ``A`` is ``B``; ``dims`` of ``A`` are moved to its end first."""
     a = A if dims is None else A.movedim(tuple(dims), tuple(range(A.raw.ndim - len(dims), A.raw.ndim)))
     shape = tuple(a.raw.shape[B.raw.ndim :])

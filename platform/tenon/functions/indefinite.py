@@ -8,7 +8,7 @@ of two rows. ``tenon.linalg`` offers these functions; none has a gradient, as in
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from tenon.ops.matrices.linalg import LinearAlgebraError
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.results import named_result
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 _ALPHA = (1 + math.sqrt(17)) / 8
 
 
@@ -25,7 +28,7 @@ def _given(out: Any, made: Any) -> Any:
     return made if out is None else into(out, made)
 
 
-def _flat(x: Any, rank: int = 2) -> Any:
+def _flat(x: Tensor, rank: int = 2) -> Any:
     """``x`` on the host, with one batch axis."""
     host = x._backend.to_host(x.raw)
     return host.reshape(math.prod(host.shape[: host.ndim - rank]), *host.shape[host.ndim - rank :])
@@ -88,7 +91,7 @@ def _block(a: Any, k: int, width: int, conj: Any) -> Any:
     return block
 
 
-def ldl_factor_ex(A: Any, *, hermitian: bool = False, check_errors: bool = False, out: Any = None) -> Any:
+def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False, out: Any = None) -> Any:
     """``LD`` and ``pivots`` of ``A = L D L^T`` (``L^H`` with ``hermitian``), and where ``D`` is singular."""
     if A.raw.ndim < 2 or A.raw.shape[-1] != A.raw.shape[-2]:
         raise ShapeError(
@@ -107,7 +110,7 @@ def ldl_factor_ex(A: Any, *, hermitian: bool = False, check_errors: bool = False
     return _given(out, named_result("linalg_ldl_factor_ex", **made))
 
 
-def ldl_factor(A: Any, *, hermitian: bool = False, out: Any = None) -> Any:
+def ldl_factor(A: Tensor, *, hermitian: bool = False, out: Any = None) -> Any:
     """``LD`` and ``pivots`` of ``A = L D L^T`` (``L^H`` with ``hermitian``)."""
     packed, pivots, _ = ldl_factor_ex(A, hermitian=hermitian, check_errors=True)
     return _given(out, named_result("linalg_ldl_factor", LD=packed, pivots=pivots))

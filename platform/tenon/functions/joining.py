@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from tenon.tensors.methods.titles import titled
 from tenon.tensors.overlap import refuse_overlap
 from tenon.tensors.size import Size
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors",
     "cartesian_prod", "cat", "column_stack", "combinations", "concat", "concatenate", "constant_pad_nd",
@@ -28,7 +31,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _listed(name: str, tensors: Any) -> tuple[Any, ...]:
+def _listed(name: str, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
     if isinstance(tensors, Value) or not isinstance(tensors, Sequence):
         raise TypeError(
             f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
@@ -44,7 +47,7 @@ def _listed(name: str, tensors: Any) -> tuple[Any, ...]:
     return tuple(tensors)
 
 
-def cat(tensors: Any, dim: int = 0, *, out: Any = None, axis: int | None = None) -> Any:
+def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None, axis: int | None = None) -> Tensor:
     """Tensors joined along ``dim``; their other sizes must agree. Empty vectors are left out, as in torch."""
     parts = _listed("cat", tensors)
     for position, t in enumerate(parts):
@@ -67,17 +70,19 @@ def cat(tensors: Any, dim: int = 0, *, out: Any = None, axis: int | None = None)
     return made if out is None else into(out, made)
 
 
-def concat(tensors: Any, dim: int = 0, *, out: Any = None, axis: int | None = None) -> Any:
+def concat(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None, axis: int | None = None) -> Tensor:
     """As ``cat``."""
     return cat(tensors, dim, out=out, axis=axis)
 
 
-def concatenate(tensors: Any, dim: int = 0, *, out: Any = None, axis: int | None = None) -> Any:
+def concatenate(
+    tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None, axis: int | None = None
+) -> Tensor:
     """As ``cat``."""
     return cat(tensors, dim, out=out, axis=axis)
 
 
-def stack(tensors: Any, dim: int = 0, *, out: Any = None, axis: int | None = None) -> Any:
+def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None, axis: int | None = None) -> Tensor:
     """Tensors of one shape side by side along a new axis ``dim``."""
     parts = _listed("stack", tensors)
     place = normalize_axis(dim if axis is None else axis, parts[0].raw.ndim, extra=1)
@@ -99,15 +104,15 @@ def atleast_1d(*tensors: Any) -> Any:
     return _each(tensors, lambda t: t if t.raw.ndim else t.reshape(1))
 
 
-def _to_2d(t: Any) -> Any:
+def _to_2d(t: Tensor) -> Tensor:
     return t.reshape(1, 1) if not t.raw.ndim else t.unsqueeze(0) if t.raw.ndim == 1 else t
 
 
-def _to_3d(t: Any) -> Any:
+def _to_3d(t: Tensor) -> Tensor:
     return _to_2d(t).unsqueeze(2) if 0 < t.raw.ndim < 3 else t if t.raw.ndim else t.reshape(1, 1, 1)
 
 
-def atleast_2d(*tensors: Any) -> Any:
+def atleast_2d(*tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
     """With at least two axes."""
     return _each(tensors, _to_2d)
 
@@ -117,39 +122,39 @@ def atleast_3d(*tensors: Any) -> Any:
     return _each(tensors, _to_3d)
 
 
-def hstack(tensors: Any, *, out: Any = None) -> Any:
+def hstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """Joined along axis 1; vectors along axis 0."""
     parts = [atleast_1d(t) for t in _listed("hstack", tensors)]
     return cat(parts, 0 if parts[0].raw.ndim == 1 else 1, out=out)
 
 
-def vstack(tensors: Any, *, out: Any = None) -> Any:
+def vstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """Joined along axis 0; vectors become rows."""
     return cat([_to_2d(t) for t in _listed("vstack", tensors)], 0, out=out)
 
 
-def row_stack(tensors: Any, *, out: Any = None) -> Any:
+def row_stack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """As ``vstack``."""
     return vstack(tensors, out=out)
 
 
-def dstack(tensors: Any, *, out: Any = None) -> Any:
+def dstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """Joined along axis 2; vectors and matrices gain axes."""
     return cat([_to_3d(t) for t in _listed("dstack", tensors)], 2, out=out)
 
 
-def column_stack(tensors: Any, *, out: Any = None) -> Any:
+def column_stack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """Vectors as columns of a matrix; matrices side by side."""
     parts = [t.reshape(-1, 1) if t.raw.ndim < 2 else t for t in _listed("column_stack", tensors)]
     return cat(parts, 1, out=out)
 
 
-def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
+def split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of a size (the last may be smaller), or of the given sizes: views."""
     return tensor.split(split_size_or_sections, dim)
 
 
-def broadcast_shapes(*shapes: Any) -> Size:
+def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
     """The shape that all of ``shapes`` (sizes or ints) broadcast to."""
     for s in shapes:
         if not isinstance(s, (int, tuple, list)) or (not isinstance(s, int) and not all(map(_is_size, s))):
@@ -166,11 +171,11 @@ def broadcast_shapes(*shapes: Any) -> Size:
         raise ShapeError(f"Shape mismatch: objects cannot be broadcast to a single shape: {error}") from None
 
 
-def _is_size(value: Any) -> bool:
+def _is_size(value: int) -> bool:
     return hasattr(value, "__index__")
 
 
-def broadcast_tensors(*tensors: Any) -> Any:
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors expanded to their common shape."""
     if len(tensors) == 1 and not isinstance(tensors[0], Value):
         tensors = tuple(tensors[0])
@@ -178,7 +183,7 @@ def broadcast_tensors(*tensors: Any) -> Any:
     return tuple(t.expand(shape) for t in tensors)
 
 
-def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:
+def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Grids of coordinates from vectors; ``indexing="xy"`` exchanges the first two axes, as NumPy does.
 
     Unlike torch, no warning when ``indexing`` is left out: the default stays "ij".
@@ -212,8 +217,12 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:
 
 
 def repeat_interleave(
-    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
-) -> Any:
+    input: Tensor,
+    repeats: Tensor | int | None = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
+) -> Tensor:
     """Each element ``repeats`` times along ``dim`` (flattened if None). Alone: each place as often as
     ``input`` says."""
     if repeats is None:
@@ -226,7 +235,7 @@ def repeat_interleave(
     return input.repeat_interleave(repeats, dim, output_size=output_size)
 
 
-def cartesian_prod(*tensors: Any) -> Any:
+def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All combinations of the vectors' elements, one row each."""
     for t in tensors:
         if t.raw.ndim != 1:
@@ -237,7 +246,7 @@ def cartesian_prod(*tensors: Any) -> Any:
 
 
 @titled("Stack0")
-def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All selections of ``r`` elements of a vector, one row each."""
     if input.raw.ndim != 1:
         raise ShapeError(f"Expect a 1D vector, but got shape {list(input.raw.shape)}")
@@ -255,7 +264,7 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     return input.gather(0, places).reshape(rows.shape)
 
 
-def constant_pad_nd(input: Any, pad: Any, value: Any = 0) -> Any:
+def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
     """``input`` with ``value`` around its last axes; ``pad`` has two widths an axis, the last axis first."""
     pad = tuple(pad)
     rank = input.raw.ndim
@@ -269,7 +278,7 @@ def constant_pad_nd(input: Any, pad: Any, value: Any = 0) -> Any:
 
 
 @titled("BlockDiag0")
-def block_diag(*tensors: Any) -> Any:
+def block_diag(*tensors: Tensor) -> Tensor:
     """A matrix with the given matrices along its diagonal, zeros elsewhere."""
     for position, t in enumerate(tensors):
         if t.raw.ndim > 2:

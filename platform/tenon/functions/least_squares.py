@@ -7,7 +7,7 @@ tensors, one number a matrix.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,12 +22,15 @@ from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.methods.titles import titled
 from tenon.tensors.results import named_result
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 
 def _given(out: Any, made: Any) -> Any:
     return made if out is None else into(out, made)
 
 
-def _need_matrices(name: str, A: Any) -> None:
+def _need_matrices(name: str, A: Tensor) -> None:
     if A.raw.ndim < 2:
         raise ShapeError(f"linalg.{name}: expected a tensor with 2 or more dimensions, got {A.raw.ndim}.")
 
@@ -37,7 +40,7 @@ def _column(bound: Any) -> Any:
     return bound.unsqueeze(-1) if isinstance(bound, Value) else bound  # type: ignore[attr-defined]
 
 
-def _bounds(A: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
+def _bounds(A: Tensor, atol: Tensor | float | None, rtol: Tensor | float | None) -> tuple[Any, Any]:
     """torch's defaults: ``rtol`` is the larger size times the dtype's epsilon, or 0 beside an ``atol``."""
     if rtol is None:
         rtol = max(A.raw.shape[-2:]) * float(np.finfo(A.raw.dtype).eps)
@@ -49,8 +52,14 @@ def _bounds(A: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
 
 
 def matrix_rank(
-    A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Any = None
-) -> Any:
+    A: Tensor,
+    tol: float | None = None,
+    hermitian: bool = False,
+    *,
+    atol: Tensor | float | None = None,
+    rtol: float | None = None,
+    out: Any = None,
+) -> Tensor:
     """How many singular values exceed ``max(atol, rtol * largest)``; ``tol`` is ``atol`` without ``rtol``."""
     _need_matrices("matrix_rank", A)
     x = A.detach()
@@ -64,8 +73,14 @@ def matrix_rank(
 
 
 def pinv(
-    A: Any, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Any = None
-) -> Any:
+    A: Tensor,
+    rcond: float | None = None,
+    hermitian: bool = False,
+    *,
+    atol: Any = None,
+    rtol: Tensor | float | None = None,
+    out: Any = None,
+) -> Tensor:
     """Pseudo-inverse by singular values (by eigenvalues with ``hermitian``); ``rcond`` is ``rtol``."""
     _need_matrices("pinv", A)
     rtol = rcond if rcond is not None else rtol
@@ -75,7 +90,9 @@ def pinv(
 
 @titled("LinalgLstsq0")
 @runs_in("float32")
-def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None, out: Any = None) -> Any:
+def lstsq(
+    A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None, out: Any = None
+) -> Any:
     """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values.
 
     As in torch some are empty: residuals where the system is not overdetermined and of full rank, and with
@@ -111,7 +128,7 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
     return _given(out, made)
 
 
-def _residuals(A: Any, B: Any, solution: Any, rank: Any, driver: str | None) -> Any:
+def _residuals(A: Tensor, B: Tensor, solution: Tensor, rank: Tensor, driver: str | None) -> Tensor:
     """Sums of squares of what is left over, where torch states them."""
     rows, columns = A.raw.shape[-2:]
     full = rows > columns and bool((rank == columns).all())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from tenon.tensors.layout import with_layout
 from tenon.tensors.methods.forms import need_tensor
 from tenon.tensors.methods.titles import titled
 
+if TYPE_CHECKING:
+    from tenon.dtypes import dtype
+    from tenon.tensors.tensor import Tensor
+
 __all__ = [
     "asarray", "bartlett_window", "blackman_window", "complex", "fill", "from_dlpack", "frombuffer",
     "hamming_window",
@@ -28,14 +32,14 @@ __all__ = [
 ]  # fmt: skip
 
 
-def complex(real: Any, imag: Any, *, out: Any = None) -> Any:
+def complex(real: Tensor, imag: Tensor, *, out: Any = None) -> Tensor:
     """``real + 1j * imag`` of two float tensors of one dtype."""
     _check_parts(real, imag, out)
     made = ops.rectangular(real, imag)
     return made if out is None else into(out, made)
 
 
-def _check_parts(x: Any, y: Any, out: Any) -> None:
+def _check_parts(x: Tensor, y: Tensor, out: Any) -> None:
     """That two parts of complex numbers are of one floating dtype, and ``out`` of the complex one."""
     first, second = scalar_name(x.dtype), scalar_name(y.dtype)
     if any(v.raw.dtype not in (np.float16, np.float32, np.float64) for v in (x, y)):
@@ -56,13 +60,13 @@ def _check_parts(x: Any, y: Any, out: Any) -> None:
 
 
 @titled(lambda input, value: f"Fill{int(isinstance(value, Value))}")
-def fill(input: Any, value: Any) -> Any:
+def fill(input: Tensor, value: Tensor | float) -> Tensor:
     """A tensor like ``input``, full of ``value`` (a number or a tensor of one element)."""
     return input.clone().fill_(value)
 
 
 @titled("Polar0")
-def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
+def polar(abs: Tensor, angle: Tensor, *, out: Any = None) -> Tensor:
     """The complex numbers of magnitude ``abs`` and argument ``angle``."""
     if not isinstance(abs, Value):
         raise refuse("polar", abs)
@@ -71,24 +75,24 @@ def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
     return complex(ops.mul(abs, ops.cos(angle)), ops.mul(abs, ops.sin(angle)), out=out)
 
 
-def real(input: Any) -> Any:
+def real(input: Tensor) -> Tensor:
     """The real part; a real tensor is itself."""
     return input.real
 
 
-def imag(input: Any) -> Any:
+def imag(input: Tensor) -> Tensor:
     """The imaginary part of a complex tensor."""
     return input.imag
 
 
-def view_as_real(input: Any) -> Any:
+def view_as_real(input: Tensor) -> Tensor:
     """Complex numbers as pairs of reals along a new last axis."""
     if input.raw.dtype.kind != "c":
         raise DTypeError(f"view_as_real is only supported for complex tensors, got {input.dtype}")
     return ops.view_as_real(input)
 
 
-def view_as_complex(input: Any) -> Any:
+def view_as_complex(input: Tensor) -> Tensor:
     """Pairs of reals along the last axis as complex numbers."""
     if input.raw.dtype not in (np.float32, np.float64):
         raise DTypeError(
@@ -128,7 +132,7 @@ def _cosines(length: int, step: float) -> Any:
 
 def _window(
     length: int, periodic: bool, weights: tuple[float, ...], dtype: Any, device: Any, requires_grad: bool
-) -> Any:
+) -> Tensor:
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     _check_window("this", length, kind)
     step = 2 * math.pi / max(length if periodic else length - 1, 1)
@@ -153,7 +157,7 @@ def hann_window(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Hann's window: one period of a raised cosine."""
     return _window(window_length, periodic, (0.5, -0.5), dtype, device, requires_grad)
 
@@ -165,10 +169,10 @@ def hamming_window(
     alpha: float = 0.54,
     beta: float = 0.46,
     *,
-    dtype: Any = None,
+    dtype: dtype | None = None,
     device: Any = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Hamming's window: ``alpha - beta * cos``."""
     return _window(window_length, periodic, (alpha, -beta), dtype, device, requires_grad)
 
@@ -181,7 +185,7 @@ def blackman_window(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Blackman's window."""
     return _window(window_length, periodic, (0.42, -0.5, 0.08), dtype, device, requires_grad)
 
@@ -194,7 +198,7 @@ def bartlett_window(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Bartlett's triangular window."""
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     span = window_length if periodic else window_length - 1
@@ -209,10 +213,10 @@ def kaiser_window(
     periodic: bool = True,
     beta: float = 12.0,
     *,
-    dtype: Any = None,
+    dtype: dtype | None = None,
     device: Any = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Kaiser's window: ``signal.windows.kaiser`` by its older name."""
     _check_window("kaiser", window_length, dtypes.get_default_dtype() if dtype is None else dtype)
     return kaiser(
@@ -227,7 +231,7 @@ def asarray(
     device: Any = None,
     copy: bool | None = None,
     requires_grad: bool | None = None,
-) -> Any:
+) -> Tensor:
     """``obj`` as a tensor: shared where possible (``copy=None``), never (True), or else an error (False).
 
     Tensors, arrays, DLPack capsules and buffers share their memory; a buffer is read as ``dtype`` if that is

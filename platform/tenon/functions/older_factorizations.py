@@ -3,7 +3,7 @@ rank."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +15,13 @@ from tenon.tensors.creation.draws import randn
 from tenon.tensors.methods.titles import titled
 from tenon.tensors.results import named_result
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 __all__ = ["geqrf", "lobpcg", "lu", "ormqr", "pca_lowrank", "svd_lowrank"]
 
 
-def lu(A: Any, pivot: bool = True, get_infos: bool = False, out: Any = None) -> Any:
+def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) -> tuple[Tensor, ...]:
     """``L`` and ``U`` in one matrix and the rows that were exchanged; ``get_infos``: also where ``U`` is
     singular. Newer code calls ``linalg.lu_factor``."""
     factored = linalg.lu_factor_ex(A, pivot=pivot)
@@ -26,7 +29,7 @@ def lu(A: Any, pivot: bool = True, get_infos: bool = False, out: Any = None) -> 
     return made if out is None else into(out, made)
 
 
-def geqrf(input: Any, *, out: Any = None) -> Any:
+def geqrf(input: Tensor, *, out: Any = None) -> Any:
     """The reflections whose product is the Q of a QR factorization, below the diagonal of R, and their
     factors. Without a gradient, as in torch."""
     if input.raw.ndim < 2:
@@ -45,8 +48,8 @@ def geqrf(input: Any, *, out: Any = None) -> Any:
 
 @titled("Ormqr0")
 def ormqr(
-    input: Any, tau: Any, other: Any, left: bool = True, transpose: bool = False, *, out: Any = None
-) -> Any:
+    input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False, *, out: Any = None
+) -> Tensor:
     """``Q @ other`` (``other @ Q`` with ``left=False``) for the square Q of ``geqrf``'s reflections, or with
     its conjugate transpose."""
     if input.raw.ndim < 2 or other.raw.ndim != input.raw.ndim or tau.raw.ndim != input.raw.ndim - 1:
@@ -70,7 +73,9 @@ def ormqr(
     return made if out is None else into(out, made)
 
 
-def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None) -> Any:
+def svd_lowrank(
+    A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None
+) -> tuple[Tensor, ...]:
     """``U, S, V`` of rank ``q`` near ``A`` (less ``M``): the factors of its part in a random subspace that
     ``niter`` powers of ``A`` turn to the largest singular values (Halko, Martinsson and Tropp, 2009)."""
     q, niter = 6 if q is None else q, 2 if niter is None else niter
@@ -87,7 +92,7 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
     return (v, s, u) if wide else (u, s, v)
 
 
-def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
+def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> tuple[Tensor, ...]:
     """``U, S, V``: ``V``'s columns are the ``q`` (at most 6) principal directions of the rows of ``A``."""
     rows, columns = A.raw.shape[-2:]
     q = min(6, rows, columns) if q is None else q

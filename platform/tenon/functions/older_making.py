@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon import dtypes
 from tenon.errors import ArgumentError, TenonWarning
 from tenon.tensors.creation.ranges import arange
 
+if TYPE_CHECKING:
+    from tenon.dtypes import dtype
+    from tenon.tensors.tensor import Tensor
+
 __all__ = ["range"]
 
 
 def range(
-    start: Any = 0,
-    end: Any = None,
-    step: Any = 1,
+    start: int = 0,
+    end: int | None = None,
+    step: float = 1,
     *,
     out: Any = None,
-    dtype: Any = None,
+    dtype: dtype | None = None,
     device: Any = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Deprecated, for ``arange``: numbers from ``start`` up to and with ``end``, of the default dtype."""
     warnings.warn(
         "torch.range is deprecated and will be removed in a future release, as it includes the end, unlike"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.value import Value
 from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["_debug_has_internal_overlap", "is_storage", "is_tensor", "typename"]
 
@@ -16,7 +19,7 @@ def is_tensor(obj: Any) -> bool:
     return isinstance(obj, Value)
 
 
-def is_storage(obj: Any) -> bool:
+def is_storage(obj: Tensor) -> bool:
     """Whether ``obj`` is the memory behind a tensor."""
     return isinstance(obj, (TypedStorage, UntypedStorage))
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tenon import ops
 from tenon.engine.aval import normalize_axes
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 __all__ = ["gradient"]
 
 
-def gradient(input: Any, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> Any:
+def gradient(
+    input: Tensor,
+    *,
+    spacing: float | Sequence[Tensor | float] | None = None,
+    dim: int | None = None,
+    edge_order: int = 1,
+) -> tuple[Tensor, ...]:
     """Slopes along each of ``dim`` (None: all axes), as a tuple of tensors of ``input``'s shape.
 
     ``spacing``: the distance of neighbours, one distance for each of ``dim``, or for each a tensor of
@@ -35,7 +45,7 @@ def gradient(input: Any, *, spacing: Any = None, dim: Any = None, edge_order: in
     return tuple(_slopes(input, d % input.raw.ndim, s, edge_order) for d, s in zip(axes, steps, strict=True))
 
 
-def _slopes(x: Any, axis: int, spacing: Any, edge_order: int) -> Any:
+def _slopes(x: Tensor, axis: int, spacing: Any, edge_order: int) -> Tensor:
     size = x.raw.shape[axis]
     if size <= edge_order:
         raise ShapeError(
@@ -75,7 +85,7 @@ def _gaps(x: Any, axis: int, coordinates: Any) -> Any:
     return coordinates.diff().reshape([-1 if a == axis else 1 for a in range(x.raw.ndim)])
 
 
-def _edge(values: Any, gaps: Any, edge_order: int) -> Any:
+def _edge(values: Sequence[Tensor], gaps: Sequence[Tensor | float], edge_order: int) -> Tensor:
     """The slope at an end, of the values beside it and the signed distances between them."""
     near, far = gaps[0], gaps[-1]
     if edge_order == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.making import view_as_real
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.methods.titles import titled
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["istft", "stft"]
 
@@ -31,7 +34,7 @@ def _framing(name: str, n_fft: int, hop_length: int | None, win_length: int | No
     return hop, length
 
 
-def _padded(x: Any, width: int, mode: str) -> Any:
+def _padded(x: Tensor, width: int, mode: str) -> Tensor:
     """``width`` more samples on both sides."""
     if mode == "constant":
         return ops.pad(x, widths=((0, 0), (width, width)))
@@ -56,24 +59,24 @@ def _window(name: str, x: Any, window: Any, length: int, n_fft: int) -> Any:
     return ops.pad(window, widths=((left, n_fft - length - left),))
 
 
-def _of_stft(input: Any, *args: Any, return_complex: bool | None = None, **kwargs: Any) -> str:
+def _of_stft(input: Tensor, *args: Tensor | int, return_complex: bool | None = None, **kwargs: Any) -> str:
     return "Squeeze4" if input.raw.ndim == 1 and return_complex is not False else ""
 
 
 @titled(_of_stft)
 def stft(
-    input: Any,
+    input: Tensor,
     n_fft: int,
     hop_length: int | None = None,
     win_length: int | None = None,
-    window: Any = None,
+    window: Tensor | None = None,
     center: bool = True,
     pad_mode: str = "reflect",
     normalized: bool = False,
     onesided: bool | None = None,
     return_complex: bool | None = None,
     align_to_window: bool | None = None,
-) -> Any:
+) -> Tensor:
     """Spectra ``[..., frequency, frame]`` of overlapping frames of a signal ``[..., time]``.
 
     ``n_fft`` samples a frame, one frame every ``hop_length`` (``n_fft // 4``), each times ``window``. With
@@ -114,17 +117,17 @@ def stft(
 
 
 def istft(
-    input: Any,
+    input: Tensor,
     n_fft: int,
     hop_length: int | None = None,
     win_length: int | None = None,
-    window: Any = None,
+    window: Tensor | None = None,
     center: bool = True,
     normalized: bool = False,
     onesided: bool | None = None,
     length: int | None = None,
     return_complex: bool = False,
-) -> Any:
+) -> Tensor:
     """The signal ``[..., time]`` whose ``stft`` with the same settings is nearest to ``input``.
 
     Frames are added where they overlap and divided by the sum of the squared windows there, which may
@@ -175,6 +178,6 @@ def istft(
     return made if input.raw.ndim == 3 else made.squeeze(0)
 
 
-def _overlapped(frames: Any, total: int, hop: int) -> Any:
+def _overlapped(frames: Tensor, total: int, hop: int) -> Tensor:
     """Frames ``[batch, frame, sample]`` added where they overlap."""
     return ops.fold_axis(frames, shape=(frames.raw.shape[0], total), axis=1, step=hop)

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tenon import dtypes
 from tenon.tensors.creation.create import wrap
+
+if TYPE_CHECKING:
+    from tenon.dtypes import dtype
+    from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming",
@@ -27,7 +31,7 @@ def _points(name: str, M: int, sym: bool) -> tuple[np.ndarray[Any, Any], int]:
     return np.arange(M, dtype=np.float64), M - 1 if sym or M <= 1 else M
 
 
-def _made(name: str, values: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+def _made(name: str, values: Any, dtype: dtype | None, device: Any, requires_grad: bool) -> Tensor:
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     if kind not in (dtypes.float32, dtypes.float64):
         raise ValueError(f"{name} expects float32 or float64 dtypes, got: {kind}")
@@ -35,9 +39,9 @@ def _made(name: str, values: Any, dtype: Any, device: Any, requires_grad: bool) 
 
 
 def general_cosine(
-    M: int, *, a: Sequence[float], sym: bool = True, dtype: Any = None, layout: Any = None,
+    M: int, *, a: Sequence[float], sym: bool = True, dtype: dtype | None = None, layout: Any = None,
     device: Any = None, requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Cosines of whole periods with the weights ``a``, whose signs alternate."""
     if not isinstance(a, Sequence):
         raise TypeError("Coefficients must be a list/tuple")
@@ -54,7 +58,7 @@ def general_cosine(
 def general_hamming(
     M: int, *, alpha: float = 0.54, sym: bool = True, dtype: Any = None, layout: Any = None,
     device: Any = None, requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """``alpha - (1 - alpha) cos``."""
     return general_cosine(
         M, a=[alpha, 1.0 - alpha], sym=sym, dtype=dtype, device=device, requires_grad=requires_grad
@@ -64,7 +68,7 @@ def general_hamming(
 def hann(
     M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Hann's raised cosine."""
     return general_hamming(M, alpha=0.5, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
 
@@ -72,7 +76,7 @@ def hann(
 def hamming(
     M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Hamming's window: ``0.54 - 0.46 cos``."""
     return general_hamming(M, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
 
@@ -80,7 +84,7 @@ def hamming(
 def blackman(
     M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Blackman's three cosines."""
     return general_cosine(
         M, a=[0.42, 0.5, 0.08], sym=sym, dtype=dtype, device=device, requires_grad=requires_grad
@@ -90,7 +94,7 @@ def blackman(
 def nuttall(
     M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Nuttall's four cosines."""
     weights = [0.3635819, 0.4891775, 0.1365995, 0.0106411]
     return general_cosine(M, a=weights, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -99,7 +103,7 @@ def nuttall(
 def bartlett(
     M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Bartlett's triangle, 0 at its ends."""
     points, last = _points("bartlett", M, sym)
     values = 1 - np.abs(2 * points / last - 1) if M > 1 else np.ones(M)
@@ -109,7 +113,7 @@ def bartlett(
 def cosine(
     M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Half a period of a sine, between its zeros."""
     points, last = _points("cosine", M, sym)
     return _made(
@@ -120,7 +124,7 @@ def cosine(
 def exponential(
     M: int, *, center: float | None = None, tau: float = 1.0, sym: bool = True, dtype: Any = None,
     layout: Any = None, device: Any = None, requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """``exp(-|n - center| / tau)``; a periodic window may have its own ``center``."""
     if tau <= 0:
         raise ValueError(f"Tau must be positive, got: {tau} instead.")
@@ -134,7 +138,7 @@ def exponential(
 def gaussian(
     M: int, *, std: float = 1.0, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """A bell of deviation ``std`` points."""
     if std <= 0:
         raise ValueError(f"Standard deviation must be positive, got: {std} instead.")
@@ -143,9 +147,9 @@ def gaussian(
 
 
 def kaiser(
-    M: int, *, beta: float = 12.0, sym: bool = True, dtype: Any = None, layout: Any = None,
+    M: int, *, beta: float = 12.0, sym: bool = True, dtype: dtype | None = None, layout: Any = None,
     device: Any = None, requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Kaiser's window of Bessel functions: the larger ``beta``, the narrower."""
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")

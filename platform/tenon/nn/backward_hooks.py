@@ -147,7 +147,9 @@ class BackwardHook:
             grad_inputs = self._returned("hook", "grad_input", returned, grad_inputs)
         return [self._checked(grad_inputs[index], index) for index in self.input_index]
 
-    def _returned(self, kind: str, what: str, returned: Any, before: tuple[Any, ...]) -> Any:
+    def _returned(
+        self, kind: str, what: str, returned: Sequence[Tensor] | None, before: tuple[Any, ...]
+    ) -> tuple[Tensor | None, ...]:
         """What a hook returned, as a tuple as long as ``before``."""
         if returned is None:
             return before
@@ -166,7 +168,7 @@ class BackwardHook:
             )
         return tuple(returned)
 
-    def _checked(self, grad: Any, index: int) -> Any:
+    def _checked(self, grad: Tensor, index: int) -> Tensor:
         spec = self.inputs[index]
         if grad is not None and spec is not None and tuple(grad.raw.shape) != tuple(spec[0]):
             raise GradError(
@@ -177,7 +179,7 @@ class BackwardHook:
         return grad
 
 
-def _zeros(like: Any, spec: tuple[Any, Any] | None) -> Any:
+def _zeros(like: Tensor, spec: tuple[Any, Any] | None) -> Tensor | None:
     """Zeros of a floating tensor argument; None for every other argument."""
     if spec is None or spec[1].kind in "iub":
         return None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.nn.module import Module
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 
 class OptimizedModule(Module):
@@ -20,7 +23,7 @@ class OptimizedModule(Module):
         self.__dict__["_compiled"] = compiled
         self.__dict__["training"] = module.training
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Tensor, **kwargs: Any) -> Tensor:
         """The original's call, replayed where it is recorded."""
         return self._compiled(*args, **kwargs)
 

@@ -161,7 +161,7 @@ def _converted(parameter: Any, fn: Callable[[Tensor], Tensor]) -> Any:
         return _around(fn(parameter), parameter, fn)
 
 
-def _around(data: Tensor, parameter: Any, fn: Callable[[Tensor], Tensor]) -> Any:
+def _around(data: Tensor, parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:
     """A new parameter that holds ``data`` in place of ``parameter``."""
     with no_grad():
         new = Parameter(data.detach(), parameter.requires_grad)
@@ -192,7 +192,7 @@ def _exchange(parameter: Any, fn: Callable[[Tensor], Tensor]) -> Any:
     return parameter
 
 
-def _swap(parameter: Any, fn: Callable[[Tensor], Tensor], name: str) -> None:
+def _swap(parameter: Tensor, fn: Callable[[Tensor], Tensor], name: str) -> None:
     """As ``_exchange``, by ``swap_tensors``: with the attributes and classes of what ``fn`` makes."""
     grad = parameter.grad
     with no_grad():

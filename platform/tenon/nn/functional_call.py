@@ -17,7 +17,7 @@ _MISSING: Any = object()
 def functional_call(
     module: Module,
     parameter_and_buffer_dicts: dict[str, Tensor] | Sequence[dict[str, Tensor]],
-    args: Any = None,
+    args: Tensor | Sequence[Tensor] | None = None,
     kwargs: dict[str, Any] | None = None,
     *,
     tie_weights: bool = True,
@@ -94,7 +94,7 @@ def _target(module: Module, name: str) -> tuple[Any, str]:
     return owner, last
 
 
-def _swap(owner: Any, name: str, value: Any) -> Any:
+def _swap(owner: Any, name: str, value: Tensor) -> Tensor:
     """Put ``value`` (or nothing) where ``name`` is; return what was there (or ``_MISSING``)."""
     for registry in (owner._parameters, owner._buffers):
         if name in registry:

@@ -9,14 +9,23 @@ tensor([1., 2., 1.])
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
 from tenon.nn.functional.arguments import per_axis
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
-def _attrs(stride: Any, padding: Any, dilation: Any, groups: int, rank: int) -> dict[str, Any]:
+
+def _attrs(
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
+    groups: int,
+    rank: int,
+) -> dict[str, Any]:
     return {
         "stride": per_axis(stride, rank, "stride"),
         "padding": per_axis(padding, rank, "padding"),
@@ -26,62 +35,106 @@ def _attrs(stride: Any, padding: Any, dilation: Any, groups: int, rank: int) -> 
 
 
 def _input(
-    size: Sequence[int], weight: Any, g: Any, stride: Any, padding: Any, dilation: Any, groups: int, rank: int
-) -> Any:
+    size: Sequence[int],
+    weight: Tensor,
+    g: Tensor,
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
+    groups: int,
+    rank: int,
+) -> Tensor:
     attrs = _attrs(stride, padding, dilation, groups, rank)
     return f.conv_input_grad(g, weight, sizes=tuple(size)[2:], **attrs)
 
 
 def _weight(
-    x: Any, size: Sequence[int], g: Any, stride: Any, padding: Any, dilation: Any, groups: int, rank: int
-) -> Any:
+    x: Tensor,
+    size: Sequence[int],
+    g: Tensor,
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
+    groups: int,
+    rank: int,
+) -> Tensor:
     attrs = _attrs(stride, padding, dilation, groups, rank)
     return f.conv_weight_grad(x, g, kernel=tuple(size)[2:], **attrs)
 
 
 def conv1d_input(
-    input_size: Sequence[int], weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
-) -> Any:  # fmt: skip
+    input_size: Sequence[int],
+    weight: Tensor,
+    grad_output: Tensor,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
     """The gradient of ``conv1d`` for its input of ``input_size`` ``[N, C, L]``."""
     return _input(input_size, weight, grad_output, stride, padding, dilation, groups, 1)
 
 
 def conv1d_weight(
-    input: Any, weight_size: Sequence[int], grad_output: Any, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
-) -> Any:  # fmt: skip
+    input: Tensor,
+    weight_size: Sequence[int],
+    grad_output: Tensor,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
     """The gradient of ``conv1d`` for its weight of ``weight_size``."""
     return _weight(input, weight_size, grad_output, stride, padding, dilation, groups, 1)
 
 
 def conv2d_input(
-    input_size: Sequence[int], weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
-) -> Any:  # fmt: skip
+    input_size: Sequence[int],
+    weight: Tensor,
+    grad_output: Tensor,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
     """The gradient of ``conv2d`` for its input of ``input_size`` ``[N, C, H, W]``."""
     return _input(input_size, weight, grad_output, stride, padding, dilation, groups, 2)
 
 
 def conv2d_weight(
-    input: Any, weight_size: Sequence[int], grad_output: Any, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
-) -> Any:  # fmt: skip
+    input: Tensor,
+    weight_size: Sequence[int],
+    grad_output: Tensor,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
     """The gradient of ``conv2d`` for its weight of ``weight_size``."""
     return _weight(input, weight_size, grad_output, stride, padding, dilation, groups, 2)
 
 
 def conv3d_input(
-    input_size: Sequence[int], weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
-) -> Any:  # fmt: skip
+    input_size: Sequence[int],
+    weight: Tensor,
+    grad_output: Tensor,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
     """The gradient of ``conv3d`` for its input of ``input_size`` ``[N, C, D, H, W]``."""
     return _input(input_size, weight, grad_output, stride, padding, dilation, groups, 3)
 
 
 def conv3d_weight(
-    input: Any, weight_size: Sequence[int], grad_output: Any, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
-) -> Any:  # fmt: skip
+    input: Tensor,
+    weight_size: Sequence[int],
+    grad_output: Tensor,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
     """The gradient of ``conv3d`` for its weight of ``weight_size``."""
     return _weight(input, weight_size, grad_output, stride, padding, dilation, groups, 3)

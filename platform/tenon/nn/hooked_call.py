@@ -8,7 +8,7 @@ hooks that have not run yet run, and their own errors become warnings.
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine import scopes
 from tenon.errors import ModuleError
@@ -16,14 +16,17 @@ from tenon.nn import hooks
 from tenon.nn.backward_hooks import BackwardHook
 from tenon.nn.old_backward_hooks import OldBackwardHook
 
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
 
-def call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+
+def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``module(*args, **kwargs)`` with all that surrounds ``forward``; compiled after ``compile()``."""
     compiled = module._compiled_call_impl
     return call_eagerly(module, args, kwargs) if compiled is None else compiled(*args, **kwargs)
 
 
-def call_eagerly(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_eagerly(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The same, never compiled."""
     active = scopes.active
     if active is None:
@@ -35,7 +38,7 @@ def call_eagerly(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         active.pop()
 
 
-def _hooked(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _hooked(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     own = module.__dict__.get
     if (
         hooks.global_hooks is not None
@@ -58,7 +61,7 @@ def _hooked(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return result
 
 
-def _pre_hook(module: Any, hook: Any, with_kwargs: bool, args: Any, kwargs: Any) -> tuple[Any, Any]:
+def _pre_hook(module: Module, hook: Any, with_kwargs: bool, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """``args`` and ``kwargs`` as the hook leaves them."""
     if not with_kwargs:
         returned = hook(module, args)
@@ -75,7 +78,7 @@ def _pre_hook(module: Any, hook: Any, with_kwargs: bool, args: Any, kwargs: Any)
     return returned
 
 
-def _post_hook(module: Any, hook: Any, with_kwargs: bool, args: Any, kwargs: Any, result: Any) -> Any:
+def _post_hook(module: Module, hook: Any, with_kwargs: bool, args: Any, kwargs: Any, result: Any) -> Any:
     """``result`` as the hook leaves it."""
     returned = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
     return result if returned is None else returned

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.generation import Generation
 from tenon.engine.generation import generation as generation
 from tenon.engine.handle import RemovableHandle
 from tenon.errors import ModuleError
+
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
 
 
 class HookDict(OrderedDict[int, Any]):
@@ -78,7 +81,7 @@ class HookAttribute:
         self.name = name
         self.affects_call = "state_dict" not in name
 
-    def __get__(self, module: Any, owner: Any = None) -> Any:
+    def __get__(self, module: Module, owner: Any = None) -> Any:
         if module is None:
             return self
         hooks = module.__dict__.get(self.name)
@@ -91,7 +94,7 @@ class HookAttribute:
         module.__dict__.pop(self.name, None)
         Generation.value += 1
 
-    def _keep(self, module: Any, hooks: HookDict) -> HookDict:
+    def _keep(self, module: Module, hooks: HookDict) -> HookDict:
         module.__dict__[self.name] = hooks
         if self.affects_call:
             module.__dict__["_hooks"] = True

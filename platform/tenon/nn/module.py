@@ -9,7 +9,7 @@ Calling is the hot path: three checks, then ``forward``. Anything else goes to `
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
 from tenon.engine import scopes
@@ -21,6 +21,9 @@ from tenon.nn.hooks import HookAttribute
 from tenon.nn.placement import place
 from tenon.nn.registration import typename
 from tenon.nn.state import State
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 
 def _forward_unimplemented(self: Any, *input: Any) -> Any:
@@ -107,7 +110,7 @@ class Module(State):
         finally:
             here.place = outer
 
-    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+    def _call_impl(self, *args: Tensor, **kwargs: Any) -> Tensor:
         return call_eagerly(self, args, kwargs)
 
     _wrapped_call_impl = _call_impl

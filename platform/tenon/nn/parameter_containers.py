@@ -17,11 +17,11 @@ from tenon.nn.registration import typename
 from tenon.tensors.tensor import Tensor
 
 
-def _as_parameter(value: Any) -> Any:
+def _as_parameter(value: Tensor | int | str | None) -> Tensor | int | str | None:
     return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
 
 
-def _describe(key: Any, value: Any, type_text: str) -> str:
+def _describe(key: int | str, value: Tensor | int | str, type_text: str) -> str:
     """One line of the repr: ``(0): Parameter containing: [torch.float32 of size 2x3]``."""
     if not isinstance(value, Tensor):
         return f"  ({key}): Object of type: {type(value).__name__}"
@@ -57,7 +57,7 @@ class ParameterList(Module):
     def __iter__(self) -> Iterator[Any]:
         return iter([self[i] for i in range(self._size)])
 
-    def append(self, value: Any) -> Self:
+    def append(self, value: Tensor | int | str) -> Self:
         """Add ``value`` at the end; return the list."""
         setattr(self, str(self._size), _as_parameter(value))
         self._size += 1
@@ -101,7 +101,7 @@ class ParameterDict(Module):
         if parameters is not None:
             self.update(parameters)
 
-    def _key_to_attr(self, key: Any) -> str:
+    def _key_to_attr(self, key: str) -> str:
         if not isinstance(key, str):
             raise ModuleTypeError(
                 "Index given to ParameterDict cannot be used as a key as it is not a string (type is "
@@ -112,7 +112,7 @@ class ParameterDict(Module):
     def __getitem__(self, key: str) -> Any:
         return getattr(self, self._key_to_attr(key))
 
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: Tensor | int | None) -> None:
         setattr(self, self._key_to_attr(key), _as_parameter(value))
         self._keys[key] = None
 

@@ -9,9 +9,12 @@ know in advance which call is the outermost. The exception carries the path as
 from __future__ import annotations
 
 import contextlib
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tenon.errors import TenonError
+
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
 
 
 class _Passed(NamedTuple):
@@ -24,7 +27,7 @@ class _Passed(NamedTuple):
     note: str
 
 
-def place(module: Any, error: BaseException) -> None:
+def place(module: Module, error: BaseException) -> None:
     """Tell ``error`` that it passes through ``module``'s call."""
     passed: _Passed | None = error.__dict__.get("_tenon_passed")
     name = type(module).__name__
@@ -49,7 +52,7 @@ def place(module: Any, error: BaseException) -> None:
             error.add_note(note)
 
 
-def _path_below(module: Any, inner: int) -> str | None:
+def _path_below(module: Module, inner: int) -> str | None:
     for path, each in module.named_modules():
         if id(each) == inner:
             return str(path)

@@ -10,7 +10,7 @@ Names in ``_weights`` are no attributes: they are computed when read, by a pipel
 from __future__ import annotations
 
 import inspect
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tenon.engine.generation import Generation
 from tenon.errors import ModuleAttributeError, ModuleError, ModuleNameError, ModuleTypeError, ModuleValueError
@@ -18,6 +18,9 @@ from tenon.nn import hooks
 from tenon.nn.parameter import Buffer, Parameter
 from tenon.nn.registry import NAMES, Registry, adopt
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
 
 _REGISTRIES = frozenset(NAMES)
 _ABSENT: Any = object()
@@ -105,7 +108,7 @@ class Registration:
                 )
         self._put("_parameters", name, param)
 
-    def add_module(self, name: str, module: Any) -> None:
+    def add_module(self, name: str, module: Module) -> None:
         """Add ``module`` as the child ``name``; ``None`` reserves the name."""
         children = self.__dict__.get("_modules")
         if children is None:
@@ -124,7 +127,7 @@ class Registration:
             module = hooks.run_registration_hooks(hooks._global_module_registration_hooks, self, name, module)
         self._put("_modules", name, module)
 
-    def _put(self, registry: str, name: str, value: Any) -> None:
+    def _put(self, registry: str, name: str, value: Module | Tensor | None) -> None:
         members = self.__dict__[registry]
         if not isinstance(members, Registry) or members.owner is not self:
             # Put there around __setattr__, or unpickled by a __setstate__ that did not call ours.

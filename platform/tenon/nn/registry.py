@@ -17,10 +17,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from tenon.engine import scopes
 from tenon.engine.generation import Generation
+
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
 
 V = TypeVar("V")
 _ABSENT: Any = object()
@@ -43,7 +46,7 @@ class Registry(dict[str, V]):
         """The module whose members these are, or None."""
         return None if self._owner is None else self._owner()
 
-    def bind(self, module: Any) -> None:
+    def bind(self, module: Module) -> None:
         """Mirror all entries into ``module`` from now on."""
         self._owner = weakref.ref(module)
         if module._mirrors:
@@ -142,7 +145,7 @@ KINDS: dict[str, type[Registry[Any]]] = {
 }
 
 
-def _unmirror(owner: Any, name: str, value: Any) -> None:
+def _unmirror(owner: Module, name: str, value: Any) -> None:
     """Remove the mirrored ``value``; show what another registry has under the same name."""
     attributes = owner.__dict__
     if attributes.get(name, _ABSENT) is value:
@@ -150,7 +153,7 @@ def _unmirror(owner: Any, name: str, value: Any) -> None:
         _remirror(owner, name)
 
 
-def _remirror(owner: Any, name: str) -> None:
+def _remirror(owner: Module, name: str) -> None:
     """Where two registries have ``name``, mirror the one that torch would find first.
 
     An attribute that no registry knows was set around them; it hides the entry, as in torch.

@@ -312,7 +312,9 @@ def _load(module: Any, state_dict: Any, prefix: str, at_once: bool, plan: _Plan)
             )
 
 
-def _take(module: Any, name: str, member: Any, key: str, given: Any, assign: bool, errors: list[str]) -> None:
+def _take(
+    module: Any, name: str, member: Tensor, key: str, given: Any, assign: bool, errors: list[str]
+) -> None:
     """Check one tensor and arrange that it is copied or assigned."""
     if not isinstance(given, Tensor):
         errors.append(

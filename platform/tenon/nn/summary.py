@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -30,6 +30,9 @@ from tenon.nn.parameter import is_lazy
 from tenon.random import fork_rng
 from tenon.tensors.pytree import tree_leaves, tree_map_only
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.engine.op import Op
 
 __all__ = ["Row", "Summary", "summary"]
 
@@ -100,11 +103,11 @@ class _Counter:
         self.tallies: dict[int, _Tally] = {}
         self.running: list[_Tally] = []
 
-    def enter(self, module: Any, args: Any) -> None:
+    def enter(self, module: Module, args: Sequence[Tensor]) -> None:
         """A module begins."""
         self.running.append(self.tallies.setdefault(id(module), _Tally()))
 
-    def leave(self, module: Any, args: Any, output: Any) -> None:
+    def leave(self, module: Module, args: Sequence[Tensor], output: Any) -> None:
         """A module has returned."""
         tally = self.running.pop()
         avals = [aval_of(t.raw) for t in tree_leaves(output) if isinstance(t, Tensor)]
@@ -112,7 +115,7 @@ class _Counter:
         tally.bytes += sum(a.size * a.dtype.itemsize for a in avals)
         tally.calls += 1
 
-    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def run(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """An op is called: it counts for every module that is running, once for those running twice."""
         result = SLOT.below(self)(op, args, attrs)
         avals = [aval_of(a.raw) if isinstance(a, Tensor) else a for a in args]

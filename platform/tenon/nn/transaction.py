@@ -11,7 +11,7 @@ import contextvars
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleError
@@ -20,6 +20,9 @@ from tenon.nn.parameter import Buffer, Parameter, is_lazy
 from tenon.nn.registry import NAMES
 from tenon.tensors.swapping import swap_tensors
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
 
 _current: contextvars.ContextVar[Transaction | None] = contextvars.ContextVar("transaction", default=None)
 
@@ -103,7 +106,7 @@ class Transaction:
 
     @staticmethod
     def later(
-        key: str, module: Any, name: str, member: Any, given: Any, assign: bool, errors: list[str]
+        key: str, module: Module, name: str, member: Tensor, given: Tensor, assign: bool, errors: list[str]
     ) -> None:
         """Arrange one write; without a transaction, or inside ``immediately``, write now."""
         transaction = _current.get()
@@ -131,7 +134,7 @@ class Transaction:
         finally:
             self._immediate -= 1
 
-    def remember(self, module: Any, values: bool = True) -> None:
+    def remember(self, module: Module, values: bool = True) -> None:
         """Keep the module's members aside, once; with ``values`` a copy of their values too."""
         if (module, values) not in self._remembered and (module, True) not in self._remembered:
             self._remembered.add((module, values))
@@ -192,18 +195,18 @@ class Memory:
         self.module._non_persistent_buffers_set.update(self.non_persistent)
 
 
-def _writable(tensor: Any) -> bool:
+def _writable(tensor: Tensor) -> bool:
     """Whether its values can change at all: those of quantized layers cannot."""
     return bool(getattr(getattr(tensor.raw, "flags", None), "writeable", True))
 
 
-def _has_extra_state(module: Any) -> bool:
+def _has_extra_state(module: Module) -> bool:
     from tenon.nn.state import overrides
 
     return overrides(module, "get_extra_state") and overrides(module, "set_extra_state")
 
 
-def _empty_part(tensor: Any) -> Any:
+def _empty_part(tensor: Tensor) -> Tensor:
     flat = tensor.detach()
     return flat.reshape(1)[:0] if flat.dim() == 0 else flat[:0]
 

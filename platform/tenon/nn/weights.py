@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tenon.engine.grad_mode import MODE, no_grad
 from tenon.engine.watchers import WATCHERS
@@ -25,6 +25,9 @@ from tenon.errors import ModuleError, ModuleTypeError, ModuleValueError
 from tenon.nn.parameter import Parameter, is_lazy
 from tenon.nn.registration import typename
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
 
 #: Weights computed since the outermost ``cached()`` was entered, by what they depend on.
 _cache: ContextVar[dict[tuple[Any, ...], Any] | None] = ContextVar("weights", default=None)
@@ -241,7 +244,7 @@ def computed(module: Any) -> dict[str, Any]:
     return found
 
 
-def pipeline_of(module: Any, name: str) -> Pipeline | None:
+def pipeline_of(module: Module, name: str) -> Pipeline | None:
     """The pipeline that computes ``name``, or None."""
     found = module.__dict__.get("_weights", {}).get(name)
     return found if isinstance(found, Pipeline) else None
@@ -328,7 +331,7 @@ def take(owner: Any, name: str) -> tuple[Any, bool]:
     return tensor, persistent
 
 
-def put(owner: Any, name: str, tensor: Any, persistent: bool = True) -> None:
+def put(owner: Module, name: str, tensor: Tensor, persistent: bool = True) -> None:
     """Register ``tensor`` as the parameter or buffer that it was."""
     if isinstance(tensor, Parameter):
         owner.register_parameter(name, tensor)

@@ -11,12 +11,15 @@ step counts. Whatever was exchanged in between (loaded, deleted, cast) sends the
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenon.engine.aval import Aval
 from tenon.optim import update
 from tenon.optim.update import apart, own_state
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.optim.optimizer import Optimizer
 
 #: Elements up to which a parameter is small.
 SMALL = 1 << 12
@@ -65,7 +68,7 @@ class Batch:
         self.flats = [m.raw.reshape(-1) for m in self.members]
         self.steps = [m.step for m in self.members]
 
-    def update(self, optimizer: Any, h: Any, maximize: bool) -> None:
+    def update(self, optimizer: Optimizer, h: Any, maximize: bool) -> None:
         """One step of all members."""
         f = self.params[0]._backend.raw
         flat = f.cat(*self.flats, axis=0)
@@ -124,7 +127,7 @@ class Plan:
         batched = {id(m.p): m for batch in self.batches for m in batch.members}
         self.params = [(p, batched.get(id(p))) for p in params]
 
-    def remaining(self, optimizer: Any, params: list[Any]) -> list[Any] | None:
+    def remaining(self, optimizer: Optimizer, params: list[Any]) -> list[Any] | None:
         """The parameters to update one by one, or None if the plan does not hold any more."""
         if len(params) != len(self.params):
             return None
@@ -153,7 +156,7 @@ class Plan:
         return alone
 
 
-def run(optimizer: Any, group: dict[str, Any], h: Any, maximize: bool) -> tuple[list[Any], bool]:
+def run(optimizer: Optimizer, group: dict[str, Any], h: Any, maximize: bool) -> tuple[list[Any], bool]:
     """Update what the group's plan batches; returns the others, and False if a plan should be made."""
     params: list[Any] = group["params"]
     plan = optimizer._plans.get(id(group))
@@ -168,7 +171,7 @@ def run(optimizer: Any, group: dict[str, Any], h: Any, maximize: bool) -> tuple[
     return remaining, True
 
 
-def _key(optimizer: Any, p: Any, held: dict[str, Any] | None) -> Any:
+def _key(optimizer: Optimizer, p: Tensor, held: dict[str, Any] | None) -> Any:
     """What parameters must have in common to be updated together; None if ``p`` cannot be."""
     raw = p.raw
     if p._grad is None or isinstance(raw, Aval) or raw.size > SMALL or not raw.flags.c_contiguous:

@@ -19,7 +19,7 @@ import dis
 import functools
 import inspect
 import operator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenon.engine.aval import Aval
 from tenon.errors import NotFusableError
@@ -27,6 +27,10 @@ from tenon.optim import recording
 from tenon.optim.recording import OPS, Array, Recording
 from tenon.optim.update import own_state
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.engine.backend import Backend
+    from tenon.optim.optimizer import Optimizer
 
 #: Elements updated before a kernel is compiled.
 WORTH = 1 << 17
@@ -75,7 +79,7 @@ class _Set:
                 return -1
         return int(count)
 
-    def record(self, optimizer: Any, h: Any, maximize: bool) -> tuple[Recording, tuple[Any, ...]]:
+    def record(self, optimizer: Optimizer, h: Any, maximize: bool) -> tuple[Recording, tuple[Any, ...]]:
         """The rule's ops, and which value goes to which array: pairs of target and value."""
         noted = Recording(2 + len(self.names))
         p, g, *states = noted.arrays()
@@ -107,7 +111,7 @@ class _Set:
             table = self.tables[key] = kernel.over([[m.raw for m in self.members], grads, *states])
         return table
 
-    def prepared(self, optimizer: Any, h: Any, maximize: bool) -> tuple[list[float], Any]:
+    def prepared(self, optimizer: Optimizer, h: Any, maximize: bool) -> tuple[list[float], Any]:
         """Today's numbers, and the table that takes them (None: there is no kernel)."""
         values, known = vars(h), self.known
         if known is not None and known[0] == values:
@@ -151,7 +155,7 @@ def _settled(values: dict[str, Any]) -> bool:
     return all(v is None or v.__class__ in _SETTLED for name, v in values.items() if name != "params")
 
 
-def _compiled(backend: Any, noted: Recording, dtype: Any, pairs: tuple[Any, ...]) -> Any:
+def _compiled(backend: Backend, noted: Recording, dtype: Any, pairs: tuple[Any, ...]) -> Any:
     try:
         cluster = recording.cluster_of(noted, dtype, tuple(value for _, value in pairs))
     except NotFusableError:
@@ -168,7 +172,7 @@ class Plan:
         self.sets: list[_Set] = []
         self.order: list[Any] = []
 
-    def holds(self, optimizer: Any, params: list[Any]) -> bool:
+    def holds(self, optimizer: Optimizer, params: list[Any]) -> bool:
         """Whether every set still describes what is there, gradients included."""
         if len(params) != len(self.order) or not all(map(operator.is_, params, self.order)):
             return False
@@ -192,7 +196,7 @@ class Plan:
                             return False
         return True
 
-    def make(self, optimizer: Any, params: list[Any]) -> None:
+    def make(self, optimizer: Optimizer, params: list[Any]) -> None:
         """Sort the parameters that can be fused into sets."""
         found: dict[Any, list[_Member]] = {}
         self.order = list(params)
@@ -203,7 +207,7 @@ class Plan:
         self.sets = [_Set(members, key[0]) for key, members in found.items() if _distinct(members)]
 
 
-def _member(optimizer: Any, p: Any) -> tuple[_Member | None, Any]:
+def _member(optimizer: Optimizer, p: Tensor) -> tuple[_Member | None, Any]:
     raw, grad = p.raw, p._grad
     if grad is None or isinstance(raw, Aval) or raw.dtype.kind != "f" or raw.dtype.itemsize < 4:
         return None, None
@@ -239,7 +243,7 @@ def _distinct(members: list[_Member]) -> bool:
     return len({id(a) for a in arrays}) == len(arrays) and len({id(m.p) for m in members}) == len(members)
 
 
-def run(optimizer: Any, group: dict[str, Any], h: Any, maximize: bool) -> list[Any] | None:
+def run(optimizer: Optimizer, group: dict[str, Any], h: Any, maximize: bool) -> list[Any] | None:
     """Update what can be fused; returns the other parameters, or None if nothing was done."""
     params: list[Any] = group["params"]
     plan = optimizer._fused.get(id(group))
@@ -291,7 +295,7 @@ def run(optimizer: Any, group: dict[str, Any], h: Any, maximize: bool) -> list[A
     return []
 
 
-def _note(each: _Set, steps: Any) -> None:
+def _note(each: _Set, steps: int | None) -> None:
     """Count the step, and tell autograd that the parameters' memory changed."""
     for m in each.members:
         counter = m.p._version_counter

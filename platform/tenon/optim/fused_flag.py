@@ -6,13 +6,17 @@ divides the gradients, and a ``found_inf`` other than 0 leaves everything as it 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.aval import Aval
 from tenon.errors import UnsupportedError
 
+if TYPE_CHECKING:
+    from tenon.optim.optimizer import Optimizer
+    from tenon.tensors.tensor import Tensor
 
-def ready(optimizer: Any, group: dict[str, Any]) -> bool:
+
+def ready(optimizer: Optimizer, group: dict[str, Any]) -> bool:
     """Check and unscale the gradients of a group with ``fused=True``; False if it is not to step."""
     own = optimizer.__dict__
     checked = own.setdefault("_fused_checked", set())
@@ -30,7 +34,7 @@ def ready(optimizer: Any, group: dict[str, Any]) -> bool:
     return True
 
 
-def _check(p: Any) -> None:
+def _check(p: Tensor) -> None:
     if p.grad is not None and (isinstance(p.raw, Aval) or not p.is_floating_point()):
         raise UnsupportedError(
             "`fused=True` requires all the params to be floating point Tensors of a device with memory, but "

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import ConfigError
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.optim.optimizer import Optimizer
 
 
 class Required:
@@ -48,7 +51,7 @@ def listed(params: Any) -> list[Any]:
     return found if isinstance(found[0], dict) else [{"params": found}]
 
 
-def add(optimizer: Any, given: Any) -> None:
+def add(optimizer: Optimizer, given: Any) -> None:
     """Check the group ``given``, complete a copy of it from the defaults, append that. All or nothing."""
     if not isinstance(given, dict):
         raise TypeError(f"param_group must be a dict, but got {type(given)}")

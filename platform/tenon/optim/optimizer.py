@@ -125,7 +125,7 @@ class Optimizer:
         update.start(self, parameter)
 
     @step_hooks.hooked
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], Any] | None = None) -> Tensor | None:
         """Update every parameter that has a gradient; returns the closure's loss, if one is given."""
         loss = None
         if closure is not None:

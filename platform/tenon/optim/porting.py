@@ -33,7 +33,7 @@ def _use_grad_for_differentiable(func: F) -> F:
     """``func``, a method of an optimizer, which records for gradients if the optimizer is differentiable."""
 
     @functools.wraps(func)
-    def recording(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def recording(self: Any, *args: Any, **kwargs: Any) -> bool | None:
         with set_grad_enabled(self.defaults["differentiable"]):
             return func(self, *args, **kwargs)
 

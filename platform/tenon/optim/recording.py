@@ -74,7 +74,7 @@ def _binary(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def forward(self: Array, other: Any) -> Array:
         return self.recording.note(name, (self, other))
 
-    def reflected(self: Array, other: Any) -> Array:
+    def reflected(self: Array, other: float) -> Array:
         return self.recording.note(name, (other, self))
 
     return forward, reflected

@@ -42,7 +42,7 @@ def group_values(optimizer: Optimizer, key: str) -> list[Any]:
     return [_copied(group[key]) for group in optimizer.param_groups]
 
 
-def set_group_value(group: dict[str, Any], key: str, value: Any) -> None:
+def set_group_value(group: dict[str, Any], key: str, value: float) -> None:
     """Set ``key``; a tensor keeps its identity."""
     if isinstance(group[key], Tensor):
         with no_grad():
@@ -64,7 +64,7 @@ def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
     return [_copied(v) for v in value]
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: float) -> float:
     return value.clone() if isinstance(value, Tensor) else value
 
 
@@ -206,7 +206,7 @@ class LRScheduler:
         self.__dict__.update(state_dict)
 
 
-def check_optimizer(optimizer: Any) -> None:
+def check_optimizer(optimizer: Optimizer) -> None:
     """TypeError in torch's words for anything else."""
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")

@@ -9,15 +9,19 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.aval import Aval
 from tenon.errors import OptimizerStateError
 from tenon.optim.update import initial, step_tensor
 from tenon.tensors.tensor import Tensor
 
+if TYPE_CHECKING:
+    from tenon.dtypes import dtype
+    from tenon.optim.optimizer import Optimizer
 
-def to_dict(optimizer: Any) -> dict[str, Any]:
+
+def to_dict(optimizer: Optimizer) -> dict[str, Any]:
     """``{"state": {index: {...}}, "param_groups": [...]}`` with tensors shared, not copied."""
     for hook in list(optimizer._optimizer_state_dict_pre_hooks.values()):
         hook(optimizer)
@@ -40,7 +44,7 @@ def to_dict(optimizer: Any) -> dict[str, Any]:
     return result
 
 
-def load(optimizer: Any, given: Mapping[str, Any]) -> None:
+def load(optimizer: Optimizer, given: Mapping[str, Any]) -> None:
     """Check everything, then replace state and groups."""
     saved: Any = dict(given)
     for hook in list(optimizer._optimizer_load_state_dict_pre_hooks.values()):
@@ -119,7 +123,7 @@ def _check_names(number: int, own: list[dict[str, Any]], theirs: list[dict[str, 
     )
 
 
-def _entry(optimizer: Any, p: Any, label: str, entry: Any) -> Any:
+def _entry(optimizer: Optimizer, p: Tensor, label: str, entry: Any) -> Any:
     """The saved state of one parameter, checked, copied to its device and dtype."""
     if not isinstance(entry, Mapping):
         return _placed(entry, p)
@@ -140,7 +144,7 @@ def _entry(optimizer: Any, p: Any, label: str, entry: Any) -> Any:
 
 
 def _check_kind(
-    optimizer: Any, p: Any, label: str, entry: Mapping[str, Any], known: Mapping[str, Any]
+    optimizer: Optimizer, p: Tensor, label: str, entry: Mapping[str, Any], known: Mapping[str, Any]
 ) -> None:
     """OptimizerStateError if ``entry`` lacks what the rule needs, or a tensor has the wrong shape."""
     lacking = [n for n in known if n not in entry]
@@ -164,7 +168,7 @@ def _check_kind(
             )
 
 
-def _known(optimizer: Any, p: Any) -> dict[str, Any]:
+def _known(optimizer: Any, p: Tensor) -> dict[str, Any]:
     """The state names that an entry must have -> tensors like theirs, None for those that are not tensors."""
     names: dict[str, Any] = {"step": None} if optimizer.counts_steps else {}
     if not isinstance(p.raw, Aval):
@@ -183,7 +187,7 @@ def _step(value: Any, label: str) -> Any:
     return step_tensor(float(number))
 
 
-def _placed(value: Any, p: Any, dtype: Any = None) -> Any:
+def _placed(value: Any, p: Tensor, dtype: dtype | None = None) -> Any:
     """A saved value copied to the parameter's device and to ``dtype`` (default: its), in containers too."""
     if isinstance(value, Tensor):
         kept = value.detach()

@@ -9,10 +9,14 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.handle import RemovableHandle
 from tenon.engine.watchers import WATCHERS
+
+if TYPE_CHECKING:
+    from tenon.optim.optimizer import Optimizer
+    from tenon.tensors.tensor import Tensor
 
 Hook = Callable[..., Any]
 
@@ -53,7 +57,7 @@ def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
     """``step`` with the hooks around it; hooks run once, also where a subclass's step calls its parent's."""
 
     @functools.wraps(step)
-    def stepped(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def stepped(self: Any, *args: Any, **kwargs: Any) -> Tensor | None:
         own = self.__dict__
         if own.get("_stepping", False):
             return step(self, *args, **kwargs)
@@ -82,7 +86,7 @@ _NONE: dict[int, Hook] = {}
 
 
 def _run_pre_hooks(
-    optimizer: Any, hooks: Mapping[int, Hook], args: tuple[Any, ...], kwargs: dict[str, Any]
+    optimizer: Optimizer, hooks: Mapping[int, Hook], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     for hook in (*GLOBAL_PRE.values(), *hooks.values()):
         result = hook(optimizer, args, kwargs)

@@ -34,7 +34,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> AverageOne:
     """``avg_fn`` of an exponential moving average: ``decay * average + (1 - decay) * current``."""
     _check_decay(decay)
 
-    def average(averaged: Any, current: Any, num_averaged: Any) -> Any:
+    def average(averaged: Tensor, current: Tensor, num_averaged: Tensor) -> Tensor:
         with no_grad():
             made = decay * averaged + (1 - decay) * current
         return made
@@ -46,7 +46,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageMany:
     """``multi_avg_fn`` of an exponential moving average, in place."""
     _check_decay(decay)
 
-    def average(averaged: Sequence[Tensor], current: Sequence[Tensor], num_averaged: Any) -> None:
+    def average(averaged: Sequence[Tensor], current: Sequence[Tensor], num_averaged: Tensor) -> None:
         _towards(averaged, current, 1 - decay)
 
     return average
@@ -55,7 +55,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageMany:
 def get_swa_avg_fn() -> AverageOne:
     """``avg_fn`` of the plain mean over all updates."""
 
-    def average(averaged: Any, current: Any, num_averaged: Any) -> Any:
+    def average(averaged: Tensor, current: Tensor, num_averaged: Tensor) -> Tensor:
         with no_grad():
             made = averaged + (current - averaged) / (num_averaged + 1)
         return made
@@ -66,7 +66,7 @@ def get_swa_avg_fn() -> AverageOne:
 def get_swa_multi_avg_fn() -> AverageMany:
     """``multi_avg_fn`` of the plain mean over all updates, in place."""
 
-    def average(averaged: Sequence[Tensor], current: Sequence[Tensor], num_averaged: Any) -> None:
+    def average(averaged: Sequence[Tensor], current: Sequence[Tensor], num_averaged: Tensor) -> None:
         _towards(averaged, current, 1 / (float(num_averaged) + 1))
 
     return average

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,10 @@ from tenon.engine.rounding import is_short
 from tenon.engine.watchers import WATCHERS
 from tenon.tensors.creation.create import full
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.engine.backend import Backend
+    from tenon.optim.optimizer import Optimizer
 
 #: Float32 elements of one piece. Its temporaries of 64 kB stay in the cache, and malloc hands the same memory
 #: out again; from 128 kB on it asks the system each time, and four million elements took 31 ms, not 12.6.
@@ -48,7 +52,7 @@ def hyperparameters(group: dict[str, Any], keep_tensors: bool = False) -> Any:
     return h
 
 
-def entry_of(optimizer: Any, p: Any, init: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def entry_of(optimizer: Optimizer, p: Tensor, init: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """The state of ``p``; made with ``init()`` before its first update. An empty one is not stored."""
     held: dict[str, Any] | None = optimizer.state.get(p)
     if held and (not optimizer.counts_steps or "step" in held):
@@ -63,12 +67,12 @@ def entry_of(optimizer: Any, p: Any, init: Callable[[], dict[str, Any]]) -> dict
     return entry
 
 
-def step_tensor(count: float) -> Any:
+def step_tensor(count: float) -> Tensor:
     """A count of steps as torch keeps it: 0-d on the CPU, in float64 where that is the default dtype."""
     return full((), count, float64 if get_default_dtype() is float64 else float32, "cpu")
 
 
-def start(optimizer: Any, p: Any) -> None:
+def start(optimizer: Optimizer, p: Tensor) -> None:
     """Make the state of ``p`` now instead of at its first update."""
     if isinstance(p.raw, Aval):
         entry_of(optimizer, p, lambda: optimizer.init(ops, p.detach()))
@@ -76,7 +80,7 @@ def start(optimizer: Any, p: Any) -> None:
         entry_of(optimizer, p, lambda: initial(optimizer, p))
 
 
-def initial(optimizer: Any, p: Any) -> dict[str, Any]:
+def initial(optimizer: Optimizer, p: Tensor) -> dict[str, Any]:
     """What the rule's ``init`` says, as tensors of the parameter's own kind."""
     raw, backend = p.raw, p._backend
     paired = optimizer.elementwise and raw.dtype.kind == "c"
@@ -93,7 +97,7 @@ def initial(optimizer: Any, p: Any) -> dict[str, Any]:
     return entry
 
 
-def count(optimizer: Any, held: dict[str, Any]) -> Any:
+def count(optimizer: Optimizer, held: dict[str, Any]) -> int | None:
     """How many steps the parameter will have made after this one; None if the rule does not count."""
     if not optimizer.counts_steps:
         return None
@@ -101,7 +105,7 @@ def count(optimizer: Any, held: dict[str, Any]) -> Any:
     return int(step.raw.item() if step.__class__ is Tensor else step) + 1
 
 
-def keep_count(optimizer: Any, held: dict[str, Any], steps: Any) -> None:
+def keep_count(optimizer: Optimizer, held: dict[str, Any], steps: int | None) -> None:
     """Note that step number ``steps`` is done."""
     if optimizer.counts_steps:
         step = held["step"]
@@ -111,7 +115,7 @@ def keep_count(optimizer: Any, held: dict[str, Any], steps: Any) -> None:
             held["step"] = steps
 
 
-def touched(p: Any) -> None:
+def touched(p: Tensor) -> None:
     """Tell autograd that ``p``'s memory changed."""
     counter = p._version_counter
     if counter is None:
@@ -120,7 +124,7 @@ def touched(p: Any) -> None:
         counter[0] += 1
 
 
-def update_alone(optimizer: Any, p: Any, h: Any, maximize: bool) -> None:
+def update_alone(optimizer: Optimizer, p: Tensor, h: Any, maximize: bool) -> None:
     """One step of ``p`` on bare arrays."""
     held = entry_of(optimizer, p, lambda: initial(optimizer, p))
     h.step = steps = count(optimizer, held)
@@ -143,13 +147,13 @@ def update_alone(optimizer: Any, p: Any, h: Any, maximize: bool) -> None:
     touched(p)
 
 
-def own_state(optimizer: Any, held: dict[str, Any]) -> dict[str, Any]:
+def own_state(optimizer: Optimizer, held: dict[str, Any]) -> dict[str, Any]:
     """The entries of ``held`` that the rule made; old checkpoints say None for what is not there yet."""
     counts = optimizer.counts_steps
     return {n: v for n, v in held.items() if v is not None and not (counts and n == "step")}
 
 
-def _whole(optimizer: Any, p: Any, g: Any, held: dict[str, Any], h: Any) -> None:
+def _whole(optimizer: Optimizer, p: Tensor, g: Any, held: dict[str, Any], h: Any) -> None:
     """A rule that looks at the parameter as a whole."""
     raw, backend = p.raw, p._backend
     f = backend.raw
@@ -179,7 +183,7 @@ def apart(f: Any, s: dict[str, Any], made: Any, new: dict[str, Any]) -> tuple[An
     return made, new
 
 
-def _elementwise(optimizer: Any, p: Any, g: Any, held: dict[str, Any], h: Any) -> None:
+def _elementwise(optimizer: Optimizer, p: Tensor, g: Any, held: dict[str, Any], h: Any) -> None:
     """A rule that treats every element alike: everything flat, one piece after the other."""
     raw, backend = p.raw, p._backend
     f = backend.raw
@@ -226,7 +230,7 @@ def _elementwise(optimizer: Any, p: Any, g: Any, held: dict[str, Any], h: Any) -
         _write_back(held[name].raw, array)
 
 
-def _lazily(f: Any, raw: Any, value: Any, backend: Any) -> tuple[Any, Any]:
+def _lazily(f: Any, raw: Any, value: Any, backend: Backend) -> tuple[Any, Any]:
     """A state tensor that the rule first mentions in its update, and its flat array."""
     own = raw.dtype if is_short(raw.dtype) or raw.dtype.kind == "c" else value.dtype
     array = f.new_full(raw, shape=tuple(raw.shape), value=0, dtype=own)
@@ -260,7 +264,7 @@ def _is_contiguous(array: Any) -> bool:
     return flags is not None and bool(flags.c_contiguous)
 
 
-def update_through_ops(optimizer: Any, p: Any, group: dict[str, Any]) -> None:
+def update_through_ops(optimizer: Optimizer, p: Tensor, group: dict[str, Any]) -> None:
     """One step of ``p`` as ops on tensors: taped if ``group`` is differentiable, seen by whoever watches."""
     differentiable = bool(group.get("differentiable"))
     capturable = bool(group.get("capturable"))
@@ -300,13 +304,13 @@ def update_through_ops(optimizer: Any, p: Any, group: dict[str, Any]) -> None:
         MODE.enabled = previous
 
 
-def _initial_tensors(optimizer: Any, p: Any) -> dict[str, Any]:
+def _initial_tensors(optimizer: Optimizer, p: Tensor) -> dict[str, Any]:
     if isinstance(p.raw, Aval):
         return dict(optimizer.init(ops, p.detach()))
     return initial(optimizer, p)
 
 
-def _keep_tensor(held: dict[str, Any], name: str, value: Any, differentiable: bool) -> None:
+def _keep_tensor(held: dict[str, Any], name: str, value: Tensor, differentiable: bool) -> None:
     kept = held.get(name)
     if not isinstance(value, Tensor) or differentiable:
         held[name] = value
@@ -318,7 +322,9 @@ def _keep_tensor(held: dict[str, Any], name: str, value: Any, differentiable: bo
             WATCHERS.recorder.settle(f"the optimizer's state {name!r} was made")
 
 
-def _rule_on_tensors(optimizer: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> tuple[Any, dict[str, Any]]:
+def _rule_on_tensors(
+    optimizer: Optimizer, p: Tensor, g: Tensor, s: dict[str, Any], h: Any
+) -> tuple[Any, dict[str, Any]]:
     """``update`` on tensors, with complex and 16-bit values as the rule on arrays gets them."""
     kind = p.raw.dtype
     if optimizer.elementwise and kind.kind == "c":
@@ -335,18 +341,18 @@ def _rule_on_tensors(optimizer: Any, p: Any, g: Any, s: dict[str, Any], h: Any) 
     return made, dict(new)
 
 
-def _as_float32(value: Any) -> Any:
+def _as_float32(value: Tensor) -> Tensor:
     return value.float() if isinstance(value, Tensor) and is_short(value.raw.dtype) else value
 
 
-def _split(value: Any) -> Any:
+def _split(value: Tensor) -> Tensor:
     if not isinstance(value, Tensor) or value.raw.dtype.kind != "c":
         return value
     parts = (ops.real(value), ops.imag(value))
     return ops.cat(*(part.reshape(*value.shape, 1) for part in parts), axis=value.ndim)
 
 
-def _join(value: Any) -> Any:
+def _join(value: Tensor) -> Tensor:
     if not isinstance(value, Tensor) or value.ndim == 0 or value.shape[-1] != 2:
         return value
     return value[..., 0] + value[..., 1] * 1j

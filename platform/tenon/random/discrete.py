@@ -234,7 +234,7 @@ def _check_range(kind: Any, low: int, last: int) -> None:
 
 def bernoulli(
     generator: Generator | None = None,
-    p: Any = 0.5,
+    p: float = 0.5,
     shape: Shape | None = None,
     dtype: Any = np.float32,
     *,

@@ -12,13 +12,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tenon.device import TYPES, Device
 from tenon.errors import DeviceError, RandomArgumentError, UnsupportedError
 from tenon.random.mt19937 import MersenneTwister
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 #: torch's device types that no generator is for; those of plugins have other names.
 _WITHOUT_NUMBERS = frozenset(TYPES) - {"cpu", "cuda"}
@@ -92,7 +95,7 @@ class Generator:
         """The seed that the stream started from."""
         return self._stream.seed
 
-    def get_state(self) -> Any:
+    def get_state(self) -> Tensor:
         """The state as 5056 bytes, interchangeable with ``torch.Generator.get_state()`` on the CPU."""
         with self._stream.lock:
             state = self._stream.state()
@@ -190,7 +193,7 @@ def initial_seed() -> int:
     return default_generator.initial_seed()
 
 
-def get_rng_state() -> Any:
+def get_rng_state() -> Tensor:
     """The state of the default generator."""
     return default_generator.get_state()
 

@@ -10,13 +10,16 @@ import struct
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tenon.data.dataset import TensorDataset
 from tenon.errors import DataError
 from tenon.tensors.creation import create
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 #: The third byte of an IDX file -> its big-endian dtype.
 _IDX = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
@@ -33,7 +36,7 @@ def _bytes(path: Any) -> bytes:
         raise DataError(f"{path} is a damaged gzip file: {error}. Fetch it again.") from error
 
 
-def read_idx(path: Any) -> Any:
+def read_idx(path: Any) -> Tensor:
     """The tensor in an IDX file, the format of MNIST, in its own dtype and shape.
 
     DataError if it is no IDX file, or not as long as its header says.

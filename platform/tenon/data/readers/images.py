@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tenon.data.dataset import Dataset
 from tenon.errors import DataError
 from tenon.tensors.creation import create
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
@@ -63,7 +66,7 @@ class ImageFolder(Dataset[Any]):
         return made, label if self.target_transform is None else self.target_transform(label)
 
 
-def to_tensor(image: Any) -> Any:
+def to_tensor(image: Any) -> Tensor:
     """A PIL image as ``float32[3, H, W]`` in [0, 1]."""
     pixels = np.asarray(image.convert("RGB"), np.float32).transpose(2, 0, 1) / 255
     return create.tensor(np.ascontiguousarray(pixels))

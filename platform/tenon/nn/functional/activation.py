@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
@@ -14,8 +14,13 @@ from tenon.tensors.creation.factories import written
 from tenon.tensors.inplace import inplace as write_inplace
 from tenon.tensors.methods.titles import titled
 
+if TYPE_CHECKING:
+    from tenon.dtypes import dtype
+    from tenon.engine.op import Op
+    from tenon.tensors.tensor import Tensor
 
-def _title_in_place(op: Any, x: Any, **attrs: Any) -> str:
+
+def _title_in_place(op: Op, x: Tensor, **attrs: Any) -> str:
     """torch's name of the form in place, which it counts as another for some."""
     return (
         op.torch_name((), attrs).replace("Backward0", "1") if op.inplace_overload and x._view is None else ""
@@ -23,15 +28,15 @@ def _title_in_place(op: Any, x: Any, **attrs: Any) -> str:
 
 
 @titled(_title_in_place)
-def _write(op: Any, x: Any, **attrs: Any) -> Any:
+def _write(op: Op, x: Tensor, **attrs: Any) -> Tensor:
     return write_inplace(op, x, **attrs)
 
 
-def _apply(op: Any, x: Any, inplace: bool, **attrs: Any) -> Any:
+def _apply(op: Op, x: Tensor, inplace: bool, **attrs: Any) -> Tensor:
     return _write(op, x, **attrs) if inplace else op(x, **attrs)
 
 
-def _no_way_back(made: Any, slope: float, name: str) -> Any:
+def _no_way_back(made: Tensor, slope: float, name: str) -> Tensor:
     """``made``, whose backward raises: with a negative slope its sign no longer tells that of the input."""
     if slope < 0 and made.requires_grad:
 
@@ -46,51 +51,51 @@ def _no_way_back(made: Any, slope: float, name: str) -> Any:
     return made
 
 
-def relu(input: Any, inplace: bool = False) -> Any:
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """``max(input, 0)``."""
     if input.raw.dtype.kind == "b":
         raise DTypeError("Boolean inputs not supported for relu. Convert with .float().")
     return write_inplace(f.relu, input) if inplace else f.relu(input)
 
 
-def relu_(input: Any) -> Any:
+def relu_(input: Tensor) -> Tensor:
     """In-place ``relu``."""
     return relu(input, True)
 
 
-def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Any:
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """``input`` where positive, else ``negative_slope * input``."""
     made = _apply(f.leaky_relu, input, inplace, slope=float(negative_slope))
     return _no_way_back(made, negative_slope, "leakyReLu") if inplace else made
 
 
-def leaky_relu_(input: Any, negative_slope: float = 0.01) -> Any:
+def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """In-place ``leaky_relu``."""
     return leaky_relu(input, negative_slope, True)
 
 
-def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """``input`` where positive, else ``alpha * (exp(input) - 1)``."""
     made = _apply(f.elu, input, inplace, alpha=float(alpha))
     return _no_way_back(made, alpha, "elu") if inplace else made
 
 
-def elu_(input: Any, alpha: float = 1.0) -> Any:
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     """In-place ``elu``."""
     return elu(input, alpha, True)
 
 
-def selu(input: Any, inplace: bool = False) -> Any:
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """Self-normalising ELU."""
     return _apply(f.elu, input, inplace, alpha=1.6732632423543772, scale=1.0507009873554805)
 
 
-def selu_(input: Any) -> Any:
+def selu_(input: Tensor) -> Tensor:
     """In-place ``selu``."""
     return selu(input, True)
 
 
-def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """``max(0, input) + min(0, alpha * (exp(input / alpha) - 1))``."""
     if alpha == 0:
         raise ModuleValueError("ZeroDivisionError: alpha cannot be 0 for CELU")
@@ -98,51 +103,51 @@ def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
     return _no_way_back(made, alpha, "elu") if inplace else made
 
 
-def celu_(input: Any, alpha: float = 1.0) -> Any:
+def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     """In-place ``celu``."""
     return celu(input, alpha, True)
 
 
-def gelu(input: Any, approximate: str = "none") -> Any:
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """``input`` times the normal distribution function of ``input``; ``approximate`` is "none" or "tanh"."""
     if approximate not in ("none", "tanh"):
         raise ModuleValueError(f"approximate argument must be either none or tanh. (got {approximate!r})")
     return f.gelu(input, approximate=approximate)
 
 
-def silu(input: Any, inplace: bool = False) -> Any:
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """``input * sigmoid(input)``."""
     if is_complex(input) and not inplace:
         return input * f.sigmoid(input)
     return _apply(f.silu, input, inplace)
 
 
-def mish(input: Any, inplace: bool = False) -> Any:
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """``input * tanh(softplus(input))``."""
     return _apply(f.mish, input, inplace)
 
 
-def softplus(input: Any, beta: float = 1, threshold: float = 20, *, out: Any = None) -> Any:
+def softplus(input: Tensor, beta: float = 1, threshold: float = 20, *, out: Any = None) -> Tensor:
     """``log(1 + exp(beta * input)) / beta``; the identity above ``threshold``."""
     return written(out, f.softplus(input, beta=float(beta), threshold=float(threshold)))
 
 
-def logsigmoid(input: Any, *, out: Any = None) -> Any:
+def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``log(sigmoid(input))``."""
     return written(out, f.logsigmoid(input))
 
 
-def sigmoid(input: Any) -> Any:
+def sigmoid(input: Tensor) -> Tensor:
     """``1 / (1 + exp(-input))``."""
     return f.sigmoid(input)
 
 
-def tanh(input: Any) -> Any:
+def tanh(input: Tensor) -> Tensor:
     """Hyperbolic tangent."""
     return f.tanh(input)
 
 
-def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """``input`` limited to ``[min_val, max_val]``."""
     if min_val > max_val:
         raise ModuleValueError(f"min_val cannot be greater than max_val: {min_val} > {max_val}")
@@ -165,27 +170,27 @@ def _whole_limits(x: Any, low: float, high: float) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def hardtanh_(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """In-place ``hardtanh``."""
     return hardtanh(input, min_val, max_val, True)
 
 
-def relu6(input: Any, inplace: bool = False) -> Any:
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """``min(max(input, 0), 6)``."""
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
-def hardsigmoid(input: Any, inplace: bool = False) -> Any:
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """``clamp(input / 6 + 1 / 2, 0, 1)``."""
     return _apply(f.hardsigmoid, input, inplace)
 
 
-def hardswish(input: Any, inplace: bool = False) -> Any:
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """``input * hardsigmoid(input)``."""
     return _apply(f.hardswish, input, inplace)
 
 
-def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """``input`` where it is above ``threshold``, else ``value``."""
     filled = int(value) if input.raw.dtype.kind in "iu" else float(value)
     attrs = {"threshold": float(threshold), "value": filled}
@@ -196,35 +201,35 @@ def threshold(input: Any, threshold: float, value: float, inplace: bool = False)
     return _apply(f.threshold, input, inplace, **attrs)
 
 
-def threshold_(input: Any, threshold_: float, value: float) -> Any:
+def threshold_(input: Tensor, threshold_: float, value: float) -> Tensor:
     """In-place ``threshold``."""
     return threshold(input, threshold_, value, True)
 
 
-def softsign(input: Any) -> Any:
+def softsign(input: Tensor) -> Tensor:
     """``input / (1 + |input|)``."""
     return input / (input.abs() + 1)
 
 
-def tanhshrink(input: Any) -> Any:
+def tanhshrink(input: Tensor) -> Tensor:
     """``input - tanh(input)``."""
     return input - input.tanh()
 
 
-def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
+def softshrink(input: Tensor, lambd: float = 0.5, *, out: Any = None) -> Tensor:
     """``input`` moved towards 0 by ``lambd``."""
     if lambd < 0:
         raise ModuleValueError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
     return written(out, f.softshrink(input, bound=float(lambd)))
 
 
-def hardshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
+def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Any = None) -> Tensor:
     """``input``, but 0 where ``|input| <= lambd``."""
     return written(out, input.hardshrink(lambd))
 
 
 @titled("Glu0")
-def glu(input: Any, dim: int = -1) -> Any:
+def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half of ``dim`` times the sigmoid of the second."""
     if input.raw.ndim == 0:
         raise ShapeError("glu does not support 0-dimensional tensors")
@@ -237,7 +242,7 @@ def glu(input: Any, dim: int = -1) -> Any:
 
 @titled("PreluKernel0")
 @runs_in("lower")
-def prelu(input: Any, weight: Any) -> Any:
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """``input`` where positive, else ``weight * input``, with one weight or one per channel (axis 1)."""
     count = weight.raw.size
     if weight.raw.ndim > 1:
@@ -257,24 +262,32 @@ def prelu(input: Any, weight: Any) -> Any:
     return f.where(f.gt(input, 0), input, f.mul(weight, input))
 
 
-def softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+def softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtype | None = None
+) -> Tensor:
     """``exp(input) / sum(exp(input))`` along ``dim``."""
     x = in_dtype(input, dtype)
     return f.softmax(x, axis=axis_of(x, dim, "softmax"))
 
 
-def softmin(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+def softmin(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtype | None = None
+) -> Tensor:
     """``softmax(-input)``."""
     return f.softmax(in_dtype(-input, dtype), axis=axis_of(input, dim, "softmin"))
 
 
-def log_softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+def log_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtype | None = None
+) -> Tensor:
     """Logarithm of ``softmax``, computed stably."""
     x = in_dtype(input, dtype)
     return f.log_softmax(x, axis=axis_of(x, dim, "log_softmax"))
 
 
-def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Any:
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
     """A sample of the Gumbel-softmax distribution; ``hard``: one-hot forwards, soft in the gradient.
 
     ``eps`` has no effect, as in PyTorch.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
@@ -19,20 +19,23 @@ from tenon.nn.functional.convolution import (
 from tenon.tensors.methods.titles import titled
 from tenon.tensors.rerouting import register
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 _PLAIN, _TRANSPOSED = (conv1d, conv2d, conv3d), (conv_transpose1d, conv_transpose2d, conv_transpose3d)
 
 
 def convolution(
-    input: Any,
-    weight: Any,
-    bias: Any,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     transposed: bool,
     output_padding: Sequence[int],
     groups: int,
-) -> Any:
+) -> Tensor:
     """``conv1d`` to ``conv3d`` or their transposes, by the axes of ``weight[O, C / groups, *K]``."""
     rank = weight.ndim - 2
     if not 1 <= rank <= 3:
@@ -43,7 +46,7 @@ def convolution(
 
 
 @titled("ConvTbc0")
-def conv_tbc(input: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """``conv1d`` of ``input[T, N, C]`` with ``weight[K, C, O]``: ``[T', N, O]``."""
     if input.ndim != 3 or weight.ndim != 3:
         raise ShapeError(

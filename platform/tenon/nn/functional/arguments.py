@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.dtypes import as_dtype
 from tenon.engine.aval import normalize_axis
@@ -19,6 +19,9 @@ from tenon.errors import (
     UnsupportedDTypeError,
 )
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.dtypes import dtype
 
 
 def per_axis(value: Any, rank: int, name: str) -> tuple[int, ...]:
@@ -60,7 +63,7 @@ def check_kernel(sizes: Sequence[int]) -> None:
         raise ShapeError(f"kernel size should be greater than zero, but got {' x '.join(map(str, sizes))}")
 
 
-def batched(x: Any, rank: int, name: str) -> tuple[Any, bool]:
+def batched(x: Tensor, rank: int, name: str) -> tuple[Any, bool]:
     """``x`` with a batch axis, and whether one had to be added."""
     if not isinstance(x, Tensor):
         raise ModuleTypeError(f"{name}(): argument 'input' must be Tensor, not {type(x).__name__}.")
@@ -74,18 +77,18 @@ def batched(x: Any, rank: int, name: str) -> tuple[Any, bool]:
     )
 
 
-def refuse_integers(x: Any, name: str) -> None:
+def refuse_integers(x: Tensor, name: str) -> None:
     """UnsupportedDTypeError unless ``x`` holds floating point or complex numbers."""
     if x.raw.dtype.kind in "biu":
         raise UnsupportedDTypeError(f'"{name}" not implemented for {x.dtype}. Convert with .float() first.')
 
 
-def in_dtype(x: Any, dtype: Any) -> Any:
+def in_dtype(x: Tensor, dtype: dtype | None) -> Tensor:
     """``x`` in ``dtype``; None leaves it."""
     return x if dtype is None else x.to(as_dtype(dtype))
 
 
-def axis_of(x: Any, dim: Any, name: str) -> int:
+def axis_of(x: Tensor, dim: int | None, name: str) -> int:
     """``dim`` as a non-negative axis; for None, the one torch would guess, with its warning."""
     if dim is None:
         warnings.warn(
@@ -99,7 +102,10 @@ def axis_of(x: Any, dim: Any, name: str) -> int:
 
 
 def reduction_of(
-    size_average: Any, reduce: Any, reduction: str, refusal: str = "is not a valid value for reduction"
+    size_average: bool | None,
+    reduce: Any,
+    reduction: str,
+    refusal: str = "is not a valid value for reduction",
 ) -> str:
     """The reduction meant, also by the two legacy flags; ``refusal`` is what torch says of any other."""
     if size_average is not None or reduce is not None:

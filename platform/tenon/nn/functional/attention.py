@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,12 +21,21 @@ from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.nn.functional.dropout import dropout
 from tenon.tensors.methods.titles import titled
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 #: Elements of a mask up to which it is kept for the next call.
 _KEPT = 1 << 20
 
 
 def _title(
-    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *args: Any, **kwargs: Any
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    *args: bool,
+    **kwargs: Any,
 ) -> str:
     """torch's name of the gradient: of its own kernel for CPUs, or of the last product."""
     q, k, v = query.raw, key.raw, value.raw
@@ -44,16 +53,16 @@ def _title(
 @titled(_title)
 @runs_in("lower")
 def scaled_dot_product_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Any:
+) -> Tensor:
     """``softmax(query @ key.T * scale + mask) @ value``: ``[..., H, L, E]``, ``[..., H, S, E]`` and
     ``[..., H, S, Ev]`` to ``[..., H, L, Ev]``.
 
@@ -88,7 +97,7 @@ def scaled_dot_product_attention(
     return f.cast(made, dtype=kind) if kind.itemsize == 2 else made
 
 
-def _check(query: Any, key: Any, value: Any, attn_mask: Any, is_causal: bool) -> None:
+def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> None:
     """Refuse what torch refuses, and keys and values that differ in number, which torch reads past."""
     q, k, v = query.raw, key.raw, value.raw
     if q.ndim < 2 or k.ndim < 2 or v.ndim < 2:
@@ -126,7 +135,7 @@ def _check(query: Any, key: Any, value: Any, attn_mask: Any, is_causal: bool) ->
         )
 
 
-def _shared(x: Any, y: Any, name: str, grouped: bool) -> Any:
+def _shared(x: Tensor, y: Tensor, name: str, grouped: bool) -> Tensor:
     """``x @ y``, where ``grouped`` with each head of ``y`` for several consecutive ones of ``x``."""
     a, b = x.raw.shape, y.raw.shape
     if not grouped or len(a) < 3 or len(b) < 3 or a[-3] == b[-3]:
@@ -149,7 +158,7 @@ def _attended(query: Any, key: Any, value: Any, mask: Any, causal: bool, scale: 
     return f.attention(query, key, value, bias, scale=scale, causal=causal)
 
 
-def _bias(mask: Any, like: Any, shape: tuple[int, ...]) -> Any:
+def _bias(mask: Tensor, like: Tensor, shape: tuple[int, ...]) -> Tensor:
     """``mask`` as numbers to add to scores of ``shape``."""
     if broadcast_shapes(shape, tuple(mask.raw.shape)) != shape:
         raise ShapeError(
@@ -159,7 +168,7 @@ def _bias(mask: Any, like: Any, shape: tuple[int, ...]) -> Any:
     return f.where(mask, like.new_zeros(()), -math.inf) if mask.raw.dtype.kind == "b" else mask
 
 
-def _causal(query: Any, key: Any) -> Any:
+def _causal(query: Tensor, key: Tensor) -> Tensor:
     """0 where a query may see a key, at its own place and before; elsewhere minus infinity."""
     rows, columns, device = query.raw.shape[-2], key.raw.shape[-2], query.device
     made = _triangle if rows * columns <= _KEPT else _triangle.__wrapped__

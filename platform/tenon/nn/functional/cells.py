@@ -6,7 +6,7 @@ their input by the same function and run the same step.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table
@@ -14,10 +14,14 @@ from tenon.engine.precision import runs_in
 from tenon.errors import ShapeError
 from tenon.tensors.rerouting import register
 
+if TYPE_CHECKING:
+    from tenon.engine.op import Op
+    from tenon.tensors.tensor import Tensor
+
 __all__ = ["gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"]
 
 
-def check_sizes(input: Any, states: tuple[Any, ...], input_size: int, hidden_size: int) -> None:
+def check_sizes(input: Tensor, states: tuple[Any, ...], input_size: int, hidden_size: int) -> None:
     """ShapeError unless ``input[N, I]`` and every one of ``states[N, H]`` have these sizes."""
     if input.shape[1] != input_size:
         raise ShapeError(f"input has inconsistent input_size: got {input.shape[1]} expected {input_size}")
@@ -33,13 +37,13 @@ def check_sizes(input: Any, states: tuple[Any, ...], input_size: int, hidden_siz
 
 
 @runs_in("widest", cuda="lower")
-def step(op: Any, input: Any, *rest: Any, **attrs: Any) -> Any:
+def step(op: Op, input: Tensor, *rest: Tensor | None, **attrs: Any) -> tuple[Tensor, ...]:
     """The states after one step; as torch's cells, autocast leaves them in the widest dtype, on GPUs in its
     own."""
     return op(input, *rest, sizes=(input.shape[0],), **attrs)[1:]
 
 
-def _check(input: Any, states: tuple[Any, ...], w_ih: Any, w_hh: Any, gates: int) -> None:
+def _check(input: Tensor, states: tuple[Any, ...], w_ih: Tensor, w_hh: Tensor, gates: int) -> None:
     check_sizes(input, states, w_ih.shape[1], w_hh.shape[1])
     rows = gates * w_hh.shape[1]
     for name, weight in (("weight_ih", w_ih), ("weight_hh", w_hh)):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
@@ -12,10 +13,20 @@ from tenon.nn.functional.arguments import batched, check_kernel, per_axis
 from tenon.ops.convolution import check_bias, extent
 from tenon.tensors.methods.titles import titled
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 
 def _conv(
-    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, rank: int
-) -> Any:
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: int | Sequence[int],
+    padding: int | str | Sequence[int],
+    dilation: int | Sequence[int],
+    groups: int,
+    rank: int,
+) -> Tensor:
     name = f"conv{rank}d"
     x, added = batched(x, rank, name)
     check_kernel(weight.raw.shape[2:])
@@ -35,7 +46,7 @@ def _conv(
 
 
 def _named_padding(
-    x: Any, weight: Any, stride: Any, dilation: Any, padding: str, name: str
+    x: Tensor, weight: Tensor, stride: Sequence[int], dilation: Sequence[int], padding: str, name: str
 ) -> tuple[Any, Any]:
     """``x`` padded where the two sides differ, and the padding that remains for both sides."""
     if padding == "valid":
@@ -58,56 +69,56 @@ def _named_padding(
 
 
 def conv1d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
-) -> Any:
+) -> Tensor:
     """Cross-correlation of ``input[N, C, L]`` with ``weight[O, C / groups, K]``."""
     return _conv(input, weight, bias, stride, padding, dilation, groups, 1)
 
 
 def conv2d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
-) -> Any:
+) -> Tensor:
     """Cross-correlation of ``input[N, C, H, W]`` with ``weight[O, C / groups, KH, KW]``."""
     return _conv(input, weight, bias, stride, padding, dilation, groups, 2)
 
 
 def conv3d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
-) -> Any:
+) -> Tensor:
     """Cross-correlation of ``input[N, C, D, H, W]`` with ``weight[O, C / groups, KD, KH, KW]``."""
     return _conv(input, weight, bias, stride, padding, dilation, groups, 3)
 
 
 @runs_in("lower")
 def _transposed(
-    x: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    extra: Any,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+    extra: int | Sequence[int],
     groups: int,
-    dilation: Any,
+    dilation: int | Sequence[int],
     rank: int,
-) -> Any:
+) -> Tensor:
     x, added = batched(x, rank, f"conv_transpose{rank}d")
     check_kernel(weight.raw.shape[2:])
     stride, dilation = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
@@ -135,7 +146,14 @@ def _transposed(
     return made.squeeze(0) if added else made
 
 
-def _far_padded(x: Any, weight: Any, sizes: Any, padding: Any, extra: Any, attrs: dict[str, Any]) -> Any:
+def _far_padded(
+    x: Tensor,
+    weight: Tensor,
+    sizes: Sequence[int],
+    padding: Sequence[int],
+    extra: Sequence[int],
+    attrs: dict[str, Any],
+) -> Tensor:
     """Transposed convolution whose output reaches as far as another window would: no plain convolution has
     this input's gradient, so all that windows reach is made, then cut and padded with zeros."""
     whole = tuple(n + 2 * p - e for n, p, e in zip(sizes, padding, extra, strict=True))
@@ -147,26 +165,44 @@ def _far_padded(x: Any, weight: Any, sizes: Any, padding: Any, extra: Any, attrs
 
 @titled("Convolution0")
 def conv_transpose1d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1,
-) -> Any:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor:
     """The transpose of ``conv1d``: ``weight[C, O / groups, K]``."""
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 1)
 
 
 @titled("Convolution0")
 def conv_transpose2d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1,
-) -> Any:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor:
     """The transpose of ``conv2d``: ``weight[C, O / groups, KH, KW]``."""
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 2)
 
 
 @titled("Convolution0")
 def conv_transpose3d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1,
-) -> Any:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor:
     """The transpose of ``conv3d``: ``weight[C, O / groups, KD, KH, KW]``."""
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 3)

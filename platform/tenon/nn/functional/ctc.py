@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon import dtypes
@@ -16,9 +16,14 @@ from tenon.tensors.tensor import Tensor
 
 @runs_in("float32")
 def ctc_loss(
-    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
-    reduction: str = "mean", zero_infinity: bool = False,
-) -> Any:  # fmt: skip
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
     """Minus the log-probability that ``log_probs[T, N, C]`` (or ``[T, C]``) spell ``targets``.
 
     ``targets`` is ``[N, S]``, padded with anything, or all labels in a row. Lengths are tensors or sequences

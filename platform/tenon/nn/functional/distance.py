@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.aval import broadcast_shapes
@@ -15,15 +15,18 @@ from tenon.ops.kinds import title_of
 from tenon.tensors.creation.factories import triu_indices
 from tenon.tensors.methods.titles import titled
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
-def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Any:
+
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Tensor:
     """``input`` over its ``p``-norm along ``dim`` (at least ``eps``)."""
     made = input / input.norm(p, dim, keepdim=True).clamp(min=eps).expand_as(input)
     return made if out is None else out.copy_(made)
 
 
 @runs_in("usual", cuda="float32")
-def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Cosine of the angle between ``x1`` and ``x2`` along ``dim``."""
     if not (x1.is_floating_point() or x2.is_floating_point() or x1.is_complex() or x2.is_complex()):
         raise DTypeError(
@@ -41,14 +44,16 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
 
 
 @titled("Norm1")
-def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
     """``p``-norm of ``x1 - x2 + eps`` along the last axis."""
     return (x1 - x2 + eps).norm(p, -1, keepdim)
 
 
 @titled("Pdist0")
 @runs_in("float32")
-def pdist(input: Any, p: float = 2.0) -> Any:
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """``p``-norm distances of the ``N (N - 1) / 2`` pairs of rows of ``input[N, D]``, by the first, then the
     second."""
     if input.ndim != 2:

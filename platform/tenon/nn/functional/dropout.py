@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon import dtypes
@@ -14,8 +15,11 @@ from tenon.tensors.creation.factories import ones_like
 from tenon.tensors.inplace import inplace as write_inplace
 from tenon.tensors.methods.titles import titled
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
-def _drop(x: Any, p: float, inplace: bool, shape: Any) -> Any:
+
+def _drop(x: Tensor, p: float, inplace: bool, shape: Sequence[int] | None) -> Tensor:
     if x.raw.dtype.kind in "iub" and p < 1:
         raise DTypeError(
             f"dropout: result type Float can't be cast to the desired output type {x.dtype}. Use .float()."
@@ -29,7 +33,7 @@ def _check(p: float) -> None:
         raise ModuleValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero elements with probability ``p`` and scale the others by ``1 / (1 - p)``."""
     _check(p)
     if not training or p == 0.0 or input.raw.size == 0:
@@ -38,7 +42,7 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
 
 
 @titled("NativeDropout0")
-def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Any, Any]:
+def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Any, Any]:
     """``dropout`` of ``input``, as a new tensor, and where it was kept: all of it if not ``train``."""
     if not 0.0 <= p <= 1.0:
         raise ArgumentError(f"native_dropout expects p to be in [0, 1], but got p={p}")
@@ -48,7 +52,7 @@ def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Any, Any]:
     return f.mul(input, mask), f.ne(mask, 0)
 
 
-def _channels(input: Any, p: float, training: bool, inplace: bool, lead: int) -> Any:
+def _channels(input: Tensor, p: float, training: bool, inplace: bool, lead: int) -> Tensor:
     """Drop what lies behind the first ``lead`` axes as a whole."""
     if not training or p == 0.0 or input.raw.size == 0:
         return input
@@ -69,7 +73,7 @@ def _warn_of_rank(name: str, rank: int, spatial: int) -> None:
     )
 
 
-def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero whole channels of ``[N, C, L]`` or ``[C, L]``."""
     _check(p)
     rank = input.raw.ndim
@@ -83,7 +87,7 @@ def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool =
     return _channels(input, p, training, inplace, 2 if rank == 3 else 1)
 
 
-def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero whole channels of ``[N, C, H, W]``; a 3-D input is ``[N, C, L]``, as in torch."""
     _check(p)
     rank = input.raw.ndim
@@ -101,7 +105,7 @@ def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool =
     return _channels(input, p, training, inplace, 2)
 
 
-def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero whole channels of ``[N, C, D, H, W]`` or ``[C, D, H, W]``."""
     _check(p)
     rank = input.raw.ndim
@@ -114,7 +118,7 @@ def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool =
 _ALPHA = 1.7580993408473766
 
 
-def _alpha(input: Any, p: float, training: bool, inplace: bool, shape: Any) -> Any:
+def _alpha(input: Tensor, p: float, training: bool, inplace: bool, shape: Sequence[int] | None) -> Tensor:
     _check(p)
     if not training or p == 0.0 or input.raw.size == 0:
         return input
@@ -128,12 +132,14 @@ def _alpha(input: Any, p: float, training: bool, inplace: bool, shape: Any) -> A
     return input * (kept * scale) + shift
 
 
-def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that keeps mean and variance of a standardised input: dropped elements become SELU's floor."""
     return _alpha(input, p, training, inplace, None)
 
 
-def feature_alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
     """Alpha dropout of whole channels: of everything behind the first two axes."""
     rank = input.raw.ndim
     if rank < 2 and training and p and input.raw.size:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon import dtypes
@@ -25,16 +25,19 @@ from tenon.errors import (
 from tenon.tensors.creation.ranges import arange
 from tenon.tensors.methods.titles import titled
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 
 def embedding(
-    input: Any,
-    weight: Any,
+    input: Tensor,
+    weight: Tensor,
     padding_idx: int | None = None,
     max_norm: float | None = None,
     norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> Any:
+) -> Tensor:
     """``weight[input]``. ``max_norm`` shrinks the rows used, in place; row ``padding_idx`` gets no gradient.
 
     ``sparse`` asks torch for a gradient that lists rows; here it is dense, with the same numbers, and a
@@ -63,7 +66,7 @@ def embedding(
     )
 
 
-def _warn_of_sparse(sparse: bool, weight: Any) -> None:
+def _warn_of_sparse(sparse: bool, weight: Tensor) -> None:
     if sparse and weight.requires_grad and is_grad_enabled():
         warnings.warn(
             "sparse=True: the gradient of the table is dense here, with the same numbers. Leave sparse=False"
@@ -75,10 +78,18 @@ def _warn_of_sparse(sparse: bool, weight: Any) -> None:
 
 @titled("EmbeddingBag0")
 def embedding_bag(
-    input: Any, weight: Any, offsets: Any = None, max_norm: float | None = None, norm_type: float = 2,
-    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
-    per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: int | None = None,
-) -> Any:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
     """Sums, means or maxima of the rows ``weight[input]`` of each bag: ``[B, D]``; an empty bag gives 0.
 
     A row of ``input[B, S]`` is a bag; of ``input[L]``, the bags begin at ``offsets[B]``. With
@@ -133,8 +144,8 @@ def embedding_bag(
 
 
 def _check_bags(
-    input: Any, weight: Any, offsets: Any, mode: str, scale_grad_by_freq: bool, sparse: bool,
-    per_sample_weights: Any,
+    input: Tensor, weight: Tensor, offsets: Tensor | None, mode: str, scale_grad_by_freq: bool, sparse: bool,
+    per_sample_weights: Tensor | None,
 ) -> None:  # fmt: skip
     if per_sample_weights is not None and per_sample_weights.shape != input.shape:
         raise ModuleValueError(
@@ -192,7 +203,7 @@ def _check_ends(first: int, last: int, length: int) -> None:
         )
 
 
-def bags_of(input: Any, offsets: Any, include_last_offset: bool, obey_last: bool) -> tuple[Any, Any, int]:
+def bags_of(input: Tensor, offsets: Any, include_last_offset: bool, obey_last: bool) -> tuple[Any, Any, int]:
     """All indices in a row, where bags begin, and where the last one ends: ``obey_last`` takes the offset's
     word for it."""
     if input.ndim == 2:
@@ -207,7 +218,7 @@ def bags_of(input: Any, offsets: Any, include_last_offset: bool, obey_last: bool
     return input, offsets[:-1], int(offsets[-1]) if obey_last else input.shape[0]
 
 
-def _bag_maxima(items: Any, counted: Any, starts: Any, end: int) -> Any:
+def _bag_maxima(items: Tensor, counted: Tensor, starts: Tensor, end: int) -> Tensor:
     """The maxima of each bag, in a table as wide as the largest bag; of equal rows the first gets the
     gradient."""
     last = starts.new_full((1,), end)
@@ -226,7 +237,7 @@ def _bag_maxima(items: Any, counted: Any, starts: Any, end: int) -> Any:
     return f.where(present.any(1), table.max(1).values, 0.0)
 
 
-def _renormalise(weight: Any, input: Any, max_norm: float, norm_type: float) -> None:
+def _renormalise(weight: Tensor, input: Tensor, max_norm: float, norm_type: float) -> None:
     """Scale the rows that ``input`` names down to ``max_norm``."""
     if isinstance(weight.raw, Aval):
         return
@@ -237,7 +248,7 @@ def _renormalise(weight: Any, input: Any, max_norm: float, norm_type: float) -> 
     weight.detach()[used] = chosen * scale
 
 
-def one_hot(tensor: Any, num_classes: int = -1) -> Any:
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """Ones at the class indices, on a new last axis."""
     if tensor.dtype is not dtypes.int64:
         raise ModuleValueError(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
@@ -12,8 +13,16 @@ from tenon.nn.functional.arguments import batched, check_kernel, per_axis
 from tenon.tensors.formats import entering, like
 from tenon.tensors.methods.titles import titled
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
-def _layout(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> dict[str, Any]:
+
+def _layout(
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int],
+    padding: int | Sequence[int],
+    stride: int | Sequence[int],
+) -> dict[str, Any]:
     kernel = per_axis(kernel_size, 2, "kernel_size")
     check_kernel(kernel)
     return {
@@ -25,7 +34,13 @@ def _layout(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> dict[
 
 
 @titled("Im2Col0")
-def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
+def unfold(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Tensor:
     """Patches of ``input[N, C, H, W]`` as columns ``[N, C * KH * KW, places]``."""
     x, added = batched(input, 2, "unfold")
     if 0 in x.raw.shape[1:]:
@@ -39,8 +54,13 @@ def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, st
 
 @titled("Col2Im0")
 def fold(
-    input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
-) -> Any:
+    input: Tensor,
+    output_size: Sequence[int],
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Tensor:
     """Columns ``[N, C * KH * KW, places]`` summed into images ``[N, C, *output_size]``."""
     rank = input.raw.ndim
     if rank not in (2, 3) or 0 in input.raw.shape[rank - 2 :]:
@@ -55,7 +75,7 @@ def fold(
 
 
 @titled("PixelShuffle0")
-def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """``[..., C * r * r, H, W]`` as ``[..., C, H * r, W * r]``: channels become blocks of pixels."""
     *lead, channels, height, width = _image(input, "pixel_shuffle")
     r = int(upscale_factor)
@@ -73,7 +93,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
 
 
 @titled("PixelUnshuffle0")
-def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """``[..., C, H * r, W * r]`` as ``[..., C * r * r, H, W]``: blocks of pixels become channels.
 
     An empty input comes back in its own shape, as in torch.
@@ -96,7 +116,7 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
     return like(split.permute(order).reshape(*lead, channels * r * r, height // r, width // r), input)
 
 
-def _image(x: Any, name: str) -> tuple[int, ...]:
+def _image(x: Tensor, name: str) -> tuple[int, ...]:
     shape = tuple(x.raw.shape)
     if len(shape) < 3:
         raise ShapeError(
@@ -107,7 +127,7 @@ def _image(x: Any, name: str) -> tuple[int, ...]:
 
 
 @titled("ChannelShuffle0")
-def channel_shuffle(input: Any, groups: int) -> Any:
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """``[N, groups * C, ...]`` with the channels of all groups interleaved."""
     shape = tuple(input.raw.shape)
     if len(shape) < 3:

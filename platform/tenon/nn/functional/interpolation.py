@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
@@ -13,6 +14,9 @@ from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError, TenonWar
 from tenon.nn.functional.arguments import per_axis
 from tenon.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from tenon.ops.kinds import dtype_of
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 _AREA = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)
 #: Mode -> kind of table, and the number of axes it is for (None: any).
@@ -29,14 +33,14 @@ _FILTERED = ("bilinear", "bicubic", "lanczos")
 
 
 def interpolate(
-    input: Any,
-    size: Any = None,
-    scale_factor: Any = None,
+    input: Tensor,
+    size: Tensor | int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
-) -> Any:
+) -> Tensor:
     """``input[N, C, *S]`` resized to ``size`` or by ``scale_factor``, along one, two or three axes.
 
     ``mode``: "nearest", "nearest-exact", "linear" (one axis), "bilinear", "bicubic", "lanczos" (two),
@@ -80,12 +84,12 @@ def interpolate(
 
 
 @runs_in("float32", cuda="float32")
-def _resampled_wide(input: Any, plan: Any) -> Any:
+def _resampled_wide(input: Tensor, plan: Any) -> Tensor:
     return f.resample(input, plan=plan)
 
 
 def _sizes(
-    x: Any, size: Any, factor: Any, recompute: bool | None, rank: int
+    x: Tensor, size: Any, factor: Any, recompute: bool | None, rank: int
 ) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
     """The output's sizes, and the scales that tables are to use (None: what the sizes say)."""
     if size is not None and factor is not None:
@@ -117,7 +121,7 @@ def _sizes(
     return sizes, (None,) * rank if recompute else factors
 
 
-def _resized_bytes(run: Any, x: Any, plan: Any) -> Any:
+def _resized_bytes(run: Any, x: Tensor, plan: Any) -> Tensor:
     """Rows, then columns, each rounded to bytes, as imaging libraries and torch's byte kernels do."""
     made = x.float()
     for steps in ((None, plan[1]), (plan[0], None)):
@@ -125,7 +129,7 @@ def _resized_bytes(run: Any, x: Any, plan: Any) -> Any:
     return made.to(x.dtype)
 
 
-def _unfit(x: Any, mode: str, rank: int) -> Exception:
+def _unfit(x: Tensor, mode: str, rank: int) -> Exception:
     wanted = _MODES.get(mode, (None, None))[1]
     if wanted is not None and 1 <= rank <= 3:
         return UnsupportedError(f"Got {rank + 2}D input, but {mode} mode needs {wanted + 2}D input")
@@ -145,24 +149,24 @@ def _warn(name: str) -> None:
 
 
 def upsample(
-    input: Any,
+    input: Tensor,
     size: Any = None,
-    scale_factor: Any = None,
+    scale_factor: int | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
-) -> Any:
+) -> Tensor:
     """``interpolate`` by its former name."""
     _warn("upsample")
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
-def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+def upsample_nearest(input: Tensor, size: Sequence[int] | None = None, scale_factor: Any = None) -> Tensor:
     """``interpolate`` by the nearest element, by its former name."""
     _warn("upsample_nearest")
     return interpolate(input, size, scale_factor, "nearest")
 
 
-def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: int | None = None) -> Tensor:
     """``interpolate`` by two or three linear axes with aligned corners, by its former name."""
     _warn("upsample_bilinear")
     return interpolate(input, size, scale_factor, "bilinear", align_corners=True)

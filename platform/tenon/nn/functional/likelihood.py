@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
@@ -14,10 +14,13 @@ from tenon.nn.functional.loss import extent
 from tenon.ops.composite.loss import reduced
 from tenon.tensors.creation.factories import full_like
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 
 def gaussian_nll_loss(
-    input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
-) -> Any:
+    input: Tensor, target: Tensor, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Tensor:
     """``(log(var) + (input - target)^2 / var) / 2``, with ``log(2 pi) / 2`` more if ``full``.
 
     ``var``: a number, of ``input``'s shape, without its last axis, or with 1 in place of one size. It is kept
@@ -50,9 +53,15 @@ def _nearly(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 @runs_in("float32")
 def poisson_nll_loss(
-    input: Any, target: Any, log_input: bool = True, full: bool = False, size_average: Any = None,
-    eps: float = 1e-8, reduce: Any = None, reduction: str = "mean",
-) -> Any:  # fmt: skip
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-8,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
     """``exp(input) - target * input``, or ``input - target * log(input + eps)`` without ``log_input``.
 
     ``full`` adds Stirling's approximation of ``log(target!)`` where ``target`` is above 1.

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.errors import ShapeError
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
-def linear(input: Any, weight: Any, bias: Any = None) -> Any:
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input @ weight.T + bias``: ``input[..., in]``, ``weight[out, in]``, ``bias[out]``."""
     return f.linear(input, weight, bias)
 
 
 @runs_in("given", cuda="widest")
-def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input1 @ weight[k] @ input2`` for every k: ``weight[out, in1, in2]``."""
     a, b, w = (v.raw.shape for v in (input1, input2, weight))
     if a[:-1] != b[:-1]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.autograd.checkpoint import checkpoint
@@ -20,6 +20,9 @@ from tenon.errors import DTypeError, ModuleValueError, ShapeError, TenonWarning
 from tenon.nn.functional.arguments import reduction_of
 from tenon.nn.functional.linear import linear
 from tenon.nn.functional.loss import cross_entropy
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 _IGNORED = -100
 
@@ -84,10 +87,10 @@ def _parts(method: str | None) -> int:
 
 
 def linear_cross_entropy(
-    input: Any, linear_weight: Any, target: Any, *, linear_bias: Any = None, weight: Any = None,
+    input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias: Any = None, weight: Any = None,
     reduction: str = "mean", ignore_index: int | None = None, label_smoothing: float = 0.0,
     options: LinearCrossEntropyOptions | None = None,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """``cross_entropy(linear(input, linear_weight, linear_bias), target)``.
 
     ``input[N, in]`` or ``[in]``; ``linear_weight[C, ..., in]`` and ``linear_bias[C, ...]``. ``options``
@@ -119,7 +122,7 @@ def linear_cross_entropy(
     return cross_entropy(scores, target, reduction=reduction, label_smoothing=label_smoothing, **settings)
 
 
-def _check(input: Any, weight: Any, bias: Any) -> None:
+def _check(input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     """ShapeError unless ``input[N, in]`` or ``[in]``, ``weight[C, ..., in]`` and ``bias[C, ...]`` fit."""
     if input.ndim not in (1, 2):
         raise ShapeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
@@ -140,8 +143,14 @@ def _check(input: Any, weight: Any, bias: Any) -> None:
 
 
 def _in_pieces(
-    x: Any, weight: Any, target: Any, bias: Any, options: LinearCrossEntropyOptions, mode: str, settings: Any
-) -> Any:
+    x: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    bias: Tensor | None,
+    options: LinearCrossEntropyOptions,
+    mode: str,
+    settings: Any,
+) -> Tensor:
     rows = options.rows(x.shape[0], x.shape[1], weight.shape[0])
     short = x.dtype in (float16, bfloat16)
     summing = options.acc_dtype or (float32 if short else x.dtype)
@@ -152,7 +161,7 @@ def _in_pieces(
         )
     kept = "none" if mode == "none" else "sum"
 
-    def piece(part: Any, classes: Any, weight: Any, bias: Any) -> Any:
+    def piece(part: Tensor, classes: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         scores = linear(part, weight, bias)
         return cross_entropy(scores, classes, reduction=kept, **settings).to(summing)
 
@@ -174,7 +183,7 @@ def _in_pieces(
     return total.to(x.dtype)
 
 
-def _counted(target: Any, weight: Any, ignore_index: int) -> Any:
+def _counted(target: Tensor, weight: Tensor | None, ignore_index: int) -> Tensor:
     """What a mean divides by: how many targets count, or their classes' weights in all."""
     present = target != ignore_index
     if weight is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
@@ -16,11 +16,19 @@ from tenon.ops.composite.loss import reduced
 from tenon.ops.kinds import title_of
 from tenon.tensors.keys import INDEX
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 
 def nll_loss(
-    input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
-    reduce: Any = None, reduction: str = "mean",
-) -> Any:  # fmt: skip
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """``-weight[target] * input[target]`` for log-probabilities ``input[N, C, ...]`` and class indices."""
     mode = reduction_of(size_average, reduce, reduction)
     if weight is not None:
@@ -53,7 +61,7 @@ def cross_entropy(
     return _smoothed(input, target, weight, int(ignore_index), mode, label_smoothing)
 
 
-def _per_class(weight: Any, x: Any) -> Any:
+def _per_class(weight: Tensor, x: Tensor) -> Tensor:
     """``weight`` shaped to multiply the class axis of ``x``."""
     if tuple(weight.raw.shape) != (x.raw.shape[class_axis(x.raw)],):
         raise ShapeError(
@@ -64,8 +72,8 @@ def _per_class(weight: Any, x: Any) -> Any:
 
 
 def _soft_cross_entropy(
-    x: Any, target: Any, weight: Any, ignore_index: int, mode: str, smoothing: float
-) -> Any:
+    x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, mode: str, smoothing: float
+) -> Tensor:
     if ignore_index >= 0:
         raise ModuleValueError(
             f"ignore_index is not supported for floating point target (got {ignore_index}). Give class"
@@ -84,7 +92,9 @@ def _soft_cross_entropy(
     return total / (x.raw.size / classes if x.raw.size else float("nan")) if mode == "mean" else total
 
 
-def _smoothed(x: Any, target: Any, weight: Any, ignore_index: int, mode: str, smoothing: float) -> Any:
+def _smoothed(
+    x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, mode: str, smoothing: float
+) -> Tensor:
     """Of class indices: ``1 - smoothing`` on the target, the rest spread evenly over all classes."""
     axis = class_axis(x.raw)
     logarithms = f.log_softmax(x, axis=axis)
@@ -102,7 +112,7 @@ def _smoothed(x: Any, target: Any, weight: Any, ignore_index: int, mode: str, sm
     return picked * (1.0 - smoothing) + spread * (smoothing / x.raw.shape[axis])
 
 
-def _pair(name: str, input: Any, target: Any) -> None:
+def _pair(name: str, input: Tensor, target: Tensor) -> None:
     """torch's warning where two shapes differ."""
     if input.raw.shape != target.raw.shape:
         warnings.warn(
@@ -122,7 +132,7 @@ def extent(x: Any) -> tuple[float, float]:
     return float(x.detach().amin()), float(x.detach().amax())
 
 
-def _weighted(losses: Any, weight: Any, mode: str, by_weight: bool = True) -> Any:
+def _weighted(losses: Tensor, weight: Tensor, mode: str, by_weight: bool = True) -> Tensor:
     """``losses`` times ``weight``, reduced; the mean is over the weights."""
     if tuple(weight.raw.shape) != tuple(losses.raw.shape):
         raise ShapeError(
@@ -136,13 +146,13 @@ def _weighted(losses: Any, weight: Any, mode: str, by_weight: bool = True) -> An
 
 
 def mse_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     size_average: Any = None,
     reduce: Any = None,
     reduction: str = "mean",
-    weight: Any = None,
-) -> Any:
+    weight: Tensor | None = None,
+) -> Tensor:
     """Squared differences."""
     _pair("mse_loss", input, target)
     mode = reduction_of(size_average, reduce, reduction)
@@ -152,13 +162,13 @@ def mse_loss(
 
 
 def l1_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     size_average: Any = None,
     reduce: Any = None,
     reduction: str = "mean",
-    weight: Any = None,
-) -> Any:
+    weight: Tensor | None = None,
+) -> Tensor:
     """Absolute differences."""
     _pair("l1_loss", input, target)
     mode = reduction_of(size_average, reduce, reduction)
@@ -168,13 +178,13 @@ def l1_loss(
 
 
 def smooth_l1_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     size_average: Any = None,
     reduce: Any = None,
     reduction: str = "mean",
     beta: float = 1.0,
-) -> Any:
+) -> Tensor:
     """Squared differences within ``beta``, absolute ones beyond; ``beta=0`` is the L1 loss."""
     _pair("smooth_l1_loss", input, target)
     mode = reduction_of(size_average, reduce, reduction)
@@ -186,8 +196,8 @@ def smooth_l1_loss(
 
 
 def huber_loss(
-    input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
-) -> Any:
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
+) -> Tensor:
     """Half squared differences within ``delta``, linear ones beyond."""
     _pair("huber_loss", input, target)
     mode = reduction_of(None, None, reduction)
@@ -201,9 +211,9 @@ def huber_loss(
 
 
 def binary_cross_entropy_with_logits(
-    input: Any, target: Any, weight: Any = None, size_average: Any = None, reduce: Any = None,
-    reduction: str = "mean", pos_weight: Any = None,
-) -> Any:  # fmt: skip
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
+    reduction: str = "mean", pos_weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Binary cross entropy of the sigmoid of ``input``; ``pos_weight`` weighs the positive targets."""
     mode = reduction_of(size_average, reduce, reduction)
     if input.raw.shape != target.raw.shape:
@@ -213,13 +223,13 @@ def binary_cross_entropy_with_logits(
 
 
 def binary_cross_entropy(
-    input: Any,
-    target: Any,
-    weight: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
     size_average: Any = None,
     reduce: Any = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """Binary cross entropy of probabilities."""
     mode = reduction_of(size_average, reduce, reduction)
     if input.raw.shape != target.raw.shape:
@@ -241,9 +251,9 @@ def binary_cross_entropy(
 
 @runs_in("float32")
 def kl_div(
-    input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
     log_target: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """``target * (log(target) - input)`` for log-probabilities ``input``; "batchmean" divides by the batch
     size."""
     if reduction == "batchmean" and size_average is None and reduce is None:

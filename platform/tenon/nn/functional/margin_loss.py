@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
@@ -17,15 +17,18 @@ from tenon.ops.kinds import title_of
 from tenon.tensors.creation.ranges import arange
 from tenon.tensors.methods.titles import titled
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 #: What cosine_embedding_loss adds to squared lengths.
 _TINY = 1e-12
 
 
 @runs_in("float32")
 def hinge_embedding_loss(
-    input: Any, target: Any, margin: float = 1.0, size_average: Any = None, reduce: Any = None,
+    input: Tensor, target: Tensor, margin: float = 1.0, size_average: Any = None, reduce: Any = None,
     reduction: str = "mean",
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """``input`` where ``target`` is 1, ``max(0, margin - input)`` where it is -1."""
     mode = reduction_of(size_average, reduce, reduction)
     far = f.where(f.ne(target, 1), (margin - input).clamp(min=0), 0.0)
@@ -36,8 +39,8 @@ def hinge_embedding_loss(
 @titled("SoftMarginLoss0")
 @runs_in("float32")
 def soft_margin_loss(
-    input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-) -> Any:
+    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+) -> Tensor:
     """``log(1 + exp(-target * input))``, finite however far the wrong side is."""
     mode = reduction_of(size_average, reduce, reduction)
     without_gradient("soft_margin_loss", target=target)
@@ -46,9 +49,14 @@ def soft_margin_loss(
 
 @runs_in("float32")
 def margin_ranking_loss(
-    input1: Any, input2: Any, target: Any, margin: float = 0, size_average: Any = None, reduce: Any = None,
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: Any = None,
+    reduce: Any = None,
     reduction: str = "mean",
-) -> Any:  # fmt: skip
+) -> Tensor:
     """``max(0, margin - target * (input1 - input2))``: ``target`` 1 wants the first to be larger, -1 the
     second."""
     mode = reduction_of(size_average, reduce, reduction)
@@ -62,9 +70,14 @@ def margin_ranking_loss(
 
 @runs_in("float32")
 def cosine_embedding_loss(
-    input1: Any, input2: Any, target: Any, margin: float = 0, size_average: Any = None, reduce: Any = None,
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: Any = None,
+    reduce: Any = None,
     reduction: str = "mean",
-) -> Any:  # fmt: skip
+) -> Tensor:
     """``1 - cos`` where ``target`` is 1, ``max(0, cos - margin)`` where it is -1.
 
     ``input1`` and ``input2``: ``[N, D]`` with ``target[N]``, or ``[D]`` with a scalar.
@@ -84,7 +97,7 @@ def cosine_embedding_loss(
     return reduced(f, same + different, mode)
 
 
-def _rows(name: str, input: Any, target: Any) -> Any:
+def _rows(name: str, input: Tensor, target: Tensor) -> Tensor:
     """``input`` as ``[N, C]``: a vector or a number is one row; and a check of ``target``'s dtype."""
     if input.ndim > 2 or (input.ndim and input.shape[-1] == 0):
         raise ShapeError(
@@ -99,7 +112,7 @@ def _rows(name: str, input: Any, target: Any) -> Any:
     return input if input.ndim == 2 else input.reshape(1, -1)
 
 
-def _picked(x: Any, index: Any, words: str) -> Any:
+def _picked(x: Tensor, index: Tensor, words: str) -> Tensor:
     """``x[n, index[n]]``; IndexRangeError that begins with ``words`` for an index without a class."""
     try:
         return x.gather(1, index)
@@ -107,7 +120,7 @@ def _picked(x: Any, index: Any, words: str) -> Any:
         raise IndexRangeError(f"{words}: there are {x.shape[1]} classes, 0 to {x.shape[1] - 1}") from error
 
 
-def _mean(losses: Any, mode: str) -> Any:
+def _mean(losses: Tensor, mode: str) -> Tensor:
     """``losses`` reduced; the mean of none is 0, as in torch."""
     return reduced(f, losses, "sum" if mode == "mean" and not losses.numel() else mode)
 
@@ -115,9 +128,15 @@ def _mean(losses: Any, mode: str) -> Any:
 @titled("MultiMarginLoss0")
 @runs_in("float32")
 def multi_margin_loss(
-    input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, size_average: Any = None,
-    reduce: Any = None, reduction: str = "mean",
-) -> Any:  # fmt: skip
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
     """Sum over wrong classes of ``max(0, margin - input[target] + input[i]) ** p``, over the number of
     classes.
 
@@ -153,8 +172,8 @@ def multi_margin_loss(
 @titled("MultilabelMarginLoss0")
 @runs_in("float32")
 def multilabel_margin_loss(
-    input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-) -> Any:
+    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+) -> Tensor:
     """Sum of ``max(0, 1 - (input[j] - input[i]))`` over labels j and other classes i, over the number of
     classes.
 
@@ -181,9 +200,9 @@ def multilabel_margin_loss(
 
 
 def multilabel_soft_margin_loss(
-    input: Any, target: Any, weight: Any = None, size_average: Any = None, reduce: Any = None,
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
     reduction: str = "mean",
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Mean over the last axis (classes) of the binary cross entropy of ``sigmoid(input)``; ``weight[C]``."""
     mode = reduction_of(size_average, reduce, reduction, "is not valid")
     if not input.ndim:
@@ -196,25 +215,31 @@ def multilabel_soft_margin_loss(
 
 @runs_in("float32")
 def triplet_margin_loss(
-    anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
+    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
     swap: bool = False, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """``max(0, margin + d(anchor, positive) - d(anchor, negative))`` with the ``p``-norm of the last axis.
 
     ``swap``: the nearer of anchor and positive to the negative counts.
     """
     mode = reduction_of(size_average, reduce, reduction)
 
-    def distance(x: Any, y: Any) -> Any:
+    def distance(x: Tensor, y: Tensor) -> Tensor:
         return pairwise_distance(x, y, p, eps)
 
     return _of_triplets(anchor, positive, negative, distance, margin, swap, mode)
 
 
 def triplet_margin_with_distance_loss(
-    anchor: Any, positive: Any, negative: Any, *, distance_function: Callable[[Any, Any], Any] | None = None,
-    margin: float = 1.0, swap: bool = False, reduction: str = "mean",
-) -> Any:  # fmt: skip
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Any, Any], Any] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
     """``triplet_margin_loss`` with a distance of your own; by default the Euclidean one."""
     mode = reduction_of(None, None, reduction)
     distance = pairwise_distance if distance_function is None else distance_function
@@ -222,9 +247,14 @@ def triplet_margin_with_distance_loss(
 
 
 def _of_triplets(
-    anchor: Any, positive: Any, negative: Any, distance: Callable[[Any, Any], Any], margin: float, swap: bool,
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    distance: Callable[[Any, Any], Any],
+    margin: float,
+    swap: bool,
     mode: str,
-) -> Any:  # fmt: skip
+) -> Tensor:
     if margin <= 0:
         raise ModuleValueError(f"margin must be greater than 0, got {margin}")
     if not anchor.ndim == positive.ndim == negative.ndim:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, ShapeError
 from tenon.nn.functional.arguments import axis_of
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 __all__ = ["_masked_softmax", "_softmax", "_softmax_backward_data"]
 
 
-def _masked_softmax(input: Any, mask: Any, dim: int | None = None, mask_type: int | None = None) -> Any:
+def _masked_softmax(
+    input: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None
+) -> Tensor:
     """Softmax along ``dim`` (the last axis) of the elements where ``mask`` is False; 0 elsewhere.
 
     ``mask_type``: 0 for a mask ``[L, L]`` of attention ``[N, H, L, L]``, 1 for one of padding ``[N, L]``, 2

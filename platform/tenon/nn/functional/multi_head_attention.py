@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
@@ -17,31 +17,34 @@ from tenon.nn.functional.dropout import dropout
 from tenon.nn.functional.linear import linear
 from tenon.tensors.creation.factories import zeros
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 
 def multi_head_attention_forward(
-    query: Any,
-    key: Any,
-    value: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     embed_dim_to_check: int,
     num_heads: int,
-    in_proj_weight: Any,
-    in_proj_bias: Any,
-    bias_k: Any,
-    bias_v: Any,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
     add_zero_attn: bool,
     dropout_p: float,
-    out_proj_weight: Any,
-    out_proj_bias: Any,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
     training: bool = True,
-    key_padding_mask: Any = None,
+    key_padding_mask: Tensor | None = None,
     need_weights: bool = True,
-    attn_mask: Any = None,
+    attn_mask: Tensor | None = None,
     use_separate_proj_weight: bool = False,
-    q_proj_weight: Any = None,
-    k_proj_weight: Any = None,
-    v_proj_weight: Any = None,
-    static_k: Any = None,
-    static_v: Any = None,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Any, Any]:
@@ -95,7 +98,9 @@ def multi_head_attention_forward(
     return made, attended
 
 
-def additive_mask(mask: Any, name: str, like: Any, other: Any = None, other_name: str = "") -> Any:
+def additive_mask(
+    mask: Tensor | None, name: str, like: Tensor, other: Tensor | None = None, other_name: str = ""
+) -> Tensor | None:
     """``mask`` as numbers to add, of ``like``'s dtype if it is boolean: True becomes minus infinity."""
     if mask is None:
         return None
@@ -111,7 +116,7 @@ def additive_mask(mask: Any, name: str, like: Any, other: Any = None, other_name
     return f.where(mask, -math.inf, like.new_zeros(())) if boolean else mask
 
 
-def _check_ranks(query: Any, key: Any, value: Any, padding: Any, mask: Any, heads: int) -> bool:
+def _check_ranks(query: Tensor, key: Tensor, value: Tensor, padding: Any, mask: Any, heads: int) -> bool:
     """Whether the input is batched; AttentionError unless everything has the ranks that go with it."""
     rank, given = query.raw.ndim, (key.raw.ndim, value.raw.ndim)
     if rank not in (2, 3):
@@ -140,7 +145,7 @@ def _check_ranks(query: Any, key: Any, value: Any, padding: Any, mask: Any, head
     return bool(rank == 3)
 
 
-def _check_sizes(query: Any, key: Any, value: Any, width: int, separate: bool) -> None:
+def _check_sizes(query: Tensor, key: Tensor, value: Tensor, width: int, separate: bool) -> None:
     found = query.raw.shape[-1]
     if found != width:
         raise AttentionError(f"was expecting embedding dimension of {width}, but got {found}")
@@ -170,7 +175,9 @@ def _project_packed(
     return linear(query, first, biases[0]), *linear(key, rest, biases[1]).split(width, -1)
 
 
-def _project(query: Any, key: Any, value: Any, weights: list[Any], bias: Any) -> tuple[Any, ...]:
+def _project(
+    query: Tensor, key: Tensor, value: Tensor, weights: list[Any], bias: Tensor | None
+) -> tuple[Any, ...]:
     """Queries, keys and values by a weight each."""
     biases = (None,) * 3 if bias is None else bias.chunk(3)
     width = query.raw.shape[-1] if weights[0] is None else weights[0].raw.shape[0]
@@ -186,14 +193,14 @@ def _project(query: Any, key: Any, value: Any, weights: list[Any], bias: Any) ->
     return tuple(made)
 
 
-def _heads(x: Any, heads: int) -> Any:
+def _heads(x: Tensor, heads: int) -> Tensor:
     """``[L, N, E]`` as ``[N, H, L, E / H]``."""
     length, batch, width = x.raw.shape
     return x.reshape(length, batch, heads, width // heads).permute(1, 2, 0, 3)
 
 
 def _keys_and_values(
-    k: Any, v: Any, biases: Any, statics: Any, add_zero: bool, sizes: tuple[int, int, int]
+    k: Tensor, v: Tensor, biases: Any, statics: Any, add_zero: bool, sizes: tuple[int, int, int]
 ) -> tuple[Any, Any]:
     """Keys and values as heads ``[N, H, S, E / H]``, behind them the learned one and the one of zeros."""
     batch, heads, depth = sizes
@@ -213,7 +220,7 @@ def _keys_and_values(
     return made[0], made[1]
 
 
-def _static(x: Any, name: str, sizes: tuple[int, int, int]) -> Any:
+def _static(x: Tensor, name: str, sizes: tuple[int, int, int]) -> Tensor:
     """Keys or values ``[N * H, S, E / H]`` of the caller as heads."""
     batch, heads, depth = sizes
     if x.raw.shape[0] != batch * heads:
@@ -223,7 +230,7 @@ def _static(x: Any, name: str, sizes: tuple[int, int, int]) -> Any:
     return x.reshape(batch, heads, -1, depth)
 
 
-def _as_3d(mask: Any, heads: int, length: int, sources: int) -> Any:
+def _as_3d(mask: Tensor, heads: int, length: int, sources: int) -> Tensor:
     """``mask`` with a first axis of 1 or of all heads."""
     rank = mask.raw.ndim
     expected = (length, sources) if rank == 2 else (heads, length, sources)
@@ -232,7 +239,9 @@ def _as_3d(mask: Any, heads: int, length: int, sources: int) -> Any:
     return mask.unsqueeze(0) if rank == 2 else mask
 
 
-def _merged(mask: Any, padding: Any, extra: int, sizes: tuple[int, int, int]) -> Any:
+def _merged(
+    mask: Tensor | None, padding: Tensor | None, extra: int, sizes: tuple[int, int, int]
+) -> Tensor | None:
     """Both masks as one of 4 axes, open for the ``extra`` keys at the end."""
     batch, heads, sources = sizes
     if extra:
@@ -254,7 +263,7 @@ def _merged(mask: Any, padding: Any, extra: int, sizes: tuple[int, int, int]) ->
     return padding if mask is None else mask + padding
 
 
-def _attend_openly(q: Any, k: Any, v: Any, mask: Any, dropout_p: float) -> tuple[Any, Any]:
+def _attend_openly(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float) -> tuple[Any, Any]:
     """Attended values and the weights they were taken with."""
     if mask is not None and mask.dtype != q.dtype and q.raw.dtype.itemsize != 2:  # autocast narrows all
         raise DTypeError(

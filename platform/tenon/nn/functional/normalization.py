@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,19 +18,22 @@ from tenon.ops.kinds import is_short, matching, widened
 from tenon.tensors.formats import entering, like
 from tenon.tensors.methods.titles import titled
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 _VECTORS = ("running_mean", "running_var", "weight", "bias")
 
 
 def batch_norm(
-    input: Any,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Any:
+) -> Tensor:
     """``input[N, C, ...]`` standardised per channel, by the batch (``training``) or by the running
     statistics.
 
@@ -47,9 +51,15 @@ def batch_norm(
 
 
 def _channel_norm(
-    input: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool,
-    momentum: float, eps: float,
-) -> Any:  # fmt: skip
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Tensor:
     """Batch norm for any ``eps``: that of an instance norm may be zero."""
     shape = input.raw.shape
     channels = shape[1] if len(shape) > 1 else 0
@@ -85,7 +95,7 @@ def _refuse_tangents(input: Any, *statistics: Any) -> None:
 
 
 def instance_norm(
-    input: Any,
+    input: Tensor,
     running_mean: Any = None,
     running_var: Any = None,
     weight: Any = None,
@@ -93,7 +103,7 @@ def instance_norm(
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Any:
+) -> Tensor:
     """``input[N, C, ...]`` standardised per channel of each sample, or by the running statistics.
 
     With ``use_input_stats`` the running statistics, where given, move towards the samples' mean by
@@ -124,8 +134,12 @@ def instance_norm(
 
 
 def layer_norm(
-    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Any:
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
     """``input`` standardised over its last axes, which must be ``normalized_shape``."""
     wanted = tuple(normalized_shape) if isinstance(normalized_shape, (list, tuple)) else (normalized_shape,)
     rank, shape = len(wanted), tuple(input.raw.shape)
@@ -150,7 +164,9 @@ def layer_norm(
 
 
 @runs_in("usual", cuda="float32")
-def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+def rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
     """``input`` over the root of its mean square along its last axes, times ``weight``."""
     wanted = tuple(normalized_shape) if isinstance(normalized_shape, (list, tuple)) else (normalized_shape,)
     shape = tuple(input.raw.shape)
@@ -177,7 +193,13 @@ def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float |
 
 @titled("NativeGroupNorm0")
 @runs_in("usual", cuda="float32")
-def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
     """``input[N, C, ...]`` standardised over each of ``num_groups`` groups of channels of each sample."""
     shape = tuple(input.raw.shape)
     if len(shape) < 2 or shape[1] % num_groups:

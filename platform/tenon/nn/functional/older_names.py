@@ -6,7 +6,7 @@ before the statistics: what scripts and exported programs call.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import ArgumentError, ShapeError
@@ -19,6 +19,9 @@ from tenon.tensors.creation.create import tensor
 from tenon.tensors.creation.factories import zeros_like
 from tenon.tensors.creation.ranges import arange
 from tenon.tensors.rerouting import register
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "alpha_dropout",
@@ -47,38 +50,38 @@ native_channel_shuffle = F.native_channel_shuffle
 celu_, selu_, threshold_, hardshrink = F.celu_, F.selu_, F.threshold_, F.hardshrink
 
 
-def dropout(input: Any, p: float, train: bool) -> Any:
+def dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """Zero elements with probability ``p`` and scale the others, if ``train``."""
     return F.dropout(input, p, train)
 
 
-def dropout_(input: Any, p: float, train: bool) -> Any:
+def dropout_(input: Tensor, p: float, train: bool) -> Tensor:
     """``dropout`` written into ``input``."""
     return F.dropout(input, p, train, inplace=True)
 
 
-def alpha_dropout(input: Any, p: float, train: bool) -> Any:
+def alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """Dropout that keeps mean and variance of SELU's outputs, if ``train``."""
     return F.alpha_dropout(input, p, train)
 
 
-def feature_dropout(input: Any, p: float, train: bool) -> Any:
+def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """Zero whole channels of ``[N, C, ...]``, if ``train``."""
     return F.dropout2d(input, p, train) if input.raw.ndim == 4 else F.dropout3d(input, p, train)
 
 
-def feature_alpha_dropout(input: Any, p: float, train: bool) -> Any:
+def feature_alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """``alpha_dropout`` of whole channels, if ``train``."""
     return F.feature_alpha_dropout(input, p, train)
 
 
 def embedding(
-    weight: Any,
-    indices: Any,
+    weight: Tensor,
+    indices: Tensor,
     padding_idx: int = -1,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> Any:
+) -> Tensor:
     """Rows of ``weight`` at ``indices``; the row ``padding_idx`` has no gradient."""
     return F.embedding(
         indices,
@@ -90,8 +93,8 @@ def embedding(
 
 
 def embedding_bag(
-    weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False, mode: int = 0,
-    sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False,
+    weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0,
+    sparse: bool = False, per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     """``F.embedding_bag`` of mode 0 (sum), 1 (mean) or 2 (max), and how it came about.
@@ -126,7 +129,7 @@ def embedding_bag(
 _embedding_bag, _embedding_bag_forward_only = embedding_bag, embedding_bag
 
 
-def _maxima(flat: Any, weight: Any, out: Any, bags: Any, counted: Any) -> Any:
+def _maxima(flat: Tensor, weight: Tensor, out: Tensor, bags: Tensor, counted: Tensor) -> Tensor:
     """The row of ``weight`` that each maximum comes from, the first of equal ones; 0 in an empty bag."""
     hits = (weight[flat] == out[bags]) & counted.unsqueeze(1)
     last = flat.numel()
@@ -138,16 +141,16 @@ def _maxima(flat: Any, weight: Any, out: Any, bags: Any, counted: Any) -> Any:
 
 
 def batch_norm(
-    input: Any,
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_var: Any,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
     training: bool,
     momentum: float,
     eps: float,
     cudnn_enabled: bool,
-) -> Any:
+) -> Tensor:
     """Channels of ``[N, C, ...]`` normalised over the batch, or by the running statistics.
 
     ``cudnn_enabled`` has no effect.
@@ -156,7 +159,7 @@ def batch_norm(
 
 
 def batch_norm_update_stats(
-    input: Any, running_mean: Any, running_var: Any, momentum: float
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float
 ) -> tuple[Any, Any]:
     """Mean and biased variance of each channel of ``[N, C, ...]``, which move the running statistics."""
     if not input.raw.size:
@@ -173,16 +176,16 @@ def batch_norm_update_stats(
 
 
 def instance_norm(
-    input: Any,
-    weight: Any,
-    bias: Any,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor,
     running_mean: Any,
     running_var: Any,
     use_input_stats: bool,
     momentum: float,
     eps: float,
     cudnn_enabled: bool,
-) -> Any:
+) -> Tensor:
     """Channels of every sample of ``[N, C, ...]`` normalised on their own.
 
     ``cudnn_enabled`` has no effect.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
@@ -12,8 +13,13 @@ from tenon.nn.functional.arguments import integers
 from tenon.ops.spatial.axis_tables import reflected_limit
 from tenon.tensors.formats import contiguous
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
-def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None) -> Any:
+
+def pad(
+    input: Tensor, pad: Sequence[Tensor | int], mode: str = "constant", value: float | None = None
+) -> Tensor:
     """``input`` with ``pad = (before, after)`` per axis, **last axis first**; negative widths take away.
 
     ``mode`` is "constant" (filled with ``value``), "reflect", "replicate" or "circular".
@@ -52,7 +58,7 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
     return contiguous(made) if mode == "circular" else made  # in which torch gives up the memory format
 
 
-def _pad_axes(x: Any, pairs: list[tuple[int, int]], mode: str) -> Any:
+def _pad_axes(x: Tensor, pairs: list[tuple[int, int]], mode: str) -> Tensor:
     """The last axes of ``x`` padded; never a view, as in torch."""
     plan: list[Any] = []
     lead = x.raw.ndim - len(pairs)
@@ -80,7 +86,7 @@ def _pad_axes(x: Any, pairs: list[tuple[int, int]], mode: str) -> Any:
 _pad_in_float32 = runs_in("float32", cuda="given")(_pad_axes)
 
 
-def _check_width(x: Any, axis: int, before: int, after: int, mode: str) -> None:
+def _check_width(x: Tensor, axis: int, before: int, after: int, mode: str) -> None:
     size = x.raw.shape[axis]
     if max(before, after) <= reflected_limit(mode, size):
         if size or not (before or after):

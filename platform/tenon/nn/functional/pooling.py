@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.dtypes import uint8
@@ -13,8 +14,11 @@ from tenon.nn.functional.arguments import per_axis, refuse_integers
 from tenon.tensors.formats import channels_last_3d, contiguous, entering, is_contiguous, like
 from tenon.tensors.methods.titles import titled
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
-def _with_batch(x: Any, rank: int) -> tuple[Any, bool]:
+
+def _with_batch(x: Tensor, rank: int) -> tuple[Any, bool]:
     if x.raw.ndim == rank + 2:
         return x, False
     if x.raw.ndim == rank + 1:
@@ -45,7 +49,13 @@ def _values(value: Any, rank: int, name: str, kind: str) -> tuple[int, ...]:
     raise ShapeError(text)
 
 
-def _layout(kernel_size: Any, stride: Any, padding: Any, rank: int, kind: str) -> dict[str, Any]:
+def _layout(
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None,
+    padding: int | Sequence[int],
+    rank: int,
+    kind: str,
+) -> dict[str, Any]:
     kernel = _values(kernel_size, rank, "kernel_size", kind)
     given = stride is not None and not (isinstance(stride, (list, tuple)) and not stride)
     return {
@@ -74,7 +84,7 @@ def picked(x: Any, places: Any) -> Any:
 
 
 def _max_pool(
-    x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: bool, rank: int
+    x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: bool, rank: int
 ) -> Any:
     x, added = _with_batch(x, rank)
     attrs = _layout(kernel, stride, padding, rank, "max")
@@ -99,37 +109,49 @@ def _max_pool(
 
 @titled("Squeeze1")
 def max_pool1d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor | tuple[Tensor, ...]:
     """Largest element of each window of ``input[N, C, L]``."""
     return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, 1)
 
 
 @titled("MaxPool2DWithIndices0")
 def max_pool2d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor | tuple[Tensor, ...]:
     """Largest element of each window of ``input[N, C, H, W]``."""
     return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, 2)
 
 
 @titled("MaxPool3DWithIndices0")
 def max_pool3d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor | tuple[Tensor, ...]:
     """Largest element of each window of ``input[N, C, D, H, W]``."""
     return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, 3)
 
 
 @titled("Squeeze1")
 def max_pool1d_with_indices(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
@@ -142,7 +164,7 @@ def max_pool1d_with_indices(
 
 @titled("MaxPool2DWithIndices0")
 def max_pool2d_with_indices(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
@@ -155,7 +177,7 @@ def max_pool2d_with_indices(
 
 @titled("MaxPool3DWithIndices0")
 def max_pool3d_with_indices(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
@@ -167,8 +189,15 @@ def max_pool3d_with_indices(
 
 
 def _avg_pool(
-    x: Any, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, divisor: int | None, rank: int
-) -> Any:
+    x: Tensor,
+    kernel: int | Sequence[int],
+    stride: int | Sequence[int] | None,
+    padding: int | Sequence[int],
+    ceil: bool,
+    include: bool,
+    divisor: int | None,
+    rank: int,
+) -> Tensor:
     if divisor == 0:
         raise ModuleValueError("divisor must be not zero")
     x, added = _with_batch(x, rank)
@@ -184,32 +213,46 @@ def _avg_pool(
 
 @titled("Squeeze1")
 def avg_pool1d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
     count_include_pad: bool = True,
-) -> Any:  # fmt: skip
+) -> Tensor:
     """Mean of each window of ``input[N, C, L]``."""
     return _avg_pool(input, kernel_size, stride, padding, ceil_mode, count_include_pad, None, 1)
 
 
 @titled("AvgPool2D0")
 def avg_pool2d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Any:  # fmt: skip
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
     """Mean of each window of ``input[N, C, H, W]``."""
     return _avg_pool(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, 2)
 
 
 @titled("AvgPool3D0")
 def avg_pool3d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Any:  # fmt: skip
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
     """Mean of each window of ``input[N, C, D, H, W]``."""
     return _avg_pool(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, 3)
 
 
-def _adaptive(x: Any, output_size: Any, rank: int) -> Any:
+def _adaptive(x: Tensor, output_size: int | Sequence[int | None], rank: int) -> Tensor:
     refuse_integers(x, f"adaptive_avg_pool{rank}d")
     x, added = _with_batch(x, rank)
     sizes = output_size if isinstance(output_size, (list, tuple)) else (output_size,) * rank
@@ -224,7 +267,7 @@ def _adaptive(x: Any, output_size: Any, rank: int) -> Any:
 def _means(rank: int) -> Any:
     """torch's name of the gradient of one sample's means, whose last op here is another."""
 
-    def title(input: Any, output_size: Any) -> str:
+    def title(input: Tensor, output_size: int | Sequence[int | None]) -> str:
         sizes = output_size if isinstance(output_size, (list, tuple)) else (output_size,) * rank
         return f"AdaptiveAvgPool{rank}D0" if any(s != 1 for s in sizes) else "Mean1"
 
@@ -232,18 +275,18 @@ def _means(rank: int) -> Any:
 
 
 @titled("Squeeze1")
-def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
+def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
     """Means over windows laid out for ``output_size`` places."""
     return _adaptive(input, output_size, 1)
 
 
 @titled(_means(2))
-def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
+def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
     """Means over windows laid out for ``output_size`` rows and columns (None keeps a size)."""
     return _adaptive(input, output_size, 2)
 
 
 @titled(_means(3))
-def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
+def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
     """Means over windows laid out for ``output_size`` (None keeps a size)."""
     return _adaptive(input, output_size, 3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
@@ -12,11 +12,14 @@ from tenon.nn.functional.activation import leaky_relu
 from tenon.tensors.inplace import inplace as write_inplace
 from tenon.tensors.methods.titles import titled
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 
 @titled("RreluWithNoise0")
 def rrelu(
-    input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
-) -> Any:
+    input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
     """``input`` where positive, else times a slope between ``lower`` and ``upper``: a random one for each
     element in training, their mean otherwise."""
     if not (math.isfinite(lower) and math.isfinite(upper)):
@@ -33,6 +36,6 @@ def rrelu(
 
 
 @titled("RreluWithNoise1")
-def rrelu_(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Any:
+def rrelu_(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Tensor:
     """In-place ``rrelu``."""
     return rrelu(input, lower, upper, training, True)

@@ -24,7 +24,7 @@ __all__ = ["gru", "lstm", "rnn_relu", "rnn_tanh"]
 
 
 def walk(
-    one: Callable[..., Any], x: Any, sizes: tuple[int, ...], states: tuple[Any, ...],
+    one: Callable[..., Any], x: Tensor, sizes: tuple[int, ...], states: tuple[Any, ...],
     weights: Sequence[Sequence[Any]], directions: int, dropout: float,
 ) -> tuple[Any, tuple[Any, ...]]:  # fmt: skip
     """All layers over packed rows: the last one's outputs, and the final states, stacked by kind.
@@ -50,9 +50,19 @@ def walk(
 
 
 def _run(
-    name: str, one: Callable[..., Any], input: Any, hx: Any, params: Sequence[Any], num_layers: int,
-    dropout: float, train: bool, bidirectional: bool, *, sizes: tuple[int, ...] | None, batch_first: bool,
-) -> tuple[Any, ...]:  # fmt: skip
+    name: str,
+    one: Callable[..., Any],
+    input: Tensor,
+    hx: Tensor | Sequence[Tensor],
+    params: Sequence[Any],
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    *,
+    sizes: tuple[int, ...] | None,
+    batch_first: bool,
+) -> tuple[Any, ...]:
     states, directions = (hx,) if isinstance(hx, Tensor) else tuple(hx), 2 if bidirectional else 1
     each, left = divmod(len(params), num_layers * directions)
     if left or not each:
@@ -90,44 +100,67 @@ def _either(name: str, one: Callable[..., Any], several: bool, args: tuple[Any, 
 
 
 @runs_in("lower")
-def _lstm(x: Any, states: Any, weights: Any, sizes: Any, reverse: bool, *, biased: bool) -> Any:
+def _lstm(
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    sizes: Sequence[int],
+    reverse: bool,
+    *,
+    biased: bool,
+) -> tuple[Tensor, ...]:
     own, left = (weights[:4], weights[4:]) if biased else ([*weights[:2], None, None], weights[2:])
     return table.lstm_sequence(x, *states, *own, left[0] if left else None, sizes=sizes, reverse=reverse)
 
 
 @runs_in("widest")
-def _gru(x: Any, states: Any, weights: Any, sizes: Any, reverse: bool, *, biased: bool) -> Any:
+def _gru(
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    sizes: Sequence[int],
+    reverse: bool,
+    *,
+    biased: bool,
+) -> tuple[Tensor, ...]:
     own = weights if biased else [*weights, None, None]
     return table.gru_sequence(x, *states, *own, sizes=sizes, reverse=reverse)
 
 
 @runs_in("widest")
 def _rnn(
-    x: Any, states: Any, weights: Any, sizes: Any, reverse: bool, *, biased: bool, nonlinearity: str
-) -> Any:
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    sizes: Sequence[int],
+    reverse: bool,
+    *,
+    biased: bool,
+    nonlinearity: str,
+) -> tuple[Tensor, ...]:
     own = weights if biased else [*weights, None, None]
     return table.rnn_sequence(x, *states, *own, sizes=sizes, reverse=reverse, nonlinearity=nonlinearity)
 
 
-def lstm(*args: Any) -> tuple[Any, Any, Any]:
+def lstm(*args: Tensor | float | Sequence[Tensor]) -> tuple[Any, Any, Any]:
     """Outputs, final hidden states and final cells of a long short-term memory; see the module's forms."""
     out, h, c = _either("lstm", _lstm, True, args)
     return out, h, c
 
 
-def gru(*args: Any) -> tuple[Any, Any]:
+def gru(*args: Tensor | float | Sequence[Tensor]) -> tuple[Any, Any]:
     """Outputs and final states of gated recurrent units; see the module's forms."""
     out, h = _either("gru", _gru, False, args)
     return out, h
 
 
-def rnn_tanh(*args: Any) -> tuple[Any, Any]:
+def rnn_tanh(*args: Tensor | float | Sequence[Tensor]) -> tuple[Any, Any]:
     """Outputs and final states of a recurrent network of tanh; see the module's forms."""
     out, h = _either("rnn_tanh", functools.partial(_rnn, nonlinearity="tanh"), False, args)
     return out, h
 
 
-def rnn_relu(*args: Any) -> tuple[Any, Any]:
+def rnn_relu(*args: Tensor | float | Sequence[Tensor]) -> tuple[Any, Any]:
     """Outputs and final states of a recurrent network of relu; see the module's forms."""
     out, h = _either("rnn_relu", functools.partial(_rnn, nonlinearity="relu"), False, args)
     return out, h

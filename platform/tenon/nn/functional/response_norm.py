@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError
 from tenon.tensors.formats import entering, like
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
-def over_channels(input: Any, before: int, after: int) -> Any:
+
+def over_channels(input: Tensor, before: int, after: int) -> Tensor:
     """For each channel of ``input[N, C, ...]``, the mean square of itself and its neighbours; what lies
     outside counts as 0."""
     shape = tuple(input.raw.shape)
@@ -31,8 +34,8 @@ def over_channels(input: Any, before: int, after: int) -> Any:
 
 
 def local_response_norm(
-    input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
-) -> Any:
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
     """``input[N, C, ...]`` over ``(k + alpha * m) ** beta``, ``m`` the mean square of ``size`` channels."""
     if input.raw.ndim < 3:
         raise ModuleValueError(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.engine.op import table as f
@@ -12,6 +13,9 @@ from tenon.engine.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError, TenonWarning, UnsupportedError
 from tenon.ops.kinds import dtype_of
 from tenon.tensors.methods.titles import titled
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 _MODES = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
 #: The numbers that ``grid_sampler`` knows modes by.
@@ -21,12 +25,12 @@ GRID_SAMPLE_PADDING_MODES = {"zeros": 0, "border": 1, "reflection": 2}
 
 @titled(lambda input, *a, **k: f"GridSampler{input.raw.ndim - 2}D0")
 def grid_sample(
-    input: Any,
-    grid: Any,
+    input: Tensor,
+    grid: Tensor,
     mode: str = "bilinear",
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
-) -> Any:
+) -> Tensor:
     """``input[N, C, H, W]`` read at ``grid[N, H', W', 2]``, or ``[N, C, D, H, W]`` at ``[N, D', H', W', 3]``.
 
     Grid values are between -1 and 1, the last axis of the input first.
@@ -47,8 +51,8 @@ def grid_sample(
 
 
 def grid_sampler(
-    input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool
-) -> Any:
+    input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Tensor:
     """``grid_sample`` with the modes as numbers, those of ``GRID_SAMPLE_INTERPOLATION_MODES`` and
     ``GRID_SAMPLE_PADDING_MODES``: what ``torch.grid_sampler`` takes."""
     modes, paddings = list(GRID_SAMPLE_INTERPOLATION_MODES), list(GRID_SAMPLE_PADDING_MODES)
@@ -73,7 +77,7 @@ def _warn(name: str) -> None:
 
 
 @runs_in("widest", cuda="widest")
-def _sampled(x: Any, grid: Any, mode: str, padding: str, align: bool) -> Any:
+def _sampled(x: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -> Tensor:
     _check(x.raw, grid.raw, mode)
     shape = tuple(x.raw.shape)
     sizes, outs = shape[2:], tuple(grid.raw.shape[1:-1])
@@ -114,7 +118,7 @@ def _check(x: Any, grid: Any, mode: str) -> None:
 
 
 @titled("AffineGridGenerator0")
-def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Any:
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The grid for ``grid_sample`` that maps outputs of ``size`` by ``theta[N, 2, 3]`` or ``[N, 3, 4]``."""
     if align_corners is None:
         _warn("affine_grid")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import OptionError, TenonWarning
 from tenon.nn import functional as F
@@ -11,6 +11,9 @@ from tenon.nn import init
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.factories import empty
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "CELU",
@@ -60,7 +63,7 @@ class _Inplace(Module):
 class ReLU(_Inplace):
     """``max(input, 0)``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.relu``."""
         return F.relu(input, self.inplace)
 
@@ -68,7 +71,7 @@ class ReLU(_Inplace):
 class SiLU(_Inplace):
     """``input * sigmoid(input)``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.silu``."""
         return F.silu(input, self.inplace)
 
@@ -76,7 +79,7 @@ class SiLU(_Inplace):
 class Mish(_Inplace):
     """``input * tanh(softplus(input))``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.mish``."""
         return F.mish(input, self.inplace)
 
@@ -84,7 +87,7 @@ class Mish(_Inplace):
 class SELU(_Inplace):
     """Self-normalising ELU."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.selu``."""
         return F.selu(input, self.inplace)
 
@@ -92,7 +95,7 @@ class SELU(_Inplace):
 class Hardswish(_Inplace):
     """``input * hardsigmoid(input)``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.hardswish``."""
         return F.hardswish(input, self.inplace)
 
@@ -104,7 +107,7 @@ class Hardswish(_Inplace):
 class Hardsigmoid(Hardswish):
     """``clamp(input / 6 + 1 / 2, 0, 1)``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.hardsigmoid``."""
         return F.hardsigmoid(input, self.inplace)
 
@@ -118,7 +121,7 @@ class LeakyReLU(_Inplace):
         super().__init__(inplace)
         self.negative_slope = negative_slope
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.leaky_relu``."""
         return F.leaky_relu(input, self.negative_slope, self.inplace)
 
@@ -136,7 +139,7 @@ class ELU(_Inplace):
         super().__init__(inplace)
         self.alpha = alpha
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.elu``."""
         return F.elu(input, self.alpha, self.inplace)
 
@@ -148,7 +151,7 @@ class ELU(_Inplace):
 class CELU(ELU):
     """``max(0, input) + min(0, alpha * (exp(input / alpha) - 1))``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.celu``."""
         return F.celu(input, self.alpha, self.inplace)
 
@@ -179,7 +182,7 @@ class Hardtanh(_Inplace):
         if not self.max_val > self.min_val:
             raise OptionError(f"max_val must be larger than min_val: {self.max_val} and {self.min_val}")
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.hardtanh``."""
         return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
 
@@ -209,7 +212,7 @@ class Threshold(_Inplace):
         self.threshold = threshold
         self.value = value
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.threshold``."""
         return F.threshold(input, self.threshold, self.value, self.inplace)
 
@@ -228,7 +231,7 @@ class _Plain(Module):
 class Sigmoid(_Plain):
     """``1 / (1 + exp(-input))``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.sigmoid``."""
         return F.sigmoid(input)
 
@@ -236,7 +239,7 @@ class Sigmoid(_Plain):
 class Tanh(_Plain):
     """Hyperbolic tangent."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.tanh``."""
         return F.tanh(input)
 
@@ -244,7 +247,7 @@ class Tanh(_Plain):
 class LogSigmoid(_Plain):
     """``log(sigmoid(input))``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.logsigmoid``."""
         return F.logsigmoid(input)
 
@@ -252,7 +255,7 @@ class LogSigmoid(_Plain):
 class Softsign(_Plain):
     """``input / (1 + |input|)``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.softsign``."""
         return F.softsign(input)
 
@@ -260,7 +263,7 @@ class Softsign(_Plain):
 class Tanhshrink(_Plain):
     """``input - tanh(input)``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.tanhshrink``."""
         return F.tanhshrink(input)
 
@@ -274,7 +277,7 @@ class GELU(Module):
         super().__init__()
         self.approximate = approximate
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.gelu``."""
         return F.gelu(input, self.approximate)
 
@@ -292,7 +295,7 @@ class GLU(Module):
         super().__init__()
         self.dim = dim
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.glu``."""
         return F.glu(input, self.dim)
 
@@ -311,7 +314,7 @@ class Softplus(Module):
         self.beta = beta
         self.threshold = threshold
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.softplus``."""
         return F.softplus(input, self.beta, self.threshold)
 
@@ -329,7 +332,7 @@ class Softshrink(Module):
         super().__init__()
         self.lambd = lambd
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.softshrink``."""
         return F.softshrink(input, self.lambd)
 
@@ -341,7 +344,7 @@ class Softshrink(Module):
 class Hardshrink(Softshrink):
     """``input``, but 0 where ``|input| <= lambd``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.hardshrink``."""
         return F.hardshrink(input, self.lambd)
 
@@ -365,7 +368,7 @@ class PReLU(Module):
         """All weights ``init``."""
         init.constant_(self.weight, self.init)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.prelu``."""
         return F.prelu(input, self.weight)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import AttentionError
 from tenon.nn import functional as F
@@ -11,6 +11,9 @@ from tenon.nn.layers.linear import Linear
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.factories import empty
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["MultiheadAttention"]
 
@@ -106,12 +109,12 @@ class MultiheadAttention(Module):
 
     def forward(
         self,
-        query: Any,
-        key: Any,
-        value: Any,
-        key_padding_mask: Any = None,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
-        attn_mask: Any = None,
+        attn_mask: Tensor | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Any, Any]:
@@ -150,7 +153,9 @@ class MultiheadAttention(Module):
         )
         return made.transpose(1, 0) if swapped else made, weights
 
-    def merge_masks(self, attn_mask: Any, key_padding_mask: Any, query: Any) -> tuple[Any, int | None]:
+    def merge_masks(
+        self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor
+    ) -> tuple[Any, int | None]:
         """Both masks as one ``[N, H, L, L]`` for ``query[N, L, E]``, and its kind: 1 if it is the padding
         alone, 2 if ``attn_mask`` is in it; None for none."""
         if attn_mask is None:

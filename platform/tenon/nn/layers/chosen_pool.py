@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
 from tenon.nn.functional.arguments import per_axis
 from tenon.nn.module import Module
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "AdaptiveMaxPool1d",
@@ -48,7 +52,7 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     """The largest element of windows of ``[N, C, H, W]`` laid out for ``output_size``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Any:
         """The pooled input; with its indices if ``return_indices``."""
         return F.adaptive_max_pool2d(input, self.output_size, self.return_indices)
 
@@ -80,7 +84,7 @@ class MaxUnpool1d(_MaxUnpoolNd):
 
     rank = 1
 
-    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+    def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
         """``F.max_unpool1d``."""
         return F.max_unpool1d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
@@ -90,7 +94,7 @@ class MaxUnpool2d(_MaxUnpoolNd):
 
     rank = 2
 
-    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """``F.max_unpool2d``."""
         return F.max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
@@ -100,7 +104,7 @@ class MaxUnpool3d(_MaxUnpoolNd):
 
     rank = 3
 
-    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+    def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
         """``F.max_unpool3d``."""
         return F.max_unpool3d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
@@ -128,7 +132,7 @@ class _LPPoolNd(Module):
 class LPPool1d(_LPPoolNd):
     """The ``norm_type``-norm of each window of ``[N, C, L]``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.lp_pool1d``."""
         return F.lp_pool1d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
@@ -136,7 +140,7 @@ class LPPool1d(_LPPoolNd):
 class LPPool2d(_LPPoolNd):
     """The ``norm_type``-norm of each window of ``[N, C, H, W]``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.lp_pool2d``."""
         return F.lp_pool2d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
@@ -144,7 +148,7 @@ class LPPool2d(_LPPoolNd):
 class LPPool3d(_LPPoolNd):
     """The ``norm_type``-norm of each window of ``[N, C, D, H, W]``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.lp_pool3d``."""
         return F.lp_pool3d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
@@ -184,7 +188,7 @@ class FractionalMaxPool2d(_FractionalMaxPoolNd):
 
     rank = 2
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, ...]:
         """``F.fractional_max_pool2d``; new random places at every call unless samples were given."""
         return F.fractional_max_pool2d(
             input,

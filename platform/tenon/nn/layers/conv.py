@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleValueError
@@ -14,6 +15,9 @@ from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.factories import empty, empty_like
 from tenon.tensors.formats import contiguous_format
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
@@ -113,14 +117,14 @@ class _ConvNd(Module):
                     bound = 1 / math.sqrt(fan_in)
                     init.uniform_(self.bias, -bound, bound)
 
-    def _conv_forward(self, input: Any, weight: Any, bias: Any) -> Any:
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         convolve = getattr(F, f"conv{self.rank}d")
         if self.padding_mode == "zeros":
             return convolve(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
         input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
         return convolve(input, weight, bias, self.stride, 0, self.dilation, self.groups)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The convolution of ``input`` with ``weight``, plus ``bias``."""
         return self._conv_forward(input, self.weight, self.bias)
 
@@ -202,16 +206,18 @@ class _ConvTransposeNd(_ConvNd):
     def _weight_shape(self) -> tuple[int, ...]:
         return (self.in_channels, self.out_channels // self.groups, *self.kernel_size)
 
-    def forward(self, input: Any, output_size: Any = None) -> Any:
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """The transposed convolution of ``input``, plus ``bias``; of ``output_size`` if given."""
         return self._conv_forward(input, self.weight, self.bias, output_size)
 
-    def _conv_forward(self, input: Any, weight: Any, bias: Any, output_size: Any = None) -> Any:
+    def _conv_forward(
+        self, input: Tensor, weight: Tensor, bias: Tensor | None, output_size: Sequence[int] | None = None
+    ) -> Tensor:
         extra = self.output_padding if output_size is None else self._padding_for(input, output_size)
         convolve = getattr(F, f"conv_transpose{self.rank}d")
         return convolve(input, weight, bias, self.stride, self.padding, extra, self.groups, self.dilation)
 
-    def _padding_for(self, input: Any, output_size: Any) -> tuple[int, ...]:
+    def _padding_for(self, input: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
         """The ``output_padding`` that makes the output of ``output_size``."""
         rank, lead = self.rank, input.ndim - self.rank
         wanted = [int(s) for s in output_size]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tenon.nn import functional as F
 from tenon.nn.module import Module
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["CosineSimilarity", "PairwiseDistance"]
 
@@ -20,7 +23,7 @@ class CosineSimilarity(Module):
         self.dim = dim
         self.eps = eps
 
-    def forward(self, x1: Any, x2: Any) -> Any:
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The cosines: the shape of both without ``dim``."""
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
 
@@ -36,6 +39,6 @@ class PairwiseDistance(Module):
         self.eps = eps
         self.keepdim = keepdim
 
-    def forward(self, x1: Any, x2: Any) -> Any:
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The distances: the shape of both without the last axis."""
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
 from tenon.nn.module import Module
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["DropPath"]
 
@@ -33,7 +36,7 @@ class DropPath(Module):
         self.drop_prob = drop_prob
         self.scale_by_keep = scale_by_keep
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """``x``, without the samples that are left out."""
         if not self.training or self.drop_prob == 0:
             return x

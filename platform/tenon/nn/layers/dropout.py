@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
 from tenon.nn.module import Module
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
 
@@ -29,7 +32,7 @@ class _DropoutNd(Module):
 class Dropout(_DropoutNd):
     """Zeroes elements with probability ``p`` and scales the others by ``1 / (1 - p)``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``input``, thinned in training."""
         return F.dropout(input, self.p, self.training, self.inplace)
 
@@ -37,7 +40,7 @@ class Dropout(_DropoutNd):
 class Dropout1d(_DropoutNd):
     """Zeroes whole channels of ``[N, C, L]``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``input``, thinned in training."""
         return F.dropout1d(input, self.p, self.training, self.inplace)
 
@@ -45,7 +48,7 @@ class Dropout1d(_DropoutNd):
 class Dropout2d(_DropoutNd):
     """Zeroes whole channels of ``[N, C, H, W]``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``input``, thinned in training."""
         return F.dropout2d(input, self.p, self.training, self.inplace)
 
@@ -53,7 +56,7 @@ class Dropout2d(_DropoutNd):
 class Dropout3d(_DropoutNd):
     """Zeroes whole channels of ``[N, C, D, H, W]``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``input``, thinned in training."""
         return F.dropout3d(input, self.p, self.training, self.inplace)
 
@@ -61,7 +64,7 @@ class Dropout3d(_DropoutNd):
 class AlphaDropout(_DropoutNd):
     """Dropout that keeps mean and variance, for networks of ``SELU``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``input``, thinned in training."""
         return F.alpha_dropout(input, self.p, self.training, self.inplace)
 
@@ -69,6 +72,6 @@ class AlphaDropout(_DropoutNd):
 class FeatureAlphaDropout(_DropoutNd):
     """``AlphaDropout`` of whole channels."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``input``, thinned in training."""
         return F.feature_alpha_dropout(input, self.p, self.training, self.inplace)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import OptionError
@@ -11,6 +11,9 @@ from tenon.nn import init
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.factories import empty
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["Embedding", "EmbeddingBag"]
 
@@ -24,7 +27,7 @@ def _padding(padding_idx: int | None, rows: int, name: str = "Padding_idx") -> i
     return padding_idx % rows
 
 
-def _fitting(weight: Any, rows: int, columns: int) -> Any:
+def _fitting(weight: Tensor, rows: int, columns: int) -> Tensor:
     """``weight``, if it is of this size."""
     if list(weight.shape) != [rows, columns]:
         raise OptionError(
@@ -88,7 +91,7 @@ class Embedding(Module):
             with no_grad():
                 self.weight[self.padding_idx].fill_(0)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The rows that ``input`` names."""
         return F.embedding(
             input,
@@ -118,7 +121,7 @@ class Embedding(Module):
     @classmethod
     def from_pretrained(
         cls,
-        embeddings: Any,
+        embeddings: Tensor,
         freeze: bool = True,
         padding_idx: int | None = None,
         max_norm: float | None = None,
@@ -193,7 +196,9 @@ class EmbeddingBag(Module):
             with no_grad():
                 self.weight[self.padding_idx].fill_(0)
 
-    def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+    def forward(
+        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
+    ) -> Tensor:
         """One row a bag: a row of ``input``, or what lies between two ``offsets``."""
         return F.embedding_bag(
             input,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import ModuleTypeError
 from tenon.nn.module import Module
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["Flatten", "Unflatten"]
 
@@ -20,7 +23,7 @@ class Flatten(Module):
         self.start_dim = start_dim
         self.end_dim = end_dim
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``input.flatten(start_dim, end_dim)``."""
         return input.flatten(self.start_dim, self.end_dim)
 
@@ -51,7 +54,7 @@ class Unflatten(Module):
         self.dim = dim
         self.unflattened_size = unflattened_size
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``input.unflatten(dim, unflattened_size)``."""
         return input.unflatten(self.dim, self.unflattened_size)
 

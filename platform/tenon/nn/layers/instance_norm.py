@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tenon.errors import ModuleValueError, TenonWarning
 from tenon.nn import functional as F
 from tenon.nn.layers.norm import _NormBase
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
 
@@ -29,7 +32,7 @@ class _InstanceNorm(_NormBase):
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
-    def _check_input_dim(self, input: Any) -> None:
+    def _check_input_dim(self, input: Tensor) -> None:
         if input.raw.ndim not in (self.rank + 1, self.rank + 2):
             raise ModuleValueError(
                 f"expected {self.rank + 1}D or {self.rank + 2}D input (got {input.raw.ndim}D input)"
@@ -38,7 +41,7 @@ class _InstanceNorm(_NormBase):
     def _get_no_batch_dim(self) -> int:
         return self.rank + 1
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The normalised input; in training the running statistics, if any, follow the batch."""
         self._check_input_dim(input)
         axis = input.raw.ndim - self.rank - 1

@@ -6,7 +6,7 @@ of them one dummy batch before its parameters go to an optimizer or into data pa
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tenon import dtypes
 from tenon.engine.grad_mode import no_grad
@@ -27,6 +27,9 @@ from tenon.nn.layers.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _NormBas
 from tenon.nn.lazy import LazyModuleMixin
 from tenon.nn.parameter import UninitializedBuffer, UninitializedParameter
 from tenon.tensors.creation.create import tensor
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "LazyBatchNorm1d",
@@ -62,7 +65,7 @@ class LazyLinear(LazyModuleMixin, Linear):
         if self.in_features != 0 and not self.has_uninitialized_params():
             super().reset_parameters()
 
-    def initialize_parameters(self, input: Any) -> None:
+    def initialize_parameters(self, input: Tensor) -> None:
         """Take ``in_features`` from ``input``; keep values that came from a state dict."""
         lazy = self.has_uninitialized_params()
         self.in_features = input.shape[-1]
@@ -93,7 +96,7 @@ class _LazyChannels(LazyModuleMixin, _ConvNd):
         if self.in_channels != 0 and not self.has_uninitialized_params():
             super().reset_parameters()
 
-    def initialize_parameters(self, input: Any, *args: Any, **kwargs: Any) -> None:
+    def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
         """Take ``in_channels`` from ``input``; keep values that came from a state dict."""
         lazy = self.has_uninitialized_params()
         self.in_channels = self._channels_of(input)
@@ -104,7 +107,7 @@ class _LazyChannels(LazyModuleMixin, _ConvNd):
                     self.bias.materialize((self.out_channels,))
                 self.reset_parameters()
 
-    def _channels_of(self, input: Any) -> int:
+    def _channels_of(self, input: Tensor) -> int:
         rank = self.rank
         if len(input.shape) not in (rank + 1, rank + 2):
             raise ModuleError(
@@ -225,7 +228,7 @@ class _LazyNorm(LazyModuleMixin, _NormBase):
         if self.num_features != 0 and not self.has_uninitialized_params():
             super().reset_parameters()
 
-    def initialize_parameters(self, input: Any) -> None:
+    def initialize_parameters(self, input: Tensor) -> None:
         """Take ``num_features`` from ``input``; keep values that came from a state dict."""
         lazy = self.has_uninitialized_params()
         self.num_features = input.shape[1]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import ArgumentError, ShapeError
 from tenon.nn import functional as F
 from tenon.nn.functional.linear_classes import LinearCrossEntropyOptions
 from tenon.nn.layers.linear import Linear
 from tenon.nn.layers.loss import _Loss, _WeightedLoss
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "CTCLoss",
@@ -30,7 +34,7 @@ class GaussianNLLLoss(_Loss):
         self.full = full
         self.eps = eps
 
-    def forward(self, input: Any, target: Any, var: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor, var: Tensor) -> Tensor:
         """The loss."""
         return F.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
 
@@ -54,7 +58,7 @@ class PoissonNLLLoss(_Loss):
         self.full = full
         self.eps = eps
 
-    def forward(self, log_input: Any, target: Any) -> Any:
+    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.poisson_nll_loss(
             log_input,
@@ -76,7 +80,9 @@ class CTCLoss(_Loss):
         self.blank = blank
         self.zero_infinity = zero_infinity
 
-    def forward(self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any) -> Any:
+    def forward(
+        self, log_probs: Tensor, targets: Tensor, input_lengths: Sequence[int], target_lengths: Sequence[int]
+    ) -> Tensor:
         """The loss."""
         return F.ctc_loss(
             log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity

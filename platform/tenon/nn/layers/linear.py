@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
@@ -11,6 +11,9 @@ from tenon.nn import init
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.factories import empty
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["Bilinear", "Identity", "Linear"]
 
@@ -21,7 +24,7 @@ class Identity(Module):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``input``."""
         return input
 
@@ -56,7 +59,7 @@ class Linear(Module):
             bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``input @ weight.T + bias``."""
         return F.linear(input, self.weight, self.bias)
 
@@ -103,7 +106,7 @@ class Bilinear(Module):
         if self.bias is not None:
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, input1: Any, input2: Any) -> Any:
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         """The bilinear form."""
         return F.bilinear(input1, input2, self.weight, self.bias)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import ModuleTypeError
 from tenon.nn import functional as F
 from tenon.nn.functional.arguments import reduction_of
 from tenon.nn.module import Module
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "BCELoss",
@@ -47,7 +50,7 @@ class _WeightedLoss(_Loss):
 class L1Loss(_Loss):
     """Absolute differences."""
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.l1_loss(input, target, reduction=self.reduction)
 
@@ -55,7 +58,7 @@ class L1Loss(_Loss):
 class MSELoss(_Loss):
     """Squared differences."""
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.mse_loss(input, target, reduction=self.reduction)
 
@@ -69,7 +72,7 @@ class SmoothL1Loss(_Loss):
         super().__init__(size_average, reduce, reduction)
         self.beta = beta
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
@@ -85,7 +88,7 @@ class HuberLoss(_Loss):
         super().__init__(reduction=reduction)
         self.delta = delta
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
@@ -99,7 +102,7 @@ class KLDivLoss(_Loss):
         super().__init__(size_average, reduce, reduction)
         self.log_target = log_target
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
@@ -120,7 +123,7 @@ class NLLLoss(_WeightedLoss):
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index = ignore_index
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.nll_loss(
             input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction
@@ -164,7 +167,7 @@ class CrossEntropyLoss(_WeightedLoss):
         self.ignore_index = ignore_index
         self.label_smoothing = label_smoothing
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.cross_entropy(
             input,
@@ -179,7 +182,7 @@ class CrossEntropyLoss(_WeightedLoss):
 class BCELoss(_WeightedLoss):
     """Binary cross entropy of probabilities."""
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.binary_cross_entropy(input, target, weight=self.weight, reduction=self.reduction)
 
@@ -202,7 +205,7 @@ class BCEWithLogitsLoss(_Loss):
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.binary_cross_entropy_with_logits(
             input, target, self.weight, pos_weight=self.pos_weight, reduction=self.reduction

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
 from tenon.nn.layers.distance import PairwiseDistance
 from tenon.nn.layers.loss import _Loss, _WeightedLoss
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "CosineEmbeddingLoss",
@@ -34,7 +37,7 @@ class HingeEmbeddingLoss(_Loss):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.hinge_embedding_loss(input, target, margin=self.margin, reduction=self.reduction)
 
@@ -42,7 +45,7 @@ class HingeEmbeddingLoss(_Loss):
 class SoftMarginLoss(_Loss):
     """``log(1 + exp(-target * input))``."""
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.soft_margin_loss(input, target, reduction=self.reduction)
 
@@ -50,7 +53,7 @@ class SoftMarginLoss(_Loss):
 class MultiLabelMarginLoss(_Loss):
     """Margins between the classes that a row of targets lists and the others."""
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.multilabel_margin_loss(input, target, reduction=self.reduction)
 
@@ -58,7 +61,7 @@ class MultiLabelMarginLoss(_Loss):
 class MultiLabelSoftMarginLoss(_WeightedLoss):
     """Mean over classes of the binary cross entropy of the sigmoid of the input."""
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.multilabel_soft_margin_loss(input, target, weight=self.weight, reduction=self.reduction)
 
@@ -76,7 +79,7 @@ class _TwoInputs(_Loss):
 class CosineEmbeddingLoss(_TwoInputs):
     """``1 - cos`` where the target is 1, ``max(0, cos - margin)`` where it is -1."""
 
-    def forward(self, input1: Any, input2: Any, target: Any) -> Any:
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.cosine_embedding_loss(input1, input2, target, margin=self.margin, reduction=self.reduction)
 
@@ -84,7 +87,7 @@ class CosineEmbeddingLoss(_TwoInputs):
 class MarginRankingLoss(_TwoInputs):
     """``max(0, margin - target * (input1 - input2))``."""
 
-    def forward(self, input1: Any, input2: Any, target: Any) -> Any:
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.margin_ranking_loss(input1, input2, target, margin=self.margin, reduction=self.reduction)
 
@@ -113,7 +116,7 @@ class MultiMarginLoss(_WeightedLoss):
         self.p = p
         self.margin = margin
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.multi_margin_loss(
             input, target, p=self.p, margin=self.margin, weight=self.weight, reduction=self.reduction
@@ -142,7 +145,7 @@ class TripletMarginLoss(_Loss):
         self.eps = eps
         self.swap = swap
 
-    def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """The loss."""
         return F.triplet_margin_loss(
             anchor,
@@ -180,7 +183,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         self.margin = margin
         self.swap = swap
 
-    def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """The loss."""
         return F.triplet_margin_with_distance_loss(
             anchor,

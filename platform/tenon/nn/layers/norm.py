@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tenon import dtypes
 from tenon.errors import ModuleValueError
@@ -12,6 +13,9 @@ from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.create import tensor
 from tenon.tensors.creation.factories import empty, ones, zeros
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "LayerNorm", "RMSNorm"]
 
@@ -105,12 +109,12 @@ class _NormBase(Module):
 class _BatchNorm(_NormBase):
     ranks: ClassVar[tuple[int, ...]]
 
-    def _check_input_dim(self, input: Any) -> None:
+    def _check_input_dim(self, input: Tensor) -> None:
         if input.raw.ndim not in self.ranks:
             wanted = " or ".join(f"{r}D" for r in self.ranks)
             raise ModuleValueError(f"expected {wanted} input (got {input.raw.ndim}D input)")
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The normalised input; in training the running statistics follow the batch."""
         self._check_input_dim(input)
         running_mean, running_var, by_batch, factor = self._begin()
@@ -149,7 +153,7 @@ class BatchNorm3d(_BatchNorm):
     ranks = (5,)
 
 
-def _sizes(normalized_shape: Any) -> tuple[int, ...]:
+def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
     return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
 
 
@@ -186,7 +190,7 @@ class LayerNorm(Module):
             if self.bias is not None:
                 init.zeros_(self.bias)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The normalised input."""
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
@@ -229,7 +233,7 @@ class RMSNorm(Module):
         if self.elementwise_affine:
             init.ones_(self.weight)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """The normalised input."""
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
@@ -278,7 +282,7 @@ class GroupNorm(Module):
             if self.bias is not None:
                 init.zeros_(self.bias)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The normalised input."""
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 

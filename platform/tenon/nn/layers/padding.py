@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
 from tenon.nn.functional.arguments import per_axis
 from tenon.nn.module import Module
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "CircularPad1d",
@@ -39,7 +42,7 @@ class _PadNd(Module):
         super().__init__()
         self.padding = per_axis(padding, 2 * self.rank, "padding")
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The padded input."""
         return F.pad(input, self.padding, self.mode)
 
@@ -56,7 +59,7 @@ class _ConstantPadNd(_PadNd):
         super().__init__(padding)
         self.value = value
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The input with ``value`` around it."""
         return F.pad(input, self.padding, "constant", self.value)
 
@@ -157,7 +160,7 @@ class ReplicationPad3d(_ReplicationPadNd):
 class _CircularPadNd(_PadNd):
     mode = "circular"
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``input`` padded."""
         if input.ndim not in (self.rank + 1, self.rank + 2):
             raise ModuleValueError(

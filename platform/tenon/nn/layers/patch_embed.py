@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import ShapeError
 from tenon.nn.functional.arguments import per_axis
 from tenon.nn.layers.conv import Conv2d
 from tenon.nn.layers.linear import Identity
 from tenon.nn.module import Module
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["PatchEmbed"]
 
@@ -53,7 +56,7 @@ class PatchEmbed(Module):
             )
         return height // self.patch_size[0], width // self.patch_size[1]
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """The projected patches, row by row."""
         size = tuple(x.shape[-2:])
         if self.img_size is not None and size != self.img_size:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.nn import functional as F
 from tenon.nn.functional.arguments import per_axis
 from tenon.nn.module import Module
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -52,7 +55,7 @@ class _MaxPoolNd(Module):
 class MaxPool1d(_MaxPoolNd):
     """Largest element of each window of ``[N, C, L]``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, ...]:
         """The pooled input; with its indices if ``return_indices``."""
         return F.max_pool1d(
             input,
@@ -68,7 +71,7 @@ class MaxPool1d(_MaxPoolNd):
 class MaxPool2d(_MaxPoolNd):
     """Largest element of each window of ``[N, C, H, W]``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, ...]:
         """The pooled input; with its indices if ``return_indices``."""
         return F.max_pool2d(
             input,
@@ -84,7 +87,7 @@ class MaxPool2d(_MaxPoolNd):
 class MaxPool3d(_MaxPoolNd):
     """Largest element of each window of ``[N, C, D, H, W]``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, ...]:
         """The pooled input; with its indices if ``return_indices``."""
         return F.max_pool3d(
             input,
@@ -126,7 +129,7 @@ class AvgPool1d(_AvgPoolNd):
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The pooled input."""
         return F.avg_pool1d(
             input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
@@ -159,7 +162,7 @@ class _WholeAvgPoolNd(_AvgPoolNd):
 class AvgPool2d(_WholeAvgPoolNd):
     """Mean of each window of ``[N, C, H, W]``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The pooled input."""
         return F.avg_pool2d(
             input,
@@ -175,7 +178,7 @@ class AvgPool2d(_WholeAvgPoolNd):
 class AvgPool3d(_WholeAvgPoolNd):
     """Mean of each window of ``[N, C, D, H, W]``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The pooled input."""
         return F.avg_pool3d(
             input,
@@ -203,7 +206,7 @@ class _AdaptiveAvgPoolNd(Module):
 class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
     """Means over windows laid out so that ``[N, C, L]`` gets ``output_size`` places."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The pooled input."""
         return F.adaptive_avg_pool1d(input, self.output_size)
 
@@ -211,7 +214,7 @@ class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
 class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
     """Means over windows laid out so that ``[N, C, H, W]`` gets ``output_size`` rows and columns."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The pooled input."""
         return F.adaptive_avg_pool2d(input, self.output_size)
 
@@ -219,6 +222,6 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
 class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
     """Means over windows laid out so that ``[N, C, D, H, W]`` gets ``output_size``."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The pooled input."""
         return F.adaptive_avg_pool3d(input, self.output_size)

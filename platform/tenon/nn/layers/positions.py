@@ -6,8 +6,6 @@ the angles are computed in float32 whatever the dtype of the model.
 
 from __future__ import annotations
 
-from typing import Any
-
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.dtypes import float32
 from tenon.engine.op import table as f
@@ -19,7 +17,7 @@ from tenon.tensors.tensor import Tensor
 __all__ = ["RoPE", "SinusoidalPositions"]
 
 
-def _angles(x: Any, dim: int, base: float, scale: float, offset: Any) -> Any:
+def _angles(x: Tensor, dim: int, base: float, scale: float, offset: Tensor | int) -> Tensor:
     """``[..., L, ceil(dim / 2)]``: place times ``base ** (-2 i / dim)``, places from ``offset`` on."""
     places = arange(x.shape[-2], dtype=float32, device=x.device)
     places = places + (offset.unsqueeze(-1) if isinstance(offset, Tensor) and offset.ndim else offset)
@@ -54,7 +52,7 @@ class RoPE(Module):
         self.interleaved = interleaved
         self.scale = scale
 
-    def forward(self, x: Any, offset: Any = 0) -> Any:
+    def forward(self, x: Tensor, offset: Tensor | int = 0) -> Tensor:
         """``x`` with its features turned; its first place is ``offset``: a number, or integers ``[...]`` that
         broadcast to the leading axes of ``x``."""
         if x.ndim < 2 or x.shape[-1] < self.dim:
@@ -95,7 +93,7 @@ class SinusoidalPositions(Module):
         self.dim = dim
         self.base = base
 
-    def forward(self, x: Any, offset: Any = 0) -> Any:
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         """``x`` with the places from ``offset`` on added; ``offset`` is a number or integers ``[...]``."""
         if x.ndim < 2 or x.shape[-1] != self.dim:
             raise ShapeError(f"SinusoidalPositions: expected [..., L, {self.dim}], got {list(x.shape)}.")

@@ -6,7 +6,8 @@ A cell is the op of its layer on a sequence of one step.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.op import table
 from tenon.errors import MissingForwardError, ModuleError, ModuleValueError
@@ -15,6 +16,9 @@ from tenon.nn.functional.cells import check_sizes, step
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.factories import empty, zeros
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell", "RNNCellBase"]
 
@@ -61,7 +65,7 @@ class RNNCellBase(Module):
         nonlinearity = getattr(self, "nonlinearity", "tanh")
         return text if nonlinearity == "tanh" else f"{text}, nonlinearity={nonlinearity}"
 
-    def _states(self, input: Any, hx: Any) -> tuple[Any, tuple[Any, ...]]:
+    def _states(self, input: Tensor, hx: Any) -> tuple[Any, tuple[Any, ...]]:
         """Batched input and states, checked; zeros where no states are given."""
         if input.dim() not in (1, 2):
             raise ModuleValueError(
@@ -110,14 +114,14 @@ class RNNCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The next hidden state."""
         if self.nonlinearity not in ("tanh", "relu"):
             raise ModuleError(f"Unknown nonlinearity: {self.nonlinearity}. Use 'tanh' or 'relu'.")
         (h,) = self._next(*self._states(input, hx))
         return h if input.dim() == 2 else h.squeeze(0)
 
-    def _next(self, rows: Any, states: tuple[Any, ...]) -> Any:
+    def _next(self, rows: Tensor, states: tuple[Any, ...]) -> tuple[Tensor, ...]:
         return step(table.rnn_sequence, rows, *states, *self._weights, nonlinearity=self.nonlinearity)
 
 
@@ -129,14 +133,14 @@ class LSTMCell(RNNCellBase):
     ) -> None:
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(self, input: Tensor, hx: Sequence[Tensor] | None = None) -> tuple[Tensor, ...]:
         """``(h, c)`` from ``input`` and the last ``(h, c)``."""
         rows, states = self._states(input, hx)
         states = states if len(states) == 2 else states * 2
         made = self._next(rows, states)
         return made if input.dim() == 2 else tuple(s.squeeze(0) for s in made)
 
-    def _next(self, rows: Any, states: tuple[Any, ...]) -> Any:
+    def _next(self, rows: Tensor, states: tuple[Any, ...]) -> tuple[Tensor, ...]:
         return step(table.lstm_sequence, rows, *states, *self._weights, None)
 
 
@@ -148,10 +152,10 @@ class GRUCell(RNNCellBase):
     ) -> None:
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The next hidden state."""
         (h,) = self._next(*self._states(input, hx))
         return h if input.dim() == 2 else h.squeeze(0)
 
-    def _next(self, rows: Any, states: tuple[Any, ...]) -> Any:
+    def _next(self, rows: Tensor, states: tuple[Any, ...]) -> tuple[Tensor, ...]:
         return step(table.gru_sequence, rows, *states, *self._weights)

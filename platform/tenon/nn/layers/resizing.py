@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.nn import functional as F
 from tenon.nn.module import Module
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "ChannelShuffle",
@@ -43,7 +46,7 @@ class Upsample(Module):
         self.align_corners = align_corners
         self.recompute_scale_factor = recompute_scale_factor
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The resized input."""
         return F.interpolate(
             input,
@@ -91,7 +94,7 @@ class Fold(Module):
         self.padding = padding
         self.stride = stride
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The images."""
         return F.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 
@@ -115,7 +118,7 @@ class Unfold(Module):
         self.padding = padding
         self.stride = stride
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The columns."""
         return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
@@ -136,7 +139,7 @@ class PixelShuffle(Module):
         super().__init__()
         self.upscale_factor = upscale_factor
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.pixel_shuffle``."""
         return F.pixel_shuffle(input, self.upscale_factor)
 
@@ -154,7 +157,7 @@ class PixelUnshuffle(Module):
         super().__init__()
         self.downscale_factor = downscale_factor
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.pixel_unshuffle``."""
         return F.pixel_unshuffle(input, self.downscale_factor)
 
@@ -172,7 +175,7 @@ class ChannelShuffle(Module):
         super().__init__()
         self.groups = groups
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.channel_shuffle``."""
         return F.channel_shuffle(input, self.groups)
 

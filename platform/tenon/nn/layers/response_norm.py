@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
 from tenon.nn.functional.response_norm import over_channels
 from tenon.nn.module import Module
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["CrossMapLRN2d", "LocalResponseNorm"]
 
@@ -24,7 +27,7 @@ class LocalResponseNorm(Module):
         self.beta = beta
         self.k = k
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``F.local_response_norm``."""
         return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 

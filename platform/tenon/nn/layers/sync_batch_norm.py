@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from tenon.errors import ModuleValueError
 from tenon.nn.layers.norm import _BatchNorm
 from tenon.nn.module import Module
 from tenon.tensors.creation.create import wrap
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["SyncBatchNorm"]
 
@@ -53,7 +56,7 @@ class SyncBatchNorm(_BatchNorm):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
         self.process_group = process_group
 
-    def _check_input_dim(self, input: Any) -> None:
+    def _check_input_dim(self, input: Tensor) -> None:
         if input.raw.ndim < 2:
             raise ModuleValueError(f"expected at least 2D input (got {input.raw.ndim}D input)")
         if input.raw.shape[1] == 0:
@@ -97,11 +100,11 @@ class _Normalise(Function):
     @staticmethod
     def forward(
         ctx: Any,
-        input: Any,
-        weight: Any,
-        bias: Any,
-        running_mean: Any,
-        running_var: Any,
+        input: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor,
+        running_var: Tensor,
         momentum: float,
         eps: float,
         group: Any,
@@ -142,7 +145,7 @@ class _Normalise(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Any) -> Any:
+    def backward(ctx: Any, grad: Tensor) -> Any:
         input, weight, mean, inverse_std, inverse_count = ctx.saved_tensors
         needs_input, needs_weight, needs_bias, *_ = ctx.needs_input_grad
         wide, g = input.to(mean.dtype), grad.to(mean.dtype)
@@ -176,7 +179,7 @@ class _Sum:
         return [both[0].astype(first.dtype), both[1].astype(first.dtype)]
 
 
-def _along_channels(values: Any, like: Any) -> Any:
+def _along_channels(values: Tensor, like: Tensor) -> Tensor:
     """``values[C]`` shaped to broadcast with ``like[N, C, ...]``."""
     return values.reshape(1, -1, *[1] * (like.dim() - 2))
 

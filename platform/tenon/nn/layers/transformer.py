@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.grad_mode import is_grad_enabled
 from tenon.engine.watchers import WATCHERS
@@ -26,6 +26,11 @@ from tenon.nn.layers.norm import LayerNorm
 from tenon.nn.module import Module
 from tenon.tensors.creation.factories import full
 
+if TYPE_CHECKING:
+    from tenon.device import Device
+    from tenon.dtypes import dtype
+    from tenon.tensors.tensor import Tensor
+
 __all__ = [
     "Transformer",
     "TransformerDecoder",
@@ -35,12 +40,12 @@ __all__ = [
 ]
 
 
-def _later(size: int, device: Any = None, dtype: Any = None) -> Any:
+def _later(size: int, device: Device | None = None, dtype: dtype | None = None) -> Tensor:
     """``[size, size]``: minus infinity (or True) where a place would look at a later one, else 0."""
     return full((size, size), -math.inf, dtype=dtype, device=device).triu(1)
 
 
-def _is_causal(mask: Any, said: bool | None, sequence: Any, batch_first: bool) -> bool:
+def _is_causal(mask: Any, said: bool | None, sequence: Tensor, batch_first: bool) -> bool:
     """What was ``said``, else whether ``mask`` is the causal one; a recorded call does not look, and uses
     ``mask``."""
     if said is not None or mask is None or WATCHERS.recorder is not None:
@@ -88,21 +93,25 @@ class _Layer(Module):
             setattr(self, f"dropout{i}", Dropout(dropout))
         self.activation = _activation(activation) if isinstance(activation, str) else activation
 
-    def _attended(self, position: int, x: Any, source: Any, *masks: Any) -> Any:
+    def _attended(self, position: int, x: Tensor, source: Tensor, *masks: Tensor | bool | None) -> Tensor:
         mask, padding, causal = masks
         found, _ = getattr(self, self.names[position])(
             x, source, source, key_padding_mask=padding, need_weights=False, attn_mask=mask, is_causal=causal
         )
         return getattr(self, f"dropout{position + 1}")(found)
 
-    def _sa_block(self, x: Any, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False) -> Any:
+    def _sa_block(
+        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
+    ) -> Tensor:
         return self._attended(0, x, x, attn_mask, key_padding_mask, is_causal)
 
-    def _ff_block(self, x: Any) -> Any:
+    def _ff_block(self, x: Tensor) -> Tensor:
         last = getattr(self, f"dropout{len(self.names) + 1}")
         return last(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
-    def _residual(self, position: int, x: Any, block: Callable[..., Any], *rest: Any) -> Any:
+    def _residual(
+        self, position: int, x: Tensor, block: Callable[..., Any], *rest: Tensor | bool | None
+    ) -> Tensor:
         """``x`` and what ``block`` adds to it, normed before or after."""
         norm = getattr(self, f"norm{position + 1}")
         return x + block(norm(x), *rest) if self.norm_first else norm(x + block(x, *rest))
@@ -133,8 +142,12 @@ class TransformerEncoderLayer(_Layer):
         return 1 if is_relu else 2 if is_gelu else 0
 
     def forward(
-        self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
-    ) -> Any:
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
         """``src`` after this layer: ``src_mask`` is ``[L, L]`` or ``[N * H, L, L]``, ``src_key_padding_mask``
         ``[N, L]``."""
         padding = additive_mask(src_key_padding_mask, "src_key_padding_mask", src, src_mask, "src_mask")
@@ -153,15 +166,15 @@ class TransformerDecoderLayer(_Layer):
 
     def forward(
         self,
-        tgt: Any,
-        memory: Any,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """``tgt`` after this layer, which looked at itself and at ``memory``."""
         masks = (memory_mask, memory_key_padding_mask, memory_is_causal)
         x = self._residual(0, tgt, self._sa_block, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
@@ -169,8 +182,13 @@ class TransformerDecoderLayer(_Layer):
         return self._residual(2, x, self._ff_block)
 
     def _mha_block(
-        self, x: Any, mem: Any, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False
-    ) -> Any:
+        self,
+        x: Tensor,
+        mem: Tensor,
+        attn_mask: Tensor | None,
+        key_padding_mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:
         return self._attended(1, x, mem, attn_mask, key_padding_mask, is_causal)
 
 
@@ -206,8 +224,12 @@ class TransformerEncoder(_Stack):
         self.mask_check = mask_check
 
     def forward(
-        self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
-    ) -> Any:
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:
         """``src`` after all layers; ``is_causal=None`` looks whether ``mask`` is the causal one."""
         padding = additive_mask(src_key_padding_mask, "src_key_padding_mask", src, mask, "mask")
         mask = additive_mask(mask, "mask", src)
@@ -219,7 +241,7 @@ class TransformerEncoder(_Stack):
             x = x.masked_fill((padding != 0).unsqueeze(-1), 0.0)
         return x if self.norm is None else self.norm(x)
 
-    def _drops_padding(self, src: Any, padding: Any) -> bool:
+    def _drops_padding(self, src: Tensor, padding: Tensor) -> bool:
         first = self.layers[0]
         if not self.use_nested_tensor or first.training or src.dim() != 3 or WATCHERS.recorder is not None:
             return False
@@ -229,7 +251,7 @@ class TransformerEncoder(_Stack):
         return not self.mask_check or bool((hidden[:, 1:] >= hidden[:, :-1]).all())
 
 
-def _nests(layer: Any) -> bool:
+def _nests(layer: Module) -> bool:
     """Whether torch would take its fast path through layers like this."""
     if not isinstance(layer, TransformerEncoderLayer) or layer.norm_first:
         return False
@@ -251,15 +273,15 @@ class TransformerDecoder(_Stack):
 
     def forward(
         self,
-        tgt: Any,
-        memory: Any,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """``tgt`` after all layers; ``tgt_is_causal=None`` looks whether ``tgt_mask`` is the causal one."""
         causal = _is_causal(tgt_mask, tgt_is_causal, tgt, self.layers[0].self_attn.batch_first)
         x = tgt
@@ -322,18 +344,18 @@ class Transformer(Module):
 
     def forward(
         self,
-        src: Any,
-        tgt: Any,
-        src_mask: Any = None,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        src_key_padding_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
         src_is_causal: bool | None = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """The decoder's output for ``tgt``, with the encoder's for ``src`` as its memory."""
         axis = 0 if self.batch_first else 1
         if src.dim() == 3 and src.shape[axis] != tgt.shape[axis]:
@@ -360,7 +382,7 @@ class Transformer(Module):
         )
 
     @staticmethod
-    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
+    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: dtype | None = None) -> Tensor:
         """``[sz, sz]``: minus infinity where a place would look at a later one, else 0."""
         return _later(sz, device, dtype)
 

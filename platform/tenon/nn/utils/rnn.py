@@ -7,7 +7,7 @@ is and compute nothing for padding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
 from tenon.dtypes import int64
@@ -66,7 +66,7 @@ class PackedSequence(PackedSequence_):
             )
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
-    def _with(self, data: Any) -> Self:
+    def _with(self, data: Tensor) -> Self:
         """The same sequences with other ``data``, everything on its device."""
         if data is self.data:
             return self
@@ -127,12 +127,12 @@ class PackedSequence(PackedSequence_):
         return bool(self.data.is_pinned())
 
 
-def invert_permutation(permutation: Any) -> Any:
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The permutation that undoes ``permutation``; None for None."""
     return None if permutation is None else permutation.argsort()
 
 
-def _running(batch_sizes: Any) -> Any:
+def _running(batch_sizes: Tensor) -> Tensor:
     """``[T, B]``: whether each sequence still runs at each step."""
     return arange(int(batch_sizes[0]), device="cpu") < batch_sizes.unsqueeze(1)
 
@@ -162,7 +162,7 @@ def _check_lengths(shape: tuple[int, ...], lengths: list[int]) -> None:
 
 
 def pack_padded_sequence(
-    input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+    input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
     """Pack ``input[T, B, ...]`` (``[B, T, ...]`` if ``batch_first``) whose sequences have these lengths.
 
@@ -225,8 +225,11 @@ def pad_packed_sequence(
 
 
 def pad_sequence(
-    sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
-) -> Any:
+    sequences: Sequence[Tensor],
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Tensor:
     """Tensors ``[length, ...]`` side by side as ``[T, B, ...]``, shorter ones filled up.
 
     >>> import tenon
@@ -254,13 +257,13 @@ def pad_sequence(
     return table.stack(*filled, axis=0 if batch_first else 1)
 
 
-def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:
+def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Any]:
     """The sequences of ``padded_sequences``, each as long as ``lengths`` says."""
     padded = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     return [s[: int(length)] for s, length in zip(padded.unbind(0), lengths.tolist(), strict=True)]
 
 
-def pack_sequence(sequences: Any, enforce_sorted: bool = True) -> PackedSequence:
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
     """Pack tensors ``[length, ...]``, the longest first unless ``enforce_sorted=False``."""
     given = list(sequences)
     lengths = as_tensor([s.shape[0] for s in given], dtype=int64)
