@@ -23,8 +23,7 @@ ALLOWED = {
     "platform/tenon/graph/passes/canonicalise.py": "rewriting rules, which are the pass itself",
     "platform/tenon/tensors/methods/placement.py": "values of the argument reduce=",
     "platform/tenon/tensors/rerouting.py": "Python's operator methods, and what handlers are shown for them",
-    "plugins/tenon_compress/prune/recurrent.py": "how each sequence op lays out its gates, which pruning cuts",
-    "plugins/tenon_compress/prune/size_rules.py": "ops whose sizes a pruned graph has to follow",
+    "plugins/tenon_compress/prune/size_inference.py": "ops whose sizes a pruned graph has to follow",
 }
 
 

@@ -12,18 +12,16 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Node
+from tenon.ops import gru_sequence, lstm_sequence, rnn_sequence
 from tenon_compress.prune.dependencies import RULES, AbstractValue, DependencyAnalysis, place, unknown
-
-#: Number of gates, and which of them is the candidate.
-_GATES = {"lstm_sequence": (4, 2), "gru_sequence": (3, 2), "rnn_sequence": (1, 0)}
 
 
 def sequence(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, *args: Any
 ) -> tuple[AbstractValue, ...]:
     """The outputs and last states of a layer in one direction."""
-    gates, candidate = _GATES[node.name]
-    lstm = node.name == "lstm_sequence"
+    gates, candidate = node.op.gates, node.op.candidate
+    lstm = node.op is lstm_sequence
     states, weights = args[: 1 + lstm], args[1 + lstm : 5 + lstm]
     if node.attrs.get("nonlinearity", "tanh") not in ("tanh", "relu"):
         return unknown(analysis, node, x, *args)
@@ -78,4 +76,4 @@ def _units(analysis: DependencyAnalysis, gates: int, columns: Any, rows_of: Any,
     return units
 
 
-RULES.update(dict.fromkeys(_GATES, sequence))
+RULES.update({op.name: sequence for op in (rnn_sequence, lstm_sequence, gru_sequence)})

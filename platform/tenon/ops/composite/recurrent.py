@@ -114,10 +114,12 @@ class RnnSequence(Composite):
     saves = ("x", "h0", "w_ih", "w_hh", "out")
     outputs = 2
     grad_name = "RnnTanhBackward0"
+    #: How many gates the rows of a weight hold, and which of them is the candidate for the state.
+    gates, candidate = 1, 0
 
     def infer(self, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False, nonlinearity="tanh"):
         """Of all steps, and of the last ones."""
-        _check(self.name, 1, sizes, x, h0, w_ih, w_hh, b_ih, b_hh)
+        _check(self.name, self.gates, sizes, x, h0, w_ih, w_hh, b_ih, b_hh)
         return Aval((x.shape[0], w_hh.shape[0]), x.dtype), Aval(tuple(h0.shape), x.dtype)
 
     def decompose(self, f, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False, nonlinearity="tanh"):
@@ -158,10 +160,11 @@ class LstmSequence(Composite):
     outputs = 3
     residuals = 2
     grad_name = "LstmBackward0"
+    gates, candidate = 4, 2
 
     def infer(self, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse=False):
         """Of all steps; hidden states and cells of the last ones."""
-        _check(self.name, 4, sizes, x, h0, w_ih, w_hh, c0, b_ih, b_hh, w_hr)
+        _check(self.name, self.gates, sizes, x, h0, w_ih, w_hh, c0, b_ih, b_hh, w_hr)
         width = w_hh.shape[0] // 4
         if tuple(c0.shape) != (sizes[0], width):
             raise ShapeError(
@@ -227,10 +230,11 @@ class GruSequence(Composite):
     outputs = 2
     residuals = 2
     grad_name = "GruBackward0"
+    gates, candidate = 3, 2
 
     def infer(self, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False):
         """Of all steps, and of the last ones."""
-        _check(self.name, 3, sizes, x, h0, w_ih, w_hh, b_ih, b_hh)
+        _check(self.name, self.gates, sizes, x, h0, w_ih, w_hh, b_ih, b_hh)
         return Aval((x.shape[0], w_hh.shape[1]), x.dtype), Aval(tuple(h0.shape), x.dtype)
 
     def decompose(self, f, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False):
