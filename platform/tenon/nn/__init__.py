@@ -1,8 +1,10 @@
 """``tenon.nn``: modules, containers, parameters, layers. PyTorch's names.
 
-To add a family of layers, write ``layers/<family>.py`` and add it to ``layers/__init__.py``: everything in
-that package's ``__all__`` is offered here.
+To add a layer, write its class in ``layers/<family>.py`` and name it in that file's ``__all__``. A new family
+has its line in ``layers/__init__.py``.
 """
+
+from typing import TYPE_CHECKING
 
 from tenon.nn import attention, functional, grad, init, layers, modules, parallel, parameter, utils
 from tenon.nn.containers import Container, ModuleDict, ModuleList, Sequential
@@ -34,4 +36,5 @@ __all__ = [
     "parameter",
     "utils",
 ]
-__all__ += layers.__all__
+if not TYPE_CHECKING:  # type checkers know that a starred import offers what it brings
+    __all__ += layers.__all__

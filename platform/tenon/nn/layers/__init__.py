@@ -1,319 +1,44 @@
-"""The layers, one family a file; ``tenon.nn`` offers them all."""
+"""The layers, one family a file; ``tenon.nn`` offers what each file's ``__all__`` names.
 
-from tenon.nn.layers.activation import (
-    CELU,
-    ELU,
-    GELU,
-    GLU,
-    SELU,
-    Hardshrink,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    LeakyReLU,
-    LogSigmoid,
-    Mish,
-    PReLU,
-    ReLU,
-    ReLU6,
-    Sigmoid,
-    SiLU,
-    Softplus,
-    Softshrink,
-    Softsign,
-    Tanh,
-    Tanhshrink,
-    Threshold,
-)
-from tenon.nn.layers.adaptive import AdaptiveLogSoftmaxWithLoss
-from tenon.nn.layers.attention import MultiheadAttention
-from tenon.nn.layers.chosen_pool import (
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d,
-    FractionalMaxPool2d,
-    FractionalMaxPool3d,
-    LPPool1d,
-    LPPool2d,
-    LPPool3d,
-    MaxUnpool1d,
-    MaxUnpool2d,
-    MaxUnpool3d,
-)
-from tenon.nn.layers.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from tenon.nn.layers.distance import CosineSimilarity, PairwiseDistance
-from tenon.nn.layers.drop_path import DropPath
-from tenon.nn.layers.dropout import (
-    AlphaDropout,
-    Dropout,
-    Dropout1d,
-    Dropout2d,
-    Dropout3d,
-    FeatureAlphaDropout,
-)
-from tenon.nn.layers.embedding import Embedding, EmbeddingBag
-from tenon.nn.layers.flatten import Flatten, Unflatten
-from tenon.nn.layers.instance_norm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
-from tenon.nn.layers.lazy import (
-    LazyBatchNorm1d,
-    LazyBatchNorm2d,
-    LazyBatchNorm3d,
-    LazyConv1d,
-    LazyConv2d,
-    LazyConv3d,
-    LazyConvTranspose1d,
-    LazyConvTranspose2d,
-    LazyConvTranspose3d,
-    LazyInstanceNorm1d,
-    LazyInstanceNorm2d,
-    LazyInstanceNorm3d,
-    LazyLinear,
-)
-from tenon.nn.layers.likelihood import (
-    CTCLoss,
-    GaussianNLLLoss,
-    LinearCrossEntropyLoss,
-    LinearCrossEntropyOptions,
-    PoissonNLLLoss,
-)
-from tenon.nn.layers.linear import Bilinear, Identity, Linear
-from tenon.nn.layers.loss import (
-    BCELoss,
-    BCEWithLogitsLoss,
-    CrossEntropyLoss,
-    HuberLoss,
-    KLDivLoss,
-    L1Loss,
-    MSELoss,
-    NLLLoss,
-    NLLLoss2d,
-    SmoothL1Loss,
-)
-from tenon.nn.layers.margin_loss import (
-    CosineEmbeddingLoss,
-    HingeEmbeddingLoss,
-    MarginRankingLoss,
-    MultiLabelMarginLoss,
-    MultiLabelSoftMarginLoss,
-    MultiMarginLoss,
-    SoftMarginLoss,
-    TripletMarginLoss,
-    TripletMarginWithDistanceLoss,
-)
-from tenon.nn.layers.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, RMSNorm
-from tenon.nn.layers.padding import (
-    CircularPad1d,
-    CircularPad2d,
-    CircularPad3d,
-    ConstantPad1d,
-    ConstantPad2d,
-    ConstantPad3d,
-    ReflectionPad1d,
-    ReflectionPad2d,
-    ReflectionPad3d,
-    ReplicationPad1d,
-    ReplicationPad2d,
-    ReplicationPad3d,
-    ZeroPad1d,
-    ZeroPad2d,
-    ZeroPad3d,
-)
-from tenon.nn.layers.patch_embed import PatchEmbed
-from tenon.nn.layers.pool import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool3d,
-    AvgPool1d,
-    AvgPool2d,
-    AvgPool3d,
-    MaxPool1d,
-    MaxPool2d,
-    MaxPool3d,
-)
-from tenon.nn.layers.positions import RoPE, SinusoidalPositions
-from tenon.nn.layers.randomised_activation import RReLU
-from tenon.nn.layers.recurrent import GRU, LSTM, RNN, RNNBase
-from tenon.nn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
-from tenon.nn.layers.resizing import (
-    ChannelShuffle,
-    Fold,
-    PixelShuffle,
-    PixelUnshuffle,
-    Unfold,
-    Upsample,
-    UpsamplingBilinear2d,
-    UpsamplingNearest2d,
-)
-from tenon.nn.layers.response_norm import CrossMapLRN2d, LocalResponseNorm
-from tenon.nn.layers.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
-from tenon.nn.layers.sync_batch_norm import SyncBatchNorm
-from tenon.nn.layers.transformer import (
-    Transformer,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-)
+A layer is its class in one of these files, and the name there; a new family also has its line here.
+"""
 
-__all__ = [
-    "CELU",
-    "ELU",
-    "GELU",
-    "GLU",
-    "GRU",
-    "LSTM",
-    "RNN",
-    "SELU",
-    "AdaptiveAvgPool1d",
-    "AdaptiveAvgPool2d",
-    "AdaptiveAvgPool3d",
-    "AdaptiveLogSoftmaxWithLoss",
-    "AdaptiveMaxPool1d",
-    "AdaptiveMaxPool2d",
-    "AdaptiveMaxPool3d",
-    "AlphaDropout",
-    "AvgPool1d",
-    "AvgPool2d",
-    "AvgPool3d",
-    "BCELoss",
-    "BCEWithLogitsLoss",
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "BatchNorm3d",
-    "Bilinear",
-    "CTCLoss",
-    "ChannelShuffle",
-    "CircularPad1d",
-    "CircularPad2d",
-    "CircularPad3d",
-    "ConstantPad1d",
-    "ConstantPad2d",
-    "ConstantPad3d",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "ConvTranspose3d",
-    "CosineEmbeddingLoss",
-    "CosineSimilarity",
-    "CrossEntropyLoss",
-    "CrossMapLRN2d",
-    "DropPath",
-    "Dropout",
-    "Dropout1d",
-    "Dropout2d",
-    "Dropout3d",
-    "Embedding",
-    "EmbeddingBag",
-    "FeatureAlphaDropout",
-    "Flatten",
-    "Fold",
-    "FractionalMaxPool2d",
-    "FractionalMaxPool3d",
-    "GRUCell",
-    "GaussianNLLLoss",
-    "GroupNorm",
-    "Hardshrink",
-    "Hardsigmoid",
-    "Hardswish",
-    "Hardtanh",
-    "HingeEmbeddingLoss",
-    "HuberLoss",
-    "Identity",
-    "InstanceNorm1d",
-    "InstanceNorm2d",
-    "InstanceNorm3d",
-    "KLDivLoss",
-    "L1Loss",
-    "LPPool1d",
-    "LPPool2d",
-    "LPPool3d",
-    "LSTMCell",
-    "LayerNorm",
-    "LazyBatchNorm1d",
-    "LazyBatchNorm2d",
-    "LazyBatchNorm3d",
-    "LazyConv1d",
-    "LazyConv2d",
-    "LazyConv3d",
-    "LazyConvTranspose1d",
-    "LazyConvTranspose2d",
-    "LazyConvTranspose3d",
-    "LazyInstanceNorm1d",
-    "LazyInstanceNorm2d",
-    "LazyInstanceNorm3d",
-    "LazyLinear",
-    "LeakyReLU",
-    "Linear",
-    "LinearCrossEntropyLoss",
-    "LinearCrossEntropyOptions",
-    "LocalResponseNorm",
-    "LogSigmoid",
-    "LogSoftmax",
-    "MSELoss",
-    "MarginRankingLoss",
-    "MaxPool1d",
-    "MaxPool2d",
-    "MaxPool3d",
-    "MaxUnpool1d",
-    "MaxUnpool2d",
-    "MaxUnpool3d",
-    "Mish",
-    "MultiLabelMarginLoss",
-    "MultiLabelSoftMarginLoss",
-    "MultiMarginLoss",
-    "MultiheadAttention",
-    "NLLLoss",
-    "NLLLoss2d",
-    "PReLU",
-    "PairwiseDistance",
-    "PatchEmbed",
-    "PixelShuffle",
-    "PixelUnshuffle",
-    "PoissonNLLLoss",
-    "RMSNorm",
-    "RNNBase",
-    "RNNCell",
-    "RNNCellBase",
-    "RReLU",
-    "ReLU",
-    "ReLU6",
-    "ReflectionPad1d",
-    "ReflectionPad2d",
-    "ReflectionPad3d",
-    "ReplicationPad1d",
-    "ReplicationPad2d",
-    "ReplicationPad3d",
-    "RoPE",
-    "SiLU",
-    "Sigmoid",
-    "SinusoidalPositions",
-    "SmoothL1Loss",
-    "SoftMarginLoss",
-    "Softmax",
-    "Softmax2d",
-    "Softmin",
-    "Softplus",
-    "Softshrink",
-    "Softsign",
-    "SyncBatchNorm",
-    "Tanh",
-    "Tanhshrink",
-    "Threshold",
-    "Transformer",
-    "TransformerDecoder",
-    "TransformerDecoderLayer",
-    "TransformerEncoder",
-    "TransformerEncoderLayer",
-    "TripletMarginLoss",
-    "TripletMarginWithDistanceLoss",
-    "Unflatten",
-    "Unfold",
-    "Upsample",
-    "UpsamplingBilinear2d",
-    "UpsamplingNearest2d",
-    "ZeroPad1d",
-    "ZeroPad2d",
-    "ZeroPad3d",
-]
+# ruff: noqa: F403 - each file says itself what it offers
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from tenon.nn.layers.activation import *
+from tenon.nn.layers.adaptive import *
+from tenon.nn.layers.attention import *
+from tenon.nn.layers.chosen_pool import *
+from tenon.nn.layers.conv import *
+from tenon.nn.layers.distance import *
+from tenon.nn.layers.drop_path import *
+from tenon.nn.layers.dropout import *
+from tenon.nn.layers.embedding import *
+from tenon.nn.layers.flatten import *
+from tenon.nn.layers.instance_norm import *
+from tenon.nn.layers.lazy import *
+from tenon.nn.layers.likelihood import *
+from tenon.nn.layers.linear import *
+from tenon.nn.layers.loss import *
+from tenon.nn.layers.margin_loss import *
+from tenon.nn.layers.norm import *
+from tenon.nn.layers.padding import *
+from tenon.nn.layers.patch_embed import *
+from tenon.nn.layers.pool import *
+from tenon.nn.layers.positions import *
+from tenon.nn.layers.randomised_activation import *
+from tenon.nn.layers.recurrent import *
+from tenon.nn.layers.recurrent_cells import *
+from tenon.nn.layers.resizing import *
+from tenon.nn.layers.response_norm import *
+from tenon.nn.layers.softmax import *
+from tenon.nn.layers.sync_batch_norm import *
+from tenon.nn.layers.transformer import *
+
+if not TYPE_CHECKING:  # type checkers know that a starred import offers what it brings
+    #: An import of a family has put its module beside these names.
+    __all__ = [
+        name for part in list(vars().values()) if isinstance(part, ModuleType) for name in part.__all__
+    ]
