@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import BackendUnavailableError, DeviceError, DTypeError, OutOfMemoryError
-from tenon.extend import Availability, Backend, Device, Kernel, Kind, MemoryStats, Op
+from tenon.extend import Availability, Backend, Device, Kernel, KernelTable, Kind, MemoryStats, Op
 from tenon_cuda import library
-from tenon_cuda.kernels import kernels
+from tenon_cuda.kernels import kernel_table
 from tenon_cuda.marks import Clock, Mark
 from tenon_cuda.memory import Watch
 from tenon_cuda.namespace import Namespace
@@ -79,9 +79,9 @@ class CudaBackend(Backend):
         """Products; convolutions are gathered first."""
         return op.kind is Kind.CONTRACT
 
-    def overrides(self) -> Mapping[str, Kernel]:
+    def kernel_table(self) -> KernelTable:
         """Kernels in place of reference forwards."""
-        return kernels(self.xp)
+        return kernel_table()
 
     def bind(self, op: Op) -> Kernel:
         """The kernel of ``op``, on the device of its arrays."""

@@ -8,7 +8,7 @@ import numpy as np
 import strict_arrays
 
 from tenon.extend import Backend, Device, MemoryStats, hookimpl
-from tenon_cuda.kernels import kernels
+from tenon_cuda.kernels import kernel_table
 from tenon_cuda.namespace import Namespace
 
 
@@ -19,8 +19,8 @@ class FakeBackend(Backend):
     xp = Namespace(strict_arrays.xp)
     array_type = strict_arrays.Array
 
-    def overrides(self):
-        return kernels(self.xp)
+    def kernel_table(self):
+        return kernel_table()
 
     def devices(self):
         return (Device("fake", 0),)

@@ -168,3 +168,13 @@ def test_conditions_join():
 
     assert either.says == "x has 5 elements or more, or it is wanted"
     assert eval(either.code, {**either.names, "x": np.zeros(5)})
+
+
+def test_a_size_that_several_rows_compare_is_read_once():
+    def row(least, value):
+        return KernelRow(str(least), lambda x: np.full_like(x, value), (size_at_least("x", least),))
+
+    backend = Mine(exp=[row(8, 1), row(4, 2)])
+
+    assert backend.choice(ops.exp).source().count("x.size") == 1
+    assert [backend.kernels[ops.exp](np.zeros(n))[0] for n in (9, 5, 2)] == [1, 2, 1]

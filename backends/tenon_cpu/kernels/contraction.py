@@ -47,6 +47,11 @@ def product(x: Any, y: Any, bias: Any = None) -> Any:
     return out
 
 
+def matrices(x: Any, y: Any) -> Any:
+    """The product of two matrices."""
+    return product(x, y)
+
+
 def linear(x: Any, weight: Any, bias: Any) -> Any:
     """One matrix product over all leading axes; the bias is added in place."""
     if x.ndim == 2:
@@ -76,4 +81,4 @@ def batches(x: Any, y: Any) -> Any:
     return out
 
 
-__all__ = ["LARGE", "SHARED", "batches", "linear", "product"]
+__all__ = ["LARGE", "SHARED", "batches", "linear", "matrices"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tenon.extend import Condition, KernelRow, KernelTable, Op, asks, size_at_least
@@ -35,6 +37,9 @@ def generated(op: Op) -> KernelRow:
 _SCALAR_EXPONENT = Condition(
     "getattr(x, 'dtype', None) is not None and x.dtype.char in 'fd' and not getattr(y, 'ndim', 0)",
     "x of float32 or float64, y is one number",
+)
+_LARGE_SHAPE = Condition(
+    f"prod(shape) >= {WORTH}", f"{WORTH:,} elements or more", {"prod": math.prod}, "shape"
 )
 _FILLS = Condition(
     "(x.dtype if dtype is None else dtype) is float32 and not (value.__class__ is int and value == 0)",
@@ -107,7 +112,7 @@ def _add_moves(table: KernelTable) -> None:
         KernelRow(
             "compiled fill",
             eager_moves.new_full,
-            (_FILLS,),
+            (_LARGE_SHAPE, _FILLS),
         ),
         KernelRow("NumPy, empty and fill", direct.new_full),
     )

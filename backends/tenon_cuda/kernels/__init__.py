@@ -1,4 +1,4 @@
-"""Kernels that replace reference forwards on CUDA, by op name.
+"""Kernels that replace reference forwards on CUDA, as rows of the backend's table.
 
 Most ops run the shared forwards over ``Namespace``. Here is what cannot be told apart there: indexing,
 because CuPy takes indices modulo the size where NumPy and PyTorch refuse them, and products of half-width
@@ -7,23 +7,28 @@ floats, which the hardware multiplies without a detour.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-from tenon.extend import Kernel
-from tenon.ops import matmul as _matmul
+from tenon.extend import Condition, KernelRow, KernelTable
 from tenon.ops import put as _put
 from tenon.ops import take as _take
 from tenon_cuda.kernels.bounds import check_indices
 
+_HALF_MATRICES = Condition(
+    "x.dtype.itemsize == 2 and x.dtype.kind in 'fV' and x.ndim == 2 and y.ndim == 2",
+    "matrices, x of 16-bit floats",
+    {},
+    "x.dtype, x.ndim, y.ndim",
+)
 
-def kernels(xp: Any) -> dict[str, Kernel]:
-    """The table, over the array namespace ``xp``."""
-    return {
-        "take": functools.partial(take, xp),
-        "put": functools.partial(put, xp),
-        "matmul": functools.partial(matmul, xp),
-    }
+
+def kernel_table() -> KernelTable:
+    """All rows; the kernels get the array namespace first."""
+    table = KernelTable()
+    table.add("take", KernelRow("reference, after a check of the indices", take))
+    table.add("put", KernelRow("reference, after a check of the indices", put))
+    table.add("matmul", KernelRow("as they are, sums in float32", matmul, (_HALF_MATRICES,)))
+    return table
 
 
 def take(xp: Any, x: Any, *indices: Any, layout: Any) -> Any:
@@ -41,10 +46,8 @@ def put(
 
 
 def matmul(xp: Any, x: Any, y: Any) -> Any:
-    """Half-width matrices are multiplied as they are (sums in float32), all else as the reference does."""
-    if x.dtype.itemsize == 2 and x.dtype.kind in "fV" and x.ndim == 2 and y.ndim == 2:
-        return xp.matmul(x, y)
-    return _matmul.forward(xp, x, y)
+    """Half-width matrices are multiplied as they are, without the reference's detour by float32."""
+    return xp.matmul(x, y)
 
 
-__all__ = ["kernels"]
+__all__ = ["kernel_table"]

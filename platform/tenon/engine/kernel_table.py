@@ -208,9 +208,14 @@ class Choice:
                 self.names[f"default_{p.name}"] = p.default
                 p = p.replace(default=_Name(f"default_{p.name}"))
             shown.append(p)
+        if all(p.kind is _KEYWORD or (p.kind is _POSITIONAL and p.default is _EMPTY) for p in shown):
+            # Calls that leave out defaults of positional parameters are cheaper than of keyword-only ones.
+            shown = [p.replace(kind=_POSITIONAL) for p in shown]
+            shown.sort(key=lambda p: p.default is not _EMPTY)
         lines = [f"def {self.op.name}{inspect.Signature(shown)}:"]
         if guard:
             lines += [f"    if {guard}:", f"        return rounded({self._forwarded()})"]
+        body = len(lines)
         for i, (row, takes) in enumerate(zip(self.rows, self._takes, strict=True)):
             call, indent = f"kernel{i}({self._passed(takes)})", "    "
             if row.kernel is itself:
@@ -226,7 +231,7 @@ class Choice:
                 ]
             else:
                 lines.append(f"{indent}return {call}")
-        return "\n".join(lines) + "\n"
+        return "\n".join(_size_read_once(lines, body)) + "\n"
 
     def _forwarded(self) -> str:
         """All arguments, as the function's own are passed on."""
@@ -272,6 +277,22 @@ class Choice:
             return ""
         found = eval(condition.shown, {**self.names, **arguments})
         return f" (here {', '.join(map(str, found)) if isinstance(found, tuple) else found})"
+
+
+def _size_read_once(lines: list[str], body: int) -> list[str]:
+    """The lines of a choice, with the size that the first condition begins with in a local name.
+
+    Several rows compare it, and to read it from an array costs as much as a comparison.
+    """
+    first = re.match(r"    if (\w+)\.size\b", lines[body])
+    if first is None:
+        return lines
+    name = first[1]
+    found = re.compile(rf"(?<![.\w]){name}\.size\b")
+    if len(found.findall("\n".join(lines))) < 2:
+        return lines
+    rest = [found.sub(f"size_of_{name}", line) for line in lines[body:]]
+    return [*lines[:body], f"    size_of_{name} = {name}.size", *rest]
 
 
 class _Name:
