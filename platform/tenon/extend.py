@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tenon.config import process_environment as process_environment
     from tenon.device import Device as Device
     from tenon.distributed import engine as engine
+    from tenon.distributed import parts as distributed_parts  # noqa: F401 - offered under another name
     from tenon.distributed.communication.communicator import Communicator as Communicator
     from tenon.distributed.replicas.data_parallel import release_parameters as release_parameters
     from tenon.engine import expressions as expressions
@@ -120,6 +121,7 @@ _TARGETS = {
     "asks": "tenon.engine.kernel_table:asks",
     "backend_for": "tenon.engine.backend:backend_for",
     "cluster": "tenon.graph.cluster:",
+    "distributed_parts": "tenon.distributed.parts:",
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
     "dtype_is": "tenon.engine.kernel_table:dtype_is",
     "enable_grad": "tenon.engine.grad_mode:enable_grad",

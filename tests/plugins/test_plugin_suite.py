@@ -27,6 +27,10 @@ class TestCpu(PluginSuite):
     plugin = "tenon_cpu.plugin"
 
 
+class TestDistributedExtras(PluginSuite):
+    plugin = "tenon_distributed_extras.plugin"
+
+
 class TestDistributions(PluginSuite):
     plugin = "tenon_distributions.plugin"
 

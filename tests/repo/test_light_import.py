@@ -13,6 +13,7 @@ FIRST_PARTY = {
     "tenon_cpu",
     "tenon_compress",
     "tenon_cuda",
+    "tenon_distributed_extras",
     "tenon_distributions",
     "tenon_mpi",
     "tenon_optimizers",

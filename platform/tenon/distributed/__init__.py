@@ -78,12 +78,6 @@ if TYPE_CHECKING:
     from tenon.distributed.messages.process_group import (
         new_subgroups_by_enumeration as new_subgroups_by_enumeration,
     )
-    from tenon.distributed.object_collectives import all_gather_object as all_gather_object
-    from tenon.distributed.object_collectives import broadcast_object_list as broadcast_object_list
-    from tenon.distributed.object_collectives import gather_object as gather_object
-    from tenon.distributed.object_collectives import recv_object_list as recv_object_list
-    from tenon.distributed.object_collectives import scatter_object_list as scatter_object_list
-    from tenon.distributed.object_collectives import send_object_list as send_object_list
     from tenon.distributed.replicas.accumulation import GradientAccumulation as GradientAccumulation
     from tenon.distributed.replicas.accumulation import sum_and_count as sum_and_count
     from tenon.distributed.replicas.comm_hooks import GradBucket as GradBucket

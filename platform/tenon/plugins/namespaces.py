@@ -31,6 +31,9 @@ __all__ = ["PROVIDED", "install", "provided_below"]
 PROVIDED = frozenset(
     {
         "tenon.compress",
+        "tenon.distributed.local_sgd",
+        "tenon.distributed.object_collectives",
+        "tenon.distributed.powersgd",
         "tenon.distributions",
         "tenon.prune",
         "tenon.quantization",

@@ -6,7 +6,6 @@ import difflib
 from typing import Any
 
 from tenon.distributed.communication.communicator import Communicator
-from tenon.distributed.powersgd import PowerSGDState, batched_powerSGD_hook, powerSGD_hook
 from tenon.distributed.replicas import comm_hooks
 from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.distributed.zero import ZeroRedundancyOptimizer
@@ -53,7 +52,8 @@ def make_synchronizer(config: RunConfig, model: Module, communicator: Communicat
 def find_hook(config: RunConfig) -> tuple[Any, comm_hooks.Hook] | None:
     """State and hook, or None; ``ConfigError`` by path for a name or an option that does not exist.
 
-    PowerSGD's options make its state; a plugin's hook gets them as they are, or None for none.
+    The options make the state of a hook that has ``make_state``; another one gets them as they are, or None
+    for none.
     """
     name, options = config.data_parallel.comm_hook, config.data_parallel.comm_hook_options
     if name is None:
@@ -64,14 +64,15 @@ def find_hook(config: RunConfig) -> tuple[Any, comm_hooks.Hook] | None:
         near = difflib.get_close_matches(name, [*comm_hooks.NAMED, *registry.names("comm_hooks")], n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"{HOOK} = {name!r}: {error}{hint}") from error
-    if hook not in (powerSGD_hook, batched_powerSGD_hook):
+    make_state = getattr(hook, "make_state", None)
+    if make_state is None:
         if options and name in comm_hooks.NAMED:
             raise ConfigError(
                 f"{HOOK}_options = {options}: the hook {name!r} has no options. Leave them out."
             )
         return options or None, hook
-    check_options(PowerSGDState, options, f"{HOOK}_options", skip=("process_group",))
+    check_options(make_state, options, f"{HOOK}_options", skip=("process_group",))
     try:
-        return PowerSGDState(None, **options), hook
+        return make_state(None, **options), hook
     except (TypeError, ValueError, TenonError) as error:
         raise ConfigError(f"{HOOK}_options = {options}: {error}") from error

@@ -206,6 +206,4 @@ NAMED = {
     "allreduce": "tenon.distributed.replicas.comm_hooks:allreduce_hook",
     "bf16": "tenon.distributed.replicas.comm_hooks:bf16_compress_hook",
     "fp16": "tenon.distributed.replicas.comm_hooks:fp16_compress_hook",
-    "powersgd": "tenon.distributed.powersgd:powerSGD_hook",
-    "batched_powersgd": "tenon.distributed.powersgd:batched_powerSGD_hook",
 }

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tenon.distributed.communication import objects, staging
-from tenon.distributed.messages.process_group import root_of, taking_part
 from tenon.errors import ShapeError
+from tenon.extend import distributed_parts as parts
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
     """Put rank r's ``obj`` into ``object_list[r]``: plain values only, nothing is pickled."""
-    communicator = taking_part(group, "all_gather_object")
+    communicator = parts.taking_part(group, "all_gather_object")
     if communicator is None:
         return
     if len(object_list) != communicator.size:
@@ -22,8 +21,8 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
             f"all_gather_object: object_list has {len(object_list)} places for {communicator.size} ranks. "
             "Make it [None] * get_world_size()."
         )
-    payloads = communicator.all_gather_bytes(objects.encode(obj), name="all_gather_object")
-    object_list[:] = [objects.decode(payload) for payload in payloads]
+    payloads = communicator.all_gather_bytes(parts.encode(obj), name="all_gather_object")
+    object_list[:] = [parts.decode(payload) for payload in payloads]
 
 
 def gather_object(
@@ -34,19 +33,19 @@ def gather_object(
     group_dst: int | None = None,
 ) -> None:
     """Put rank r's ``obj`` into ``object_gather_list[r]`` of rank ``dst``; the others pass no list."""
-    communicator = taking_part(group, "gather_object")
+    communicator = parts.taking_part(group, "gather_object")
     if communicator is None:
         return
-    root = 0 if dst is None and group_dst is None else root_of(communicator, dst, group_dst, "dst")
+    root = 0 if dst is None and group_dst is None else parts.root_of(communicator, dst, group_dst, "dst")
     places = object_gather_list or []
     if communicator.rank == root and len(places) != communicator.size:
         raise ShapeError(
             f"gather_object: object_gather_list has {len(places)} places for {communicator.size} ranks. "
             "Make it [None] * get_world_size()."
         )
-    payloads = communicator.all_gather_bytes(objects.encode(obj), name=f"gather_object to rank {root}")
+    payloads = communicator.all_gather_bytes(parts.encode(obj), name=f"gather_object to rank {root}")
     if communicator.rank == root:
-        places[:] = [objects.decode(payload) for payload in payloads]
+        places[:] = [parts.decode(payload) for payload in payloads]
 
 
 def broadcast_object_list(
@@ -60,13 +59,13 @@ def broadcast_object_list(
 
     ``device`` has no effect: values travel as bytes of the host.
     """
-    communicator = taking_part(group, "broadcast_object_list")
+    communicator = parts.taking_part(group, "broadcast_object_list")
     if communicator is None:
         return
-    root = 0 if src is None and group_src is None else root_of(communicator, src, group_src, "src")
-    mine = objects.encode(object_list) if communicator.rank == root else b""
+    root = 0 if src is None and group_src is None else parts.root_of(communicator, src, group_src, "src")
+    mine = parts.encode(object_list) if communicator.rank == root else b""
     payloads = communicator.all_gather_bytes(mine, name=f"broadcast_object_list from rank {root}")
-    _replace(object_list, objects.decode(payloads[root]), root, "broadcast_object_list")
+    _replace(object_list, parts.decode(payloads[root]), root, "broadcast_object_list")
 
 
 def scatter_object_list(
@@ -77,10 +76,10 @@ def scatter_object_list(
     group_src: int | None = None,
 ) -> None:
     """Put value r of rank ``src`` into place 0 of ``scatter_object_output_list`` of rank r."""
-    communicator = taking_part(group, "scatter_object_list")
+    communicator = parts.taking_part(group, "scatter_object_list")
     if communicator is None:
         return
-    root = 0 if src is None and group_src is None else root_of(communicator, src, group_src, "src")
+    root = 0 if src is None and group_src is None else parts.root_of(communicator, src, group_src, "src")
     given = list(scatter_object_input_list or ())
     if communicator.rank == root and len(given) != communicator.size:
         raise ShapeError(
@@ -92,9 +91,9 @@ def scatter_object_list(
             "Expected argument scatter_object_output_list to be a list of size at least 1: its place 0 is "
             "for the value."
         )
-    mine = objects.encode(given) if communicator.rank == root else b""
+    mine = parts.encode(given) if communicator.rank == root else b""
     payloads = communicator.all_gather_bytes(mine, name=f"scatter_object_list from rank {root}")
-    scatter_object_output_list[0] = objects.decode(payloads[root])[communicator.rank]
+    scatter_object_output_list[0] = parts.decode(payloads[root])[communicator.rank]
 
 
 def send_object_list(
@@ -109,12 +108,12 @@ def send_object_list(
 
     ``device`` and ``use_batch`` have no effect: values travel as bytes of the host, in two messages.
     """
-    communicator = taking_part(group, "send_object_list")
+    communicator = parts.taking_part(group, "send_object_list")
     if communicator is None:
         return
-    staging.refuse_recording("send_object_list")
-    root = 0 if dst is None and group_dst is None else root_of(communicator, dst, group_dst, "dst")
-    payload = np.frombuffer(objects.encode(list(object_list)), np.uint8)
+    parts.refuse_recording("send_object_list")
+    root = 0 if dst is None and group_dst is None else parts.root_of(communicator, dst, group_dst, "dst")
+    payload = np.frombuffer(parts.encode(list(object_list)), np.uint8)
     communicator.send(np.array([payload.size]), root).wait()
     communicator.send(payload, root).wait()
 
@@ -131,16 +130,16 @@ def recv_object_list(
 
     ``device`` and ``use_batch`` have no effect: values travel as bytes of the host, in two messages.
     """
-    communicator = taking_part(group, "recv_object_list")
+    communicator = parts.taking_part(group, "recv_object_list")
     if communicator is None:
         return -1
-    staging.refuse_recording("recv_object_list")
-    root = root_of(communicator, src, group_src, "src")
+    parts.refuse_recording("recv_object_list")
+    root = parts.root_of(communicator, src, group_src, "src")
     length = np.empty(1, np.int64)
     communicator.receive(length, root).wait()
     payload = np.empty(int(length[0]), np.uint8)
     communicator.receive(payload, root).wait()
-    _replace(object_list, objects.decode(payload.tobytes()), root, "recv_object_list")
+    _replace(object_list, parts.decode(payload.tobytes()), root, "recv_object_list")
     return communicator.ranks[root]
 
 

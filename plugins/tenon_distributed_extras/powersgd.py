@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from tenon.distributed.communication import staging
-from tenon.distributed.communication.communicator import Communicator
-from tenon.distributed.communication.futures import Future
-from tenon.distributed.replicas.comm_hooks import GradBucket, allreduce_hook, done, group
+from tenon import Tensor
 from tenon.errors import CommunicatorError
-from tenon.tensors.tensor import Tensor
+from tenon.extend import Communicator
+from tenon.extend import distributed_parts as parts
 
 Array = np.ndarray[Any, Any]
+GradBucket = parts.GradBucket
+Future = parts.Future
 __all__ = ["PowerSGDState", "batched_powerSGD_hook", "powerSGD_hook"]
 
 
@@ -95,7 +95,7 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Tensor]:
     """Compress each gradient of the bucket; its first axis are the rows, all others the columns."""
 
     def matrices(flat: Array) -> tuple[list[Array], list[Array]]:
-        gradients = [staging.to_host(gradient) for gradient in bucket.gradients()]
+        gradients = [parts.to_host(gradient) for gradient in bucket.gradients()]
         thin = [g for g in gradients if g.ndim > 1 and _shrinks(g.shape[0], math.prod(g.shape[1:]), state)]
         kept = {id(g) for g in thin}
         return [g.reshape(len(g), -1) for g in thin], [g.reshape(-1) for g in gradients if id(g) not in kept]
@@ -123,9 +123,9 @@ def _run(state: PowerSGDState | None, bucket: GradBucket, matrices: Any) -> Futu
         )
     if state.iter < state.start_powerSGD_iter:
         state.maybe_increase_iter(bucket)
-        return allreduce_hook(state.process_group, bucket)
+        return parts.allreduce_hook(state.process_group, bucket)
     buffer = bucket.buffer()
-    flat = staging.to_host(buffer)
+    flat = parts.to_host(buffer)
     index = bucket.index()
     if state.use_error_feedback:
         error = state.error_dict.get(index)
@@ -133,7 +133,7 @@ def _run(state: PowerSGDState | None, bucket: GradBucket, matrices: Any) -> Futu
             flat += error
         state.error_dict[index] = flat.copy()
     thin, whole = matrices(flat)
-    communicator = group(state.process_group)
+    communicator = parts.group(state.process_group)
     _average(communicator, whole, f"uncompressed {bucket.name()}")
     qs = _start(state, index, thin)
     ps = [m @ q for m, q in zip(thin, qs, strict=True)]
@@ -154,7 +154,7 @@ def _run(state: PowerSGDState | None, bucket: GradBucket, matrices: Any) -> Futu
     state.total_numel_before_compression += flat.size
     state.total_numel_after_compression += sum(a.size for a in (*ps, *qs, *whole))
     state.maybe_increase_iter(bucket)
-    return done(buffer)
+    return parts.done(buffer)
 
 
 def _shrinks(rows: int, columns: int, state: PowerSGDState) -> bool:
@@ -197,3 +197,7 @@ def _average(communicator: Communicator, arrays: Sequence[Array], name: str) -> 
     for array in arrays:
         array[...] = message[start : start + array.size].reshape(array.shape)
         start += array.size
+
+
+for _hook in (powerSGD_hook, batched_powerSGD_hook):
+    _hook.make_state = PowerSGDState  # type: ignore[attr-defined]

@@ -14,33 +14,33 @@ from typing import Any
 
 import numpy as np
 
-from tenon.distributed.communication import staging
-from tenon.distributed.communication.communicator import Communicator
-from tenon.distributed.communication.futures import Future
-from tenon.distributed.messages.process_group import NonMember, find_group, new_subgroups
-from tenon.distributed.replicas.comm_hooks import GradBucket, allreduce_hook, done
+from tenon import Tensor
 from tenon.errors import ArgumentError, TenonWarning
+from tenon.extend import Communicator, Optimizer
+from tenon.extend import distributed_parts as parts
 from tenon.optim import step_hooks
-from tenon.optim.optimizer import Optimizer
-from tenon.tensors.tensor import Tensor
 
+GradBucket = parts.GradBucket
+Future = parts.Future
 Parameters = Iterable[Tensor] | Iterable[Mapping[str, Any]]
 
 
-def average_parameters(params: Iterable[Tensor], process_group: Communicator | NonMember | None) -> None:
+def average_parameters(
+    params: Iterable[Tensor], process_group: Communicator | parts.NonMember | None
+) -> None:
     """Overwrite the parameters by their mean over the ranks of ``process_group``; nothing outside of it."""
-    communicator = find_group(process_group)
+    communicator = parts.find_group(process_group)
     by_dtype: dict[str, list[Tensor]] = {}
     for parameter in params if communicator is not None else ():
         by_dtype.setdefault(str(parameter.dtype), []).append(parameter)
     for name, tensors in by_dtype.items():
         assert communicator is not None
-        flat = np.concatenate([staging.to_host(tensor).reshape(-1) for tensor in tensors])
+        flat = np.concatenate([parts.to_host(tensor).reshape(-1) for tensor in tensors])
         communicator.all_reduce(flat, "mean", out=flat, name=f"{name} parameters to average").wait()
         for tensor, part in zip(
             tensors, np.split(flat, np.cumsum([t.numel() for t in tensors])[:-1]), strict=True
         ):
-            staging.write(tensor, part)
+            parts.write(tensor, part)
 
 
 def get_params_to_average(params: Parameters) -> list[Tensor]:
@@ -56,7 +56,7 @@ def get_params_to_average(params: Parameters) -> list[Tensor]:
 
 
 def average_parameters_or_parameter_groups(
-    params: Parameters, process_group: Communicator | NonMember | None
+    params: Parameters, process_group: Communicator | parts.NonMember | None
 ) -> None:
     """``average_parameters`` of those with a gradient."""
     average_parameters(get_params_to_average(params), process_group)
@@ -66,7 +66,7 @@ class ModelAverager(ABC):
     """Averages parameters in some steps; ``step`` counts them."""
 
     def __init__(self, process_group: Communicator | None = None) -> None:
-        self.process_group = find_group(process_group)
+        self.process_group = parts.find_group(process_group)
         self.step = 0
 
     @abstractmethod
@@ -128,7 +128,7 @@ class HierarchicalModelAverager(ModelAverager):
         self.warmup_steps = _checked_warmup(warmup_steps)
         self.period_process_group_dict: OrderedDict[int, Communicator | None] = OrderedDict()
         for period, each in period_group_size_dict.items():
-            group = self.process_group if each == size else new_subgroups(each, self.process_group)[0]
+            group = self.process_group if each == size else parts.new_subgroups(each, self.process_group)[0]
             self.period_process_group_dict[period] = group
 
     def _find_process_group(self) -> Communicator | None:
@@ -172,12 +172,12 @@ def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucket) -> Future[T
     """The mean over all ranks at first, then over the state's subgroup."""
     if state.iter < state.start_localSGD_iter:
         state.maybe_increase_iter(bucket)
-        return allreduce_hook(state.process_group, bucket)
+        return parts.allreduce_hook(state.process_group, bucket)
     if not state.post_local_gradient_allreduce:
-        return done(bucket.buffer())
+        return parts.done(bucket.buffer())
     if state.subgroup is None:
-        state.subgroup = new_subgroups()[0]
-    return allreduce_hook(state.subgroup, bucket)
+        state.subgroup = parts.new_subgroups()[0]
+    return parts.allreduce_hook(state.subgroup, bucket)
 
 
 class PostLocalSGDOptimizer(Optimizer):

@@ -1,0 +1,35 @@
+"""The parts that hooks on gradients and collectives are made of: ``tenon.extend.distributed_parts``.
+
+``to_host`` and ``write`` take a tensor to the arrays that communicators send, and back. ``done`` is the
+future of a result, ``taking_part`` and ``find_group`` tell which ranks a call is for.
+"""
+
+from tenon.distributed.communication.futures import Future
+from tenon.distributed.communication.objects import decode, encode
+from tenon.distributed.communication.staging import refuse_recording, to_host, write
+from tenon.distributed.messages.process_group import (
+    NonMember,
+    find_group,
+    new_subgroups,
+    root_of,
+    taking_part,
+)
+from tenon.distributed.replicas.comm_hooks import GradBucket, allreduce_hook, done, group
+
+__all__ = [
+    "Future",
+    "GradBucket",
+    "NonMember",
+    "allreduce_hook",
+    "decode",
+    "done",
+    "encode",
+    "find_group",
+    "group",
+    "new_subgroups",
+    "refuse_recording",
+    "root_of",
+    "taking_part",
+    "to_host",
+    "write",
+]

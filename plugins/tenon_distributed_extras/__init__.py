@@ -1,0 +1,1 @@
+"""PowerSGD, local SGD and collectives of plain Python values, with ``torch.distributed``'s names."""

@@ -1,0 +1,24 @@
+"""The plugin of what data parallel training can do without: PowerSGD, local SGD, collectives of objects."""
+
+from __future__ import annotations
+
+from tenon.extend import hookimpl
+
+
+@hookimpl
+def tenon_comm_hooks() -> dict[str, str]:
+    """Names for ``register_comm_hook``."""
+    return {
+        "powersgd": "tenon_distributed_extras.powersgd:powerSGD_hook",
+        "batched_powersgd": "tenon_distributed_extras.powersgd:batched_powerSGD_hook",
+    }
+
+
+@hookimpl
+def tenon_namespaces() -> dict[str, str]:
+    """The modules in which PyTorch's names are found."""
+    return {
+        "distributed.local_sgd": "tenon_distributed_extras.local_sgd",
+        "distributed.object_collectives": "tenon_distributed_extras.object_collectives",
+        "distributed.powersgd": "tenon_distributed_extras.powersgd",
+    }
