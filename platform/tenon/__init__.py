@@ -176,7 +176,6 @@ _SUBMODULES = frozenset(
         "profiler",
         "random",
         "serialize",
-        "special",
         "tensors",
         "testing",
         "training",

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import tenon
-from tenon import ops
+from tenon import ops, special
 from tenon.extend import titled
-from tenon.special import i0, i1
 from tenon_special import cylinder
 from tenon_special.arguments import floating, given
 from tenon_special.erfcx import erfcx as _erfcx
 
-modified_bessel_i0, modified_bessel_i1 = i0, i1
+modified_bessel_i0, modified_bessel_i1 = special.i0, special.i1
 
 
 def _of_one(op: Any) -> Callable[..., Any]:

@@ -85,6 +85,7 @@ MODULES: dict[str, str] = {
     "tenon.nn.pruning": "tenon.nn.masks",
     "tenon.optim.clip": "tenon.nn.utils.clip_grad",
     "tenon.signal.windows": "tenon.functions.windows",
+    "tenon.special": "tenon.functions.special",
     "tenon.utils._foreach_utils": "tenon.optim.grouping",
     "tenon.utils.checkpoint": "tenon.autograd.checkpoint",
     "tenon.utils.device_states": "tenon.autograd.device_states",

@@ -124,12 +124,12 @@ def xlog1py(input: Any, other: Any, *, out: Any = None) -> Any:
 
 
 register("torch.special", {name: globals()[name] for name in __all__ if name in globals()})
-_offered, __dir__ = lazy_namespace(module_name=__name__, kind="special_functions")
+_offered, __dir__ = lazy_namespace(module_name="tenon.special", kind="special_functions")
 
 
 def __getattr__(name: str) -> Any:
     found = _offered(name)
     if isinstance(found, FunctionType):
-        found.__module__ = __name__
+        found.__module__ = "tenon.special"
         register("torch.special", {name: found})
     return found
