@@ -328,11 +328,11 @@ class Loaded(Dataset):
         return 2
 
     def __getitem__(self, index):
-        return backend_named("cpu")._overrides is not None
+        return backend_named("cpu")._table is not None
 
 
 def test_forked_workers_find_the_kernels_loaded(monkeypatch):
-    monkeypatch.setattr(backend_named("cpu"), "_overrides", None)
+    monkeypatch.setattr(backend_named("cpu"), "_table", None)
     loader = DataLoader(Loaded(), batch_size=None, num_workers=1, multiprocessing_context="fork")
 
     assert list(loader) == [True, True]
