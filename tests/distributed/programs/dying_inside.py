@@ -16,8 +16,8 @@ from tenon.distributed import get_communicator
 KIND, CLOCK = sys.argv[1:3]
 communicator = get_communicator()
 communicator.step = 3
-window = communicator.allocate(2_000_000, np.dtype(np.float32))
-private = np.zeros(1_000_000, np.float32)
+window = communicator.allocate(500_000, np.dtype(np.float32))
+private = np.zeros(250_000, np.float32)
 communicator.all_reduce(window, "mean", window)
 with open("/proc/self/maps") as maps:
     print(*{line.split(None, 5)[-1].strip() for line in maps if "/dev/shm/" in line}, sep="\n", flush=True)
