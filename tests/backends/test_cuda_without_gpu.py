@@ -1,5 +1,6 @@
 """What of CUDA can be tested anywhere: why it cannot be used, what then happens, and the backend's own logic."""
 
+import importlib
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -308,6 +309,9 @@ def test_tensors_move_between_cuda_devices_and_keep_gradients(as_cuda):
 
 
 def test_seeding_cuda_seeds_the_one_stream(as_cuda):
+    importlib.import_module(
+        "tenon.cuda.random"
+    )  # a submodule of its own becomes an attribute when it is imported
     tenon.cuda.manual_seed(5)
     first = tenon.randn(3, device="cuda").tolist()
 

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from tenon import random
+from tenon import random as host_random  # `random` is the submodule, once that is imported
 from tenon.device import Device
 from tenon.engine.backend import Availability, backend_for, backend_named
 from tenon.errors import DeviceError, OutOfMemoryError, TenonError
@@ -155,7 +155,7 @@ def manual_seed(seed: int) -> None:
     device), so this is ``tenon.manual_seed``.
     """
     if is_available():
-        random.manual_seed(int(seed))
+        host_random.manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
@@ -166,7 +166,7 @@ def manual_seed_all(seed: int) -> None:
 def seed() -> None:
     """Seed the numbers of CUDA tensors with a fresh seed; ignored where CUDA cannot be used."""
     if is_available():
-        random.seed()
+        host_random.seed()
 
 
 def seed_all() -> None:
