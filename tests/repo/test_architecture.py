@@ -97,6 +97,20 @@ def test_the_picture_has_every_part_of_tenon():
     assert parts - shown == {"__init__", "cuda", "fft", "linalg"}  # faces of functions and devices
 
 
+def test_the_engine_imports_nothing_from_above_but_what_is_listed(import_graph):
+    below = ("tenon.engine", "tenon.errors", "tenon.dtypes", "tenon.device", "tenon.config")
+    found = {
+        (each.source, each.target)
+        for each in import_graph.imports
+        if each.source.startswith("tenon.engine") and not each.target.startswith(below)
+    }
+
+    assert found == {
+        ("tenon.engine.edges", "tenon.tensors.size"),  # imports nothing of tenon itself
+        ("tenon.engine.backend", "tenon.plugins.registry"),
+    }
+
+
 def test_the_way_of_a_sum():
     a, b = tenon.ones(2, 2), tenon.ones(2, 2, requires_grad=True)
     for each in (a._backend.plans, a._backend.kernels, a._backend.short_kernels):

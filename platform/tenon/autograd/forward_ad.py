@@ -18,10 +18,10 @@ from tenon.engine.aval import Aval
 from tenon.engine.backward import grad as differentiate
 from tenon.engine.edges import GradientEdge
 from tenon.engine.grad_mode import enable_grad
-from tenon.engine.late import LATE
 from tenon.engine.tape import CustomNode, StandIn
 from tenon.errors import ArgumentError, GradError
 from tenon.tensors.creation.factories import ones_like, zeros_like
+from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.tensor import Tensor
 
 __all__ = [
@@ -345,4 +345,4 @@ def _nodes(tensor: Tensor, ends: Callable[[Any], bool] = lambda node: False) -> 
     return list(found.values())
 
 
-LATE.tangent_of = _tangent_of
+EXTENSIONS.tangent_of = _tangent_of

@@ -18,13 +18,13 @@ _MOVED: dict[str, dict[str, str]] = {
     "tenon.core": {
         "tenon.engine": (
             "accumulate arrivals aval backend backward backward_end depth dispatch edges following"
-            " generation grad_mode handle hooks interceptor late meta op order plans precision promotion"
+            " generation grad_mode handle hooks interceptor meta op order plans precision promotion"
             " quiet rounding saving scopes second_order sweep tape undefined value watch>watchers"
         ),
         "tenon.tensors": (
-            "alerts copying dlpack formats inplace keys layout methods overlap overriding printing pytree"
-            " pytree_paths qscheme refusal reread rerouting results saved_names saved_numbers size"
-            " swapping tensor where"
+            "alerts copying dlpack formats inplace keys late>extensions layout methods overlap overriding"
+            " printing pytree pytree_paths qscheme refusal reread rerouting results saved_names saved_numbers"
+            " size swapping tensor where"
         ),
         "tenon.tensors.creation": ("create draws factories filling ranges reading repeats triangles"),
         "tenon.tensors.storage": (

@@ -14,7 +14,6 @@ from tenon.engine.backward_end import PASS, call_queued
 from tenon.engine.depth import EVERY, ROOM
 from tenon.engine.edges import EdgeEnd, GradientEdge, end_of
 from tenon.engine.grad_mode import MODE, set_grad_enabled
-from tenon.engine.late import LATE
 from tenon.engine.op import table
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.sweep import Sweep
@@ -341,12 +340,10 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
 def _data(value: Any) -> Any:
     """``value``'s array; where it stands for other tensors, the one that its class copies out."""
     raw = value.raw
-    return value._backend.as_array(raw) if raw.__class__ is LATE.shell else raw
+    backend = value._backend
+    return raw if raw.__class__ is backend.array_type else backend.as_array(raw)
 
 
 def _calculate_shape(output: Any, grad: Any, is_grads_batched: bool) -> tuple[Any, Any]:
     """The shapes of ``output`` and of ``grad``, the latter without the axis of a batch of gradients."""
     return output.shape, grad.shape[1:] if is_grads_batched else grad.shape
-
-
-LATE.backward = backward

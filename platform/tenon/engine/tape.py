@@ -11,7 +11,8 @@ This file is hot: ``record`` runs once per taped op.
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from tenon.engine import scopes
 from tenon.engine.aval import Aval
@@ -45,6 +46,7 @@ class Node:
     packed: dict[int, Any] | None = None  # what hooks on saved values made of them
     title: str = ""  # torch's name of what several ops made, of which this was the last
 
+    saved_attribute: ClassVar[Callable[[Any, str], Any]]  # what it keeps by torch's names; see tensor.py
     op: Any
     #: The op's entry in ``backend.plans``.
     plan: Any
@@ -91,9 +93,7 @@ class Node:
     def __getattr__(self, name: str) -> Any:
         if not name.startswith(("_saved_", "_raw_saved_")):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        from tenon.tensors.saved_names import find  # rare, and built on what packs this module's nodes
-
-        return find(self, name)
+        return self.saved_attribute(name)
 
     def __call__(self, *grads: Any) -> Any:
         """The gradients of the inputs from those of the outputs, as the backward pass would compute them."""

@@ -24,11 +24,11 @@ from tenon.engine.aval import contiguous_strides
 from tenon.engine.backend import backend_for
 from tenon.engine.grad_mode import MODE, no_grad
 from tenon.engine.interceptor import SLOT
-from tenon.engine.late import LATE
 from tenon.engine.op import Composite
 from tenon.engine.tape import CustomNode, StandIn
 from tenon.errors import ArgumentError
 from tenon.ops.aten import Operator, called
+from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.pytree import tree_flatten
 from tenon.tensors.tensor import Tensor
 
@@ -250,7 +250,7 @@ def _make_wrapper_subclass(
             " no data that an op could read."
         )
     _ask(cls)
-    LATE.shell = Shell
+    EXTENSIONS.array_stand_in = Shell
     kind = (get_default_dtype() if dtype is None else dtype).numpy
     backend = backend_for(get_default_device() if device is None else Device(device))
     made: Any = cls._of(None, backend)  # type: ignore[attr-defined]
@@ -258,5 +258,5 @@ def _make_wrapper_subclass(
     return made.requires_grad_() if requires_grad else made
 
 
-LATE.ask_of_ops = _ask
+EXTENSIONS.intercept_class = _ask
 Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)  # type: ignore[attr-defined]

@@ -20,7 +20,6 @@ from tenon.engine.aval import Aval
 from tenon.engine.dispatch import explain, result_of
 from tenon.engine.grad_mode import MODE, UNCOUNTED, set_grad_enabled
 from tenon.engine.interceptor import SLOT
-from tenon.engine.late import LATE
 from tenon.engine.op import Op, table
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.tape import CustomNode, StandIn
@@ -354,6 +353,3 @@ def _chain(view: Any) -> list[tuple[Any, dict[str, Any]]]:
         steps.append((view._view[2], view._view[3]))
         view = view._view[1]
     return steps[::-1]
-
-
-LATE.inplace = inplace

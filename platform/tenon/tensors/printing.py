@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.engine.late import LATE
 from tenon.errors import ArgumentError, ViewError
+from tenon.tensors.extensions import EXTENSIONS
 
 
 @dataclasses.dataclass
@@ -235,7 +235,7 @@ def tensor_repr(tensor: Any, tensor_contents: str | None = None) -> str:
             suffixes.append(f"grad_fn=<{node.name().rsplit('::', 1)[-1]}>")
         elif tensor.requires_grad:
             suffixes.append("requires_grad=True")
-        tangent = LATE.tangent_of(tensor)
+        tangent = EXTENSIONS.tangent_of(tensor)
         if tangent is not None:
             suffixes.append(f"tangent={tangent}")
     if tensor_contents is None:

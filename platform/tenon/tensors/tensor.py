@@ -17,12 +17,13 @@ from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.engine.dispatch import results_are
 from tenon.engine.edges import shown
 from tenon.engine.grad_mode import MODE, UNCOUNTED
-from tenon.engine.late import LATE
+from tenon.engine.tape import Node
 from tenon.engine.value import FixedView, Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, ExportError, GradError, TenonWarning
-from tenon.tensors import copying, dlpack
+from tenon.tensors import copying, dlpack, saved_names
 from tenon.tensors.creation import create
+from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.methods import ALL_METHODS
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.overriding import PLAIN
@@ -156,7 +157,11 @@ class Tensor(Methods, plain=True):
     def data(self) -> Any:
         """The same memory without history; assigning exchanges the memory."""
         self._expose()
-        return Tensor._of(self.raw, self._backend) if self.raw.__class__ is not LATE.shell else self.detach()
+        return (
+            Tensor._of(self.raw, self._backend)
+            if self.raw.__class__ is not EXTENSIONS.array_stand_in
+            else self.detach()
+        )
 
     @data.setter
     def data(self, value: Any) -> None:
@@ -376,6 +381,7 @@ class Tensor(Methods, plain=True):
 
 Value.make = Tensor._of
 results_are(Tensor)
+Node.saved_attribute = saved_names.find
 PLAIN.update((Tensor, Size, dtype, Device))
 register_methods(Tensor)
 

@@ -9,12 +9,11 @@ import numpy as np
 from tenon import random
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
-from tenon.engine.late import LATE
 from tenon.engine.op import table
 from tenon.engine.value import Value, refuse_writing
 from tenon.engine.watchers import WATCHERS
 from tenon.tensors.creation.create import wrap
-from tenon.tensors.inplace import check_leaf, check_overlap
+from tenon.tensors.inplace import check_leaf, check_overlap, inplace
 
 
 def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], generator: Any) -> Any:
@@ -39,13 +38,13 @@ def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], 
                 function(generator, out=made, **named | dict(zip(arrays, values, strict=True)))
                 return made
 
-            return LATE.inplace(table.copy, x, WATCHERS.recorder.host_draw(draw, *arrays.values()))
+            return inplace(table.copy, x, WATCHERS.recorder.host_draw(draw, *arrays.values()))
         tracked = MODE.enabled and x.requires_grad  # what is overwritten has the gradient zero
         host = x.raw if x.device.type == "cpu" else np.empty(x.raw.shape, x.raw.dtype)
         host = np.empty_like(host) if tracked else host
         function(generator, out=host, **named)
         if tracked:
-            return LATE.inplace(table.copy, x, Value.make(x._backend.from_host(host, x.device), x._backend))
+            return inplace(table.copy, x, Value.make(x._backend.from_host(host, x.device), x._backend))
         if host is not x.raw:
             x.raw[...] = x._backend.from_host(host, x.device)
     x._counter()[0] += 1

@@ -11,11 +11,11 @@ import numpy as np
 
 from tenon.dtypes import scalar_name
 from tenon.engine.interceptor import SLOT
-from tenon.engine.late import LATE
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
+from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.methods.old_order import with_value_first
@@ -82,7 +82,7 @@ def _inplace_operator(name: str) -> Callable[[Any, Any], Any]:
         other = operand(other)
         if other is NotImplemented:
             return NotImplemented
-        return LATE.inplace(power if name == "pow" else getattr(f, name), self, other)
+        return inplace(power if name == "pow" else getattr(f, name), self, other)
 
     return method
 
@@ -196,7 +196,7 @@ class Arithmetic:
         """In-place form of ``abs``; not for complex numbers, whose magnitude is real."""
         if self.raw.dtype.kind == "c":  # type: ignore[attr-defined]
             raise DTypeError("In-place abs is not supported for complex tensors.")
-        return LATE.inplace(f.abs, self)
+        return inplace(f.abs, self)
 
     def add(self, other: Any, *, alpha: Any = 1) -> Any:
         """``self + alpha * other``."""

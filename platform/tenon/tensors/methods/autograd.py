@@ -6,8 +6,8 @@ import weakref
 from typing import Any
 
 from tenon.dtypes import dtype
+from tenon.engine.backward import backward
 from tenon.engine.hooks import LeafHooks, register_in, tensor_hooks
-from tenon.engine.late import LATE
 from tenon.errors import DTypeError, GradError
 
 
@@ -25,7 +25,7 @@ class Autograd:
     ) -> None:
         """Accumulate d(self)/d(leaf) into the leaves' ``grad``. ``gradient`` is needed unless self is a
         scalar."""
-        LATE.backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
+        backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
 
     def register_hook(self, hook: Any) -> Any:
         """Call ``hook(grad)`` when this tensor's gradient is known; it may return another."""

@@ -11,11 +11,11 @@ from tenon import dtypes
 from tenon.device import Device
 from tenon.engine.backend import backend_for
 from tenon.engine.grad_mode import no_grad
-from tenon.engine.late import LATE
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError
 from tenon.tensors import formats
+from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.layout import layout, strided, with_layout
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.type_names import TYPE_NAMES, meant
@@ -304,7 +304,7 @@ class Convert:
 
 def detached(x: Any) -> Any:
     """An alias of ``x`` without history, sharing its version counter."""
-    if x.raw.__class__ is LATE.shell:
+    if x.raw.__class__ is EXTENSIONS.array_stand_in:
         with no_grad():
             return f.alias(x)
     t = Value.make(x.raw, x._backend)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from numbers import Number
 from typing import Any
 
-from tenon.engine.late import LATE
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
+from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.overlap import refuse_partial
 
@@ -26,7 +26,7 @@ class Fill:
             src = src.to(self.device)  # type: ignore[attr-defined]
         elif isinstance(src, Value) and (src._view is not None or self._view is not None):  # type: ignore[attr-defined]
             refuse_partial(self, src)
-        return LATE.inplace(f.copy, self, src)
+        return inplace(f.copy, self, src)
 
     @as_function(out="none")
     def fill_(self, value: Any) -> Any:
@@ -51,7 +51,7 @@ class Fill:
         if self.raw.size and 0 in self.raw.strides:  # elements that lie at one place take the one value
             key = (0 if step == 0 else slice(None) for step in self.raw.strides)
             x = f.index(self, key=(*key, ...))
-        LATE.inplace(f.copy, x, value)
+        inplace(f.copy, x, value)
         node = self._node  # type: ignore[attr-defined]
         if node is not None and node is not before and self._view is None:  # type: ignore[attr-defined]
             node.title = title

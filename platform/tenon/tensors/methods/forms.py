@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tenon.engine.interceptor import SLOT
-from tenon.engine.late import LATE
 from tenon.engine.op import Op, Primitive
 from tenon.engine.value import Value
+from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.arithmetic import Arithmetic, need_order
 from tenon.tensors.methods.function_forms import FUNCTION_FORMS, FunctionForm
 from tenon.tensors.methods.in_place import as_inplace_form, through_method
@@ -116,14 +116,14 @@ def _inplace_method(op: Op) -> Callable[..., Any]:
 
     def write_op(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:
-            return LATE.inplace(op, self, *args)
-        return LATE.inplace(getattr(type(self), name), self, *args, **kwargs)
+            return inplace(op, self, *args)
+        return inplace(getattr(type(self), name), self, *args, **kwargs)
 
     def write_reals(self: Any, *args: Any, **kwargs: Any) -> Any:
         missing = count - len(args)
         if not kwargs and missing >= 0 and (args or not missing) and _all_real(self, *args):
-            return LATE.inplace(op, self, *args, *(None,) * missing)
-        return LATE.inplace(getattr(type(self), name), self, *args, **kwargs)
+            return inplace(op, self, *args, *(None,) * missing)
+        return inplace(getattr(type(self), name), self, *args, **kwargs)
 
     if op.inplace_form == "method" or op.second_is_tensor or op.orders:
         return through_method(name)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tenon.engine.late import LATE
+from tenon.tensors.inplace import inplace
 
 
 def through_method(name: str) -> Callable[..., Any]:
     """``name_``: the result of the method ``name`` written into ``self``."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return LATE.inplace(getattr(type(self), name), self, *args, **kwargs)
+        return inplace(getattr(type(self), name), self, *args, **kwargs)
 
     return as_inplace_form(method, name)
 

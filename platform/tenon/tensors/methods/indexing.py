@@ -10,12 +10,12 @@ from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.aval import Aval, broadcast_shapes, normalize_axis
 from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.interceptor import SLOT
-from tenon.engine.late import LATE
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.engine.value import Value, fill, refuse_writing
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
+from tenon.tensors.inplace import inplace
 from tenon.tensors.keys import FULL, INDEX, INTEGERS, check_places, fills_by_mask, result_shape, split
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
@@ -59,7 +59,7 @@ class Indexing:
             ):
                 _assign(self, basic, value)
                 return
-            LATE.inplace(f.copy, f.index(self, key=basic), value)
+            inplace(f.copy, f.index(self, key=basic), value)
             return
         target = self if _is_whole(basic) else f.index(self, key=basic)
         if not isinstance(value, Value):
@@ -70,7 +70,7 @@ class Indexing:
             value = f.cast(value, dtype=self.raw.dtype)
         if value._backend is not self._backend:  # type: ignore[attr-defined]
             value = value.to(self.device)  # type: ignore[attr-defined]
-        LATE.inplace(f.put, target, value, *indices, layout=layout)
+        inplace(f.put, target, value, *indices, layout=layout)
 
     def _tracks(self) -> bool:
         return bool(self.requires_grad)  # type: ignore[attr-defined]
@@ -159,11 +159,11 @@ class Indexing:
         """In-place form of ``index_add``."""
         taped = MODE.enabled and (self.requires_grad or source.requires_grad)  # type: ignore[attr-defined]
         if taped or not self.raw.ndim or not index.raw.ndim:
-            return LATE.inplace(Indexing.index_add, self, dim, index, source, alpha=alpha)
+            return inplace(Indexing.index_add, self, dim, index, source, alpha=alpha)
         check_places(index)
         source = self._slices(dim, source, alpha)
         layout = _at_one(normalize_axis(dim, self.raw.ndim), self.raw.ndim)
-        return LATE.inplace(f.put, self, source, index, layout=layout, accumulate=True)
+        return inplace(f.put, self, source, index, layout=layout, accumulate=True)
 
     def _slices(self, dim: int, source: Any, alpha: Any) -> Any:
         """``alpha * source``, whose shape fits but along ``dim``."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE, UNCOUNTED
-from tenon.engine.late import LATE
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CaptureError, DeviceError, GradError, ShapeError
+from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.layout import plain
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.movement import sizes
@@ -66,7 +66,7 @@ class Memory:
         made = f.alias(self)
         made.__class__ = cls
         if hasattr(cls, "__torch_dispatch__"):
-            LATE.ask_of_ops(cls)
+            EXTENSIONS.intercept_class(cls)
         return made
 
     @staticmethod
@@ -86,7 +86,7 @@ class Memory:
         made: Any = cls._of(shown.raw, shown._backend)  # type: ignore[attr-defined]
         made._version_counter = shown._version_counter
         if hasattr(cls, "__torch_dispatch__"):
-            LATE.ask_of_ops(cls)
+            EXTENSIONS.intercept_class(cls)
         return made.requires_grad_() if require_grad else made
 
     def storage_offset(self) -> int:

@@ -9,10 +9,10 @@ import numpy as np
 
 from tenon.dtypes import get_default_dtype
 from tenon.engine.aval import normalize_axes
-from tenon.engine.late import LATE
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.arithmetic import need_order
 from tenon.tensors.methods.forms import need_tensor
 from tenon.tensors.methods.function_forms import as_function
@@ -46,7 +46,7 @@ class Numeric:
                 f"the base given to float_power_ has dtype {self.dtype} but the operation's result requires "
                 f"dtype {np.dtype(wide)}"
             )
-        return LATE.inplace(f.pow, self, exponent)
+        return inplace(f.pow, self, exponent)
 
     def hardshrink(self, lambd: float = 0.5) -> Any:
         """The elements, but 0 where their magnitude is up to ``lambd``."""
