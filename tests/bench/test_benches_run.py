@@ -221,6 +221,7 @@ def test_the_steps_of_a_program_are_timed(tmp_path):
     assert sum(ms for _, _, ms in found["b"]["steps"]) > 0
 
 
+@pytest.mark.slow
 def test_the_functions_of_an_eager_row_are_sampled(tmp_path):
     found = run("samples.py", "b", "--tiny", "--seconds", "0.2", tmp_path=tmp_path)
 
@@ -242,6 +243,7 @@ def test_the_cost_of_profiles_is_measured_beside_torchs(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_what_valgrind_counts_runs_without_it_and_its_absence_is_explained():
     counted = subprocess.run([sys.executable, HERE / "instructions.py", "1"], capture_output=True, text=True)
     command = [sys.executable, HERE / "profiler.py", "--instructions"]
@@ -251,6 +253,7 @@ def test_what_valgrind_counts_runs_without_it_and_its_absence_is_explained():
     assert without.returncode == 1 and "Install it" in without.stderr
 
 
+@pytest.mark.slow
 def test_what_counts_compare_runs_without_valgrind_and_its_absence_is_explained():
     counted = subprocess.run([sys.executable, HERE / "counts.py", "--inside"], capture_output=True, text=True)
     command = [sys.executable, HERE / "counts.py"]

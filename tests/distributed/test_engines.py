@@ -221,6 +221,7 @@ def tenon_communicators():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_plugin_brings_an_engine_that_passes_the_suite(tmp_path):
     info = tmp_path / "tenon_star-0.1.dist-info"

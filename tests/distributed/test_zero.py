@@ -283,6 +283,7 @@ def test_overlap_with_ddp_is_refused():
         ZeroRedundancyOptimizer(model().parameters(), SGD, overlap_with_ddp=True, lr=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 def test_the_signature_is_torchs_and_plain_torch_state_loads():
     import inspect

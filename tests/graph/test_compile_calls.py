@@ -153,6 +153,7 @@ def test_an_error_in_a_run_changes_nothing_and_the_next_call_works():
     assert step(tenon.tensor([1, 2])).isfinite().item()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
 def test_interrupted_calls_leave_nothing_broken():
     program = Path(__file__).parent / "programs" / "interrupted.py"

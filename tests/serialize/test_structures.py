@@ -109,6 +109,7 @@ def test_any_object_comes_back_equal(suffix, obj, tmp_path):
     assert same(load(path), obj)
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 @settings(EVERY)
 @given(obj=objects)

@@ -64,6 +64,7 @@ def test_what_makes_bits_depend_on_ranks_is_refused_where_they_must_not(settings
         resolve([BASE, {"deterministic": "world", **settings}])
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_batch_norm_over_all_ranks_is_that_of_one_also_where_a_rank_has_no_sample(project):
     (project.folder / "normalised.py").write_text(NORMALISED)

@@ -104,6 +104,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(project, ranks):
         assert again.code == 0, again.err
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_step(project):
     run = project.train("my.toml", "--set", "data_options.spoiled=true", ranks=2)
 

@@ -180,6 +180,7 @@ def test_a_folder_that_cannot_be_made_costs_the_cache_only(tmp_path):
     assert run(blocked / "cache", tmp_path) == [[2, 4, 6], 0, 1]
 
 
+@pytest.mark.slow
 def test_a_folder_that_others_may_write_to_is_not_read(kept, tmp_path):
     (entry,) = entries(kept)
     entry.parent.chmod(0o777)
