@@ -1,11 +1,11 @@
-"""Ranks that talk over MPI, inside a node through memory that they share.
+"""Communicators over MPI, with shared memory inside a node.
 
-Before each collective the ranks compare what they are about to do: equal calls go on, different ones raise on
-all ranks. Inside a node that is a look at each other's line in shared memory, 1 µs; between nodes one small
-all-reduce.
+Before each collective the ranks compare the call: if all make the same one it proceeds, otherwise it raises
+on all ranks. Inside a node the comparison reads the other ranks' lines in shared memory, 1 µs
+(``barrier.py``); between nodes it is one small all-reduce.
 
-Which way (``ways.py``): ranks of one node share memory; one rank on each of several nodes sends messages;
-several ranks on several nodes do both.
+The transport (``transports.py``): ranks of one node use shared memory; one rank on each of several nodes
+sends messages; several ranks on several nodes use both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from tenon.extend import Communicator, engine, errors
-from tenon_mpi import point, survivors, traffic, ways
+from tenon_mpi import fault_tolerance, point_to_point, traffic, transports
 from tenon_mpi.library import load_mpi
 from tenon_mpi.messages import Messages
 from tenon_mpi.progress import Progress
@@ -32,12 +32,12 @@ Array = np.ndarray[Any, Any]
 class MpiCommunicator(Communicator):
     """All ranks of ``MPI.COMM_WORLD``, or of the mpi4py communicator given; it is duplicated first.
 
-    ``beside`` makes a second communicator of the same ranks, for a thread that works beside the first.
-    ``nodes`` treats equal shares of the ranks as nodes.
+    ``beside`` makes a second communicator of the same ranks, for a background thread that overlaps its calls
+    with those of the first. ``nodes`` treats equal shares of the ranks as simulated nodes.
     """
 
     name = "mpi"
-    way: ClassVar[str | None] = None
+    transport: ClassVar[str | None] = None
     """"shared", "messages" or "hierarchical"; None chooses by where the ranks are."""
 
     def __init__(
@@ -47,35 +47,39 @@ class MpiCommunicator(Communicator):
         self._comm = (self._mpi.COMM_WORLD if comm is None else comm).Dup()
         node = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED)
         super().__init__(self._comm.Get_rank(), self._comm.Get_size(), node.Get_rank(), node.Get_size())
-        patient = beside is not None
+        background = beside is not None
         self._calls = 0
         self._nodes = nodes
         self._place = -1
         self._closed = False
         self._progress: Progress | None = None
-        self.survives = self.way in (None, "messages") and survivors.possible(self._mpi)
-        speaking = survivors.Outliving(self._mpi, self._comm) if self.survives else self._comm
-        self._messages = Messages(self._mpi, speaking, patient)
+        self.survives = self.transport in (None, "messages") and fault_tolerance.available(self._mpi)
+        messaging = fault_tolerance.FaultTolerantComm(self._mpi, self._comm) if self.survives else self._comm
+        self._messages = Messages(self._mpi, messaging, background)
         self.node = self._number_node(node)
         unlink_segments(node)
-        self._node = ways.simulate(self._comm, node, nodes)
+        self._node = transports.simulate(self._comm, node, nodes)
         self._windows: Windows = Windows(self._mpi, self._node) if beside is None else beside._windows
-        way = ways.choose(self._mpi, self._comm, self._node, "messages" if self.survives else self.way)
+        transport = transports.choose(
+            self._mpi, self._comm, self._node, "messages" if self.survives else self.transport
+        )
         self.overlaps = (
             self._node.Get_size() < self.size
             and self._mpi.Query_thread() == self._mpi.THREAD_MULTIPLE
             and not self.survives
         )
-        self._reducing: ways.Reducing = self._messages
-        self._moving: ways.Moving = self._messages
+        self._reducer: transports.Reducer = self._messages
+        self._mover: transports.Mover = self._messages
         self._compare = self._messages.compare
         self._memory: SharedMemory | None = None
-        if way == "shared":
-            self._memory = memory = ways.share(self._mpi, self._node, self._windows, patient)
-            self._reducing = self._moving = memory
-            self._compare = memory.meeting.compare
-        elif way == "hierarchical":
-            self._reducing = ways.layer(self._mpi, self._comm, self._node, self._windows, patient)
+        if transport == "shared":
+            self._memory = memory = transports.shared(self._mpi, self._node, self._windows, background)
+            self._reducer = self._mover = memory
+            self._compare = memory.barrier.compare
+        elif transport == "hierarchical":
+            self._reducer = transports.hierarchical(
+                self._mpi, self._comm, self._node, self._windows, background
+            )
         token = np.frombuffer(secrets.token_bytes(8), np.uint8).copy()
         self._messages.broadcast(token, 0)
         self.job = token.tobytes().hex()
@@ -84,14 +88,14 @@ class MpiCommunicator(Communicator):
     def traffic(
         cls, call: engine.Call, ranks: int, ranks_per_node: int, *, beside: bool = False
     ) -> engine.Traffic:
-        """Of the way that ranks so spread would take."""
+        """The traffic of ``call`` on the transport that ``choose`` would select for ranks so placed."""
         sizes = np.full(ranks, ranks_per_node)
         sizes[ranks - ranks % ranks_per_node :] = ranks % ranks_per_node
-        way = ways.choose_among(sizes, cls.way)
-        return traffic.of_call(way, call, ranks, ranks_per_node, beside)
+        transport = transports.choose_among(sizes, cls.transport)
+        return traffic.of_call(transport, call, ranks, ranks_per_node, beside)
 
     def agree(self, call: engine.Call) -> None:
-        """Compare digests and steps."""
+        """Compare the digest of ``call`` and the step with the other ranks'; raise if they differ."""
         if self._closed:
             raise errors.CommunicatorError(
                 f"{call.kind}: this communicator was closed. Call init_process_group first."
@@ -107,7 +111,10 @@ class MpiCommunicator(Communicator):
     def start_all_reduce(
         self, array: Array, op: str = engine.ReduceOp.SUM, *, name: str | None = None
     ) -> engine.Work:
-        """Between nodes, in a thread beside; inside a node now, as overlapping never paid there."""
+        """Start an all-reduce: in the progress thread between nodes; inside a node it completes here.
+
+        Overlap never paid off inside a node.
+        """
         if not self.overlaps:
             return self.all_reduce(array, op, array, name=name)
         if self._progress is None:
@@ -115,13 +122,13 @@ class MpiCommunicator(Communicator):
         return self._progress.start(array, op, name, self.step)
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> Array:
-        """In a window, where reductions use shared memory."""
-        if self._reducing is self._messages:
+        """Allocate in a shared window if reductions use shared memory, else privately."""
+        if self._reducer is self._messages:
             return super().allocate(count, dtype)
         return self._windows.allocate(count, dtype)
 
     def expect_all_reduce(self, source: Array, in_place: bool) -> None:
-        """Stage what is small; of what is larger, tell the others where it lies."""
+        """Before the comparison: stage a small array, or publish the window place of a larger one."""
         if self._memory is not None:
             if source.nbytes <= WHOLE_BYTES:
                 self._memory.stage(source)
@@ -129,72 +136,75 @@ class MpiCommunicator(Communicator):
                 self._place = self._windows.place(source)
 
     def perform_all_reduce(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
-        """In memory, by messages, or both."""
-        self._reducing.all_reduce(source, target, op)
+        """All-reduce through shared memory, messages, or both."""
+        self._reducer.all_reduce(source, target, op)
 
     def perform_broadcast(self, target: Array, root: int) -> None:
-        """In memory or by messages."""
-        self._moving.broadcast(target, root)
+        """Broadcast through shared memory or by messages."""
+        self._mover.broadcast(target, root)
 
     def perform_all_gather(self, source: Array, target: Array) -> None:
-        """In memory or by messages."""
-        self._moving.all_gather(source, target)
+        """All-gather through shared memory or by messages."""
+        self._mover.all_gather(source, target)
 
     def perform_all_to_all(self, source: Array, target: Array) -> None:
-        """In memory or by messages."""
-        self._moving.all_to_all(source, target)
+        """All-to-all through shared memory or by messages."""
+        self._mover.all_to_all(source, target)
 
     def perform_reduce_scatter(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
-        """In memory or by messages."""
-        self._moving.reduce_scatter(source, target, op)
+        """Reduce-scatter through shared memory or by messages."""
+        self._mover.reduce_scatter(source, target, op)
 
     def perform_all_gather_bytes(self, payload: bytes) -> list[bytes]:
-        """By messages."""
+        """Gather by messages on every transport."""
         return self._messages.all_gather_bytes(payload)
 
     def perform_send(self, source: Array, text: str, to: int, tag: int) -> engine.Work:
-        """A message of MPI."""
-        return point.send(self._comm, source, text, to, tag)
+        """Start a nonblocking send (``MPI_Isend``)."""
+        return point_to_point.send(self._comm, source, text, to, tag)
 
     def perform_receive(self, target: Array, text: str, source: int, tag: int) -> engine.Work:
-        """A message of MPI."""
-        return point.receive(self._comm, target, text, source, tag)
+        """Start a nonblocking receive (``MPI_Irecv``)."""
+        return point_to_point.receive(self._comm, target, text, source, tag)
 
     def perform_split(self, color: int | None, key: int) -> MpiCommunicator | None:
         """``MPI_Comm_split``."""
         part = self._comm.Split(self._mpi.UNDEFINED if color is None else color, key)
         if color is None:
             return None
-        made = type(self)(part)
+        group = type(self)(part)
         part.Free()
-        return made
+        return group
 
     def shrink(self) -> MpiCommunicator:
-        """What is left of the ranks, as MPI finds out."""
+        """A communicator of the surviving ranks (``MPIX_Comm_shrink``)."""
         self._stop()
-        left = survivors.shrink(self._comm)
-        made = type(self)(left, nodes=self._nodes)
-        left.Free()
-        return made
+        survivors = fault_tolerance.shrink(self._comm)
+        shrunk = type(self)(survivors, nodes=self._nodes)
+        survivors.Free()
+        return shrunk
 
     def close(self) -> None:
-        """Agree that all ranks close, then free MPI's side."""
+        """Agree with all ranks to close, then free the MPI communicator."""
         if not self._closed:
             self.agree(engine.Call("destroy_process_group", "", (), "", None))
             self._stop()
             self._comm.Free()
 
     def finish(self) -> None:
-        """Meet the other ranks in place of a collective, so that one still inside a call learns of it."""
+        """Join the comparison of calls one last time: ranks still inside a collective learn of the end."""
         if not self._closed and not self._mpi.Is_finalized():
             self._stop()
             self._check(engine.FINISH)
 
     def claim_report(self) -> bool:
-        """What the ranks of this node note in their shared memory, which outlives the one that reported."""
+        """Whether this rank is the first of its node to report, as noted in shared memory.
+
+        The note outlives the process that made it.
+        """
         if self._memory is None or self._mpi.Is_finalized():
             return True
-        return self._memory.meeting.claim_report()
+        return self._memory.barrier.claim_report()
 
     def kill(self, code: int) -> NoReturn:
         """``MPI_Abort``: the launcher ends the other processes at once."""
@@ -208,7 +218,7 @@ class MpiCommunicator(Communicator):
             self._progress.stop()
 
     def _number_node(self, node: Any) -> int:
-        """This rank's host, counted in order of each host's first rank."""
+        """The index of this rank's host, in order of each host's first rank."""
         first = np.array([self.rank], np.int64)
         node.Bcast(first, 0)
         firsts = np.empty(self.size, np.int64)
@@ -217,24 +227,24 @@ class MpiCommunicator(Communicator):
 
 
 class SharedCommunicator(MpiCommunicator):
-    """Shared memory, or an error where the ranks are on several nodes."""
+    """Shared memory only; raises if the ranks are on several nodes."""
 
     name = "mpi-shared"
-    way = "shared"
+    transport = "shared"
 
 
 class MessageCommunicator(MpiCommunicator):
     """Messages only, also inside a node."""
 
     name = "mpi-messages"
-    way = "messages"
+    transport = "messages"
 
 
 class HierarchicalCommunicator(MpiCommunicator):
     """Shared memory inside nodes and messages between them."""
 
     name = "mpi-hierarchical"
-    way = "hierarchical"
+    transport = "hierarchical"
 
 
 __all__ = ["HierarchicalCommunicator", "MessageCommunicator", "MpiCommunicator", "SharedCommunicator"]

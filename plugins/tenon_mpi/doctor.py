@@ -1,4 +1,4 @@
-"""What ``tenon doctor`` says of MPI."""
+"""The MPI section of ``tenon doctor``: the versions of mpi4py and of the library that it loads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ print(find_mpi().Get_library_version())
 
 
 def rows() -> Iterator[tuple[str, str]]:
-    """mpi4py's version, and which library it loads or why none."""
+    """Yield mpi4py's version, and the library it loads or the reason why it loads none."""
     if util.find_spec("mpi4py") is None:
         yield "mpi4py", "not installed; `pip install 'tenon-platform[mpich]'` brings it and an MPI library"
         return

@@ -1,8 +1,8 @@
-"""Sums over ranks in machine code, where numba is installed: one pass over all rows of a window.
+"""Compiled sums over ranks, where numba is installed: one pass over all rows of a window.
 
-NumPy needs a pass for each addition, one for the mean and one for each row that gets the result. In cache one
-pass is twice as fast with 2 ranks and three times with 4; beyond it, memory sets the pace. The order of
-additions is ``engine.combine``'s, a tree over the ranks, so the bits are the same.
+NumPy needs a pass for each addition, one for the mean and one for each result row. In cache one pass is twice
+as fast with 2 ranks and three times with 4; beyond it, memory bandwidth is the limit. The order of additions
+is ``engine.combine``'s, a tree over the ranks, so the bits are the same.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 
 CALLS = 32
-"""How often a program sums before numba is loaded for it, which takes half a second."""
+"""Reductions before numba is imported and the kernel compiled, which takes half a second."""
 Array = np.ndarray[Any, Any]
 
 
 @functools.lru_cache(maxsize=64)
 def find(size: int, dtype: np.dtype[Any]) -> Callable[..., None] | None:
-    """``kernel(divisor, *rows)``, which puts the sum of ``size`` rows, divided, into all of them, if any."""
+    """The kernel ``kernel(divisor, *rows)`` that writes the divided sum of ``size`` rows into all of them.
+
+    None where there is none: other sizes and dtypes, or no numba.
+    """
     kernel = {2: _two, 3: _three, 4: _four, 8: _eight}.get(size)
     if kernel is None or dtype.char not in "fd":
         return None

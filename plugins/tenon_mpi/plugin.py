@@ -9,7 +9,7 @@ from tenon.extend import hookimpl
 
 @hookimpl
 def tenon_configure() -> None:
-    """``tenon doctor`` shows the MPI library."""
+    """Add a section about the MPI library to ``tenon doctor``."""
     from tenon.extend import doctor_section
 
     doctor_section("mpi")(_library)
@@ -17,7 +17,7 @@ def tenon_configure() -> None:
 
 @hookimpl
 def tenon_communicators() -> dict[str, str]:
-    """Ranks that talk over MPI."""
+    """Declare the MPI communicators, one for each transport."""
     return {
         "mpi": "tenon_mpi.communicator:MpiCommunicator",
         "mpi-hierarchical": "tenon_mpi.communicator:HierarchicalCommunicator",

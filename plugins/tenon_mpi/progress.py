@@ -1,8 +1,9 @@
-"""Reductions that go on while the program computes: one thread, one communicator of its own.
+"""Overlap reductions with computation: a progress thread with a communicator of its own.
 
-MPI moves large messages only while somebody is inside a call. This thread asks for news often, then sleeps
-(``messages.py``). Waiting in a blocking call would take a core away from the computation; so would MPICH's
-own progress thread. How much that hides is measured by ``tests/distributed/test_hidden_communication.py``.
+MPI progresses large messages only while some thread is inside an MPI call. This thread polls often, then
+sleeps (``messages.py``). Waiting in a blocking call would take a core away from the computation; so would
+MPICH's own progress thread. How much communication that hides is measured by
+``tests/distributed/test_hidden_communication.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tenon.extend import Communicator, engine
 
 
 class Progress:
-    """Runs all-reduces on ``communicator``, which nobody else uses, in the order of their start."""
+    """A thread that runs all-reduces in the order they were started, on a ``communicator`` only it uses."""
 
     def __init__(self, communicator: Communicator) -> None:
         self._communicator = communicator
@@ -24,13 +25,13 @@ class Progress:
         self._thread.start()
 
     def start(self, array: Any, op: str, name: str | None, step: int | None) -> Pending:
-        """Reduce ``array`` in place when those before it are done."""
+        """Queue an in-place all-reduce of ``array`` and return its handle."""
         pending = Pending(array, op, name, step)
         self._jobs.put(pending)
         return pending
 
     def stop(self) -> None:
-        """Finish what was started, then end the thread."""
+        """Complete the queued reductions, then end the thread."""
         self._jobs.put(None)
         self._thread.join()
 
@@ -40,7 +41,7 @@ class Progress:
 
 
 class Pending(engine.Work):
-    """An all-reduce that the progress thread runs; its error is raised by ``wait``."""
+    """A queued all-reduce; ``wait`` raises the exception that it raised in the progress thread."""
 
     __slots__ = ("_done", "_error", "_name", "_op", "_step")
 
@@ -51,23 +52,23 @@ class Pending(engine.Work):
         self._error: Exception | None = None
 
     def run(self, communicator: Communicator) -> None:
-        """Do it."""
+        """Perform the all-reduce; called in the progress thread."""
         communicator.step = self._step
         try:
             communicator.all_reduce(self._result, self._op, self._result, name=self._name)
-        except Exception as error:  # Whoever waits raises it, in the thread that asked.
+        except Exception as error:  # Re-raised by `wait`, in the thread that started it.
             self._error = error
         self._done.set()
 
     def wait(self, timeout: Any = None) -> Any:
-        """Block until it is done."""
+        """Block until the all-reduce has completed and return the array."""
         self._done.wait()
         if self._error is not None:
             raise self._error
         return self._result
 
     def is_completed(self) -> bool:
-        """Whether it is done."""
+        """Whether ``wait`` would return at once."""
         return self._done.is_set()
 
 

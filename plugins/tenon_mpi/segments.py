@@ -1,8 +1,9 @@
-"""Leave no files behind when ranks are killed.
+"""Unlink MPICH's shared-memory segments early, so that killed ranks leave no files behind.
 
 MPICH keeps the memory that the ranks of a node share in ``/dev/shm/mpich_shm_*``, 4 MB a job, and removes the
 file only in ``MPI_Finalize``: every killed or aborted job would leave one until the next reboot. Once all
-ranks have mapped it, its name is of no use to anybody and can go; the memory goes with the last rank.
+ranks have mapped it, its name is no longer needed and is unlinked; the memory is freed with the last
+rank.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Memory that all ranks of a node map: one row of bytes each, from ``MPI_Win_allocate_shared``.
+"""Shared-memory windows: one row of bytes for each rank of a node, from ``MPI_Win_allocate_shared``.
 
-Windows are never freed while the program runs: freeing is collective, and arrays may still show the memory.
-``Windows`` gives the rows of arrays that all ranks have dropped to the next one that asks for as much.
+Windows are never freed while the program runs: freeing is collective, and arrays may still view the memory.
+``Windows`` is a pool: it reuses a window of fitting size once all ranks have dropped their arrays in it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 PAGE = 4096
-REMEMBERED = 256
-"""Of how many arrays the places are."""
+CACHED_PLACES = 256
+"""Size of the cache of array places."""
 
 
 class Window:
@@ -23,16 +23,16 @@ class Window:
 
     def __init__(self, mpi: Any, node: Any, size: int) -> None:
         self.size = -(-max(size, 1) // PAGE) * PAGE
-        self._made = mpi.Win.Allocate_shared(self.size, 1, comm=node)
+        self._handle = mpi.Win.Allocate_shared(self.size, 1, comm=node)
         self.rows: list[Array] = [
-            np.frombuffer(self._made.Shared_query(rank)[0], np.uint8) for rank in range(node.Get_size())
+            np.frombuffer(self._handle.Shared_query(rank)[0], np.uint8) for rank in range(node.Get_size())
         ]
         self.rank = node.Get_rank()
         self.start = int(self.rows[self.rank].ctypes.data)
         self.dropped = False
 
-    def give(self, count: int, dtype: np.dtype[Any]) -> Array:
-        """This rank's row as an array of zeros; free again when the array and its views are gone."""
+    def take(self, count: int, dtype: np.dtype[Any]) -> Array:
+        """This rank's row as an array of zeros; ``dropped`` is set once the array and its views are gone."""
         self.dropped = False
         base = np.frombuffer(memoryview(self.rows[self.rank]), np.uint8)[: count * dtype.itemsize]
         base[...] = 0
@@ -42,15 +42,15 @@ class Window:
         return np.asarray(holder).view(dtype)
 
     def fence(self) -> None:
-        """Order this rank's reads and writes as seen by the others, where the processor does not."""
-        self._made.Sync()
+        """Memory fence (``MPI_Win_sync``): order this rank's reads and writes as the other ranks see them."""
+        self._handle.Sync()
 
     def _drop(self) -> None:
         self.dropped = True
 
 
 class _Holder:
-    """Gives NumPy the memory of an array; arrays made of it keep this object alive."""
+    """Exports the memory of an array through NumPy's array interface; views of it keep this object alive."""
 
     def __init__(self, array: Array) -> None:
         self.__array_interface__ = array.__array_interface__
@@ -58,50 +58,55 @@ class _Holder:
 
 
 class Windows:
-    """The windows that arrays were given from, in the same order on every rank of the node."""
+    """A pool of windows, in the same order on every rank of the node."""
 
     def __init__(self, mpi: Any, node: Any) -> None:
         self._mpi = mpi
         self._node = node
-        self._made: list[Window] = []
+        self._windows: list[Window] = []
         self._places: dict[int, tuple[weakref.ref[Array], int]] = {}
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> Array:
-        """An array in shared memory; all ranks of the node call it together."""
+        """Allocate a zeroed 1-D array in shared memory; collective over the ranks of the node."""
         needed = count * dtype.itemsize
-        free = np.array([window.dropped for window in self._made], np.uint8)
+        free = np.array([window.dropped for window in self._windows], np.uint8)
         self._node.Allreduce(self._mpi.IN_PLACE, free, self._mpi.MIN)
-        fitting = [w for w, f in zip(self._made, free, strict=True) if f and needed <= w.size <= 2 * needed]
+        fitting = [
+            w for w, f in zip(self._windows, free, strict=True) if f and needed <= w.size <= 2 * needed
+        ]
         if fitting:
             window = min(fitting, key=lambda one: one.size)
         else:
             window = Window(self._mpi, self._node, needed)
-            self._made.append(window)
-        given = window.give(count, dtype)
-        self._node.Barrier()  # Nobody may write into rows that others are still clearing.
-        return given
+            self._windows.append(window)
+        array = window.take(count, dtype)
+        self._node.Barrier()  # No rank may write into rows that others are still clearing.
+        return array
 
     def place(self, array: Array) -> int:
-        """Where contiguous ``array`` lies: a number equal on ranks that mean one place; -1: private."""
+        """The window and offset of contiguous ``array`` as one number, comparable between ranks.
+
+        -1 if it is in no window.
+        """
         if array.base is None:
             return -1
         known = self._places.get(id(array))
         if known is not None and known[0]() is array:
             return known[1]  # Asking NumPy for an address takes 1 us.
-        start: int = array.__array_interface__["data"][0] if self._made else 0
-        for number, window in enumerate(self._made):
+        start: int = array.__array_interface__["data"][0] if self._windows else 0
+        for number, window in enumerate(self._windows):
             offset = start - window.start
             if 0 <= offset < window.size:
-                if len(self._places) >= REMEMBERED:
+                if len(self._places) >= CACHED_PLACES:
                     self._places.clear()
                 self._places[id(array)] = weakref.ref(array), number << 48 | offset
                 return number << 48 | offset
         return -1
 
     def rows(self, place: int, size: int) -> Sequence[Array]:
-        """The ``size`` bytes at ``place`` of every rank."""
+        """Views of the ``size`` bytes at ``place`` in every rank's row."""
         offset = place & (1 << 48) - 1
-        return [row[offset : offset + size] for row in self._made[place >> 48].rows]
+        return [row[offset : offset + size] for row in self._windows[place >> 48].rows]
 
 
 __all__ = ["Window", "Windows"]

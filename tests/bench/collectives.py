@@ -18,11 +18,11 @@ SIZES = (4, 64, 1024, 4096, 16384, 65536)
 
 def without_comparing(communicator):
     """``communicator``, whose ranks still meet before each call, as they must."""
-    meeting = communicator._memory.meeting
+    barrier = communicator._memory.barrier
 
     def meet(first, second, place=-1):
-        meeting.wait()
-        meeting.placed = place
+        barrier.wait()
+        barrier.placed = place
         return True
 
     communicator._compare = meet

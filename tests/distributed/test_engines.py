@@ -1,4 +1,4 @@
-"""The engines below the communicator: meeting in shared memory, the bits of a sum, an engine of a plugin."""
+"""The engines below the communicator: barrier in shared memory, the bits of a sum, an engine of a plugin."""
 
 import mmap
 import os
@@ -12,7 +12,7 @@ import pytest
 from tenon.distributed.communication.reduction import ReduceOp, combine, reduce_into
 from tenon.errors import RankFailedError
 from tenon.testing.suites.communicator import launch
-from tenon_mpi.meeting import LINE, Meeting
+from tenon_mpi.barrier import LINE, SharedBarrier
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -21,8 +21,8 @@ from happening import LIMIT, in_time, soon
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-def meetings(count):
-    """What ``count`` ranks share, as lines; a rank makes its ``Meeting`` of them in its own process."""
+def barrier_lines(count):
+    """What ``count`` ranks share, as lines; a rank makes its ``SharedBarrier`` of them in its own process."""
     memory = mmap.mmap(-1, LINE * count)
     return [memoryview(memory)[LINE * r : LINE * (r + 1)].cast("q") for r in range(count)]
 
@@ -41,17 +41,17 @@ def forked(work, *args):
 
 
 def meet(lines, rank):
-    meeting = Meeting(lines, rank, lambda: None, False)
-    results = [meeting.compare(7, step) for step in range(200)]
-    results.append(meeting.compare(rank, 0))
-    meeting.wait()
+    barrier = SharedBarrier(lines, rank, lambda: None, False)
+    results = [barrier.compare(7, step) for step in range(200)]
+    results.append(barrier.compare(rank, 0))
+    barrier.wait()
     time.sleep(0.01 * rank)
-    meeting.wait()
+    barrier.wait()
     assert results == [True] * 200 + [False]
 
 
 def test_ranks_meet_in_shared_memory_and_compare_words():
-    lines = meetings(3)
+    lines = barrier_lines(3)
     children = [forked(meet, lines, rank) for rank in (1, 2)]
     meet(lines, 0)
 
@@ -59,14 +59,14 @@ def test_ranks_meet_in_shared_memory_and_compare_words():
 
 
 def disagree(lines, rank):
-    meeting = Meeting(lines, rank, lambda: None, False)
-    assert not meeting.compare(1 + (rank == 1), 0, 5 + (rank == 2))
-    assert meeting.placed == -1
-    assert meeting.compare(1, 0, 5) and meeting.placed == 5
+    barrier = SharedBarrier(lines, rank, lambda: None, False)
+    assert not barrier.compare(1 + (rank == 1), 0, 5 + (rank == 2))
+    assert barrier.placed == -1
+    assert barrier.compare(1, 0, 5) and barrier.placed == 5
 
 
 def test_ranks_that_disagree_know_alike_whether_they_share_a_place():
-    lines = meetings(3)
+    lines = barrier_lines(3)
     children = [forked(disagree, lines, rank) for rank in (1, 2)]
     disagree(lines, 0)
 
@@ -74,24 +74,24 @@ def test_ranks_that_disagree_know_alike_whether_they_share_a_place():
 
 
 def test_a_dead_rank_is_noticed_by_those_that_wait_in_shared_memory():
-    lines = meetings(2)
-    child = forked(lambda: Meeting(lines, 1, lambda: None, False).wait())
-    meeting = Meeting(lines, 0, lambda: None, False)
-    meeting.wait()
+    lines = barrier_lines(2)
+    child = forked(lambda: SharedBarrier(lines, 1, lambda: None, False).wait())
+    barrier = SharedBarrier(lines, 0, lambda: None, False)
+    barrier.wait()
     os.waitpid(child, 0)  # As a launcher does: a zombie still has its number.
     began = time.monotonic()
 
     with pytest.raises(RankFailedError, match=rf"local rank 1 \(process {child}\) died"):
-        meeting.wait()
+        barrier.wait()
     assert in_time(time.monotonic() - began, LIMIT)
 
 
 def claim(lines, rank):
-    assert Meeting(lines, rank, lambda: None, False).claim_report() is (rank == 2)
+    assert SharedBarrier(lines, rank, lambda: None, False).claim_report() is (rank == 2)
 
 
 def test_one_rank_reports_also_where_it_is_gone_when_the_next_one_asks():
-    lines = meetings(3)
+    lines = barrier_lines(3)
 
     ends = [os.waitpid(forked(claim, lines, rank), 0)[1] for rank in (2, 0, 1)]
 

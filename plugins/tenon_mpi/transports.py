@@ -1,8 +1,8 @@
-"""How ranks reach each other: through memory, by messages, or memory inside nodes and messages between.
+"""Choose a transport: shared memory, messages, or both (shared memory within nodes, messages between them).
 
 ``TENON_COMMUNICATOR=mpi-shared``, ``mpi-messages`` or ``mpi-hierarchical`` overrides the choice.
-``TENON_MPI_NODES=2`` treats equal shares of the ranks as nodes, to try on one machine what happens between
-several.
+``TENON_MPI_NODES=2`` treats equal shares of the ranks as nodes, to test on one machine what
+happens between several.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from tenon_mpi.window import Windows
 Array = np.ndarray[Any, Any]
 
 
-class Reducing(Protocol):
-    """What sums over ranks."""
+class Reducer(Protocol):
+    """A transport of reductions over the ranks."""
 
     def all_reduce(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
         """Reduce flat ``source`` into flat ``target``, which may be the same memory."""
 
 
-class Moving(Protocol):
-    """What moves arrays between ranks."""
+class Mover(Protocol):
+    """A transport of collectives that move arrays without combining them."""
 
     def broadcast(self, target: Array, root: int) -> None:
-        """Overwrite ``target`` by the root's."""
+        """Copy the root's ``target`` into that of every rank."""
 
     def all_gather(self, source: Array, target: Array) -> None:
-        """Row r of ``target`` becomes ``source`` of rank r."""
+        """Copy ``source`` of rank r into row r of every rank's ``target``."""
 
     def all_to_all(self, source: Array, target: Array) -> None:
-        """Row r of ``source`` goes to rank r."""
+        """Send row r of ``source`` to rank r; row r of ``target`` came from rank r."""
 
     def reduce_scatter(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
-        """Reduce this rank's row of all ranks."""
+        """Reduce the rows that belong to this rank, one from each rank, into ``target``."""
 
 
 def simulate(comm: Any, node: Any, count: int | None) -> Any:
-    """The communicator of this rank's node, or of its share of the ranks as one of ``count`` nodes."""
+    """The mpi4py communicator of this rank's node, or of one of ``count`` equal shares of the ranks."""
     text = Config.from_environment().setting("mpi_nodes")
     if count is None and text is not None:
         count = int(text) if text.isdecimal() else 0
@@ -60,49 +60,55 @@ def simulate(comm: Any, node: Any, count: int | None) -> Any:
 
 
 def choose(mpi: Any, comm: Any, node: Any, wanted: str | None) -> str:
-    """The way for ranks that are so spread; an error if ``wanted`` cannot be had. All ranks decide alike."""
+    """The transport that suits where the ranks are; collective, with the same result on all of them.
+
+    CommunicatorError if ``wanted`` is impossible there.
+    """
     sizes = np.empty(comm.Get_size(), np.int64)
     comm.Allgather(np.array([node.Get_size()], np.int64), sizes)
     return choose_among(sizes, wanted)
 
 
 def choose_among(sizes: Array, wanted: str | None) -> str:
-    """``choose`` where ``sizes`` says for each rank how many are on its node."""
-    together = int(sizes[0]) == len(sizes)
-    even = bool((sizes == sizes[0]).all())
-    if wanted == "shared" and not together:
+    """``choose``, given for each rank the number of ranks on its node."""
+    one_node = int(sizes[0]) == len(sizes)
+    uniform = bool((sizes == sizes[0]).all())
+    if wanted == "shared" and not one_node:
         raise errors.CommunicatorError(
             f"mpi-shared is for ranks of one node, but only {sizes[0]} of {len(sizes)} share memory. "
             "Use TENON_COMMUNICATOR=mpi."
         )
-    if wanted == "hierarchical" and not even:
+    if wanted == "hierarchical" and not uniform:
         raise errors.CommunicatorError(
             "mpi-hierarchical needs the same number of ranks on every node, not "
             f"{sorted(set(sizes.tolist()))}. Use TENON_COMMUNICATOR=mpi."
         )
     if wanted is not None:
         return wanted
-    if together:
+    if one_node:
         return "shared"
-    return "hierarchical" if even and sizes[0] > 1 else "messages"
+    return "hierarchical" if uniform and sizes[0] > 1 else "messages"
 
 
-def share(mpi: Any, node: Any, windows: Windows, patient: bool) -> SharedMemory:
-    """Everything in memory: all ranks are of one node."""
-    return SharedMemory(mpi, node, windows, node.Get_size(), patient=patient)
+def shared(mpi: Any, node: Any, windows: Windows, background: bool) -> SharedMemory:
+    """Collectives in shared memory, for ranks that are all on one node."""
+    return SharedMemory(mpi, node, windows, node.Get_size(), background=background)
 
 
-def layer(mpi: Any, comm: Any, node: Any, windows: Windows, patient: bool) -> SharedMemory:
-    """Each rank reduces its slice over its node, then with its like on the other nodes."""
-    lane = Messages(mpi, comm.Split(node.Get_rank(), comm.Get_rank()), patient)
+def hierarchical(mpi: Any, comm: Any, node: Any, windows: Windows, background: bool) -> SharedMemory:
+    """All-reduce in two levels: in shared memory within the node, then by messages between nodes.
+
+    Each rank reduces its slice over its node, then over the ranks of equal local rank on the other nodes.
+    """
+    messages = Messages(mpi, comm.Split(node.Get_rank(), comm.Get_rank()), background)
     return SharedMemory(
         mpi,
         node,
         windows,
         comm.Get_size(),
-        between=lambda total, op: lane.all_reduce(total, total, op),
-        patient=patient,
+        between=lambda total, op: messages.all_reduce(total, total, op),
+        background=background,
     )
 
 
-__all__ = ["Moving", "Reducing", "choose", "choose_among", "layer", "share", "simulate"]
+__all__ = ["Mover", "Reducer", "choose", "choose_among", "hierarchical", "shared", "simulate"]
