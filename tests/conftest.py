@@ -21,7 +21,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 import tenon
-from tenon.tensors import rerouting
+from tenon.compat import rerouting
 from tenon.testing.suites.communicator import OPEN_MPI
 
 #: Exceptions that torch and tenon may tell apart by different subclasses.

@@ -68,14 +68,14 @@ _home("tenon.errors", "OutOfMemoryError")
 _home("tenon.tensors.storage.untyped", "UntypedStorage")
 _home("tenon.tensors.storage.typed", "TypedStorage")
 _home(
-    "tenon.tensors.storage.legacy",
+    "tenon.compat.legacy_storages",
     "DoubleStorage FloatStorage HalfStorage BFloat16Storage LongStorage IntStorage ShortStorage CharStorage "
     "ByteStorage BoolStorage ComplexFloatStorage ComplexDoubleStorage QInt8Storage QInt32Storage "
     "QUInt8Storage QUInt4x2Storage QUInt2x4Storage _storage_classes",
 )
 _home("tenon.tensors.layout", "layout strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc _mkldnn")
 _home(
-    "tenon.tensors.qscheme",
+    "tenon.compat.qscheme",
     "qscheme per_tensor_affine per_tensor_symmetric per_channel_affine per_channel_symmetric "
     "per_channel_affine_float_qparams",
 )

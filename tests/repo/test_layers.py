@@ -19,7 +19,7 @@ FIRST_PARTY = sorted(
 LAYERS = [
     "errors config dtypes device random plugins compat.finder compat.faces compat.paths compat.version",
     "engine utils.packages tensors.size",
-    "tensors",
+    "tensors compat.legacy_storages compat.overriding compat.qscheme compat.rerouting",
     "nn.parameter distributed.communication distributed.processes",
     "ops",
     "functions fft linalg amp cuda graph",

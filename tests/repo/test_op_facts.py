@@ -22,7 +22,7 @@ ALLOWED = {
     "platform/tenon/graph/direct.py": "how emitted programs spell calls of NumPy's own functions",
     "platform/tenon/graph/passes/canonicalise.py": "rewriting rules, which are the pass itself",
     "platform/tenon/tensors/methods/placement.py": "values of the argument reduce=",
-    "platform/tenon/tensors/rerouting.py": "Python's operator methods, and what handlers are shown for them",
+    "platform/tenon/compat/rerouting.py": "Python's operator methods, and what handlers are shown for them",
     "plugins/tenon_compress/prune/size_inference.py": "ops whose sizes a pruned graph has to follow",
 }
 

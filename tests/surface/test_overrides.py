@@ -8,9 +8,9 @@ import pytest
 
 import tenon
 from tenon import overrides
+from tenon.compat import rerouting
 from tenon.errors import TenonWarning
 from tenon.nn import functional as F
-from tenon.tensors import rerouting
 
 stack = tenon.stack  # held from before any class asks
 

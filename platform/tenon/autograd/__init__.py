@@ -15,6 +15,7 @@ from tenon.autograd.gradcheck import gradcheck, gradgradcheck
 from tenon.autograd.graph import _unsafe_preserve_version_counter as _unsafe_preserve_version_counter
 from tenon.autograd.variable import Variable
 from tenon.compat.finder import is_second_name
+from tenon.compat.overriding import handle_torch_function, has_torch_function, is_tensor_like
 from tenon.engine.backward import _calculate_shape as _calculate_shape
 from tenon.engine.backward import backward, grad
 from tenon.engine.grad_mode import _force_original_view_tracking as _force_original_view_tracking
@@ -29,7 +30,6 @@ from tenon.engine.grad_mode import (
     set_multithreading_enabled,
 )
 from tenon.plugins import registry
-from tenon.tensors.overriding import handle_torch_function, has_torch_function, is_tensor_like
 from tenon.tensors.saved_names import SavedTensor
 from tenon.utils.packages import functions_first as _functions_first
 

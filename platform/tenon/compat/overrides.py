@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from tenon.compat import overriding, rerouting
+from tenon.compat.overriding import handle_torch_function, has_torch_function, is_tensor_like
 from tenon.engine.grad_mode import enable_grad
-from tenon.tensors import overriding, rerouting
-from tenon.tensors.overriding import handle_torch_function, has_torch_function, is_tensor_like
 from tenon.tensors.tensor import Tensor
 
 __all__ = [

@@ -22,15 +22,14 @@ _MOVED: dict[str, dict[str, str]] = {
             " quiet rounding saving scopes second_order sweep tape undefined value watch>watchers"
         ),
         "tenon.tensors": (
-            "alerts copying dlpack formats inplace keys late>extensions layout methods overlap overriding"
-            " printing pytree pytree_paths qscheme refusal reread rerouting results saved_names saved_numbers"
-            " size swapping tensor where"
+            "alerts copying dlpack formats inplace keys late>extensions layout methods overlap printing"
+            " pytree pytree_paths refusal reread results saved_names saved_numbers size swapping tensor where"
         ),
         "tenon.tensors.creation": ("create draws factories filling ranges reading repeats triangles"),
         "tenon.tensors.storage": (
-            "legacy_storages>legacy storage>untyped storage_moves>moves storage_sources>sources"
-            " typed_storage>typed"
+            "storage>untyped storage_moves>moves storage_sources>sources typed_storage>typed"
         ),
+        "tenon.compat": "legacy_storages overriding qscheme rerouting",
         "tenon.utils": ("packages"),
     },
     "tenon.distributed": {

@@ -7,11 +7,11 @@ import os
 from collections.abc import Sequence
 from typing import IO, Any, TypeAlias
 
+from tenon.compat.qscheme import qscheme as _qscheme
 from tenon.device import Device as _DeviceClass
 from tenon.device import Device as _device
 from tenon.dtypes import dtype as _dtype
 from tenon.tensors.layout import layout as _layout
-from tenon.tensors.qscheme import qscheme as _qscheme
 from tenon.tensors.size import Size
 from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tenon import random as host_random  # `random` is the submodule, once that is imported
+from tenon.compat.legacy_storages import ON_CUDA
 from tenon.device import Device
 from tenon.engine.backend import Availability, backend_for, backend_named
 from tenon.errors import DeviceError, OutOfMemoryError, TenonError
-from tenon.tensors.storage.legacy import ON_CUDA
 
 __all__ = [
     "Event",

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from tenon.compat.rerouting import ask_first
 from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
 from tenon.errors import DTypeError
@@ -18,7 +19,6 @@ from tenon.tensors.creation.create import as_tensor
 from tenon.tensors.creation.factories import write_out, written
 from tenon.tensors.methods.function_forms import FUNCTION_FORMS
 from tenon.tensors.overlap import refuse_overlap, refuse_partial
-from tenon.tensors.rerouting import ask_first
 from tenon.tensors.results import NamedResult
 from tenon.tensors.tensor import Tensor
 

@@ -11,13 +11,13 @@ from types import FunctionType
 from typing import Any
 
 from tenon import dtypes, functions, ops
+from tenon.compat.rerouting import register
 from tenon.engine.value import Value
 from tenon.errors import DTypeError
 from tenon.functions.derived import into
 from tenon.plugins.lazy import lazy_namespace
 from tenon.tensors.creation.create import as_tensor
 from tenon.tensors.methods.titles import titled
-from tenon.tensors.rerouting import register
 
 #: PyTorch's names that plugins provide.
 _PROVIDED = [

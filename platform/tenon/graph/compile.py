@@ -17,6 +17,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
+from tenon.compat.overriding import MODES
 from tenon.device import get_default_device
 from tenon.dtypes import get_default_dtype
 from tenon.engine.aval import aval_of
@@ -35,7 +36,6 @@ from tenon.graph.recording import Recording, overlapping, record
 from tenon.graph.replay import Replay
 from tenon.graph.stance import STANCE
 from tenon.graph.suspension import SUSPENSION
-from tenon.tensors.overriding import MODES
 from tenon.tensors.pytree import REGISTERED, TreeSpec, tree_flatten
 from tenon.tensors.where import user_line
 

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from typing import Literal, ParamSpec, TypeVar
 
 from tenon import ops
+from tenon.compat.rerouting import register
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleValueError
 from tenon.random import Generator
 from tenon.tensors.creation import create, draws, factories
-from tenon.tensors.rerouting import register
 from tenon.tensors.tensor import Tensor
 
 __all__ = [

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, ClassVar, NoReturn
 
+from tenon.compat.overriding import PLAIN, disabled
 from tenon.engine.value import Value
 from tenon.errors import ModuleError, ModuleTypeError, ModuleValueError
 from tenon.tensors.creation import factories
 from tenon.tensors.creation.create import NOT_COPIED
-from tenon.tensors.overriding import PLAIN, disabled
 from tenon.tensors.tensor import Tensor
 
 _RAW: Any = Value.__dict__["raw"]

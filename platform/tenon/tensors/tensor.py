@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tenon.compat.overriding import PLAIN
+from tenon.compat.rerouting import register_methods
 from tenon.device import Device
 from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.engine.dispatch import results_are
@@ -26,8 +28,6 @@ from tenon.tensors.creation import create
 from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.methods import ALL_METHODS
 from tenon.tensors.methods.function_forms import as_function
-from tenon.tensors.overriding import PLAIN
-from tenon.tensors.rerouting import register_methods
 from tenon.tensors.size import Size
 
 _new = object.__new__

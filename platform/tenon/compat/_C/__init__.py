@@ -10,10 +10,16 @@ from typing import Any
 
 from tenon.autograd.delayed import DelayedError, UndefinedGrad
 from tenon.autograd.saved import KeptTensor
-from tenon.compat import accelerator
+from tenon.compat import accelerator, rerouting
 from tenon.compat.backends import mkldnn
 from tenon.compat.backends.cpu import get_cpu_capability as _get_cpu_capability  # noqa: F401
 from tenon.compat.jit import ScriptDict, ScriptFunction, ScriptList, ScriptMethod  # noqa: F401
+from tenon.compat.overriding import STATE as _OVERRIDES
+from tenon.compat.overriding import (  # noqa: F401 - torch has them here
+    DisableTorchFunction,
+    DisableTorchFunctionSubclass,
+)
+from tenon.compat.overriding import disabled as _disabled_torch_function_impl  # noqa: F401
 from tenon.device import Device
 from tenon.engine.backward_end import PASS
 from tenon.engine.edges import AccumulateGrad
@@ -21,14 +27,7 @@ from tenon.engine.grad_mode import is_grad_enabled  # noqa: F401 - torch has it 
 from tenon.engine.saving import hooks_are_let_in
 from tenon.errors import ArgumentError, ShapeError
 from tenon.nn import functional as _functional
-from tenon.tensors import rerouting
 from tenon.tensors.methods.convert import parse_to
-from tenon.tensors.overriding import STATE as _OVERRIDES
-from tenon.tensors.overriding import (  # noqa: F401 - torch has them here
-    DisableTorchFunction,
-    DisableTorchFunctionSubclass,
-)
-from tenon.tensors.overriding import disabled as _disabled_torch_function_impl  # noqa: F401
 from tenon.tensors.saved_names import SavedTensor
 from tenon.tensors.tensor import Tensor
 

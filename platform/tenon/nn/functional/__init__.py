@@ -1,5 +1,6 @@
 """``torch.nn.functional``: what layers compute, as functions of tensors. One family a file."""
 
+from tenon.compat.rerouting import register
 from tenon.nn import _reduction as _Reduction  # noqa: F401 - torch's name for it
 from tenon.nn import grad
 from tenon.nn.functional.activation import (
@@ -136,7 +137,6 @@ from tenon.nn.functional.sampling import (
     affine_grid,
     grid_sample,
 )
-from tenon.tensors.rerouting import register
 
 __all__ = [
     "GRID_SAMPLE_INTERPOLATION_MODES",

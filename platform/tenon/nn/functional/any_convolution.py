@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.compat.rerouting import register
 from tenon.engine.op import table as f
 from tenon.errors import ShapeError
 from tenon.nn.functional.convolution import (
@@ -17,7 +18,6 @@ from tenon.nn.functional.convolution import (
     conv_transpose3d,
 )
 from tenon.tensors.methods.titles import titled
-from tenon.tensors.rerouting import register
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

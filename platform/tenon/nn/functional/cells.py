@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.compat.rerouting import register
 from tenon.engine.op import table
 from tenon.engine.precision import runs_in
 from tenon.errors import ShapeError
-from tenon.tensors.rerouting import register
 
 if TYPE_CHECKING:
     from tenon.engine.op import Op

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tenon.compat.rerouting import register
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.choosing import searchsorted
@@ -18,7 +19,6 @@ from tenon.nn.functional.embedding import bags_of
 from tenon.tensors.creation.create import tensor
 from tenon.tensors.creation.factories import zeros_like
 from tenon.tensors.creation.ranges import arange
-from tenon.tensors.rerouting import register
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.compat.rerouting import register
 from tenon.engine.op import table
 from tenon.engine.precision import runs_in
 from tenon.errors import ModuleTypeError, ShapeError
 from tenon.nn.functional.dropout import dropout as drop
-from tenon.tensors.rerouting import register
 from tenon.tensors.tensor import Tensor
 
 __all__ = ["gru", "lstm", "rnn_relu", "rnn_tanh"]

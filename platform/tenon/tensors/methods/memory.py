@@ -6,6 +6,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
+from tenon.compat.legacy_storages import storage_class
 from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE, UNCOUNTED
@@ -17,7 +18,6 @@ from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.layout import plain
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.movement import sizes
-from tenon.tensors.storage.legacy import storage_class
 from tenon.tensors.storage.moves import Moves
 from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage, address, memory_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.tensors.overriding import DisableTorchFunctionSubclass, converted, disabled, wants
-from tenon.tensors.rerouting import ask_for_good
+from tenon.compat.overriding import DisableTorchFunctionSubclass, converted, disabled, wants
+from tenon.compat.rerouting import ask_for_good
 
 #: Getters of tensors that stay what they are.
 _AS_THEY_ARE = ("_base", "grad")

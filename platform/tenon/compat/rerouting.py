@@ -12,7 +12,7 @@ from functools import cache, partial
 from types import CodeType, FunctionType
 from typing import Any
 
-from tenon.tensors.overriding import MODES, NAMESPACES, PLAIN, ask, wants
+from tenon.compat.overriding import MODES, NAMESPACES, PLAIN, ask, wants
 
 #: What torch shows a handler where Python calls an operator's method.
 _SHOWN = {
