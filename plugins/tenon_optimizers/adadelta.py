@@ -9,7 +9,7 @@ from tenon_optimizers.checks import learning_rate, non_negative
 
 
 class Adadelta(Optimizer):
-    """Adadelta (Zeiler, 2012), as torch.optim.Adadelta: steps as large as the past steps were."""
+    """Adadelta (Zeiler, 2012), as torch.optim.Adadelta: step sizes scaled by the RMS of past steps."""
 
     elementwise = True
 
@@ -40,11 +40,11 @@ class Adadelta(Optimizer):
         )  # fmt: skip
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """Running means of squared gradients and of squared steps."""
+        """Return zero running means of squared gradients and of squared steps."""
         return {"square_avg": f.zeros_like(p), "acc_delta": f.zeros_like(p)}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step."""
+        """Return the updated parameter and running means."""
         if h.weight_decay:
             g = g + h.weight_decay * p
         square = h.rho * s["square_avg"] + (1 - h.rho) * f.mul(g, g)

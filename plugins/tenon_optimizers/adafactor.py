@@ -10,10 +10,11 @@ from tenon_optimizers.numbers import at_most, epsilon, root_mean_square
 
 
 class Adafactor(Optimizer):
-    """Adafactor (Shazeer and Stern, 2018), as torch.optim.Adafactor: a matrix's variance as row times column.
+    """Adafactor (Shazeer and Stern, 2018), as torch.optim.Adafactor: factored second moments.
 
-    Parameters of two and more axes keep one number per row and per column of their last two axes instead of
-    one per element. float16 and bfloat16 are computed in float32.
+    For parameters of two or more axes the second moment over the last two axes is stored as an outer product:
+    one number per row and per column instead of one per element. float16 and bfloat16 are computed in
+    float32.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Adafactor(Optimizer):
         )  # fmt: skip
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """The mean squares of rows and of columns; of every element where there is one axis or none."""
+        """Return zero mean squares per row and column; per element for parameters of at most one axis."""
         real("Adafactor", p)
         if p.ndim < 2:
             return {"variance": f.zeros_like(p)}
@@ -59,7 +60,7 @@ class Adafactor(Optimizer):
         }
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step, relative to the parameter's own size and clipped by its root mean square."""
+        """Return the updated parameter and state: the step is scaled by the parameter's RMS, and clipped."""
         if 0 in p.shape:
             return p, s
         least = epsilon(p) if h.eps[0] is None else h.eps[0]

@@ -9,7 +9,7 @@ from tenon_optimizers.checks import learning_rate, non_negative, variants
 
 
 class Adagrad(Optimizer):
-    """Adagrad (Duchi et al., 2011), as torch.optim.Adagrad; its state is made with the optimizer."""
+    """Adagrad (Duchi et al., 2011), as torch.optim.Adagrad; its state is created by the constructor."""
 
     elementwise = True
 
@@ -46,12 +46,12 @@ class Adagrad(Optimizer):
                 self.start(p)
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """The sum of squared gradients."""
+        """Return the initial sum of squared gradients."""
         first = float(self.defaults["initial_accumulator_value"])
         return {"sum": f.new_full(p, shape=tuple(p.shape), value=first)}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step; the rate shrinks with the step count by ``lr_decay``."""
+        """Return the updated parameter; the learning rate decays with the step count by ``lr_decay``."""
         if h.weight_decay:
             g = g + h.weight_decay * p
         total = s["sum"] + f.mul(g, g)

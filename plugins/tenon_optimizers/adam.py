@@ -47,11 +47,11 @@ class Adam(Optimizer):
         )  # fmt: skip
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """First and second moments of the gradient."""
+        """Return zero first and second moments of the gradient."""
         return {"exp_avg": f.zeros_like(p), "exp_avg_sq": f.zeros_like(p)}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step: moments, bias correction, and the step they give."""
+        """Return the parameter and moments after one step with bias correction."""
         beta1, beta2 = h.betas
         if h.weight_decay:
             if h.decoupled_weight_decay:
@@ -65,7 +65,7 @@ class Adam(Optimizer):
         if h.amsgrad:
             seen = s.get("max_exp_avg_sq")
             v = new["max_exp_avg_sq"] = v if seen is None else f.maximum(seen, v)
-        # lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps), numbers multiplied before arrays
+        # lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps), scalar factors combined first
         root = (1 - beta2**h.step) ** 0.5
         size = h.lr / (1 - beta1**h.step) * root
         return p - size * f.div(m, f.sqrt(v) + h.eps * root), new

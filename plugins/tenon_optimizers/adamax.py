@@ -10,7 +10,7 @@ from tenon_optimizers.checks import learning_rate, non_negative
 
 
 class Adamax(Optimizer):
-    """Adamax (Kingma and Ba, 2014), as torch.optim.Adamax: by the largest gradient, not the mean square."""
+    """Adamax (Kingma and Ba, 2014), as torch.optim.Adamax: Adam with the infinity norm."""
 
     elementwise = True
 
@@ -40,11 +40,11 @@ class Adamax(Optimizer):
         )  # fmt: skip
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """The first moment, and the fading maximum of the gradient's size."""
+        """Return a zero first moment and a zero exponentially decayed maximum of ``|g|``."""
         return {"exp_avg": f.zeros_like(p), "exp_inf": f.zeros_like(p)}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step."""
+        """Return the updated parameter and state."""
         beta1, beta2 = h.betas
         if h.weight_decay:
             g = g + h.weight_decay * p

@@ -46,11 +46,11 @@ class ASGD(Optimizer):
         )  # fmt: skip
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """The average; the rate of the next step, and its weight in the average."""
+        """Return the initial average, the rate of the next step, and its weight in the average."""
         return {"eta": scalar(f, p, 0.0), "mu": scalar(f, p, 1.0), "ax": f.zeros_like(p)}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step, with the rate that the step before has set."""
+        """Return the updated parameter and state, with the rate that the previous step set."""
         if h.weight_decay:
             g = g + h.weight_decay * p
         rate = number(f, _short(f, s["eta"], h.lr) if h.step == 1 else s["eta"])
@@ -64,5 +64,5 @@ class ASGD(Optimizer):
 
 
 def _short(f: Any, like: Any, value: Any) -> Any:
-    """``value`` rounded to float32, as torch keeps it, in the dtype of ``like``."""
+    """Round ``value`` to float32, in which PyTorch stores it; return it in the dtype of ``like``."""
     return f.cast(stored(f, f.cast(like, dtype=_FLOAT32), value), dtype=like.dtype)

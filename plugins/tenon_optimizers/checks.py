@@ -1,4 +1,4 @@
-"""Checks on hyper-parameters that several optimizers share."""
+"""Validation of hyper-parameters, shared by several optimizers, with PyTorch's error messages."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from tenon.extend import Tensor
 
 
 def non_negative(what: str, value: Any) -> None:
-    """ValueError in torch's words if ``value`` is negative or NaN."""
+    """Raise ValueError if ``value`` is negative or NaN."""
     if not float(value) >= 0.0:
         raise ValueError(f"Invalid {what}: {value}")
 
 
 def learning_rate(value: Any) -> None:
-    """ValueError in torch's words unless ``value`` is a number or one-element tensor, not negative."""
+    """Raise ValueError unless ``value`` is a non-negative number or one-element tensor."""
     if isinstance(value, Tensor) and value.numel() != 1:
         raise ValueError("Tensor lr must be 1-element")
     non_negative("learning rate", value)
 
 
 def step_size(value: Any) -> None:
-    """ValueError in the words of torch's newer optimizers unless ``value`` is one number, not negative."""
+    """Raise ValueError, as PyTorch's newer optimizers do, unless ``value`` is one non-negative number."""
     if isinstance(value, Tensor) and value.numel() != 1:
         raise ValueError(f"Tensor lr must be 1-element, but its shape is {list(value.shape)}.")
     if not float(value) >= 0.0:
@@ -29,7 +29,7 @@ def step_size(value: Any) -> None:
 
 
 def betas(values: Any) -> tuple[Any, Any]:
-    """The two decay rates, checked; 1-element tensors become 0-d."""
+    """Validate and return the two decay rates; 1-element tensors become 0-d."""
     for position, value in enumerate(values):
         if isinstance(value, Tensor) and value.numel() != 1:
             raise ValueError(f"Tensor betas[{position}] must be 1-element")
@@ -44,7 +44,7 @@ def betas(values: Any) -> tuple[Any, Any]:
 
 
 def real(optimizer: str, p: Any) -> None:
-    """RuntimeError in torch's words if ``p``, a tensor or an array, is complex."""
+    """Raise RuntimeError if ``p``, a tensor or an array, is complex."""
     if "complex" in str(p.dtype):
         raise RuntimeError(
             f"{optimizer} does not support complex parameters. Train its real and imaginary parts."
@@ -52,7 +52,7 @@ def real(optimizer: str, p: Any) -> None:
 
 
 def variants(foreach: bool | None, fused: bool | None, differentiable: bool) -> None:
-    """RuntimeError for flags that contradict each other. All variants compute the same here."""
+    """Raise RuntimeError for contradictory flags. All implementations compute the same here."""
     if fused and differentiable:
         raise RuntimeError("`fused` does not support `differentiable`")
     if fused and foreach:
@@ -60,7 +60,7 @@ def variants(foreach: bool | None, fused: bool | None, differentiable: bool) -> 
 
 
 def numbers_for_lists(foreach: bool | None, capturable: bool, lr: Any, betas: tuple[Any, Any]) -> None:
-    """ValueError in torch's words for tensors that its lists of tensors do not take."""
+    """Raise ValueError for tensor options that PyTorch's foreach implementation does not accept."""
     if not foreach or capturable:
         return
     for name, value in (("lr", lr), ("betas[0]", betas[0]), ("betas[1]", betas[1])):

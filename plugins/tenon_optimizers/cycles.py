@@ -12,12 +12,12 @@ from tenon_optimizers.functions import load_attributes, saved_attributes
 
 
 class _WithMomentum(LRScheduler):
-    """What the schedules have in common that also move the momentum, or Adam's first beta."""
+    """Base class of schedules that also vary the momentum, or Adam's first beta."""
 
     use_beta1: bool
 
     def _prepare_momentum(self, base: Any, top: Any, last_epoch: int) -> tuple[list[Any], list[Any]]:
-        """Start at the highest momentum; the lowest and highest of each group."""
+        """Set the highest momentum; return the lowest and the highest of each group."""
         defaults = self.optimizer.defaults
         if "momentum" not in defaults and "betas" not in defaults:
             raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
@@ -80,7 +80,7 @@ class OneCycleLR(_WithMomentum):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
-        """By the phase that the step count is in; also cycles the momentum."""
+        """Return the rates of the phase at the current step; also cycle the momentum."""
         self._warn_outside()
         step = self.last_epoch
         if step > self.total_steps:
@@ -102,7 +102,7 @@ class OneCycleLR(_WithMomentum):
         return rates
 
     def _anneal_func(self, start: Any, end: Any, share: float) -> Any:
-        """The curve by its name; the function itself where a state of PyTorch before 2.2 was loaded."""
+        """Return the annealing curve by name; a state of PyTorch before 2.2 holds the function itself."""
         name = self.__dict__.get("_anneal_func_type")
         if name is None:
             return self.__dict__["anneal_func"](start, end, share)
@@ -154,8 +154,9 @@ def _phases(total: int, share: float, three: bool) -> list[dict[str, Any]]:
 class CyclicLR(_WithMomentum):
     """Between ``base_lr`` and ``max_lr`` along triangles (Smith, 2015).
 
-    ``mode``: all triangles alike, each half as high as the last ("triangular2"), or shrinking by ``gamma``
-    every step ("exp_range"). ``scale_fn`` replaces it: a factor by cycle or by step, as ``scale_mode`` says.
+    ``mode``: triangles of equal height ("triangular"), each half as high as the last ("triangular2"), or
+    scaled by ``gamma`` every step ("exp_range"). ``scale_fn`` replaces it: a factor per cycle or per step
+    (``scale_mode``).
     """
 
     def __init__(
@@ -193,24 +194,24 @@ class CyclicLR(_WithMomentum):
         self._init_scale_fn()
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
-            found = self._prepare_momentum(base_momentum, max_momentum, last_epoch)
-            self.base_momentums, self.max_momentums = found
+            limits = self._prepare_momentum(base_momentum, max_momentum, last_epoch)
+            self.base_momentums, self.max_momentums = limits
         super().__init__(optimizer, last_epoch)
         self.base_lrs = base_lrs
 
     def scale_fn(self, x: float) -> float:
-        """Height of the triangle at cycle or step ``x``, as a share of the first one's."""
+        """Return the height of the triangle at cycle or step ``x``, relative to the first one."""
         if self._scale_fn_custom is not None:
             return self._scale_fn_custom(x)
         return self._scale_fn_ref(x, self.gamma)
 
     def _init_scale_fn(self) -> None:
-        """The height that ``mode`` means; a custom function stands in its place."""
+        """Select the scale function of ``mode``, unless a custom one was passed."""
         if self._scale_fn_custom is None:
             self._scale_fn_ref = _SCALE[self.mode][1]
 
     def get_lr(self) -> list[Any]:
-        """By the place in the cycle; also cycles the momentum, the other way round."""
+        """Return the rates at the position in the cycle; also cycle the momentum, inversely."""
         self._warn_outside()
         cycle = math.floor(1 + self.last_epoch / self.total_size)
         x = 1.0 + self.last_epoch / self.total_size - cycle
@@ -225,7 +226,7 @@ class CyclicLR(_WithMomentum):
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        """A function is not saved; a callable object is saved as its attributes."""
+        """Return the state: functions are not saved, callable objects by their attributes."""
         saved = super().state_dict() | {"_scale_fn_custom": saved_attributes(self._scale_fn_custom)}
         saved.pop("_scale_fn_ref", None)
         return saved
@@ -250,7 +251,7 @@ def _exp_range(step: float, gamma: float) -> float:
     return gamma**step
 
 
-#: Modes of ``CyclicLR``: what their heights depend on, and the height by that and by ``gamma``.
+#: Mode of ``CyclicLR`` -> its ``scale_mode``, and the height as a function of that and of ``gamma``.
 _SCALE = {
     "triangular": ("cycle", _triangular),
     "triangular2": ("cycle", _triangular2),
@@ -278,13 +279,13 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
-        """From the initial rates and the place in the present cosine."""
+        """Return the rates at the position in the current cosine."""
         self._warn_outside()
         share = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:
-        """One step on, or to ``epoch``, which may be a fraction: ``step(epoch + batch / batches)``."""
+        """Advance by one step, or to ``epoch``, possibly fractional: ``step(epoch + batch / batches)``."""
         if epoch is None and self.last_epoch < 0:
             epoch = 0
         if epoch is None:
@@ -298,12 +299,12 @@ class CosineAnnealingWarmRestarts(LRScheduler):
                 raise ValueError(f"Expected non-negative epoch, but got {epoch}")
             self._jump(epoch)
         self.last_epoch = math.floor(epoch)
-        with self._asking():
+        with self._calling_get_lr():
             values = self.get_lr()
         self._set_rates(values)
 
     def _jump(self, epoch: float) -> None:
-        """Find the cosine that ``epoch`` lies in."""
+        """Set the current cosine, and the position in it, from ``epoch``."""
         if epoch < self.T_0:
             self.T_i, self.T_cur = self.T_0, epoch
         elif self.T_mult == 1:

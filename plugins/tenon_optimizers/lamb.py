@@ -33,11 +33,11 @@ class LAMB(Optimizer):
         )
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """First and second moments of the gradient."""
+        """Return zero first and second moments of the gradient."""
         return {"exp_avg": f.zeros_like(p), "exp_avg_sq": f.zeros_like(p)}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step, as long as ``lr * |p|``; where either length is zero, as AdamW would."""
+        """Return the parameter after a step of norm ``lr * |p|``; AdamW's step if either norm is zero."""
         beta1, beta2 = h.betas
         m = s["exp_avg"] + (1 - beta1) * (g - s["exp_avg"])
         v = beta2 * s["exp_avg_sq"] + (1 - beta2) * f.mul(g, g)

@@ -45,11 +45,11 @@ class LARS(Optimizer):
         )  # fmt: skip
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """The momentum."""
+        """Return a zero momentum buffer."""
         return {"momentum_buffer": f.zeros_like(p)} if self.defaults["momentum"] else {}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step."""
+        """Return the updated parameter and momentum."""
         if p.ndim > 1:
             size, slope = norm(f, p), norm(f, g)
             trust = h.trust_coefficient * size / (slope + h.weight_decay * size + h.eps)

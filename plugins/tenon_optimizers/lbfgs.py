@@ -47,11 +47,11 @@ class LBFGS(Optimizer):
 
     @property
     def _params(self) -> list[Any]:
-        found: list[Any] = self.param_groups[0]["params"]
-        return found
+        params: list[Any] = self.param_groups[0]["params"]
+        return params
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Up to ``max_iter`` iterations; returns the loss before the first."""
+        """Run up to ``max_iter`` iterations; return the loss before the first."""
         if closure is None:
             raise TypeError("LBFGS.step() needs a closure that computes the loss and its gradients.")
         if len(self.param_groups) != 1:
@@ -87,15 +87,15 @@ class LBFGS(Optimizer):
                 start = [p.detach().clone() for p in self._params]
 
                 def at(length: float, direction: Any = direction, start: list[Any] = start) -> Point:
-                    found, gradient = self._moved(closure, length, direction)
+                    value, gradient = self._moved(closure, length, direction)
                     for p, kept in zip(self._params, start, strict=True):
                         p.copy_(kept)
-                    return Point(length, found, gradient, float(gradient.dot(direction)))
+                    return Point(length, value, gradient, float(gradient.dot(direction)))
 
                 longest = float(direction.abs().max())
                 budget = h["max_eval"] - evaluations
-                found, used = strong_wolfe(at, Point(0.0, loss, slope, descent), size, longest, budget)
-                size, loss, slope = found.size, found.loss, found.gradient
+                best, used = strong_wolfe(at, Point(0.0, loss, slope, descent), size, longest, budget)
+                size, loss, slope = best.size, best.loss, best.gradient
                 state["t"] = size
                 self._move(size, direction)
             elif iteration != h["max_iter"]:
@@ -115,14 +115,14 @@ class LBFGS(Optimizer):
                 break
 
     def _moved(self, closure: Callable[[], Any], size: float, direction: Any) -> tuple[float, Any]:
-        """Loss and gradient ``size`` further along ``direction``."""
+        """Move the parameters by ``size * direction``; return loss and gradient there."""
         self._move(size, direction)
         with enable_grad():
             loss = float(closure())
         return loss, self._gradient()
 
     def _gradient(self) -> Any:
-        """All gradients on one axis; complex numbers as two."""
+        """Return all gradients flattened and concatenated; complex numbers as two reals."""
         parts = []
         for p in self._params:
             g = f.zeros_like(p.detach()) if p.grad is None else p.grad.detach()
@@ -141,7 +141,7 @@ class LBFGS(Optimizer):
 
 
 def _direction(state: dict[str, Any], slope: Any, history: int) -> Any:
-    """Minus the inverse Hessian, as the last ``history`` steps show it, times the gradient."""
+    """Return minus the inverse Hessian, estimated from the last ``history`` steps, times the gradient."""
     if state["n_iter"] == 1:
         state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
         return -slope
@@ -160,8 +160,8 @@ def _direction(state: dict[str, Any], slope: Any, history: int) -> Any:
     for i in reversed(range(len(changes))):
         shares[i] = float(steps[i].dot(q)) * inverses[i]
         q = q - shares[i] * changes[i]
-    made = q * state["H_diag"]
+    direction = q * state["H_diag"]
     for i in range(len(changes)):
-        back = float(changes[i].dot(made)) * inverses[i]
-        made = made + (shares[i] - back) * steps[i]
-    return made
+        back = float(changes[i].dot(direction)) * inverses[i]
+        direction = direction + (shares[i] - back) * steps[i]
+    return direction

@@ -10,7 +10,7 @@ DECREASE, CURVATURE, SHORTEST = 1e-4, 0.9, 1e-9
 
 
 class Point(NamedTuple):
-    """What is known at a step of ``size`` along the direction."""
+    """Loss, gradient and directional derivative at a step of ``size`` along the direction."""
 
     size: float
     loss: float
@@ -22,8 +22,11 @@ class Point(NamedTuple):
 def strong_wolfe(
     at: Callable[[float], Point], start: Point, size: float, longest: float, budget: int
 ) -> tuple[Point, int]:
-    """A point with less loss and less slope than ``start``, and how often ``at`` was called, at most
-    ``budget + 1`` times. ``longest`` is the largest element of the direction."""
+    """Return a point that satisfies the strong Wolfe conditions, and the number of calls of ``at``.
+
+    ``at`` is called at most ``budget + 1`` times; the best point so far is returned then. ``longest`` is the
+    largest absolute element of the direction.
+    """
     bracket, found, calls = _enclose(at, start, size, budget)
     if found:
         return bracket[0], calls
@@ -41,7 +44,7 @@ def _high(point: Point, start: Point) -> bool:
 def _enclose(
     at: Callable[[float], Point], start: Point, size: float, budget: int
 ) -> tuple[list[Point], bool, int]:
-    """Two points with a good one between them; or one good point, and True."""
+    """Return two points that bracket an acceptable one; or one acceptable point, and True."""
     before, new = start, at(size)
     for tried in range(budget):
         if _high(new, start) or (tried > 1 and new.loss >= before.loss):
@@ -59,7 +62,7 @@ def _enclose(
 def _zoom(
     at: Callable[[float], Point], start: Point, bracket: list[Point], longest: float, calls: int, budget: int
 ) -> tuple[Point, int]:
-    """Narrow ``bracket`` until a point of it is good, or nothing is left to search."""
+    """Shrink ``bracket`` until one of its points is acceptable, or it is too short or the budget spent."""
     low, high = sorted(bracket, key=lambda point: point.loss)
     slow = False
     while calls <= budget and abs(high.size - low.size) * longest >= SHORTEST:
@@ -86,7 +89,7 @@ def _zoom(
 
 
 def cubic_minimum(a: Point, b: Point, least: float, most: float) -> float:
-    """Where the cubic through both points has its minimum within ``[least, most]``, else the middle."""
+    """Return the minimiser in ``[least, most]`` of the cubic through both points; else the midpoint."""
     if a.size > b.size:
         a, b = b, a
     if a.size == b.size:

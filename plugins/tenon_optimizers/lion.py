@@ -40,11 +40,11 @@ class Lion(Optimizer):
         )  # fmt: skip
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """The momentum."""
+        """Return a zero momentum."""
         return {"exp_avg": f.zeros_like(p)}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """Step by the sign, then move the momentum."""
+        """Return the parameter after a step by the sign, and the updated momentum."""
         beta1, beta2 = h.betas
         m = s["exp_avg"]
         if h.weight_decay:

@@ -1,4 +1,4 @@
-"""Schedules made of others: one after another, or all at once."""
+"""Schedules composed of others: in sequence, or simultaneously."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenon_optimizers.plateau import ReduceLROnPlateau
 
 
 class _OfOthers(LRScheduler):
-    """What the schedules have in common that hold others."""
+    """Base class of schedules that contain other schedules."""
 
     _schedulers: Sequence[LRScheduler]
 
@@ -91,7 +91,7 @@ class SequentialLR(_OfOthers):
         self._last_lr = first.get_last_lr()
 
     def recursive_undo(self, sched: Any = None) -> None:
-        """Take back the step that each part made at its construction."""
+        """Undo the step that each schedule made at its construction."""
         scheduler = self if sched is None else sched
         if hasattr(scheduler, "_schedulers"):
             for part in scheduler._schedulers:
@@ -100,7 +100,7 @@ class SequentialLR(_OfOthers):
             scheduler.last_epoch -= 1
 
     def step(self) -> None:  # type: ignore[override]
-        """One step of the schedule whose turn it is."""
+        """Advance the schedule that is active at the current step."""
         self.last_epoch += 1
         turn = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[turn]
@@ -126,7 +126,7 @@ class ChainedScheduler(_OfOthers):
         self._last_lr = group_values(owner, "lr")
 
     def step(self) -> None:  # type: ignore[override]
-        """One step of all parts."""
+        """Advance all schedules by one step."""
         for scheduler in self._schedulers:
             scheduler.step()
         self._last_lr = group_values(self.optimizer, "lr")

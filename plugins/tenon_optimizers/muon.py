@@ -14,7 +14,7 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class Muon(Optimizer):
-    """Muon (Jordan, 2024), as torch.optim.Muon: the momentum of a matrix, its singular values drawn near 1.
+    """Muon (Jordan, 2024), as torch.optim.Muon: steps by the orthogonalised momentum of a matrix.
 
     For hidden matrices; biases, embeddings and heads take another optimizer. The Newton-Schulz iteration runs
     in float32, where PyTorch rounds to bfloat16: single steps differ by up to a hundredth of the step.
@@ -55,19 +55,19 @@ class Muon(Optimizer):
         )  # fmt: skip
 
     def check_parameter(self, p: Tensor) -> None:
-        """Matrices only."""
+        """Raise unless ``p`` is a matrix."""
         if p.ndim != 2:
             raise ValueError(
                 f"Muon only supports 2D parameters whereas we found a parameter with size: {p.shape}"
             )
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """The momentum."""
+        """Return a zero momentum."""
         real("Muon", p)
         return {"momentum_buffer": f.zeros_like(p)}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step; the rate grows with the matrix as ``adjust_lr_fn`` says."""
+        """Return the parameter and momentum after one step; ``adjust_lr_fn`` scales the rate by the shape."""
         buffer = s["momentum_buffer"]
         buffer = buffer + (1 - h.momentum) * (g - buffer)
         step = g + h.momentum * (buffer - g) if h.nesterov else buffer
@@ -78,8 +78,8 @@ class Muon(Optimizer):
             size = h.lr * max(1.0, rows / max(columns, 1)) ** 0.5
         p = p * (1 - h.lr * h.weight_decay)
         if rows and columns:
-            made = orthogonalized(f, f.cast(step, dtype=_FLOAT32), h.ns_coefficients, h.ns_steps, h.eps)
-            p = p - size * f.cast(made, dtype=p.dtype)
+            direction = orthogonalized(f, f.cast(step, dtype=_FLOAT32), h.ns_coefficients, h.ns_steps, h.eps)
+            p = p - size * f.cast(direction, dtype=p.dtype)
         return p, {"momentum_buffer": buffer}
 
 

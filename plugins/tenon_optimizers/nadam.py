@@ -46,11 +46,11 @@ class NAdam(Optimizer):
         )  # fmt: skip
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """First and second moments of the gradient, and the product of all momenta so far."""
+        """Return zero first and second moments of the gradient, and the product of momenta, 1."""
         return {"mu_product": scalar(f, p, 1.0), "exp_avg": f.zeros_like(p), "exp_avg_sq": f.zeros_like(p)}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step."""
+        """Return the updated parameter and state."""
         beta1, beta2 = h.betas
         if h.weight_decay:
             if h.decoupled_weight_decay:
@@ -64,6 +64,6 @@ class NAdam(Optimizer):
         m = s["exp_avg"] + (1 - beta1) * (g - s["exp_avg"])
         v = beta2 * s["exp_avg_sq"] + (1 - beta2) * f.mul(g, g)
         below = f.sqrt(v * (1 / (1 - beta2**h.step))) + h.eps
-        made = p - h.lr * (1 - momentum) / (1 - product) * f.div(g, below)
-        made = made - h.lr * following / (1 - product * following) * f.div(m, below)
-        return made, {"mu_product": kept, "exp_avg": m, "exp_avg_sq": v}
+        result = p - h.lr * (1 - momentum) / (1 - product) * f.div(g, below)
+        result = result - h.lr * following / (1 - product * following) * f.div(m, below)
+        return result, {"mu_product": kept, "exp_avg": m, "exp_avg_sq": v}

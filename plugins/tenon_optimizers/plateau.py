@@ -1,4 +1,4 @@
-"""The schedule that watches a metric."""
+"""``ReduceLROnPlateau``: the schedule that depends on a metric."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenon.optim.scheduler import (
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """The rate times ``factor`` when ``step(metric)`` has not improved for more than ``patience`` calls.
+    """Multiply the rate by ``factor`` if the metric has not improved for more than ``patience`` steps.
 
     >>> import tenon
     >>> optimizer = tenon.optim.SGD([tenon.nn.Parameter(tenon.ones(1))], lr=1.0)
@@ -67,13 +67,13 @@ class ReduceLROnPlateau(LRScheduler):
         self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
 
     def _reset(self) -> None:
-        """Forget what was seen."""
+        """Reset the best metric and the counters."""
         self.best = self.mode_worse
         self.cooldown_counter = 0
         self.num_bad_epochs = 0
 
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
-        """Note ``metrics`` (a number or one-element tensor), and lower the rates if it stands still."""
+        """Record ``metrics`` (a number or one-element tensor); reduce the rates if it stopped improving."""
         current = float(metrics)
         if epoch is not None:
             warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
@@ -111,7 +111,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     @property
     def in_cooldown(self) -> bool:
-        """Whether a reduction was so recent that bad steps do not count."""
+        """Whether the last reduction is so recent that bad steps do not count."""
         return self.cooldown_counter > 0
 
     def _is_better(self, a: float, best: float) -> bool:
@@ -121,6 +121,6 @@ class ReduceLROnPlateau(LRScheduler):
         return a < bound if lower else a > bound
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take what ``state_dict`` returned."""
+        """Restore what ``state_dict`` returned."""
         self.__dict__.update(state_dict)
         self._init_is_better(self.mode, self.threshold, self.threshold_mode)

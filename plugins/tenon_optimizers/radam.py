@@ -10,7 +10,7 @@ from tenon_optimizers.checks import learning_rate, non_negative
 
 
 class RAdam(Optimizer):
-    """RAdam (Liu et al., 2019), as torch.optim.RAdam: no division by the variance until it is known."""
+    """RAdam (Liu et al., 2019), as torch.optim.RAdam: adaptive once the variance is tractable."""
 
     elementwise = True
 
@@ -42,11 +42,11 @@ class RAdam(Optimizer):
         )  # fmt: skip
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """First and second moments of the gradient."""
+        """Return zero first and second moments of the gradient."""
         return {"exp_avg": f.zeros_like(p), "exp_avg_sq": f.zeros_like(p)}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step; divided by the root of the second moment from the sixth degree of freedom on."""
+        """Return the updated parameter; divided by the second moment's root if ``rho_t > 5``."""
         beta1, beta2 = h.betas
         if h.weight_decay:
             if h.decoupled_weight_decay:

@@ -42,11 +42,11 @@ class RMSprop(Optimizer):
         )  # fmt: skip
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """The running mean of squared gradients."""
+        """Return the zero running mean of squared gradients."""
         return {"square_avg": f.zeros_like(p)}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step."""
+        """Return the updated parameter and state."""
         if h.weight_decay:
             g = g + h.weight_decay * p
         square = h.alpha * s["square_avg"] + (1 - h.alpha) * f.mul(g, g)

@@ -11,8 +11,8 @@ from tenon_optimizers.checks import learning_rate
 class Rprop(Optimizer):
     """Resilient backpropagation (Riedmiller and Braun, 1993), as torch.optim.Rprop, for whole batches.
 
-    Only signs of gradients count: a step grows by ``etas[1]`` while the sign stays, and shrinks by
-    ``etas[0]`` when it turns.
+    Only signs of gradients matter: the step size of an element is multiplied by ``etas[1]`` while its sign
+    stays the same, and by ``etas[0]`` when it changes.
     """
 
     elementwise = True
@@ -41,17 +41,17 @@ class Rprop(Optimizer):
         )  # fmt: skip
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """The gradient before, and the size of each step."""
+        """Return the initial previous gradient, and the initial step sizes."""
         return {"prev": f.zeros_like(p), "step_size": f.zeros_like(p)}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step, the first of size ``lr``; where the sign turned, none."""
+        """Return the updated parameter: a first step of size ``lr``; no step where the sign changed."""
         shrinks, grows = h.etas
         least, most = h.step_sizes
         size = s["step_size"] + h.lr if h.step == 1 else s["step_size"]
-        way = f.sign(f.mul(g, s["prev"]))
-        turned = f.lt(way, 0)
-        size = f.where(f.gt(way, 0), grows * size, f.where(turned, shrinks * size, size))
+        agreement = f.sign(f.mul(g, s["prev"]))
+        turned = f.lt(agreement, 0)
+        size = f.where(f.gt(agreement, 0), grows * size, f.where(turned, shrinks * size, size))
         size = f.clamp(size, least, most)
         g = f.where(turned, f.zeros_like(g), g)
         return p - f.mul(f.sign(g), size), {"prev": g, "step_size": size}

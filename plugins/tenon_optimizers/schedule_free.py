@@ -13,17 +13,18 @@ from tenon_optimizers.numbers import number, scalar, stored
 
 
 class ScheduleFree(Optimizer):
-    """What both have in common (Defazio et al., 2024): three sequences, of which a parameter shows one.
+    """Base class of schedule-free optimizers (Defazio et al., 2024), which maintain three sequences.
 
-    ``z`` takes the steps, ``x`` is its weighted average and what to evaluate and save, and gradients are
-    taken at ``y = (1 - beta) * z + beta * x``. Call ``optimizer.train()`` before training and
-    ``optimizer.eval()`` before evaluating or saving weights; both move the parameters in place.
+    ``z`` is the sequence of steps, ``x`` its weighted average, to be evaluated and saved, and gradients are
+    computed at ``y = (1 - beta) * z + beta * x``. A parameter holds ``y`` or ``x``: call
+    ``optimizer.train()`` before training and ``optimizer.eval()`` before evaluating or saving weights; both
+    work in place.
     """
 
     elementwise = True
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """``z``, the sum of all weights, and the largest rate so far."""
+        """Return the initial ``z``, the sum of all weights, and the largest rate so far."""
         return {
             "z": f.clone(p),
             "weight_sum": scalar(f, p, 0.0, np.float64),
@@ -31,15 +32,15 @@ class ScheduleFree(Optimizer):
         }
 
     def beta(self, group: dict[str, Any]) -> float:
-        """How far gradients are taken from ``z`` towards ``x``."""
+        """Return the interpolation weight between ``z`` (0) and ``x`` (1) where gradients are computed."""
         raise NotImplementedError(f"{type(self).__name__} does not say its beta.")
 
     def train(self) -> None:
-        """Make parameters show ``y``, where gradients are taken. They do from the beginning."""
+        """Set parameters to ``y``, where gradients are computed; this is the initial mode."""
         self._show(training=True)
 
     def eval(self) -> None:
-        """Make parameters show ``x``, the average."""
+        """Set parameters to ``x``, the average."""
         self._show(training=False)
 
     def _show(self, training: bool) -> None:
@@ -54,7 +55,7 @@ class ScheduleFree(Optimizer):
             group["training"] = training
 
     def _moved(self, f: Any, p: Any, step: Any, s: dict[str, Any], h: Any, beta: Any, rate: Any) -> Any:
-        """``y`` and the state after ``z`` moved by ``rate * step``."""
+        """Return ``y`` and the state after ``z`` moved by ``rate * step``."""
         if not h.training:
             raise RuntimeError(
                 f"{type(self).__name__}.step() was called while the parameters show the average. Call"
@@ -79,7 +80,7 @@ class ScheduleFree(Optimizer):
 
 
 class SGDScheduleFree(ScheduleFree):
-    """Schedule-free SGD (Defazio et al., 2024); ``momentum`` takes the place of ``beta``."""
+    """Schedule-free SGD (Defazio et al., 2024); ``momentum`` plays the role of ``beta``."""
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class AdamWScheduleFree(ScheduleFree):
         )  # fmt: skip
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """The second moment of the gradient, beside what every schedule-free optimizer keeps."""
+        """Return the base class's state and a zero second moment of the gradient."""
         return {"exp_avg_sq": f.zeros_like(p), **super().init(f, p)}
 
     def beta(self, group: dict[str, Any]) -> float:
@@ -163,10 +164,10 @@ class AdamWScheduleFree(ScheduleFree):
         step = f.div(g, f.sqrt(v * (1 / known)) + h.eps)
         if h.weight_decay:
             step = step + h.weight_decay * p
-        made, new = self._moved(f, p, step, s, h, beta1, warm(h) * h.lr)
-        return made, {"exp_avg_sq": v, **new}
+        result, new = self._moved(f, p, step, s, h, beta1, warm(h) * h.lr)
+        return result, {"exp_avg_sq": v, **new}
 
 
 def warm(h: Any) -> Any:
-    """The share of the rate that a linear warm-up allows at this step."""
+    """Return the factor of a linear warm-up at this step, at most 1."""
     return h.step / h.warmup_steps if h.step < h.warmup_steps else 1.0

@@ -1,4 +1,4 @@
-"""Learning-rate schedules by a formula in the step count (torch.optim.lr_scheduler).
+"""Learning-rate schedules with a closed formula in the step count (torch.optim.lr_scheduler).
 
 All but ``LambdaLR`` are chainable: each computes the next rate from the current one, so several can act on
 one optimizer.
@@ -17,7 +17,7 @@ from tenon_optimizers.functions import load_attributes, saved_attributes
 
 
 class _ByFunction(LRScheduler):
-    """What the schedules have in common whose factor comes from a function, or from one per group."""
+    """Base class of schedules whose factor is a user's function, or one function per group."""
 
     lr_lambdas: list[Any]
 
@@ -36,11 +36,11 @@ class _ByFunction(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Functions are not saved; callable objects are saved as their attributes."""
+        """Return the state: functions are not saved, callable objects by their attributes."""
         return super().state_dict() | {"lr_lambdas": [saved_attributes(f) for f in self.lr_lambdas]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the attributes of callable objects, keep functions."""
+        """Restore the state: attributes of callable objects; functions are kept."""
         saved = dict(state_dict)
         for function, attributes in zip(self.lr_lambdas, saved.pop("lr_lambdas"), strict=True):
             load_attributes(function, attributes)

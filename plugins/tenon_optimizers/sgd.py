@@ -53,7 +53,7 @@ class SGD(Optimizer):
         )  # fmt: skip
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step; the first momentum is the gradient itself, undamped."""
+        """Return the updated parameter; the first momentum is the gradient itself, without dampening."""
         if h.weight_decay:
             g = g + h.weight_decay * p
         if not h.momentum:

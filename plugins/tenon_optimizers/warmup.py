@@ -1,4 +1,4 @@
-"""Linear warm-up, then a cosine: what most transformers are trained with, in one line."""
+"""Linear warm-up followed by cosine decay, the usual schedule for transformers, as one class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenon.extend import LRScheduler, Optimizer
 class WarmupCosineLR(LRScheduler):
     """Linear from ``lr / warmup_steps`` to ``lr``, then a half cosine down to ``min_lr`` at ``total_steps``.
 
-    PyTorch says it with ``SequentialLR([LinearLR(...), CosineAnnealingLR(...)], [warmup_steps])``. After
+    In PyTorch: ``SequentialLR([LinearLR(...), CosineAnnealingLR(...)], [warmup_steps])``. After
     ``total_steps`` the rate stays. ``step()`` once per optimizer step.
 
     >>> import tenon

@@ -1,9 +1,9 @@
-"""Orthogonal weights: columns (rows of a wide matrix) of length 1 that stand at right angles.
+"""Orthogonal weights: matrices with orthonormal columns (rows, if there are more columns than rows).
 
-Three maps from any matrix to an orthogonal one. ``matrix_exp`` and ``cayley`` make the lower triangle skew, a
-direction of rotation, and rotate by it; ``householder`` multiplies one reflection per column. With
-``use_trivialization`` the map turns a fixed matrix ``base`` instead of the identity, which any orthogonal
-weight can be assigned to (Lezcano-Casado, 2019).
+Three maps from any matrix to an orthogonal one. ``matrix_exp`` and ``cayley`` build a skew-symmetric matrix
+from the lower triangle and map it to a rotation; ``householder`` multiplies one reflection per column. With
+``use_trivialization`` the rotation is applied to a fixed matrix ``base`` instead of the identity, so that any
+orthogonal weight can be assigned (Lezcano-Casado, 2019).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ def _is_orthogonal(q: Any) -> bool:
 
 
 def _nearest_factor(a: Any) -> Any:
-    """``Q`` of ``a = Q R`` with a positive diagonal of ``R``: the only one."""
+    """Return the unique ``Q`` of ``a = Q R`` for which the diagonal of ``R`` is positive."""
     q, r = tenon.linalg.qr(a)
     return q * r.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
 
 
 def _reflectors(a: Any) -> Any:
-    """What ``householder`` needs to give ``Q`` of ``a = Q R``.
+    """Return the stored form from which ``householder`` computes the ``Q`` of ``a = Q R``.
 
-    A reflector below each diagonal element, and on it the sign by which that column has to be multiplied.
+    Each column holds a reflector below the diagonal, and on the diagonal the sign of that column of ``Q``.
     """
-    work, made = a.clone(), tenon.zeros_like(a)
+    work, result = a.clone(), tenon.zeros_like(a)
     for j in range(a.shape[-1]):
         x = work[..., j:, j]
         alpha, below = x[..., :1], x[..., 1:]
@@ -48,13 +48,13 @@ def _reflectors(a: Any) -> Any:
         full = tenon.cat([tenon.ones_like(alpha), v], dim=-1).unsqueeze(-1)
         rest = work[..., j:, j:]
         work[..., j:, j:] = rest - tau.unsqueeze(-1) * full * (full.mT @ rest)
-        made[..., j + 1 :, j] = v
-        made[..., j, j] = work[..., j, j].sign()
-    return made
+        result[..., j + 1 :, j] = v
+        result[..., j, j] = work[..., j, j].sign()
+    return result
 
 
 class Orthogonal(Module):
-    """Maps the last two axes to an orthogonal matrix by the map named."""
+    """Map the last two axes to an orthogonal matrix by ``orthogonal_map``."""
 
     base: Any
 
@@ -69,7 +69,7 @@ class Orthogonal(Module):
             self.register_buffer("base", None)
 
     def forward(self, X: Any) -> Any:
-        """The orthogonal matrix of ``X``; only one triangle of ``X`` matters."""
+        """Return the orthogonal matrix computed from one triangle of ``X``."""
         wide = X.size(-2) < X.size(-1)
         x = X.mT if wide else X
         q = self._reflected(x) if self.orthogonal_map == "householder" else self._rotated(x)
@@ -97,7 +97,7 @@ class Orthogonal(Module):
         return q * x.diagonal(dim1=-2, dim2=-1).detach().sign().unsqueeze(-2)
 
     def right_inverse(self, Q: Any) -> Any:
-        """What to store for ``Q``, or for its nearest factor if it is not orthogonal."""
+        """Return the tensor to store for ``Q``; if ``Q`` is not orthogonal, for its QR factor."""
         if Q.shape != self.shape:
             raise ModuleValueError(
                 f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape"
@@ -119,7 +119,7 @@ class Orthogonal(Module):
     def _based_on(self, q: Any, like: Any) -> Any:
         n, k = q.size(-2), q.size(-1)
         if n != k:
-            # Complete the columns to a basis of the whole space.
+            # Extend the columns to an orthonormal basis of the whole space.
             rest = tenon.randn(*q.shape[:-2], n, n - k, dtype=q.dtype, device=q.device)
             q = _nearest_factor(tenon.cat([q, rest], dim=-1))
         else:
@@ -134,11 +134,11 @@ class Orthogonal(Module):
 def orthogonal(
     module: Any, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
 ) -> Any:
-    """Make ``module.<name>`` an orthogonal matrix, or a batch of them; return ``module``.
+    """Parametrize ``module.<name>`` as an orthogonal matrix, or a batch of them; return ``module``.
 
     ``orthogonal_map`` is ``"matrix_exp"``, ``"cayley"`` or ``"householder"``; by default the first for square
-    and complex matrices and the last for others. Without ``use_trivialization`` less is stored, but only
-    ``householder`` can be assigned to.
+    and complex matrices and the last for others. Without ``use_trivialization`` less is stored, but only a
+    ``householder`` weight can be assigned to.
     """
     weight = getattr(module, name, None)
     if not isinstance(weight, tenon.Tensor):
@@ -154,7 +154,7 @@ def orthogonal(
         raise ModuleValueError(
             f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}'
         )
-    made = Orthogonal(weight, orthogonal_map, use_trivialization=use_trivialization)
+    parametrization = Orthogonal(weight, orthogonal_map, use_trivialization=use_trivialization)
     if use_trivialization and is_parametrized(module, name):
-        made.right_inverse(weight)  # after others nobody asks for it, but there has to be a base
-    return register_parametrization(module, name, made, unsafe=True)
+        parametrization.right_inverse(weight)  # sets the base, as no one calls it after other steps
+    return register_parametrization(module, name, parametrization, unsafe=True)

@@ -7,7 +7,7 @@ from tenon.extend import hookimpl
 
 @hookimpl
 def tenon_parametrizations() -> Mapping[str, str]:
-    """Each is a function of ``tenon.nn.utils.parametrizations``."""
+    """Return the functions that appear in ``tenon.nn.utils.parametrizations``."""
     return {
         "orthogonal": "tenon_parametrizations.orthogonal:orthogonal",
         "spectral_norm": "tenon_parametrizations.spectral:spectral_norm",

@@ -1,4 +1,4 @@
-"""Spectral normalization: the weight divided by its largest singular value, found by power iteration."""
+"""Spectral normalization: the weight divided by its largest singular value, from power iteration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenon.nn.utils.spectral_norm import as_matrix, iterate, over_norm, transpos
 
 
 class SpectralNorm(Module):
-    """Divides by the spectral norm; ``_u`` and ``_v`` follow its vectors, a step per read in training."""
+    """Divide by the spectral norm; ``_u``, ``_v``: its singular vectors, iterated per read in training."""
 
     _u: Any
     _v: Any
@@ -38,7 +38,7 @@ class SpectralNorm(Module):
             iterate(matrix.mH, self._v, self._u, 15, eps)
 
     def forward(self, weight: Any) -> Any:
-        """``weight`` over its norm; in training after one more iteration."""
+        """Return ``weight`` over its spectral norm; in training mode, iterate first."""
         if weight.ndim == 1:
             return normalize(weight, dim=0, eps=self.eps)
         matrix = as_matrix(weight, self.dim)
@@ -47,17 +47,17 @@ class SpectralNorm(Module):
         return over_norm(weight, matrix, self._u, self._v)
 
     def right_inverse(self, value: Any) -> Any:
-        """``value`` itself: what has norm 1 is its own normalization."""
+        """Return ``value`` itself: a weight of norm 1 is its own normalization."""
         return value
 
 
 def spectral_norm(
     module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
 ) -> Any:
-    """Keep the largest singular value of ``module.<name>`` at 1; return ``module``.
+    """Parametrize ``module.<name>`` so that its largest singular value is 1; return ``module``.
 
-    The tensor is a matrix of ``dim`` by everything else; ``dim`` is 1 for transposed convolutions and 0 for
-    all other modules. A vector is divided by its length.
+    The tensor is reshaped to a matrix of axis ``dim`` by all others; by default ``dim`` is 1 for transposed
+    convolutions and 0 for all other modules. A vector is divided by its Euclidean norm.
     """
     weight = getattr(module, name, None)
     if not isinstance(weight, tenon.Tensor):

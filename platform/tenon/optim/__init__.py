@@ -1,6 +1,6 @@
-"""Optimizers and schedules: names come from plugins, the base classes live here.
+"""Optimizers and learning-rate schedules: base classes here, implementations in plugins.
 
-``tenon.optim.SGD`` is looked up in the plugin host at its first use. A new optimizer is a rule
+``tenon.optim.SGD`` is resolved by the plugin host at first access. A new optimizer is a rule
 ``update(f, p, g, s, h)``; see ``optimizer.py``.
 """
 

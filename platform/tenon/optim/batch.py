@@ -1,12 +1,12 @@
 """Update many small parameters as one.
 
 A call into the array library costs more than the arithmetic on a bias vector. The second time that the same
-small parameters of a group have gradients, their states move side by side into flat arrays, of which the
-state tensors become views; from then on one run of the rule updates all of them. Only elementwise rules may:
-the results are those of updating one by one, bit for bit.
+small parameters of a group have gradients, their states are concatenated into flat arrays, of which the
+state tensors become views; from then on one call of the rule updates all of them. This requires an
+elementwise rule; the results are those of updating one by one, bit for bit.
 
-A plan holds as long as it describes what is there: the same parameters, arrays and state tensors, the same
-step counts. Whatever was exchanged in between (loaded, deleted, cast) sends the parameters one by one again.
+A plan is valid while parameters, arrays, state tensors and step counts are those it was built from. If one
+was replaced in between (loaded, deleted, cast), the parameters are updated one by one again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tenon.tensors.tensor import Tensor
 if TYPE_CHECKING:
     from tenon.optim.optimizer import Optimizer
 
-#: Elements up to which a parameter is small.
+#: Maximum number of elements of a parameter that is updated in a batch.
 SMALL = 1 << 12
 
 
 class Member(NamedTuple):
-    """One parameter of a batch, and all that must not have changed."""
+    """One parameter of a batch, and the objects whose identity the plan depends on."""
 
     p: Any
     raw: Any
@@ -37,7 +37,7 @@ class Member(NamedTuple):
 
 
 class Batch:
-    """Members of one dtype, backend, step count and set of state names, and their states side by side."""
+    """Members with equal dtype, backend, step count and state names, and their concatenated states."""
 
     __slots__ = ("arrays", "flats", "members", "params", "places", "stale", "steps")
 
@@ -69,7 +69,7 @@ class Batch:
         self.steps = [m.step for m in self.members]
 
     def update(self, optimizer: Optimizer, h: Any, maximize: bool) -> None:
-        """One step of all members."""
+        """Update all members by one step."""
         f = self.params[0]._backend.raw
         flat = f.cat(*self.flats, axis=0)
         grad = f.cat(*[p._grad.raw.reshape(-1) for p in self.params], axis=0)
@@ -78,7 +78,7 @@ class Batch:
         counts = optimizer.counts_steps
         steps = h.step = int(self.steps[0].item()) + 1 if counts else None
         s = dict(self.arrays)
-        made, new = apart(f, s, *optimizer.update(f, flat, grad, s, h))
+        result, new = apart(f, s, *optimizer.update(f, flat, grad, s, h))
         for name, value in new.items():
             kept = self.arrays.get(name)
             if kept is None:
@@ -86,7 +86,7 @@ class Batch:
             else:
                 kept[...] = value
         for p, line, place in zip(self.params, self.flats, self.places, strict=True):
-            line[...] = made[place]
+            line[...] = result[place]
             counter = p._version_counter
             if counter is None:
                 p._version_counter = [1]
@@ -97,7 +97,7 @@ class Batch:
                 step[()] = steps
 
     def _add(self, name: str, value: Any, optimizer: Any) -> None:
-        """State that the rule mentions for the first time: kept per member; the next step plans anew."""
+        """Store state that the rule returned for the first time, per member, and invalidate the plan."""
         self.stale = True
         for p, place in zip(self.params, self.places, strict=True):
             kept = value
@@ -108,19 +108,19 @@ class Batch:
 
 
 class Plan:
-    """How the parameters of one group are updated: some in batches, the others one by one."""
+    """The partition of one group's parameters into batches and those updated one by one."""
 
     def __init__(self, optimizer: Any, params: list[Any]) -> None:
-        found: dict[Any, list[tuple[Any, dict[str, Any] | None]]] = {}
+        by_key: dict[Any, list[tuple[Any, dict[str, Any] | None]]] = {}
         self.without_grad = {id(p) for p in params if p._grad is None}
         unique = len(set(map(id, params))) == len(params)
         for p in params if unique else ():
             held = optimizer.state.get(p)
             key = _key(optimizer, p, held)
             if key is not None:
-                found.setdefault(key, []).append((p, held))
+                by_key.setdefault(key, []).append((p, held))
         self.batches = []
-        for key, entries in found.items():
+        for key, entries in by_key.items():
             for part in _parts(entries):
                 if len(part) > 1:
                     self.batches.append(Batch(part, key[0]))
@@ -128,7 +128,7 @@ class Plan:
         self.params = [(p, batched.get(id(p))) for p in params]
 
     def remaining(self, optimizer: Optimizer, params: list[Any]) -> list[Any] | None:
-        """The parameters to update one by one, or None if the plan does not hold any more."""
+        """Return the parameters to update one by one, or None if the plan is no longer valid."""
         if len(params) != len(self.params):
             return None
         state, alone = optimizer.state, []
@@ -157,14 +157,14 @@ class Plan:
 
 
 def run(optimizer: Optimizer, group: dict[str, Any], h: Any, maximize: bool) -> tuple[list[Any], bool]:
-    """Update what the group's plan batches; returns the others, and False if a plan should be made."""
+    """Update the batches of the group's plan; return the others, and False if it has no plan yet."""
     params: list[Any] = group["params"]
     plan = optimizer._plans.get(id(group))
     if plan is None:
         return params, False
     remaining = plan.remaining(optimizer, params)
     if remaining is None:
-        del optimizer._plans[id(group)]  # not replaced at once: gradients may come and go with every step
+        del optimizer._plans[id(group)]  # rebuilt after the next step: gradients may differ in every step
         return params, True
     for batch in plan.batches:
         batch.update(optimizer, h, maximize)
@@ -172,7 +172,7 @@ def run(optimizer: Optimizer, group: dict[str, Any], h: Any, maximize: bool) -> 
 
 
 def _key(optimizer: Optimizer, p: Tensor, held: dict[str, Any] | None) -> Any:
-    """What parameters must have in common to be updated together; None if ``p`` cannot be."""
+    """Return the key that parameters of one batch share; None if ``p`` cannot be batched."""
     raw = p.raw
     if p._grad is None or isinstance(raw, Aval) or raw.size > SMALL or not raw.flags.c_contiguous:
         return None
@@ -193,7 +193,7 @@ def _key(optimizer: Optimizer, p: Tensor, held: dict[str, Any] | None) -> Any:
 
 
 def _parts(entries: list[tuple[Any, Any]]) -> list[list[tuple[Any, Any]]]:
-    """``entries`` in order, cut where a batch would outgrow a piece."""
+    """Split ``entries``, in order, so that no batch exceeds one block (``update.PIECE``)."""
     parts: list[list[tuple[Any, Any]]] = [[]]
     size = 0
     for p, held in entries:

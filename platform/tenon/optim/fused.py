@@ -1,16 +1,15 @@
-"""All parameters of a group in one call of one compiled kernel.
+"""Update all parameters of a group in one call of one compiled kernel.
 
-An elementwise rule is run on stand-ins (``recording.py``), which takes a few microseconds and gives the ops
-it does and today's numbers; the backend compiles the ops once (``Backend.fuse_each``) and walks over all
-parameters, gradients and states in place. The results are those of running the rule on the arrays, bit for
-bit where the rule adds, multiplies, divides, takes roots and compares.
+An elementwise rule is traced with symbolic arrays (``recording.py``), which takes a few microseconds and
+yields its ops and the current scalars; the backend compiles the ops once (``Backend.fuse_each``) and updates
+all parameters, gradients and states in place. The results are those of running the rule on the arrays, bit
+for bit where the rule adds, multiplies, divides, takes roots and compares.
 
-A rule that refers to nothing but its arguments asks for the same again as long as these are the same, so
-it is not run anew before one of them changes.
+A rule that refers to nothing but its arguments is traced again only when one of them changes.
 
-What is unusual goes the other way, through ``batch.py`` and ``update.py``: complex and 16-bit parameters,
-arrays that are not contiguous, a first step that makes state, a rule that cannot be recorded, a backend
-without such kernels, and groups so small and young that compiling would not pay.
+All other cases fall back to ``batch.py`` and ``update.py``: complex and 16-bit parameters, non-contiguous
+arrays, a first step that creates state, a rule that cannot be traced, a backend without such kernels, and
+groups too small, or updated too rarely so far, for compilation to pay off.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
     from tenon.engine.backend import Backend
     from tenon.optim.optimizer import Optimizer
 
-#: Elements updated before a kernel is compiled.
-WORTH = 1 << 17
-#: Elements of a group, and more for each of its parameters, below which recording the rule costs more than
-#: ``batch.py`` does, so that only a rule that need not be recorded again is worth it (4 parameters of 19
-#: elements in all, SGD: 13 us here, 23 us if it is recorded every time, 17 us there).
+#: Number of elements updated, over all steps, before a kernel is compiled.
+COMPILE_AFTER = 1 << 17
+#: Size of a group, in elements plus elements per parameter, below which tracing the rule at every step costs
+#: more than ``batch.py`` does: only rules that need no new trace are fused there (SGD, 4 parameters of 19
+#: elements in all: 13 us fused, 23 us fused and traced every time, 17 us in ``batch.py``).
 SMALL, SMALL_EACH = 1 << 13, 1 << 8
-#: What a rule meets that asks a stand-in for more than it can do, or for state that is not there yet.
+#: Raised while tracing a rule that does what symbolic arrays do not support, or reads missing state.
 _NOT_RECORDED = (NotFusableError, TypeError, AttributeError, ValueError, LookupError)
 _SETTLED = frozenset((bool, int, float, str))
 #: (backend, dtype, ops, outputs, ...) -> kernel, or None where the backend has none.
@@ -46,7 +45,7 @@ _KERNELS: dict[Any, Any] = {}
 
 
 class _Member(NamedTuple):
-    """One parameter, and all that must not have changed."""
+    """One parameter, and the objects whose identity the plan depends on."""
 
     p: Any
     raw: Any
@@ -57,7 +56,7 @@ class _Member(NamedTuple):
 
 
 class _Set:
-    """Parameters of one dtype, backend and set of state names that have made the same number of steps."""
+    """Parameters with equal dtype, backend, state names and step count."""
 
     def __init__(self, members: list[_Member], names: tuple[str, ...]) -> None:
         self.members = members
@@ -65,11 +64,11 @@ class _Set:
         self.backend = members[0].p._backend
         self.dtype = members[0].raw.dtype
         self.tables: dict[Any, Any] = {}
-        #: Hyper-parameters, numbers and table of the last step, where the rule refers to nothing else.
+        #: Hyper-parameters, scalars and kernel table of the last step; cached if the rule reads nothing else.
         self.known: tuple[dict[str, Any], list[float], Any] | None = None
 
     def step_count(self) -> int | None:
-        """The count that all have, -1 if they differ; None if the rule does not count."""
+        """Return the common step count, -1 if counts differ, None if the rule does not count steps."""
         first = self.members[0].step
         if first is None:
             return None
@@ -80,14 +79,14 @@ class _Set:
         return int(count)
 
     def record(self, optimizer: Optimizer, h: Any, maximize: bool) -> tuple[Recording, tuple[Any, ...]]:
-        """The rule's ops, and which value goes to which array: pairs of target and value."""
+        """Trace the rule; return its ops and the ``(target, value)`` pairs of its outputs."""
         noted = Recording(2 + len(self.names))
         p, g, *states = noted.arrays()
         if maximize:
             g = noted.note("neg", (g,))
         old = dict(zip(self.names, states, strict=True))
-        made, new = optimizer.update(OPS, p, g, dict(old), h)
-        pairs = [(0, made)]
+        result, new = optimizer.update(OPS, p, g, dict(old), h)
+        pairs = [(0, result)]
         for name, value in new.items():
             if name not in old:
                 raise _NewState
@@ -97,7 +96,7 @@ class _Set:
         return noted, tuple((target, v.index) for target, v in pairs if v.index != target)
 
     def table(self, noted: Recording, pairs: tuple[Any, ...]) -> Any:
-        """The kernel that does it, over these arrays; None where the backend has none."""
+        """Return the compiled kernel bound to these arrays; None if the backend has none."""
         key = (self.backend, self.dtype, noted.inputs, tuple(noted.ops), len(noted.numbers), pairs)
         table = self.tables.get(key)
         if table is None:
@@ -112,7 +111,7 @@ class _Set:
         return table
 
     def prepared(self, optimizer: Optimizer, h: Any, maximize: bool) -> tuple[list[float], Any]:
-        """Today's numbers, and the table that takes them (None: there is no kernel)."""
+        """Return the scalars of this step and the kernel table that takes them (None: no kernel)."""
         values, known = vars(h), self.known
         if known is not None and known[0] == values:
             return known[1], known[2]
@@ -124,14 +123,14 @@ class _Set:
 
 
 class _NewState(NotFusableError):
-    """The rule makes state that the parameters do not have yet."""
+    """Raised if the rule returns state that the parameters do not have yet."""
 
     def __init__(self) -> None:
         super().__init__("the rule makes new state; the next step may be fused.")
 
 
 def _refers_to_nothing(update: Any) -> bool:
-    """Whether a rule names nothing but its arguments and what they have, and not its optimizer."""
+    """Whether a rule reads nothing but its arguments and their attributes: no globals, no optimizer."""
     return _is_closed(getattr(update, "__func__", None))
 
 
@@ -151,7 +150,7 @@ def _is_closed(rule: Any) -> bool:
 
 
 def _settled(values: dict[str, Any]) -> bool:
-    """Whether no hyper-parameter can change without becoming another object."""
+    """Whether all hyper-parameters are immutable, so that identity implies equality."""
     return all(v is None or v.__class__ in _SETTLED for name, v in values.items() if name != "params")
 
 
@@ -164,7 +163,7 @@ def _compiled(backend: Backend, noted: Recording, dtype: Any, pairs: tuple[Any, 
 
 
 class Plan:
-    """What is known of one group: its sets, and how much was updated without a kernel."""
+    """The fusion plan of one parameter group: its sets, and how many elements were updated so far."""
 
     def __init__(self) -> None:
         self.done = self.failures = 0
@@ -173,7 +172,7 @@ class Plan:
         self.order: list[Any] = []
 
     def holds(self, optimizer: Optimizer, params: list[Any]) -> bool:
-        """Whether every set still describes what is there, gradients included."""
+        """Whether every set still matches the parameters, their states and gradients."""
         if len(params) != len(self.order) or not all(map(operator.is_, params, self.order)):
             return False
         state = optimizer.state
@@ -198,13 +197,13 @@ class Plan:
 
     def make(self, optimizer: Optimizer, params: list[Any]) -> None:
         """Sort the parameters that can be fused into sets."""
-        found: dict[Any, list[_Member]] = {}
+        by_key: dict[Any, list[_Member]] = {}
         self.order = list(params)
         for p in params:
             member, key = _member(optimizer, p)
             if member is not None:
-                found.setdefault(key, []).append(member)
-        self.sets = [_Set(members, key[0]) for key, members in found.items() if _distinct(members)]
+                by_key.setdefault(key, []).append(member)
+        self.sets = [_Set(members, key[0]) for key, members in by_key.items() if _distinct(members)]
 
 
 def _member(optimizer: Optimizer, p: Tensor) -> tuple[_Member | None, Any]:
@@ -238,28 +237,28 @@ def _member(optimizer: Optimizer, p: Tensor) -> tuple[_Member | None, Any]:
 
 
 def _distinct(members: list[_Member]) -> bool:
-    """No two parameters or states are the same memory, as far as equal arrays tell."""
+    """Whether no array or parameter occurs twice among the members (compared by identity)."""
     arrays = [m.raw for m in members] + [array for m in members for _, _, array in m.slots]
     return len({id(a) for a in arrays}) == len(arrays) and len({id(m.p) for m in members}) == len(members)
 
 
 def run(optimizer: Optimizer, group: dict[str, Any], h: Any, maximize: bool) -> list[Any] | None:
-    """Update what can be fused; returns the other parameters, or None if nothing was done."""
+    """Update what can be fused; return the remaining parameters, or None if nothing was updated."""
     params: list[Any] = group["params"]
     plan = optimizer._fused.get(id(group))
     if plan is None:
         plan = optimizer._fused[id(group)] = Plan()
     if plan.off:
         return None
-    if plan.done < WORTH:
+    if plan.done < COMPILE_AFTER:
         size = sum(p.raw.size for p in params if p._grad is not None)
         plan.done += size
-        if plan.done < WORTH:
+        if plan.done < COMPILE_AFTER:
             return None
         if size < SMALL + SMALL_EACH * len(params) and (
             optimizer.counts_steps or not _refers_to_nothing(optimizer.update)
         ):
-            plan.done = 0  # and ask again then: there may be more gradients
+            plan.done = 0  # check again later: more parameters may have gradients then
             return None
     if not plan.holds(optimizer, params) or not plan.sets:
         plan.make(optimizer, params)
@@ -276,9 +275,9 @@ def run(optimizer: Optimizer, group: dict[str, Any], h: Any, maximize: bool) -> 
             ready.append((each, steps, *each.prepared(optimizer, h, maximize)))
     except _NewState:
         return None
-    except _NOT_RECORDED:  # the rule on the arrays themselves raises the same, or does without it
+    except _NOT_RECORDED:  # the fallback on real arrays works, or raises the error to the user
         plan.failures += 1
-        plan.off = plan.failures > 1  # the first may only have missed state that no step has made yet
+        plan.off = plan.failures > 1  # the first failure may be due to state that the first step creates
         return None
     done: list[_Member] = []
     for each, steps, numbers, table in ready:
@@ -296,7 +295,7 @@ def run(optimizer: Optimizer, group: dict[str, Any], h: Any, maximize: bool) -> 
 
 
 def _note(each: _Set, steps: int | None) -> None:
-    """Count the step, and tell autograd that the parameters' memory changed."""
+    """Store the step count, and increment the version counters that autograd checks."""
     for m in each.members:
         counter = m.p._version_counter
         if counter is None:

@@ -1,7 +1,7 @@
-"""What ``fused=True`` means besides speed: which parameters it takes, and gradients that are still scaled.
+"""Effects of ``fused=True`` other than speed: checks of the parameters, and unscaling of gradients.
 
 PyTorch's fused steps read two attributes of the optimizer, which mixed-precision loops set: ``grad_scale``
-divides the gradients, and a ``found_inf`` other than 0 leaves everything as it is. Speed needs no flag here.
+divides the gradients, and a ``found_inf`` other than 0 skips the step. Speed needs no flag here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def ready(optimizer: Optimizer, group: dict[str, Any]) -> bool:
-    """Check and unscale the gradients of a group with ``fused=True``; False if it is not to step."""
+    """Check and unscale the gradients of a group with ``fused=True``; return False if the step is skipped."""
     own = optimizer.__dict__
     checked = own.setdefault("_fused_checked", set())
     if id(group) not in checked:

@@ -1,4 +1,4 @@
-"""Tensors sorted by device and dtype, as lists of them need."""
+"""Group lists of tensors by device and dtype, under PyTorch's private names."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__: list[str] = []
 def _group_tensors_by_device_and_dtype(
     tensorlistlist: Sequence[Sequence[Any]], with_indices: bool = False
 ) -> dict[tuple[Device, Any], tuple[list[list[Any]], list[int]]]:
-    """``(device, dtype)`` of the first list's tensors -> the parts of all lists there, and their places.
+    """Map ``(device, dtype)`` of the first list's tensors to the sublists of all lists, and their indices.
 
-    The other lists are as long as the first, or empty, and may hold None.
+    The other lists have the length of the first, or are empty, and may contain None.
     """
     groups: dict[tuple[Device, Any], tuple[list[list[Any]], list[int]]] = {}
     for index, tensor in enumerate(tensorlistlist[0]):
@@ -30,20 +30,20 @@ def _group_tensors_by_device_and_dtype(
 
 
 def _get_foreach_kernels_supported_devices() -> list[str]:
-    """Devices with kernels for whole lists: none here, ``torch._foreach_*`` goes from tensor to tensor."""
+    """Return the devices with foreach kernels: none here, ``torch._foreach_*`` loops over the tensors."""
     return []
 
 
 def _get_fused_kernels_supported_devices() -> list[str]:
-    """Devices whose optimizers may say ``fused=True``."""
+    """Return the devices on which optimizers accept ``fused=True``."""
     return ["cuda", "cpu"]
 
 
 def _device_has_foreach_support(device: Device) -> bool:
-    """Whether ``torch._foreach_*`` takes tensors there."""
+    """Whether ``torch._foreach_*`` accepts tensors on this device."""
     return device.type in ("cuda", "cpu")
 
 
 def _has_foreach_support(tensors: Sequence[Any], device: Device) -> bool:
-    """Whether ``torch._foreach_*`` takes these tensors: plain ones, and None."""
+    """Whether ``torch._foreach_*`` accepts these tensors: plain tensors, and None."""
     return _device_has_foreach_support(device) and all(t is None or type(t) is Tensor for t in tensors)

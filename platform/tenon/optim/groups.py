@@ -1,4 +1,4 @@
-"""Parameter groups: reading them from what the user passed, and checking them."""
+"""Parameter groups: parse the ``params`` argument of optimizers, and check it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Required:
-    """Stands as the default of an option that every group must state."""
+    """Sentinel: the default of an option that every group must define."""
 
     def __repr__(self) -> str:
         return "<required parameter>"
@@ -24,7 +24,7 @@ required = Required()
 
 
 def check_options(cls: type, defaults: dict[str, Any], options: dict[str, Any]) -> None:
-    """TypeError naming the nearest option for one that the optimizer does not have."""
+    """Raise TypeError for an option that the optimizer does not have, with the closest match."""
     for name in options:
         if name not in defaults:
             near = difflib.get_close_matches(name, defaults, n=1)
@@ -34,7 +34,7 @@ def check_options(cls: type, defaults: dict[str, Any], options: dict[str, Any]) 
 
 
 def listed(params: Any) -> list[Any]:
-    """``params`` as a list of groups."""
+    """Return ``params`` as a list of groups."""
     if isinstance(params, Tensor):
         raise TypeError(
             "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
@@ -45,14 +45,14 @@ def listed(params: Any) -> list[Any]:
             "params argument given to the optimizer should be an iterable of Tensors or dicts, but got dict. "
             "Pass a list of group dicts, or model.named_parameters()."
         )
-    found = list(params)
-    if not found:
+    items = list(params)
+    if not items:
         raise ValueError("optimizer got an empty parameter list")
-    return found if isinstance(found[0], dict) else [{"params": found}]
+    return items if isinstance(items[0], dict) else [{"params": items}]
 
 
 def add(optimizer: Optimizer, given: Any) -> None:
-    """Check the group ``given``, complete a copy of it from the defaults, append that. All or nothing."""
+    """Check the group ``given`` and append a copy of it, completed from the defaults; atomic on errors."""
     if not isinstance(given, dict):
         raise TypeError(f"param_group must be a dict, but got {type(given)}")
     if "params" not in given:

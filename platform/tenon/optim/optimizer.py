@@ -1,8 +1,9 @@
-"""``Optimizer``: torch's public face over update rules.
+"""``Optimizer``: PyTorch's optimizer interface over pure update rules.
 
-A subclass states ``defaults``, ``init(f, p)`` and ``update(f, p, g, s, h)``: the new parameter and the new
-state from the old ones, as a pure function of ``f`` (ops, or bare arrays with ``backend.raw``). The base
-applies it to every parameter with a gradient, in place::
+A subclass defines ``defaults``, ``init(f, p)`` and ``update(f, p, g, s, h)``. ``update`` returns the new
+parameter and the new state, computed from the parameter ``p``, its gradient ``g``, its state ``s`` and the
+hyper-parameters ``h`` with functions of the namespace ``f`` only (``tenon.ops`` for tensors, ``backend.raw``
+for arrays). The base class applies it in place to every parameter that has a gradient::
 
     class Lion(Optimizer):
         defaults = {"lr": 1e-4, "beta1": 0.9, "beta2": 0.99}
@@ -15,9 +16,10 @@ applies it to every parameter with a gradient, in place::
             step = f.sign(h.beta1 * s["m"] + (1 - h.beta1) * g)
             return p - h.lr * step, {"m": h.beta2 * s["m"] + (1 - h.beta2) * g}
 
-A subclass may instead override ``step`` whole, as torch's own optimizers do.
+A subclass may override ``step`` instead, as PyTorch's own optimizers do.
 
-Next: ``update.py`` applies rules, ``groups.py`` checks parameter groups, ``state.py`` saves and loads.
+Next: ``update.py`` applies rules, ``fused.py`` and ``batch.py`` apply them to many parameters at once,
+``groups.py`` checks parameter groups, ``state.py`` saves and loads.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.watchers import WATCHERS
 from tenon.optim import batch, fused, fused_flag, groups, state, step_hooks, update
 from tenon.optim.groups import required
-from tenon.optim.porting import (  # noqa: F401 - where optimizers written for torch look for them
+from tenon.optim.porting import (  # noqa: F401 - optimizers written for PyTorch import them from here
     _capturable_doc,
     _default_to_fused_or_foreach,
     _differentiable_doc,
@@ -63,22 +65,22 @@ ParamsT: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tupl
 
 
 class Optimizer:
-    """Base of all optimizers. ``params`` are tensors, ``(name, tensor)`` pairs, or dicts of groups.
+    """Base class of all optimizers. ``params``: tensors, ``(name, tensor)`` pairs, or dicts (groups).
 
-    Give names (``model.named_parameters()``) and state is saved and loaded by name: a checkpoint then
-    loads rightly when the order of parameters changed, and is refused when the names do not match.
+    With names (``model.named_parameters()``) state is saved and loaded by name: a checkpoint then loads
+    correctly after the order of parameters changed, and is refused if the names do not match.
 
     Of the options by which PyTorch chooses among implementations, ``foreach`` and ``capturable`` have no
     effect (rules with ``elementwise = True`` always run over many parameters at once), and ``fused=True``
     only checks the parameters and reads ``grad_scale`` and ``found_inf``.
     """
 
-    #: Hyper-parameters of a rule, with their default values.
+    #: Hyper-parameters of the rule and their default values.
     defaults: Any = None
-    #: The rule treats every element alike, whatever the shape: large parameters are then updated in pieces
-    #: that fit the cache, and small ones together. False is always right.
+    #: Whether the rule is elementwise, independent of shape: large parameters are then updated in blocks
+    #: that fit the cache, and small ones together. False is always correct.
     elementwise: ClassVar[bool] = False
-    #: ``state[p]["step"]`` counts the updates of ``p``; the rule finds the count, from 1 on, in ``h.step``.
+    #: Whether ``state[p]["step"]`` counts the updates of ``p``; the rule reads the count in ``h.step``.
     counts_steps: ClassVar[bool] = True
 
     state: defaultdict[Any, Any]
@@ -111,22 +113,22 @@ class Optimizer:
     # --- the rule ---
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
-        """The state of a parameter before its first update."""
+        """Return the initial state of the parameter ``p``, before its first update."""
         return {}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> tuple[Any, dict[str, Any]]:
-        """The new parameter and state. ``h`` has the group's hyper-parameters, and ``h.step`` from 1 on."""
+        """Return the new parameter and state. ``h``: hyper-parameters, and ``h.step`` from 1."""
         raise NotImplementedError(
             f"{type(self).__name__} defines neither update(f, p, g, s, h) nor step(closure); define one."
         )
 
     def start(self, parameter: Tensor) -> None:
-        """Make the state of ``parameter`` now; otherwise that happens at its first update."""
+        """Initialise the state of ``parameter`` now instead of at its first update."""
         update.start(self, parameter)
 
     @step_hooks.hooked
     def step(self, closure: Callable[[], Any] | None = None) -> Tensor | None:
-        """Update every parameter that has a gradient; returns the closure's loss, if one is given."""
+        """Update every parameter that has a gradient; return the loss that ``closure`` computed, if any."""
         loss = None
         if closure is not None:
             with enable_grad():
@@ -155,11 +157,11 @@ class Optimizer:
             return
         h = update.hyperparameters(group)
         maximize = bool(group.get("maximize"))
-        settled = True
+        planned = True
         if self.elementwise:
             rest = fused.run(self, group, h, maximize)
             if rest is None:
-                params, settled = batch.run(self, group, h, maximize)
+                params, planned = batch.run(self, group, h, maximize)
             else:
                 params = rest
         for p in params:
@@ -168,7 +170,7 @@ class Optimizer:
                     update.update_through_ops(self, p, group)
                 else:
                     update.update_alone(self, p, h, maximize)
-        if not settled:
+        if not planned:
             self._plans[id(group)] = batch.Plan(self, params)
 
     def _has_rule(self) -> bool:
@@ -177,14 +179,14 @@ class Optimizer:
     # --- groups and gradients ---
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group; options it does not state come from the defaults."""
+        """Add a parameter group; options that it lacks are taken from the defaults."""
         groups.add(self, param_group)
 
     def check_parameter(self, p: Tensor) -> None:
-        """Raise for a parameter that this optimizer cannot train; called before its group is added."""
+        """Raise if this optimizer cannot train ``p``; called before the group of ``p`` is added."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients of all parameters, or set them to zero."""
+        """Set the gradients of all parameters to None, or to zero unless ``set_to_none``."""
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none:
@@ -211,11 +213,11 @@ class Optimizer:
         return step_hooks.register(self._optimizer_state_dict_pre_hooks, hook, prepend)
 
     def register_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
-        """Call ``hook(optimizer, state_dict)`` after ``state_dict``; it may return another."""
+        """Call ``hook(optimizer, state_dict)`` after ``state_dict``; a dict that it returns replaces it."""
         return step_hooks.register(self._optimizer_state_dict_post_hooks, hook, prepend)
 
     def register_load_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
-        """Call ``hook(optimizer, state_dict)`` before loading; it may return another."""
+        """Call ``hook(optimizer, state_dict)`` before loading; a dict that it returns replaces it."""
         return step_hooks.register(self._optimizer_load_state_dict_pre_hooks, hook, prepend)
 
     def register_load_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
@@ -225,11 +227,11 @@ class Optimizer:
     # --- saving and loading ---
 
     def state_dict(self) -> dict[str, Any]:
-        """State and groups in torch's layout: parameters as indices, and their names where they are known."""
+        """Return state and groups in PyTorch's layout: parameters as indices, and their names if known."""
         return state.to_dict(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what ``state_dict`` returned; by name where both sides have names. All or nothing."""
+        """Load a ``state_dict``, by name if both sides have names. On any error nothing is changed."""
         state.load(self, state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -243,7 +245,7 @@ class Optimizer:
             self.__dict__.setdefault(name, OrderedDict())
         for group in self.param_groups:
             for option, value in self.defaults.items():
-                group.setdefault(option, value)  # saved before the option existed
+                group.setdefault(option, value)  # the checkpoint is older than the option
 
     def __repr__(self) -> str:
         text = f"{type(self).__name__} ("

@@ -1,4 +1,4 @@
-"""What optimizers that were written for PyTorch import of ``torch.optim.optimizer`` beside ``Optimizer``."""
+"""Private names of ``torch.optim.optimizer`` that third-party optimizers import beside ``Optimizer``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _maximize_doc = "maximize (bool, optional): go up the gradient instead of down"
 
 
 def _use_grad_for_differentiable(func: F) -> F:
-    """``func``, a method of an optimizer, which records for gradients if the optimizer is differentiable."""
+    """Wrap ``func``, a method of an optimizer, so that gradients are enabled iff it is ``differentiable``."""
 
     @functools.wraps(func)
     def recording(self: Any, *args: Any, **kwargs: Any) -> bool | None:
@@ -41,7 +41,7 @@ def _use_grad_for_differentiable(func: F) -> F:
 
 
 def _get_value(x: Any) -> Any:
-    """A tensor's number; the tensor while a function is compiled, which may not read it."""
+    """Return a tensor's value as a number; the tensor itself while compiling, when it must not be read."""
     return x.item() if isinstance(x, Tensor) and WATCHERS.recorder is None else x
 
 
@@ -50,14 +50,14 @@ def _stack_if_compiling(x: Any) -> Any:
 
 
 def _disable_dynamo_if_unsupported(single_tensor_fn: Any = None) -> Callable[[F], F]:
-    """A decorator that returns its function: no update is kept from the compiler here."""
+    """Return a decorator without effect: here the compiler supports every update."""
     return lambda func: func
 
 
 def _default_to_fused_or_foreach(
     params: Sequence[Any], differentiable: bool, use_fused: bool = False
 ) -> tuple[bool, bool]:
-    """Whether ``(fused, foreach)`` updates suit some parameters, of which there may be None."""
+    """Return the ``(fused, foreach)`` defaults for ``params``, which may contain None."""
     if differentiable:
         return False, False
     given = [p for p in params if p is not None]
@@ -69,7 +69,7 @@ def _default_to_fused_or_foreach(
 
 
 def _view_as_real(params: list[Any], *state_and_grads: list[Any]) -> None:
-    """Put views as pairs of real numbers in place of complex tensors; lists go by ``params``."""
+    """Replace complex tensors in the lists by their real views, wherever ``params`` is complex."""
     for i, p in enumerate(params):
         if p.is_complex():
             for each in (params, *state_and_grads):
@@ -77,16 +77,16 @@ def _view_as_real(params: list[Any], *state_and_grads: list[Any]) -> None:
 
 
 def _get_scalar_dtype(is_fused: bool | None = None) -> dtypes.dtype:
-    """The dtype of step counts."""
+    """Return the dtype of step counts."""
     double = not is_fused and dtypes.get_default_dtype() is dtypes.float64
     return dtypes.float64 if double else dtypes.float32
 
 
 def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
-    """Types of devices on which ``capturable`` steps are allowed, in PyTorch."""
+    """Return the device types on which PyTorch allows ``capturable`` steps."""
     return ["cuda", "xpu", "hpu", "privateuseone", *(["xla"] if supports_xla else [])]
 
 
 def _to_scalar(x: Any) -> Any:
-    """A tensor of one element without axes; numbers as they are."""
+    """Return a one-element tensor as a 0-d tensor; numbers unchanged."""
     return x.squeeze() if isinstance(x, Tensor) and x.dim() else x

@@ -1,10 +1,10 @@
-"""Run an elementwise rule on stand-ins for arrays, and note which ops it asks for.
+"""Trace an elementwise update rule with symbolic arrays, and record its ops.
 
-The rule runs anew for every step, so its numbers are always today's: a learning rate, a step count, whatever
-``if`` it has on them. Only what is done with arrays is noted, and compared with what was compiled: a rule
-that takes another path asks for another kernel. Anything out of the ordinary (NumPy called directly, the
-shape or truth of an array, an op with attributes, assignment into an array) raises ``NotFusableError`` or
-``TypeError``, and the rule runs on the arrays themselves.
+The rule is traced at every step, so scalars (learning rate, step count) and branches on them are always
+current. Only ops on arrays are recorded; they are the key of the compiled kernel, so a rule that takes
+another branch selects another kernel. Unsupported operations (NumPy called directly, the shape or truth value
+of an array, an op with attributes, assignment into an array) raise ``NotFusableError`` or ``TypeError``, and
+the rule runs on the arrays themselves.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from tenon.errors import NotFusableError
 
 
 class _Exactness(dict[str, bool]):
-    """Whether the fused results of an op are those of the array library bit for bit, by its name."""
+    """Cache: op name -> whether its fused results equal the array library's bit for bit."""
 
     def __missing__(self, name: str) -> bool:
-        found = self[name] = is_exact(table.by_name[name])
-        return found
+        exact = self[name] = is_exact(table.by_name[name])
+        return exact
 
 
 _EXACT = _Exactness()
-#: Exponents that the array library spells as products and roots.
+#: Exponents that the array library computes by products and square roots.
 _POWERS = frozenset({2, 0.5, -1, 1})
 
 
 class Recording:
-    """Ops asked for, as ``(name, operands...)``: an operand is a value's index, or a number's as ``-1 -
+    """Recorded ops as ``(name, operands...)``: an operand is the index of a value, or of a number as ``-1 -
     i``."""
 
     __slots__ = ("exact", "inputs", "numbers", "ops")
@@ -43,11 +43,11 @@ class Recording:
         self.exact = True
 
     def arrays(self) -> list[Array]:
-        """The stand-ins of the inputs."""
+        """Return the symbolic arrays of the inputs."""
         return [Array(self, i) for i in range(self.inputs)]
 
     def note(self, name: str, args: tuple[Any, ...]) -> Array:
-        """One op on stand-ins and numbers."""
+        """Record one op on symbolic arrays and numbers; return its symbolic result."""
         noted: list[Any] = [name]
         for a in args:
             kind = a.__class__
@@ -85,7 +85,7 @@ def _refused(self: Array, other: Any) -> Any:
 
 
 class Array:
-    """A stand-in for an array of unknown shape."""
+    """A symbolic array of unknown shape."""
 
     __slots__ = ("index", "recording")
     __array_ufunc__ = None
@@ -119,7 +119,7 @@ class Array:
 
 
 class _Ops:
-    """``f`` for rules on stand-ins."""
+    """The namespace ``f`` that rules receive while they are traced."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in table.by_name or name == "pow":
@@ -154,8 +154,8 @@ OPS = _Ops()
 
 
 def cluster_of(recording: Recording, dtype: Any, outputs: tuple[int, ...]) -> Any:
-    """The cluster that does what was noted, for arrays of ``dtype``."""
-    from tenon.graph.cluster import Builder  # optimizers that never fuse need none of it
+    """Return the fusable cluster of the recorded ops, for arrays of ``dtype``."""
+    from tenon.graph.cluster import Builder  # imported here: only fused optimizers need it
 
     builder = Builder()
     values: list[Any] = [builder.input((2,), dtype) for _ in range(recording.inputs)]

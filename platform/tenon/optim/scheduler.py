@@ -1,10 +1,10 @@
-"""``LRScheduler``: base of all learning-rate schedules, with torch's protocol.
+"""``LRScheduler``: base class of learning-rate schedules, with PyTorch's protocol.
 
-A schedule sets ``group["lr"]`` of every parameter group once at construction and once per ``step()``. Call
-``optimizer.step()`` first. A rate that is a tensor is written in place, so whoever holds it sees the change.
+A schedule sets ``group["lr"]`` of every parameter group at construction and at every ``step()``. Call
+``optimizer.step()`` first. A rate that is a tensor is updated in place, so references to it stay valid.
 
-A subclass states ``get_lr()``; ``self._rates()`` are the current rates there. With ``_get_closed_form_lr()``
-it can also jump: ``step(epoch)``.
+A subclass defines ``get_lr()``, which reads the current rates by ``self._rates()``. With
+``_get_closed_form_lr()`` it also supports ``step(epoch)``.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _REPLACED = (
 
 
 def group_values(optimizer: Optimizer, key: str) -> list[Any]:
-    """``key`` of every group; tensors are copied."""
+    """Return ``group[key]`` of every group; tensors are copied."""
     return [_copied(group[key]) for group in optimizer.param_groups]
 
 
 def set_group_value(group: dict[str, Any], key: str, value: float) -> None:
-    """Set ``key``; a tensor keeps its identity."""
+    """Set ``group[key]``; a tensor is updated in place."""
     if isinstance(group[key], Tensor):
         with no_grad():
             group[key].fill_(value.item() if isinstance(value, Tensor) else value)
@@ -52,7 +52,7 @@ def set_group_value(group: dict[str, Any], key: str, value: float) -> None:
 
 
 def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
-    """``value`` for every group: one for all, or a list of as many as there are groups."""
+    """Broadcast ``value`` to a list with one entry per group; a list must have that length."""
     groups = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
         value = [value] * groups
@@ -69,8 +69,10 @@ def _copied(value: float) -> float:
 
 
 def _recorded(step: Callable[..., Any]) -> Callable[..., Any]:
-    """``step``, of which a recorder hears: a compiled function makes it anew at every run. A schedule that
-    steps others tells of itself only."""
+    """Wrap ``step`` to notify an active recorder: a compiled function repeats the step at every run.
+
+    Nested steps, of a schedule that steps others, notify only once.
+    """
 
     @functools.wraps(step)
     def stepped(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -84,7 +86,7 @@ def _recorded(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class LRScheduler:
-    """Derive, and state ``get_lr()``: the rates of all groups at ``self.last_epoch``.
+    """Base class: a subclass defines ``get_lr()``, the rates of all groups at ``self.last_epoch``.
 
     >>> import tenon
     >>> class Halving(LRScheduler):
@@ -98,9 +100,9 @@ class LRScheduler:
     [0.5]
     """
 
-    #: ``get_lr`` is being called by ``step``, as it should be.
+    #: Whether ``step`` is calling ``get_lr``; other callers get a warning.
     _get_lr_called_within_step = False
-    #: ``step`` is being called by the constructor.
+    #: Whether the constructor is calling ``step``.
     _is_initial = False
 
     base_lrs: list[Any]
@@ -138,16 +140,16 @@ class LRScheduler:
             self._is_initial = False
 
     def get_lr(self) -> list[Any]:
-        """The next rates; called within ``step``. Use ``get_last_lr`` to read the current ones."""
+        """Return the next rates; called by ``step``. Use ``get_last_lr`` to read the current ones."""
         raise NotImplementedError(f"{type(self).__name__} defines no get_lr().")
 
     def get_last_lr(self) -> list[Any]:
-        """The rates that the last ``step`` set."""
+        """Return the rates that the last ``step`` set."""
         return self._last_lr
 
     @_recorded
     def step(self, epoch: int | None = None) -> None:
-        """Go one step on, or to ``epoch``, and set the rates."""
+        """Advance by one step, or to ``epoch``, and set the rates."""
         if self._step_count == 1:
             known = self.optimizer.__dict__.get("_scheduled_step")  # None in a copied or unpickled optimizer
             if known is not None and _step_function(self.optimizer) is not known:
@@ -160,7 +162,7 @@ class LRScheduler:
         self._update_lr(epoch)
 
     def _update_lr(self, epoch: int | None = None) -> None:
-        with self._asking():
+        with self._calling_get_lr():
             if epoch is None:
                 self.last_epoch += 1
                 values = self.get_lr()
@@ -171,8 +173,8 @@ class LRScheduler:
         self._set_rates(values)
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """While ``get_lr`` may be called."""
+    def _calling_get_lr(self) -> Iterator[None]:
+        """Mark the context in which ``get_lr`` may be called without a warning."""
         self._get_lr_called_within_step = True
         try:
             yield
@@ -185,7 +187,7 @@ class LRScheduler:
         self._last_lr = group_values(self.optimizer, "lr")
 
     def _rates(self) -> list[Any]:
-        """The current rates; warns when ``get_lr`` is called from outside a step."""
+        """Return the current rates; warn if ``get_lr`` is called outside ``step``."""
         self._warn_outside()
         return group_values(self.optimizer, "lr")
 
@@ -198,22 +200,22 @@ class LRScheduler:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer."""
+        """Return all attributes except the optimizer."""
         return {k: v for k, v in self.__dict__.items() if k != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take what ``state_dict`` returned."""
+        """Restore what ``state_dict`` returned."""
         self.__dict__.update(state_dict)
 
 
 def check_optimizer(optimizer: Optimizer) -> None:
-    """TypeError in torch's words for anything else."""
+    """Raise TypeError, with PyTorch's message, unless ``optimizer`` is an Optimizer."""
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
 
 
 def _watch_steps(optimizer: Optimizer) -> None:
-    """From the first schedule on, it matters whether the optimizer steps, and that it is its own step."""
+    """Start to track calls of ``optimizer.step``, for the warnings about the order of steps."""
     own = optimizer.__dict__
     if "_scheduled_step" not in own:
         own["_scheduled_step"] = _step_function(optimizer)

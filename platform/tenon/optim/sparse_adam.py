@@ -1,4 +1,4 @@
-"""PyTorch's path ``optim.sparse_adam``: an optimizer of sparse gradients, of which there are none here."""
+"""PyTorch's path ``optim.sparse_adam``: an optimizer of sparse gradients, which tenon does not have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SparseAdam"]
 
 
 class SparseAdam(Optimizer):
-    """Refuses to step: gradients of tables are dense (ADR 0023), and PyTorch's own takes sparse ones only."""
+    """Raises at ``step``: embedding gradients are dense here (ADR 0023), and PyTorch's needs sparse ones."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class SparseAdam(Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
 
     def check_parameter(self, p: Tensor) -> None:
-        """Real parameters only."""
+        """Raise for a complex parameter."""
         if p.is_complex():
             raise ValueError("SparseAdam does not support complex parameters")
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Call the closure; raise if that, or anything before, left a gradient."""
+        """Call the closure; raise if any parameter has a gradient afterwards."""
         loss = None
         if closure is not None:
             with enable_grad():

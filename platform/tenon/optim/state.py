@@ -1,7 +1,7 @@
-"""Saving and loading an optimizer, in torch's layout, by parameter name where names are known.
+"""Saving and loading an optimizer, in PyTorch's layout, by parameter name where names are known.
 
-Loading checks everything before it changes anything: groups, names, which state a parameter has, the shape
-of every tensor. What does not fit is refused by name, and the optimizer is as it was.
+Loading validates everything before it changes anything: groups, names, the state entries of each parameter,
+the shape of every tensor. A mismatch raises an error that names it, and leaves the optimizer unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def to_dict(optimizer: Optimizer) -> dict[str, Any]:
-    """``{"state": {index: {...}}, "param_groups": [...]}`` with tensors shared, not copied."""
+    """Return ``{"state": {index: {...}}, "param_groups": [...]}``; tensors are shared, not copied."""
     for hook in list(optimizer._optimizer_state_dict_pre_hooks.values()):
         hook(optimizer)
     index: dict[int, int] = {}
@@ -45,7 +45,7 @@ def to_dict(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def load(optimizer: Optimizer, given: Mapping[str, Any]) -> None:
-    """Check everything, then replace state and groups."""
+    """Validate the state dict, then replace state and groups."""
     saved: Any = dict(given)
     for hook in list(optimizer._optimizer_load_state_dict_pre_hooks.values()):
         changed = hook(optimizer, saved)
@@ -81,7 +81,7 @@ def load(optimizer: Optimizer, given: Mapping[str, Any]) -> None:
 
 
 def match(own: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> dict[Any, tuple[Any, str]]:
-    """Saved index -> the parameter here, and how to call it in messages."""
+    """Map each saved index to ``(parameter, label)``; the label names it in error messages."""
     if len(own) != len(theirs):
         raise OptimizerStateError(
             f"loaded state dict has a different number of parameter groups: {len(theirs)}, this optimizer "
@@ -107,7 +107,7 @@ def match(own: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> dict[Any, 
 
 
 def _check_names(number: int, own: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
-    """OptimizerStateError if group ``number`` has other names here than saved."""
+    """Raise OptimizerStateError if the names of group ``number`` differ from the saved ones."""
     names, saved = own[number].get("param_names"), theirs[number].get("param_names")
     if names is None or saved is None or set(names) == set(saved):
         return
@@ -124,29 +124,29 @@ def _check_names(number: int, own: list[dict[str, Any]], theirs: list[dict[str, 
 
 
 def _entry(optimizer: Optimizer, p: Tensor, label: str, entry: Any) -> Any:
-    """The saved state of one parameter, checked, copied to its device and dtype."""
+    """Return the saved state of one parameter, validated and copied to its device and dtype."""
     if not isinstance(entry, Mapping):
         return _placed(entry, p)
     has_rule = optimizer._has_rule()
     known = _known(optimizer, p) if has_rule and entry else {}
     if known:
         _check_kind(optimizer, p, label, entry, known)
-    made = {}
+    loaded = {}
     for name, value in entry.items():
         if name == "step" and has_rule and optimizer.counts_steps:
-            made[name] = _step(value, label)
+            loaded[name] = _step(value, label)
         elif name == "step" and isinstance(value, Tensor):
-            made[name] = value.detach().clone()
+            loaded[name] = value.detach().clone()
         else:
             own = known.get(name)
-            made[name] = _placed(value, p, p.dtype if own is None else own.dtype)
-    return made
+            loaded[name] = _placed(value, p, p.dtype if own is None else own.dtype)
+    return loaded
 
 
 def _check_kind(
     optimizer: Optimizer, p: Tensor, label: str, entry: Mapping[str, Any], known: Mapping[str, Any]
 ) -> None:
-    """OptimizerStateError if ``entry`` lacks what the rule needs, or a tensor has the wrong shape."""
+    """Raise OptimizerStateError if ``entry`` lacks state of the rule, or a tensor has the wrong shape."""
     lacking = [n for n in known if n not in entry]
     if lacking:
         raise OptimizerStateError(
@@ -169,7 +169,7 @@ def _check_kind(
 
 
 def _known(optimizer: Any, p: Tensor) -> dict[str, Any]:
-    """The state names that an entry must have -> tensors like theirs, None for those that are not tensors."""
+    """Map each required state name to a tensor of the expected shape and dtype, or None for non-tensors."""
     names: dict[str, Any] = {"step": None} if optimizer.counts_steps else {}
     if not isinstance(p.raw, Aval):
         for name, value in initial(optimizer, p).items():
@@ -178,7 +178,7 @@ def _known(optimizer: Any, p: Tensor) -> dict[str, Any]:
 
 
 def _step(value: Any, label: str) -> Any:
-    """A step count as torch keeps it."""
+    """Return a saved step count as a 0-d tensor, PyTorch's form."""
     number = value.item() if isinstance(value, Tensor) and value.raw.size == 1 else value
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         raise OptimizerStateError(
@@ -188,11 +188,11 @@ def _step(value: Any, label: str) -> Any:
 
 
 def _placed(value: Any, p: Tensor, dtype: dtype | None = None) -> Any:
-    """A saved value copied to the parameter's device and to ``dtype`` (default: its), in containers too."""
+    """Copy a saved value to the parameter's device and ``dtype`` (default: its own), also in containers."""
     if isinstance(value, Tensor):
         kept = value.detach()
-        made = kept.to(p.device, dtype or p.dtype) if p.is_floating_point() else kept.to(p.device)
-        return made.clone() if made.raw is value.raw else made
+        moved = kept.to(p.device, dtype or p.dtype) if p.is_floating_point() else kept.to(p.device)
+        return moved.clone() if moved.raw is value.raw else moved
     if isinstance(value, Mapping):
         return {k: _placed(v, p) for k, v in value.items()}
     if isinstance(value, (list, tuple, set)) and not hasattr(value, "_fields"):

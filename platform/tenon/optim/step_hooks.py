@@ -1,7 +1,7 @@
 """Hooks around ``step``: per optimizer, and for all optimizers at once.
 
-``Optimizer`` wraps its own ``step`` and that of every subclass, once, at class definition. While no hook is
-registered, the wrapper only notes that a step was made, which schedules ask for.
+``Optimizer`` wraps its own ``step`` and that of every subclass at class definition. Without registered hooks
+the wrapper only records that ``step`` was called, which schedules check.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Hook = Callable[..., Any]
 GLOBAL_PRE: OrderedDict[int, Hook] = OrderedDict()
 GLOBAL_POST: OrderedDict[int, Hook] = OrderedDict()
 
-#: The hook dictionaries that each optimizer has, under torch's names.
+#: The hook dictionaries of each optimizer, under PyTorch's names.
 KINDS = (
     "_optimizer_step_pre_hooks",
     "_optimizer_step_post_hooks",
@@ -35,7 +35,7 @@ KINDS = (
 
 
 def register(hooks: OrderedDict[int, Hook], hook: Hook, prepend: bool = False) -> RemovableHandle:
-    """Add ``hook``, last or first."""
+    """Add ``hook`` at the end, or with ``prepend`` at the beginning."""
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     if prepend:
@@ -44,7 +44,7 @@ def register(hooks: OrderedDict[int, Hook], hook: Hook, prepend: bool = False) -
 
 
 def register_optimizer_step_pre_hook(hook: Hook) -> RemovableHandle:
-    """Call ``hook(optimizer, args, kwargs)`` before the step of every optimizer; it may return new ones."""
+    """Call ``hook(optimizer, args, kwargs)`` before every optimizer's step; it may return new ones."""
     return register(GLOBAL_PRE, hook)
 
 
@@ -54,7 +54,7 @@ def register_optimizer_step_post_hook(hook: Hook) -> RemovableHandle:
 
 
 def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
-    """``step`` with the hooks around it; hooks run once, also where a subclass's step calls its parent's."""
+    """Wrap ``step`` with hooks; they run once even if a subclass's ``step`` calls its parent's."""
 
     @functools.wraps(step)
     def stepped(self: Any, *args: Any, **kwargs: Any) -> Tensor | None:
@@ -65,7 +65,7 @@ def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
         if WATCHERS.recorder is not None:
             WATCHERS.recorder.stepping(self, own_rule=getattr(type(self).step, "own_rule", False))
         try:
-            # One that wraps another optimizer may never have called Optimizer's constructor.
+            # A wrapper around another optimizer may never have called Optimizer.__init__.
             before = own.get("_optimizer_step_pre_hooks") or _NONE
             after = own.get("_optimizer_step_post_hooks") or _NONE
             if not (GLOBAL_PRE or GLOBAL_POST or before or after):

@@ -1,4 +1,4 @@
-"""Averages of weights over training: stochastic weight averaging and exponential moving averages.
+"""Weight averaging over training: stochastic weight averaging (SWA) and exponential moving averages (EMA).
 
 PyTorch's torch.optim.swa_utils. SWA is by Izmailov et al. (2018), the moving average by Polyak (1990)::
 
@@ -31,19 +31,19 @@ AverageMany = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> AverageOne:
-    """``avg_fn`` of an exponential moving average: ``decay * average + (1 - decay) * current``."""
+    """Return the ``avg_fn`` of an exponential moving average: ``decay * average + (1 - decay) * current``."""
     _check_decay(decay)
 
     def average(averaged: Tensor, current: Tensor, num_averaged: Tensor) -> Tensor:
         with no_grad():
-            made = decay * averaged + (1 - decay) * current
-        return made
+            mean = decay * averaged + (1 - decay) * current
+        return mean
 
     return average
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageMany:
-    """``multi_avg_fn`` of an exponential moving average, in place."""
+    """Return the ``multi_avg_fn`` of an exponential moving average, which works in place."""
     _check_decay(decay)
 
     def average(averaged: Sequence[Tensor], current: Sequence[Tensor], num_averaged: Tensor) -> None:
@@ -53,18 +53,18 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageMany:
 
 
 def get_swa_avg_fn() -> AverageOne:
-    """``avg_fn`` of the plain mean over all updates."""
+    """Return the ``avg_fn`` of the arithmetic mean over all updates."""
 
     def average(averaged: Tensor, current: Tensor, num_averaged: Tensor) -> Tensor:
         with no_grad():
-            made = averaged + (current - averaged) / (num_averaged + 1)
-        return made
+            mean = averaged + (current - averaged) / (num_averaged + 1)
+        return mean
 
     return average
 
 
 def get_swa_multi_avg_fn() -> AverageMany:
-    """``multi_avg_fn`` of the plain mean over all updates, in place."""
+    """Return the ``multi_avg_fn`` of the arithmetic mean over all updates, which works in place."""
 
     def average(averaged: Sequence[Tensor], current: Sequence[Tensor], num_averaged: Tensor) -> None:
         _towards(averaged, current, 1 / (float(num_averaged) + 1))
@@ -126,11 +126,11 @@ class AveragedModel(Module):
         self.use_buffers = use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The averaged model's answer."""
+        """Return the output of the averaged model."""
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
-        """Take the parameters of ``model`` into the average. RuntimeError if it has others."""
+        """Add the parameters of ``model`` to the average. RuntimeError if their number or shapes differ."""
         own = list(self._averaged(self.module))
         new = [p.detach().to(mine.device) for mine, p in self._pairs(own, list(self._averaged(model)))]
         means = [p.detach() for p in own]
@@ -152,17 +152,17 @@ class AveragedModel(Module):
         return itertools.chain(model.parameters(), model.buffers() if self.use_buffers else ())
 
     def _pairs(self, own: list[Any], others: list[Any]) -> list[tuple[Any, Any]]:
-        shapes, found = ([tuple(p.shape) for p in side] for side in (own, others))
-        if shapes != found:
+        shapes, theirs = ([tuple(p.shape) for p in side] for side in (own, others))
+        if shapes != theirs:
             raise RuntimeError(
-                f"update_parameters() was given a model of other parameters: shapes {found}, the average has"
+                f"update_parameters() was given a model of other parameters: shapes {theirs}, the average has"
                 f" {shapes}. Give the model that the average was made from."
             )
         return list(zip(own, others, strict=True))
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Estimate the statistics of all batch norms of ``model`` anew in one pass over ``loader``.
+    """Recompute the running statistics of all batch norms of ``model`` in one pass over ``loader``.
 
     Batches are tensors, or lists or tuples with the input first; they are moved to ``device`` if given.
     Statistics are plain means over all batches. As torch.optim.swa_utils.update_bn.
@@ -215,12 +215,12 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _share(self, step: int) -> float:
-        """How much of ``swa_lr`` is in the rate at ``step``."""
+        """Return the weight of ``swa_lr`` in the rate at ``step``, from 0 to 1."""
         t = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
         return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
 
     def get_lr(self) -> list[Any]:
-        """From the current rates, so that another schedule may act before."""
+        """Return the rates, computed from the current ones, so that another schedule may run first."""
         step = self._step_count - 1
         if self.anneal_epochs == 0:
             step = max(1, step)

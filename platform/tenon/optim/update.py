@@ -1,11 +1,11 @@
-"""Apply an optimizer's rule to one parameter: on bare arrays, in pieces, or through ops.
+"""Apply an optimizer's rule to one parameter: on raw arrays, in cache-sized blocks, or through ops.
 
-On bare arrays, an elementwise rule sees everything flat and real: a complex parameter as pairs of real
-numbers, as torch does it. 16-bit floats are computed in float32 and rounded once, when they are stored.
-State is written in place, so whoever holds a state tensor sees it change, as in torch.
+On raw arrays, an elementwise rule receives everything flattened and real: a complex parameter as pairs of
+real numbers, as in PyTorch. 16-bit floats are computed in float32 and rounded once, when they are stored.
+State tensors are updated in place, so references to them stay valid, as in PyTorch.
 
-Through ops (``differentiable=True``, a recorder or profiler at work, the meta device), the same rule runs on
-tensors. Next: ``batch.py`` updates many small parameters as one.
+Through ops (with ``differentiable=True``, an active recorder or profiler, or on the meta device), the same
+rule runs on tensors. Next: ``batch.py`` updates many small parameters as one.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from tenon.engine.backend import Backend
     from tenon.optim.optimizer import Optimizer
 
-#: Float32 elements of one piece. Its temporaries of 64 kB stay in the cache, and malloc hands the same memory
-#: out again; from 128 kB on it asks the system each time, and four million elements took 31 ms, not 12.6.
+#: Block size in float32 elements. Temporaries of 64 kB stay in the cache, and malloc reuses their memory;
+#: from 128 kB on it calls mmap each time, and four million elements took 31 ms instead of 12.6.
 PIECE = 1 << 14
 _FLOAT32 = np.dtype(np.float32)
 _PLAIN = frozenset((bool, int, float, str, list, type(None)))
-#: What an elementwise rule computes in, where that is not the parameter's own dtype.
+#: Complex dtype -> the real dtype in which an elementwise rule computes.
 _REAL = {np.dtype(np.complex64): _FLOAT32, np.dtype(np.complex128): np.dtype(np.float64)}
 
 
 def hyperparameters(group: dict[str, Any], keep_tensors: bool = False) -> Any:
-    """The group's options as attributes; one-element tensors as numbers."""
+    """Return the group's options as attributes; one-element tensors are converted to numbers."""
     h = SimpleNamespace(**group)
     if not keep_tensors and not _PLAIN.issuperset(map(type, group.values())):
         for name, value in group.items():
@@ -53,27 +53,27 @@ def hyperparameters(group: dict[str, Any], keep_tensors: bool = False) -> Any:
 
 
 def entry_of(optimizer: Optimizer, p: Tensor, init: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The state of ``p``; made with ``init()`` before its first update. An empty one is not stored."""
+    """Return the state of ``p``, created by ``init()`` before its first update; empty state is not stored."""
     held: dict[str, Any] | None = optimizer.state.get(p)
     if held and (not optimizer.counts_steps or "step" in held):
         return held
-    made: dict[str, Any] = {"step": step_tensor(0.0)} if optimizer.counts_steps else {}
-    made.update(init())
-    if not made:
+    new: dict[str, Any] = {"step": step_tensor(0.0)} if optimizer.counts_steps else {}
+    new.update(init())
+    if not new:
         return {} if held is None else held
     entry: dict[str, Any] = optimizer.state[p]
-    for name, value in made.items():
+    for name, value in new.items():
         entry.setdefault(name, value)
     return entry
 
 
 def step_tensor(count: float) -> Tensor:
-    """A count of steps as torch keeps it: 0-d on the CPU, in float64 where that is the default dtype."""
+    """Return a step count in PyTorch's form: 0-d on the CPU; float64 if that is the default dtype."""
     return full((), count, float64 if get_default_dtype() is float64 else float32, "cpu")
 
 
 def start(optimizer: Optimizer, p: Tensor) -> None:
-    """Make the state of ``p`` now instead of at its first update."""
+    """Initialise the state of ``p`` now instead of at its first update."""
     if isinstance(p.raw, Aval):
         entry_of(optimizer, p, lambda: optimizer.init(ops, p.detach()))
     else:
@@ -81,12 +81,12 @@ def start(optimizer: Optimizer, p: Tensor) -> None:
 
 
 def initial(optimizer: Optimizer, p: Tensor) -> dict[str, Any]:
-    """What the rule's ``init`` says, as tensors of the parameter's own kind."""
+    """Return the result of the rule's ``init`` with arrays as tensors on the parameter's backend."""
     raw, backend = p.raw, p._backend
     paired = optimizer.elementwise and raw.dtype.kind == "c"
-    made = optimizer.init(backend.raw, _pairs(raw) if paired else raw)
+    state = optimizer.init(backend.raw, _pairs(raw) if paired else raw)
     entry = {}
-    for name, value in made.items():
+    for name, value in state.items():
         if not hasattr(value, "shape"):
             entry[name] = value
             continue
@@ -98,7 +98,7 @@ def initial(optimizer: Optimizer, p: Tensor) -> dict[str, Any]:
 
 
 def count(optimizer: Optimizer, held: dict[str, Any]) -> int | None:
-    """How many steps the parameter will have made after this one; None if the rule does not count."""
+    """Return the number of the current step, from 1; None if the rule does not count steps."""
     if not optimizer.counts_steps:
         return None
     step = held["step"]
@@ -106,7 +106,7 @@ def count(optimizer: Optimizer, held: dict[str, Any]) -> int | None:
 
 
 def keep_count(optimizer: Optimizer, held: dict[str, Any], steps: int | None) -> None:
-    """Note that step number ``steps`` is done."""
+    """Store ``steps`` as the parameter's step count, if the rule counts steps."""
     if optimizer.counts_steps:
         step = held["step"]
         if step.__class__ is Tensor:
@@ -116,7 +116,7 @@ def keep_count(optimizer: Optimizer, held: dict[str, Any], steps: int | None) ->
 
 
 def touched(p: Tensor) -> None:
-    """Tell autograd that ``p``'s memory changed."""
+    """Increment the version counter of ``p``, by which autograd detects in-place changes."""
     counter = p._version_counter
     if counter is None:
         p._version_counter = [1]
@@ -125,7 +125,7 @@ def touched(p: Tensor) -> None:
 
 
 def update_alone(optimizer: Optimizer, p: Tensor, h: Any, maximize: bool) -> None:
-    """One step of ``p`` on bare arrays."""
+    """Update ``p`` by one step on raw arrays."""
     held = entry_of(optimizer, p, lambda: initial(optimizer, p))
     h.step = steps = count(optimizer, held)
     g = p._grad.raw
@@ -133,7 +133,7 @@ def update_alone(optimizer: Optimizer, p: Tensor, h: Any, maximize: bool) -> Non
         g = p._backend.raw.neg(g)
     for name, value in held.items():
         if isinstance(value, Tensor) and value._backend is not p._backend and name != "step":
-            if isinstance(value.raw, Aval):  # made with the optimizer, while the parameter had no memory
+            if isinstance(value.raw, Aval):  # initialised while the parameter was on the meta device
                 held.update(initial(optimizer, p))
                 break
             value.data = value.detach().to(p.device)  # the parameter moved to another device
@@ -148,17 +148,17 @@ def update_alone(optimizer: Optimizer, p: Tensor, h: Any, maximize: bool) -> Non
 
 
 def own_state(optimizer: Optimizer, held: dict[str, Any]) -> dict[str, Any]:
-    """The entries of ``held`` that the rule made; old checkpoints say None for what is not there yet."""
+    """Return the rule's own entries of the state ``held``; old checkpoints store None for absent ones."""
     counts = optimizer.counts_steps
     return {n: v for n, v in held.items() if v is not None and not (counts and n == "step")}
 
 
 def _whole(optimizer: Optimizer, p: Tensor, g: Any, held: dict[str, Any], h: Any) -> None:
-    """A rule that looks at the parameter as a whole."""
+    """Apply a rule that needs the whole parameter with its shape."""
     raw, backend = p.raw, p._backend
     f = backend.raw
     s = {n: _wide(f, v.raw) if isinstance(v, Tensor) else v for n, v in own_state(optimizer, held).items()}
-    made, new = apart(f, s, *optimizer.update(f, _wide(f, raw), _wide(f, g), s, h))
+    result, new = apart(f, s, *optimizer.update(f, _wide(f, raw), _wide(f, g), s, h))
     for name, value in new.items():
         kept = held.get(name)
         if not hasattr(value, "shape"):
@@ -169,22 +169,26 @@ def _whole(optimizer: Optimizer, p: Tensor, g: Any, held: dict[str, Any], h: Any
             array = f.clone(backend.as_array(value))
             narrow = is_short(raw.dtype) and array.dtype == _FLOAT32 and array.shape == raw.shape
             held[name] = Tensor._of(f.cast(array, dtype=raw.dtype) if narrow else array, backend)
-    raw[...] = made
+    raw[...] = result
 
 
-def apart(f: Any, s: dict[str, Any], made: Any, new: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """A rule's result with copies of the old states that it gives another role, as those are overwritten."""
+def apart(f: Any, s: dict[str, Any], result: Any, new: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the rule's ``result`` and ``new`` state, without aliases of old state arrays.
+
+    An old state array that is returned as the parameter, or under another name, is copied: the original is
+    about to be overwritten in place.
+    """
     for old_name, old in s.items():
-        if made is old:
-            made = f.clone(made)
+        if result is old:
+            result = f.clone(result)
         for name, value in new.items():
             if value is old and name != old_name and hasattr(value, "shape"):
                 new = new | {name: f.clone(value)}
-    return made, new
+    return result, new
 
 
 def _elementwise(optimizer: Optimizer, p: Tensor, g: Any, held: dict[str, Any], h: Any) -> None:
-    """A rule that treats every element alike: everything flat, one piece after the other."""
+    """Apply an elementwise rule to flattened arrays, block by block."""
     raw, backend = p.raw, p._backend
     f = backend.raw
     flat, grad = _flat(raw), _flat(g)
@@ -203,7 +207,7 @@ def _elementwise(optimizer: Optimizer, p: Tensor, g: Any, held: dict[str, Any], 
             piece = slice(begin, begin + length)
             s = others | {n: _wide(f, a[piece]) for n, a in arrays.items()}
             values = flat[piece]
-            made, new = apart(f, s, *optimizer.update(f, _wide(f, values), _wide(f, grad[piece]), s, h))
+            result, new = apart(f, s, *optimizer.update(f, _wide(f, values), _wide(f, grad[piece]), s, h))
             for name, value in new.items():
                 if (
                     name not in arrays
@@ -214,10 +218,10 @@ def _elementwise(optimizer: Optimizer, p: Tensor, g: Any, held: dict[str, Any], 
                 if name in arrays:
                     arrays[name][piece] = value
                 else:
-                    later[name] = value  # a number or 0-d array: every piece sees the old one
-            flat[piece] = made
+                    later[name] = value  # a number or 0-d array: every block reads the old value
+            flat[piece] = result
 
-    # The first piece makes the states that the rule mentions only now; the others are then free of order.
+    # The first block creates state that the rule returns for the first time; the others can run in parallel.
     update(0, 1)
     rest = -(-flat.size // length) - 1
     if rest > 0:
@@ -231,7 +235,7 @@ def _elementwise(optimizer: Optimizer, p: Tensor, g: Any, held: dict[str, Any], 
 
 
 def _lazily(f: Any, raw: Any, value: Any, backend: Backend) -> tuple[Any, Any]:
-    """A state tensor that the rule first mentions in its update, and its flat array."""
+    """Create a state tensor that ``update`` returned for the first time; return it and its flat array."""
     own = raw.dtype if is_short(raw.dtype) or raw.dtype.kind == "c" else value.dtype
     array = f.new_full(raw, shape=tuple(raw.shape), value=0, dtype=own)
     return Tensor._of(array, backend), _flat(array)
@@ -242,14 +246,14 @@ def _wide(f: Any, array: Any) -> Any:
 
 
 def _flat(array: Any) -> Any:
-    """All elements on one axis, complex ones as two: a view where memory order allows it, else a copy."""
+    """Flatten ``array``, complex elements as two reals: a view if it is C-contiguous, else a copy."""
     line = array.reshape(-1) if _is_contiguous(array) else array.copy(order="C").reshape(-1)
     real = _REAL.get(array.dtype)
     return line if real is None else line.view(real)
 
 
 def _pairs(array: Any) -> Any:
-    """A complex array as a real one with a last axis of two."""
+    """View a complex array as real with a trailing axis of size two (``torch.view_as_real``)."""
     return _flat(array).reshape(*array.shape, 2)
 
 
@@ -265,7 +269,7 @@ def _is_contiguous(array: Any) -> bool:
 
 
 def update_through_ops(optimizer: Optimizer, p: Tensor, group: dict[str, Any]) -> None:
-    """One step of ``p`` as ops on tensors: taped if ``group`` is differentiable, seen by whoever watches."""
+    """Update ``p`` by one step as ops that recorders see; taped if ``group`` is differentiable."""
     differentiable = bool(group.get("differentiable"))
     capturable = bool(group.get("capturable"))
     previous = MODE.enabled
@@ -292,8 +296,8 @@ def update_through_ops(optimizer: Optimizer, p: Tensor, group: dict[str, Any]) -
         if group.get("maximize"):
             grad = ops.neg(grad)
         old = p.clone() if differentiable else p.detach()
-        made, new = _rule_on_tensors(optimizer, old, grad, own_state(optimizer, held), h)
-        p.copy_(made)
+        result, new = _rule_on_tensors(optimizer, old, grad, own_state(optimizer, held), h)
+        p.copy_(result)
         for name, value in new.items():
             _keep_tensor(held, name, value, differentiable)
         if held and p not in optimizer.state:
@@ -325,20 +329,20 @@ def _keep_tensor(held: dict[str, Any], name: str, value: Tensor, differentiable:
 def _rule_on_tensors(
     optimizer: Optimizer, p: Tensor, g: Tensor, s: dict[str, Any], h: Any
 ) -> tuple[Any, dict[str, Any]]:
-    """``update`` on tensors, with complex and 16-bit values as the rule on arrays gets them."""
+    """Run ``update`` on tensors, with complex and 16-bit values converted as for raw arrays."""
     kind = p.raw.dtype
     if optimizer.elementwise and kind.kind == "c":
-        made, new = optimizer.update(ops, _split(p), _split(g), {n: _split(v) for n, v in s.items()}, h)
-        return _join(made), {n: _join(v) for n, v in new.items()}
+        result, new = optimizer.update(ops, _split(p), _split(g), {n: _split(v) for n, v in s.items()}, h)
+        return _join(result), {n: _join(v) for n, v in new.items()}
     if is_short(kind):
         wide = {n: _as_float32(v) for n, v in s.items()}
-        made, new = optimizer.update(ops, _as_float32(p), _as_float32(g), wide, h)
+        result, new = optimizer.update(ops, _as_float32(p), _as_float32(g), wide, h)
         for name, value in new.items():
             if isinstance(value, Tensor) and value.raw.dtype == _FLOAT32:
                 new = new | {name: value.to(p.dtype)}
-        return made, new
-    made, new = optimizer.update(ops, p, g, s, h)
-    return made, dict(new)
+        return result, new
+    result, new = optimizer.update(ops, p, g, s, h)
+    return result, dict(new)
 
 
 def _as_float32(value: Tensor) -> Tensor:
