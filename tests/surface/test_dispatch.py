@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.ops import standing
+from tenon.ops import torch_dispatch
 from tenon.overrides import enable_reentrant_dispatch
 from tenon.utils._mode_utils import no_dispatch
 from tenon.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
@@ -16,7 +16,7 @@ aten = tenon.ops.aten
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     yield
-    standing.ask_nobody()
+    torch_dispatch.unregister_all()
 
 
 class Noted(tenon.Tensor):

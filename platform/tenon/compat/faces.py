@@ -156,7 +156,7 @@ FACES: dict[str, tuple[str, ...]] = {
         "tenon.distributions.rejection: binomial, log_factorial, log_standard_gamma, poisson",
     ),
     "tenon.signal": ("tenon.signal: windows",),
-    "tenon.utils._mode_utils": ("tenon.ops.standing: no_dispatch",),
+    "tenon.utils._mode_utils": ("tenon.ops.torch_dispatch: no_dispatch",),
     "tenon.utils.data._utils.worker": (
         "tenon.data: get_worker_info",
         "tenon.data.serving: WorkerInfo, numpy_seed as _generate_state",

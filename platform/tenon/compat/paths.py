@@ -50,6 +50,7 @@ _MOVED: dict[str, dict[str, str]] = {
     },
     "tenon.graph": {"tenon.graph": "halves>partition lent>program_gradients"},
     "tenon.ops": {
+        "tenon.ops": "standing>torch_dispatch",
         "tenon.ops.matrices": "broken_matrices factorization linalg solving",
         "tenon.ops.spatial": "axis_tables grid patches pooling resampling sampling window window_choice",
     },

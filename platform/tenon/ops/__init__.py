@@ -1,7 +1,8 @@
-"""What can be computed: the flat namespace of ops, ``ops.exp(t)``.
+"""The flat namespace of ops: ``ops.exp(t)``.
 
-Arrays are positional, everything else is a keyword. As the ``f`` of a rule this module tapes or
-records; ``backend.raw`` has the same names for bare arrays.
+Arrays are positional arguments, attributes are keywords. Passed as ``f`` to a rule, this module computes on
+tensors, with autograd or into a graph that is being recorded; ``backend.raw`` has the same names for bare
+arrays. Each op is one class in one of the modules below; see ``engine/op.py`` for what such a class states.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ from tenon.ops import (  # noqa: F401
     smooth,
     spatial,
     special,
-    standing,
     strided,
+    torch_dispatch,
 )
 from tenon.tensors import inplace  # noqa: F401 - what ops need beneath them
 
-# Importing a submodule put it under its name here; where an op has the same name, the op is meant.
+# Importing a submodule binds its name here; an op of the same name takes precedence.
 globals().update({name: op for name, op in table.by_name.items() if name in globals()})
 
 
 def _define(name: str) -> None:
-    """Import the op ``name`` if a plugin offers it; it enters the table by itself."""
-    from tenon.plugins import registry  # imports pluggy, which reading names needs not
+    """Import the op ``name`` if a plugin provides it; its class registers itself in the table."""
+    from tenon.plugins import registry  # imports pluggy, which reading a built-in op does without
 
     if name in registry.names("ops"):
         registry.resolve("ops", name)

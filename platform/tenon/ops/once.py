@@ -1,4 +1,8 @@
-"""Gradients whose own slope is not known everywhere: ``once`` marks where, ``refused`` says so."""
+"""Gradients that can be differentiated again only in part: ``once`` guards them, ``refused`` raises.
+
+A gradient rule multiplies by ``f.once(slope, mask, what=...)``. Differentiating that a second time raises
+GradError if any element of ``mask`` is set, where the formula's own derivative would be wrong.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,22 @@ from tenon.errors import GradError
 
 
 class Once(Primitive):
-    """A copy of ``x``; backward through it is an error if ``mask`` holds anywhere: the slope there is not
-    that of the formula which made it. ``what`` is said of it."""
+    """A copy of ``x`` whose backward raises GradError if any element of ``mask`` is set.
+
+    Where ``mask`` is set, the derivative of ``x`` is not that of the formula which computed it. ``what``
+    names the operation in the error.
+    """
 
     kind = Kind.ELEMENTWISE
     inputs = ("x", "mask")
     saves = ("mask",)
 
     def infer(self, x, mask, *, what):
-        """``x``'s own aval."""
+        """The shape and dtype of ``x``."""
         return Aval(tuple(x.shape), x.dtype)
 
     def forward(self, xp, x, mask, *, what):
-        """A copy."""
+        """Copy ``x``."""
         return xp.array(x)
 
     def vjp_x(self, f, g, out, x, mask, *, what):
@@ -28,17 +35,17 @@ class Once(Primitive):
 
 
 class Refused(Primitive):
-    """A copy of ``x``; GradError if ``mask`` holds anywhere."""
+    """A copy of ``x``; raises GradError if any element of ``mask`` is set."""
 
     kind = Kind.ELEMENTWISE
     inputs = ("x", "mask")
 
     def infer(self, x, mask, *, what):
-        """``x``'s own aval."""
+        """The shape and dtype of ``x``."""
         return Aval(tuple(x.shape), x.dtype)
 
     def forward(self, xp, x, mask, *, what):
-        """Look at ``mask``."""
+        """Check ``mask``, then copy."""
         if bool(xp.any(mask)):
             raise GradError(f"Double backward is unsupported for {what}.")
         return xp.array(x)

@@ -8,7 +8,7 @@ from typing import Any, Self
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite
 from tenon.engine.value import Value
-from tenon.ops.standing import Called, stands
+from tenon.ops.torch_dispatch import Called, is_wrapper
 
 __all__ = ["TorchDispatchMode", "is_traceable_wrapper_subclass"]
 
@@ -50,7 +50,7 @@ class TorchDispatchMode:
             return SLOT.below(self)(op, args, attrs)
         if isinstance(op, Composite) and not op.differentiable:
             return SLOT.parts(op, args, attrs)
-        types = tuple(dict.fromkeys(type(a) for a in args if isinstance(a, Value) and stands(a)))
+        types = tuple(dict.fromkeys(type(a) for a in args if isinstance(a, Value) and is_wrapper(a)))
         inside.handler = True
         try:
             return self.__torch_dispatch__(Called(op, args, attrs), types, args, dict(attrs))
@@ -69,5 +69,5 @@ def is_traceable_wrapper_subclass(t: Any) -> bool:
     """Whether ``t`` stands for other tensors and says for which: by ``__tensor_flatten__`` and
     ``__tensor_unflatten__``."""
     return bool(
-        stands(t) and hasattr(type(t), "__tensor_flatten__") and hasattr(type(t), "__tensor_unflatten__")
+        is_wrapper(t) and hasattr(type(t), "__tensor_flatten__") and hasattr(type(t), "__tensor_unflatten__")
     )

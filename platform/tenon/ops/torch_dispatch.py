@@ -1,10 +1,10 @@
-"""Classes that are asked of ops, ``__torch_dispatch__``, and tensors that stand for others.
+"""``__torch_dispatch__`` of tensor subclasses, and wrapper subclasses, whose tensors have no data.
 
-An op that gets a tensor of such a class calls ``__torch_dispatch__(func, types, args, kwargs)`` instead of a
-kernel; calling ``func`` computes the op on whatever it is given. A tensor that stands for others, made by
-``Tensor._make_wrapper_subclass``, has a shape and a dtype, and no data: where data is wanted (``tolist``,
-comparing, gradients) its class is asked to copy it into a plain tensor. The history of what a handler gives
-is that of the same op on the data. See ADR 0040.
+An op with an argument of a registered class calls ``__torch_dispatch__(func, types, args, kwargs)`` instead
+of a kernel; calling ``func`` computes the op on the arguments it receives. A wrapper tensor, made by
+``Tensor._make_wrapper_subclass``, has a shape and a dtype but no storage: where its elements are needed
+(``tolist``, comparison, gradients) its class handles a ``copy_`` into a plain tensor. Autograd differentiates
+the same op applied to the unwrapped data; the handler's result takes that node. See ADR 0040.
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ Array = np.ndarray[Any, Any]
 
 
 class Shell(NDArrayOperatorsMixin):
-    """What stands where an array does: NumPy sees the data that the owner's class copies out."""
+    """The ``raw`` array of a wrapper tensor: shape, dtype and strides, without a buffer.
+
+    NumPy functions applied to it operate on a copy of the elements, which the owner's class provides.
+    """
 
     __slots__ = ("_owner", "dtype", "shape", "strides")
 
-    #: As of an array that owns its memory.
+    #: NumPy's ``base``: None, as for an array that owns its memory.
     base = None
 
     def __init__(self, owner: Any, shape: Sequence[int], strides: Sequence[int], dtype: Any) -> None:
@@ -61,27 +64,27 @@ class Shell(NDArrayOperatorsMixin):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the data would take."""
+        """Size in bytes of the elements."""
         return self.size * self.dtype.itemsize
 
     @property
     def owner(self) -> Any:
-        """The tensor that has it."""
-        found = self._owner()
-        if found is None:
+        """The wrapper tensor that this is the ``raw`` of; ReferenceError once that is freed."""
+        owner = self._owner()
+        if owner is None:
             raise ReferenceError(
-                f"the tensor of shape {list(self.shape)} that stood for others is gone: keep it, and not"
-                " its .raw."
+                f"the wrapper tensor of shape {list(self.shape)} is gone: keep a reference to the"
+                " tensor, not to its .raw."
             )
-        return found
+        return owner
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """The data, copied out by the class of the owner."""
+        """The elements, copied into a plain array by the owner's class."""
         owner = self.owner
         plain = Tensor._of(owner._backend.empty(self.shape, self.dtype, owner.device), owner._backend)
         _copy(plain, owner)
-        found: Array = plain._backend.to_host(plain.raw)
-        return found if dtype is None else found.astype(dtype, copy=False)
+        host: Array = plain._backend.to_host(plain.raw)
+        return host if dtype is None else host.astype(dtype, copy=False)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         plain = [np.asarray(i) if isinstance(i, Shell) else i for i in inputs]
@@ -97,29 +100,29 @@ class Shell(NDArrayOperatorsMixin):
         _copy(owner, Tensor._of(owner._backend.from_host(data, owner.device), owner._backend))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # NumPy asks for protocols, which would give the data's own
+        if name.startswith("__"):  # NumPy looks protocols up, and would bypass __array__
             raise AttributeError(name)
         return getattr(np.asarray(self), name)
 
 
 class _Copy(Operator):
-    """``copy_`` as handlers are shown it."""
+    """The ``func`` of a ``copy_``, as passed to handlers."""
 
     __slots__ = ()
 
     def __call__(self, tensor: Any, *args: Any, **options: Any) -> Any:
-        """``tensor``, with the numbers of the first of ``args``."""
+        """Copy the elements of ``args[0]`` into ``tensor`` in place and return it."""
         return tensor.copy_(*args)
 
 
 def _copy(target: Any, source: Any) -> None:
     with no_grad():
-        handler = next(type(t) for t in (target, source) if stands(t))
+        handler = next(type(t) for t in (target, source) if is_wrapper(t))
         handler.__torch_dispatch__(_Copy("copy_", "default"), (handler,), (target, source), {})
 
 
 class Called(Operator):
-    """One op under torch's name, as handlers are shown it; calling it computes the op on other tensors."""
+    """The ``func`` passed to handlers: one op under PyTorch's name; calling it computes the op."""
 
     __slots__ = ("op",)
 
@@ -128,53 +131,53 @@ class Called(Operator):
         self.op = op
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:
-        """The op's result."""
+        """Compute the op on ``args``."""
         return self.op(*args, **attrs)
 
 
-class _Opened(CustomNode):
-    """From the data of a tensor that stands for others to that tensor: its gradient as it is."""
+class _Unwrap(CustomNode):
+    """The node from a wrapper tensor to its unwrapped data: the identity, so it passes the gradient on."""
 
     __slots__ = ()
 
     def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
-        """The gradient as it is."""
+        """Return ``grad`` unchanged."""
         return [grad]
 
 
-_OPENED = StandIn("open", "AliasBackward0")
+_UNWRAP = StandIn("open", "AliasBackward0")
 
 
-def stands(value: Any) -> bool:
-    """Whether ``value`` stands for others."""
+def is_wrapper(value: Any) -> bool:
+    """Whether ``value`` is a wrapper tensor, one without data of its own."""
     return isinstance(value, Tensor) and value.raw.__class__ is Shell
 
 
-class _Off(threading.local):
+class _Disabled(threading.local):
     depth = 0
 
 
-class _Asking:
-    """Asks the classes that have a ``__torch_dispatch__``."""
+class _ClassDispatch:
+    """The interceptor that calls ``__torch_dispatch__`` of the registered classes."""
 
     only_casts = True
 
     def __init__(self) -> None:
         self.classes: set[type] = set()
-        self.off = _Off()
+        self.disabled = _Disabled()
 
     def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """The op, or what the first handler makes of it."""
+        """The result of the first handler that does not return NotImplemented, or else of the op itself."""
         types: Any = tuple(dict.fromkeys(a.__class__ for a in args if a.__class__ in self.classes))
-        if not types or self.off.depth:
+        if not types or self.disabled.depth:
             return SLOT.below(self)(op, args, attrs)
         if isinstance(op, Composite) and not op.differentiable:
             return SLOT.parts(op, args, attrs)
         tracked = MODE.enabled and any(isinstance(a, Tensor) and (a._track or a._stale()) for a in args)
         with no_grad():
             for cls in types:
-                made = cls.__torch_dispatch__(Called(op, args, attrs), types, args, dict(attrs))
-                if made is not NotImplemented:
+                result = cls.__torch_dispatch__(Called(op, args, attrs), types, args, dict(attrs))
+                if result is not NotImplemented:
                     break
             else:
                 raise TypeError(
@@ -182,47 +185,50 @@ class _Asking:
                     f" handlers returned NotImplemented: {', '.join(c.__name__ for c in types)}"
                 )
         if tracked:
-            plain = SLOT.below(self)(op, tuple(_opened(a) if stands(a) else a for a in args), attrs)
-            # A handler may give something else altogether, which then has no history.
-            for given, shadow in zip(tree_flatten(made)[0], tree_flatten(plain)[0], strict=False):
-                if isinstance(given, Tensor) and shadow._track:
-                    given._node, given._index, given._track = shadow._node, shadow._index, True
-        return made
+            plain = SLOT.below(self)(op, tuple(_unwrapped(a) if is_wrapper(a) else a for a in args), attrs)
+            # A handler may return another structure; what has no counterpart gets no autograd history.
+            for given, plain_result in zip(tree_flatten(result)[0], tree_flatten(plain)[0], strict=False):
+                if isinstance(given, Tensor) and plain_result._track:
+                    given._node, given._index, given._track = plain_result._node, plain_result._index, True
+        return result
 
 
-_ASKING = _Asking()
+_DISPATCH = _ClassDispatch()
 
 
-def _ask(cls: type) -> None:
-    """Have ``cls`` asked from now on."""
-    _ASKING.classes.add(cls)
-    if not SLOT.holds(_ASKING):
-        SLOT.sink(_ASKING)
+def _register(cls: type) -> None:
+    """Call ``cls.__torch_dispatch__`` for every op from now on that has an argument of class ``cls``."""
+    _DISPATCH.classes.add(cls)
+    if not SLOT.holds(_DISPATCH):
+        SLOT.sink(_DISPATCH)
 
 
-def ask_nobody() -> None:
-    """Forget the classes that are asked: for measurements."""
-    _ASKING.classes.clear()
-    SLOT.pop(_ASKING)
+def unregister_all() -> None:
+    """Empty the registry of classes and remove the interceptor, so that measurements do not pay for it."""
+    _DISPATCH.classes.clear()
+    SLOT.pop(_DISPATCH)
 
 
 @contextlib.contextmanager
 def no_dispatch() -> Iterator[None]:
-    """A block in which no class is asked: for a handler whose tensors have data of their own."""
-    _ASKING.off.depth += 1
+    """Disable ``__torch_dispatch__`` of classes within a block, in this thread.
+
+    For a handler whose tensors have data of their own: without it, its ops would call the handler again.
+    """
+    _DISPATCH.disabled.depth += 1
     try:
         yield
     finally:
-        _ASKING.off.depth -= 1
+        _DISPATCH.disabled.depth -= 1
 
 
-def _opened(value: Any) -> Any:
-    """The data of ``value`` with its history."""
+def _unwrapped(value: Any) -> Any:
+    """A plain tensor with the elements of ``value``, connected to it in the autograd graph."""
     data = value._backend.from_host(np.asarray(value.raw), value.device)
-    made = Tensor._of(data, value._backend)
+    plain = Tensor._of(data, value._backend)
     if value._track:
-        made._node, made._track = _Opened(_OPENED, value._backend, (value,)), True
-    return made
+        plain._node, plain._track = _Unwrap(_UNWRAP, value._backend, (value,)), True
+    return plain
 
 
 def _make_wrapper_subclass(
@@ -238,25 +244,25 @@ def _make_wrapper_subclass(
     requires_grad: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """A leaf of class ``cls``, of shape ``size`` and without data, which stands for others: ops on it call
-    its class's ``__torch_dispatch__``.
+    """Create a leaf tensor of class ``cls`` and shape ``size`` without data: a wrapper, whose ops call
+    ``cls.__torch_dispatch__``.
 
-    ``dtype``, ``device`` and ``strides`` (in elements) are what it says of itself; the other arguments change
-    nothing here.
+    ``dtype``, ``device`` and ``strides`` (in elements) are the metadata it reports. The remaining arguments
+    are those of PyTorch's method and have no effect.
     """
     if not hasattr(cls, "__torch_dispatch__"):
         raise ArgumentError(
             f"_make_wrapper_subclass: you must define __torch_dispatch__ on {cls.__name__}: its tensors have"
             " no data that an op could read."
         )
-    _ask(cls)
+    _register(cls)
     EXTENSIONS.array_stand_in = Shell
     kind = (get_default_dtype() if dtype is None else dtype).numpy
     backend = backend_for(get_default_device() if device is None else Device(device))
-    made: Any = cls._of(None, backend)  # type: ignore[attr-defined]
-    made.raw = Shell(made, size, contiguous_strides(size) if strides is None else strides, kind)
-    return made.requires_grad_() if requires_grad else made
+    wrapper: Any = cls._of(None, backend)  # type: ignore[attr-defined]
+    wrapper.raw = Shell(wrapper, size, contiguous_strides(size) if strides is None else strides, kind)
+    return wrapper.requires_grad_() if requires_grad else wrapper
 
 
-EXTENSIONS.intercept_class = _ask
+EXTENSIONS.intercept_class = _register
 Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)  # type: ignore[attr-defined]
