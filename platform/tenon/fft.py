@@ -37,8 +37,8 @@ __all__ = [
 _LAST_TWO = (-2, -1)
 
 
-def _given(out: Any, made: Tensor) -> Tensor:
-    return made if out is None else into(out, made)
+def _given(out: Any, result: Tensor) -> Tensor:
+    return result if out is None else into(out, result)
 
 
 def _scale(norm: str | None, count: int, inverse: bool) -> float:
@@ -107,8 +107,8 @@ def _half(name: str, x: Tensor, s: Any, dim: Any, norm: str | None, inverse: boo
         raise ShapeError(f"{name} must transform at least one axis")
     sizes = [x.raw.shape[a] if n == -1 else n for n, a in zip(sizes, axes, strict=True)]
     x = _cut(x, sizes, axes)
-    made = ops.fft_half(x, axis=axes[-1], scale=_scale(norm, math.prod(sizes), inverse))
-    return ops.fft_complex(made, axes=tuple(axes[:-1])) if len(axes) > 1 else made
+    result = ops.fft_half(x, axis=axes[-1], scale=_scale(norm, math.prod(sizes), inverse))
+    return ops.fft_complex(result, axes=tuple(axes[:-1])) if len(axes) > 1 else result
 
 
 def _signal(name: str, x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool = True) -> Tensor:
@@ -326,8 +326,8 @@ def fftfreq(
     requires_grad: bool = False, **rest: Any,
 ) -> Tensor:  # fmt: skip
     """The frequencies of ``fft``'s results for samples ``d`` apart."""
-    made = _frequencies(n, d, True, kind_of(dtype).numpy)
-    return _given(out, wrap(made, as_device(device), requires_grad))
+    result = _frequencies(n, d, True, kind_of(dtype).numpy)
+    return _given(out, wrap(result, as_device(device), requires_grad))
 
 
 def rfftfreq(
@@ -335,20 +335,20 @@ def rfftfreq(
     requires_grad: bool = False, **rest: Any,
 ) -> Tensor:  # fmt: skip
     """The frequencies of ``rfft``'s results for samples ``d`` apart."""
-    made = _frequencies(n, d, False, kind_of(dtype).numpy)
-    return _given(out, wrap(made, as_device(device), requires_grad))
+    result = _frequencies(n, d, False, kind_of(dtype).numpy)
+    return _given(out, wrap(result, as_device(device), requires_grad))
 
 
 def _frequencies(n: int, d: float, signed: bool, dtype: Any) -> Any:
     """The frequencies of ``n`` samples, those above half of them negative, or left out."""
     n = operator.index(n)
     own = dtype if dtype.char in "fd" else np.dtype(np.float32)
-    made = np.arange(n if signed else n // 2 + 1, dtype=own)
+    result = np.arange(n if signed else n // 2 + 1, dtype=own)
     if signed:
-        made[(n + 1) // 2 :] -= own.type(n)
+        result[(n + 1) // 2 :] -= own.type(n)
     with np.errstate(divide="ignore", invalid="ignore"):  # no samples
-        made *= own.type(np.float64(1) / (n * d))
-    return made.astype(dtype, copy=False)
+        result *= own.type(np.float64(1) / (n * d))
+    return result.astype(dtype, copy=False)
 
 
 def _all(x: Tensor, dim: int | Sequence[int] | None) -> tuple[int, ...]:

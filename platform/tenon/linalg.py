@@ -66,8 +66,8 @@ def _refuse_gradient(name: str, *tensors: Any, instead: str) -> None:
         )
 
 
-def _given(out: Any, made: Tensor) -> Tensor:
-    return made if out is None else into(out, made)
+def _given(out: Any, result: Tensor) -> Tensor:
+    return result if out is None else into(out, result)
 
 
 def _cast(A: Tensor, dtype: Any) -> Tensor:
@@ -122,7 +122,7 @@ def matrix_norm(
         return _given(out, x.norm(2, (rows, columns), keepdim))
     if ord in ("nuc", 2, -2):
         values = ops.svdvals(x.movedim((rows, columns), (-2, -1)))
-        made = values.sum(-1) if ord == "nuc" else _largest(values, -1) if ord == 2 else values.amin(-1)
+        result = values.sum(-1) if ord == "nuc" else _largest(values, -1) if ord == 2 else values.amin(-1)
     elif ord in (1, -1, math.inf, -math.inf):
         summed, left = (rows, columns) if abs(ord) == 1 else (columns, rows)
         lines = x.abs().sum(summed, True)
@@ -134,8 +134,8 @@ def matrix_norm(
         )
     if keepdim:
         for axis in sorted((rows, columns)):
-            made = made.unsqueeze(axis)
-    return _given(out, made)
+            result = result.unsqueeze(axis)
+    return _given(out, result)
 
 
 def norm(
@@ -237,14 +237,14 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor
     )
     b = B.unsqueeze(-1) if vector else B
     if left:
-        made = ops.solve(A, b)
+        result = ops.solve(A, b)
     else:
         if vector:
             raise ShapeError(
                 "linalg.solve: Vector broadcasting of the left hand side is not supported for left=False."
             )
-        made = ops.solve(A.mT, b.mT).mT
-    return _given(out, made.squeeze(-1) if vector else made)
+        result = ops.solve(A.mT, b.mT).mT
+    return _given(out, result.squeeze(-1) if vector else result)
 
 
 def matrix_power(A: Tensor, n: int, *, out: Any = None) -> Tensor:
@@ -277,15 +277,15 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False, o
     The factor of such a matrix is NaN.
     """
     try:
-        made, info = A.cholesky(upper), np.zeros(A.raw.shape[:-2], np.int32)
+        result, info = A.cholesky(upper), np.zeros(A.raw.shape[:-2], np.int32)
     except LinearAlgebraError:
         if check_errors:
             raise
         info = _first_indefinite(A)
         broken = from_backend_array(A, info[..., None, None] > 0)
         unit = from_backend_array(A, np.eye(A.raw.shape[-1], dtype=A.raw.dtype))
-        made = ops.where(broken, math.nan, ops.where(broken, unit, A).cholesky(upper))
-    return _given(out, named_result("linalg_cholesky_ex", L=made, info=from_backend_array(A, info)))
+        result = ops.where(broken, math.nan, ops.where(broken, unit, A).cholesky(upper))
+    return _given(out, named_result("linalg_cholesky_ex", L=result, info=from_backend_array(A, info)))
 
 
 def _first_indefinite(A: Any) -> Any:

@@ -27,8 +27,8 @@ def _rebuild_tensor(storage: Any, storage_offset: int, size: Sequence[int], stri
     """The tensor that shows a storage from ``storage_offset`` on."""
     from tenon.tensors.creation.factories import empty
 
-    made: Tensor = empty(0, dtype=storage.dtype).set_(storage.untyped(), storage_offset, size, stride)
-    return made
+    result: Tensor = empty(0, dtype=storage.dtype).set_(storage.untyped(), storage_offset, size, stride)
+    return result
 
 
 def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:

@@ -79,8 +79,8 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
 
     @classmethod
     def _new_shared(cls, size: int) -> TypedStorage:  # type: ignore[override]
-        made: TypedStorage = cls(wrap_storage=UntypedStorage._new_shared(size * cls.dtype.itemsize))
-        return made
+        result: TypedStorage = cls(wrap_storage=UntypedStorage._new_shared(size * cls.dtype.itemsize))
+        return result
 
 
 def _no_file(cls: Any, *args: Any, **kwargs: Any) -> NoReturn:

@@ -107,8 +107,8 @@ def _accumulate_tensor(leaf: Any, held: Any, grad: Any, create_graph: bool) -> N
         # A copy: two leaves may receive the same tensor, or views of one.
         own: Any = grad if create_graph else Value.make(grad.raw, grad._backend)
         if create_graph and leaf._node is None:  # as torch does it, whose graph shows a copy here
-            made: Any = Value.make(leaf._backend.empty(grad.raw.shape, kind, leaf.device), leaf._backend)
-            leaf.grad = made.copy_(own)
+            result: Any = Value.make(leaf._backend.empty(grad.raw.shape, kind, leaf.device), leaf._backend)
+            leaf.grad = result.copy_(own)
         else:
             leaf.grad = own.clone()
     elif create_graph:

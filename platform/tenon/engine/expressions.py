@@ -72,13 +72,13 @@ def evaluate(op: Op, ops: Mapping[str, Op], xp: Any, args: tuple[Any, ...], attr
     narrow = dtype.itemsize == 2 and dtype.kind in "fV"
     for letter, a in zip("abc", args, strict=False):
         values[letter] = a.astype(np.float32) if narrow and getattr(a, "dtype", None) == dtype else a
-    made = xp.asarray(eval(_compiled(text), {"__builtins__": {}}, _Names(values, ops, xp)))
+    result = xp.asarray(eval(_compiled(text), {"__builtins__": {}}, _Names(values, ops, xp)))
     shape = np.broadcast_shapes(*[a.shape for a in args if hasattr(a, "shape")])
-    shared = made.shape != shape or any(made is a for a in args)
-    made = xp.broadcast_to(made, shape).astype(np.bool_ if op.boolean else dtype, copy=shared)
+    shared = result.shape != shape or any(result is a for a in args)
+    result = xp.broadcast_to(result, shape).astype(np.bool_ if op.boolean else dtype, copy=shared)
     if out is None:
-        return made
-    out[...] = made
+        return result
+    out[...] = result
     return out
 
 

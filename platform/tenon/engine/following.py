@@ -44,9 +44,9 @@ def laid_last(xp: Any, x: Any) -> Any:
     seen = x.transpose(axes)
     if seen.flags.c_contiguous and channels_lie_last(x):
         return x
-    made = xp.empty(seen.shape, x.dtype)
-    made[...] = seen
-    return made.transpose(BACK[x.ndim])
+    result = xp.empty(seen.shape, x.dtype)
+    result[...] = seen
+    return result.transpose(BACK[x.ndim])
 
 
 def in_c_order(xp: Any, x: Any) -> Any:

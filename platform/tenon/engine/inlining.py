@@ -36,9 +36,9 @@ def inlined(tail: Callable[..., Any]) -> Callable[[F], F]:
         module = ast.fix_missing_locations(ast.Module([host], []))
         scope: dict[str, Any] = {}
         exec(compile(module, function.__code__.co_filename, "exec"), function.__globals__, scope)
-        made: F = scope[function.__name__]
-        made.__annotations__ = function.__annotations__
-        return made
+        result: F = scope[function.__name__]
+        result.__annotations__ = function.__annotations__
+        return result
 
     return decorate
 
@@ -57,8 +57,8 @@ def _copy(node: Any) -> Any:
         return [_copy(each) for each in node]
     if not isinstance(node, ast.AST):
         return node
-    made = type(node)(**{name: _copy(value) for name, value in ast.iter_fields(node)})
-    return ast.copy_location(made, node)
+    result = type(node)(**{name: _copy(value) for name, value in ast.iter_fields(node)})
+    return ast.copy_location(result, node)
 
 
 def _statements(statement: ast.stmt, tail: ast.FunctionDef) -> list[ast.stmt]:

@@ -249,8 +249,8 @@ class Choice:
         source = self.source(guard)
         names = {**self.names, **more}
         exec(compile(source, f"<kernels of {self.op.name}>", "exec"), names)
-        made: Kernel = names[self.op.name]
-        return made
+        result: Kernel = names[self.op.name]
+        return result
 
     def explain(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> Iterator[tuple[KernelRow, str]]:
         """Each row up to the one that computes this call, with the first of its conditions that fails."""

@@ -118,16 +118,16 @@ class Packed:
             )
         if not found._track if self.edge is None else found is self.edge[0]:
             return found
-        made = Value.make(found.raw, found._backend)
+        result = Value.make(found.raw, found._backend)
         if self.edge is None:
-            return made
+            return result
         target, index = self.edge
         if index == OUT:  # a leaf: its gradient goes through an alias, as the value may lie elsewhere now
             alias = _in_mode(True, table.alias, target)
-            made._node, made._track = alias._node, alias._track
+            result._node, result._track = alias._node, alias._track
         else:
-            made._node, made._index, made._track = target, index, True
-        return made
+            result._node, result._index, result._track = target, index, True
+        return result
 
 
 def _in_mode(taped: bool, function: Callable[[Any], Any], value: Any) -> Any:

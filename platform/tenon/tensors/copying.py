@@ -25,18 +25,18 @@ def deepcopy(x: Any, memo: dict[Any, Any]) -> Any:
             " moment.  If you were attempting to deepcopy a module, this may be because of a"
             " torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
         )
-    made = type(x)._of(_copied(x.raw, memo), x._backend)
-    made._track = x._track
-    made._expose()
-    memo[id(x)] = made
+    result = type(x)._of(_copied(x.raw, memo), x._backend)
+    result._track = x._track
+    result._expose()
+    memo[id(x)] = result
     if x.grad is not None:
-        made.grad = copy.deepcopy(x.grad, memo)
+        result.grad = copy.deepcopy(x.grad, memo)
     extra = {k: v for k, v in x.__dict__.items() if k not in NOT_COPIED}
-    made.__dict__.update(copy.deepcopy(extra, memo))
+    result.__dict__.update(copy.deepcopy(extra, memo))
     for name in _own_slots(x.__class__):
         if hasattr(x, name):
-            setattr(made, name, copy.deepcopy(getattr(x, name), memo))
-    return made
+            setattr(result, name, copy.deepcopy(getattr(x, name), memo))
+    return result
 
 
 def _copied(raw: Any, memo: dict[Any, Any]) -> Any:
@@ -52,9 +52,9 @@ def _copied(raw: Any, memo: dict[Any, Any]) -> Any:
         return raw.copy(order="K")  # a window into a mapped file is not worth a copy of the file
     whole, copies = UntypedStorage.of(raw), UntypedStorage.copies(memo)
     if raw.base is None and whole._cdata not in copies:  # the copy of an owner is one
-        made = raw.copy(order="K")
-        copies[whole._cdata] = UntypedStorage.of(made)
-        return made
+        result = raw.copy(order="K")
+        copies[whole._cdata] = UntypedStorage.of(result)
+        return result
     copied = copy.deepcopy(whole, memo).array(FROM_NUMPY[raw.dtype])
     return strided(np, copied[start:], raw.shape, raw.strides)
 

@@ -118,14 +118,14 @@ def in_format(x: Any, wanted: Any) -> Any:
         return contiguous(x, wanted)
     if not is_contiguous(x.raw, wanted):
         return contiguous(x, wanted)
-    made, xp = f.clone(x), x._backend.xp
-    made.raw = xp.array(made.raw, order="C") if axes is None else laid_last(xp, made.raw)
-    return made
+    result, xp = f.clone(x), x._backend.xp
+    result.raw = xp.array(result.raw, order="C") if axes is None else laid_last(xp, result.raw)
+    return result
 
 
 def laid_out(x: Any, wanted: Any) -> Any:
     """A new tensor ``x``, without history, as ``wanted`` (None: as it is)."""
     if wanted is None or wanted is preserve_format or is_contiguous(x.raw, wanted):
         return x
-    made = contiguous(x.detach(), wanted).detach()
-    return made.requires_grad_(x.requires_grad)
+    result = contiguous(x.detach(), wanted).detach()
+    return result.requires_grad_(x.requires_grad)

@@ -51,11 +51,11 @@ def with_layout(make: F) -> F:
     """The factory ``make``, which also takes ``layout=`` and ``pin_memory=``; profiles show it."""
 
     @functools.wraps(make)
-    def made(*args: Any, layout: Any = None, pin_memory: Any = False, **options: Any) -> Any:
+    def wrapped(*args: Any, layout: Any = None, pin_memory: Any = False, **options: Any) -> Any:
         if layout is not None:
             plain(make.__name__, {"layout": layout})
         if WATCHERS.around_creation is not None:
             return WATCHERS.around_creation(make.__name__, make, args, options)
         return make(*args, **options)
 
-    return made  # type: ignore[return-value]
+    return wrapped  # type: ignore[return-value]

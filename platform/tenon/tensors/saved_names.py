@@ -34,9 +34,9 @@ class SavedTensor(metaclass=ABCMeta):  # what a custom Function keeps counts as 
     @classmethod
     def of(cls, node: Any, position: int) -> SavedTensor:
         """The value of ``node`` at ``position`` among its inputs, or ``OUT``."""
-        made = object.__new__(cls)
-        made._node, made._position = node, position
-        return made
+        result = object.__new__(cls)
+        result._node, result._position = node, position
+        return result
 
     def _packed(self) -> Packed | None:
         return None if self._node.packed is None else self._node.packed.get(self._position)

@@ -120,9 +120,9 @@ def annotate(the_type: Any, the_value: T) -> T:
     return the_value
 
 
-def _refuse_one(made: Any) -> NoReturn:
+def _refuse_one(result: Any) -> NoReturn:
     raise UnsupportedError(
-        f"torch.jit.{type(made).__name__}: TorchScript is not made here. Write a plain nn.Module, list or"
+        f"torch.jit.{type(result).__name__}: TorchScript is not made here. Write a plain nn.Module, list or"
         " dict; tenon.compile makes functions and models faster."
     )
 

@@ -61,9 +61,9 @@ def from_numpy(ndarray: Any) -> Any:
             " not currently supported. (You can probably work around this by making a copy of your array with"
             " array.copy().)"
         )
-    made = Value.make(ndarray.view(np.ndarray), backend_named("cpu"))
-    made._expose()
-    return made
+    result = Value.make(ndarray.view(np.ndarray), backend_named("cpu"))
+    result._expose()
+    return result
 
 
 random.state_conversion(from_numpy)  # Generator.get_state() returns tensors
@@ -147,27 +147,27 @@ def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dtyp
             " torch.as_tensor(tensor, device=device)."
         )
     if not args:
-        made = full((0,), None, kind, device)
+        result = full((0,), None, kind, device)
     elif len(args) == 1 and isinstance(args[0], Size):
-        made = full(tuple(args[0]), None, kind, device)
+        result = full(tuple(args[0]), None, kind, device)
     elif all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in args):
-        made = full(args, None, kind, device)
+        result = full(args, None, kind, device)
     elif len(args) == 1 and isinstance(args[0], Value):
         found = FROM_NUMPY[args[0].raw.dtype]
         if dtype is not None and found != dtype:
             raise TypeError(f"a tensor type of {dtype} got a tensor of {found}; use tensor.to({dtype}).")
-        made = args[0].detach()  # type: ignore[attr-defined]
+        result = args[0].detach()  # type: ignore[attr-defined]
     elif len(args) == 1 and isinstance(args[0], (TypedStorage, UntypedStorage)):
-        made = _over(args[0], kind)
+        result = _over(args[0], kind)
     elif len(args) == 1 and isinstance(args[0], (str, float)):
         text = isinstance(args[0], str)
         problem = "invalid data type 'str'" if text else "data must be a sequence (got float)"
         raise TypeError(f"new(): {problem}; sizes are integers, one number is tenon.tensor({args[0]!r}).")
     elif len(args) == 1:
-        made = tensor(args[0], dtype=kind, device=device)
+        result = tensor(args[0], dtype=kind, device=device)
     else:
         raise TypeError(f"Tensor() takes sizes or one sequence, got {args!r}; use tenon.tensor(...).")
-    t = cls._of(made.raw, made._backend)  # type: ignore[attr-defined]
+    t = cls._of(result.raw, result._backend)  # type: ignore[attr-defined]
     return t
 
 
@@ -178,9 +178,9 @@ def _over(storage: Any, kind: dtype) -> Any:
             f"Expected a Storage of type {scalar_name(kind)} or an UntypedStorage, but got type "
             f"{scalar_name(storage.dtype)} for argument 1 'storage'"
         )
-    made = Value.make(storage.untyped().array(kind), backend_named(storage.device.type))
-    made._expose()
-    return made
+    result = Value.make(storage.untyped().array(kind), backend_named(storage.device.type))
+    result._expose()
+    return result
 
 
 def check_grad(owner: Any, value: Any) -> None:
@@ -249,8 +249,8 @@ def reduce(x: Any) -> Any:
 def _rebuild(
     cls: Any, host: Any, device: str, kind: dtype, shape: Any, track: bool, extra: dict[str, Any]
 ) -> Any:
-    made = full(shape, None, kind, device) if host is None else wrap(host, device)
-    t = cls._of(made.raw, made._backend)
+    result = full(shape, None, kind, device) if host is None else wrap(host, device)
+    t = cls._of(result.raw, result._backend)
     t._track = track
     t.__dict__.update(extra)
     return t

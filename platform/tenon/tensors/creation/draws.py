@@ -41,11 +41,11 @@ def _drawn(
     if place.type == "meta":
         return _full(shape, None, kind, place, requires_grad)
     if WATCHERS.recorder is not None:
-        made = WATCHERS.recorder.host_draw(array_of)
-        return made.requires_grad_() if requires_grad else made
+        result = WATCHERS.recorder.host_draw(array_of)
+        return result.requires_grad_() if requires_grad else result
     backend = backend_for(place)  # as ``wrap`` does, which asks for the place again: 0.6 us more
-    made = Value.make(backend.from_host(array_of(), place), backend)
-    return made.requires_grad_() if requires_grad else made
+    result = Value.make(backend.from_host(array_of(), place), backend)
+    return result.requires_grad_() if requires_grad else result
 
 
 def rand(
@@ -62,8 +62,8 @@ def rand(
     if rest:
         plain("rand", rest)
     draw = lambda: random.uniform(generator, shape, kind.numpy.type)  # noqa: E731
-    made = _drawn(draw, shape, kind, device, requires_grad, "rand")
-    return made if out is None else written(out, made, dtype)
+    result = _drawn(draw, shape, kind, device, requires_grad, "rand")
+    return result if out is None else written(out, result, dtype)
 
 
 def randn(
@@ -80,8 +80,8 @@ def randn(
     if rest:
         plain("randn", rest)
     draw = lambda: random.normal(generator, shape, kind.numpy.type)  # noqa: E731
-    made = _drawn(draw, shape, kind, device, requires_grad, "randn")
-    return made if out is None else written(out, made, dtype)
+    result = _drawn(draw, shape, kind, device, requires_grad, "randn")
+    return result if out is None else written(out, result, dtype)
 
 
 @with_layout
@@ -126,8 +126,8 @@ def randperm(
     if n < 0:
         raise ArgumentError(f"n must be non-negative, got {n}")
     kind = dtypes.int64 if dtype is None and out is None else kind_of(dtype, out)
-    made = _drawn(lambda: random.randperm(generator, n, kind.numpy), (n,), kind, device, requires_grad)
-    return written(out, made, dtype)
+    result = _drawn(lambda: random.randperm(generator, n, kind.numpy), (n,), kind, device, requires_grad)
+    return written(out, result, dtype)
 
 
 def _laid_out_as(input: Any, kind: dtypes.dtype, memory_format: Any) -> Any:
@@ -215,11 +215,11 @@ def normal(
         place = mean.device if isinstance(mean, Value) else std.device  # type: ignore[attr-defined]
         broadcast_shapes(*(v.raw.shape for v in (mean, std) if isinstance(v, Value)))  # or ShapeError
         parts = [v._backend.to_host(v.raw) if isinstance(v, Value) else v for v in (mean, std)]
-        made = wrap(random.normal(generator, mean=parts[0], std=parts[1]), place)
+        result = wrap(random.normal(generator, mean=parts[0], std=parts[1]), place)
         tracked: Any = [v for v in (mean, std) if isinstance(v, Value) and v.requires_grad]  # type: ignore[attr-defined]
         if tracked and MODE.enabled:  # a gradient of zeros, as torch has it
-            made = tracked[0].expand(made.raw.shape).clone().copy_(made)
-        return made if out is None else write_out(out, made)
+            result = tracked[0].expand(result.raw.shape).clone().copy_(result)
+        return result if out is None else write_out(out, result)
     if size is None:
         raise TypeError("normal(): argument 'size' is missing: numbers say no shape; pass size=.")
     shape, kind = sizes((size,)), kind_of(dtype)

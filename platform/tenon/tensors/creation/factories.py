@@ -65,11 +65,11 @@ def empty(
 ) -> Any:  # fmt: skip
     """A tensor that is not initialised."""
     shape = shape_of(size, rest.pop("size", None))
-    made = _full(shape, None, kind_of(dtype, out), device, requires_grad)
+    result = _full(shape, None, kind_of(dtype, out), device, requires_grad)
     memory_format = rest.pop("memory_format", None)
     if rest:
         plain("empty", rest)
-    return written(out, laid_out(made, memory_format), dtype)
+    return written(out, laid_out(result, memory_format), dtype)
 
 
 @watched_creation
@@ -91,8 +91,8 @@ def empty_strided(
         )
     room = 0 if 0 in shape else sum((s - 1) * step for s, step in zip(shape, steps, strict=True)) + 1
     memory = _full((room,), None, kind_of(dtype), device)
-    made = memory.as_strided(shape, steps, 0).detach()
-    return made.requires_grad_() if requires_grad else made
+    result = memory.as_strided(shape, steps, 0).detach()
+    return result.requires_grad_() if requires_grad else result
 
 
 @watched_creation
@@ -113,10 +113,10 @@ def empty_permuted(
             "Number of dimensions in size does not match the length of the physical_layout, or it repeats or"
             f" exceeds dimensions: size {list(shape)}, physical_layout {list(order)}"
         )
-    made = _full([shape[axis] for axis in order], None, kind_of(dtype), device).permute(
+    result = _full([shape[axis] for axis in order], None, kind_of(dtype), device).permute(
         [order.index(axis) for axis in range(len(order))]
     )
-    return made.detach().requires_grad_(requires_grad)
+    return result.detach().requires_grad_(requires_grad)
 
 
 @with_layout
@@ -142,9 +142,11 @@ def _like(x: Any, value: Any, dtype: Any, device: Any, requires_grad: bool) -> A
     order = None if WATCHERS.recorder is not None else memory_order(x.raw)
     if order is None:
         return _full(x.raw.shape, value, kind, place, requires_grad)
-    made = _full([x.raw.shape[axis] for axis in order], value, kind, place)
+    result = _full([x.raw.shape[axis] for axis in order], value, kind, place)
     return (
-        made.permute([order.index(axis) for axis in range(len(order))]).detach().requires_grad_(requires_grad)
+        result.permute([order.index(axis) for axis in range(len(order))])
+        .detach()
+        .requires_grad_(requires_grad)
     )
 
 
@@ -245,20 +247,20 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, devi
     )
 
 
-def written(out: Any, made: Any, dtype: Any = None) -> Any:
-    """``made``, or ``out``, which is of ``dtype`` if that was given, holding its values."""
+def written(out: Any, result: Any, dtype: Any = None) -> Any:
+    """Return ``result``, or ``out`` with its values written in; ``out`` must be of ``dtype`` where given."""
     if out is None:
-        return made
-    if dtype is not None and out.dtype is not made.dtype:
-        names = [dtypes.scalar_name(t.dtype) for t in (made, out)]
+        return result
+    if dtype is not None and out.dtype is not result.dtype:
+        names = [dtypes.scalar_name(t.dtype) for t in (result, out)]
         raise DTypeError(f"dtype {names[0]} does not match dtype of out parameter ({names[1]})")
-    return _write(out, made)
+    return _write(out, result)
 
 
-def write_out(out: Any, made: Any) -> Any:
+def write_out(out: Any, result: Any) -> Any:
     """torch's ``out=``: ``out`` takes the result's shape and values, in its own dtype; a warning where it had
     elements in another shape."""
-    have, wanted = list(out.raw.shape), list(made.raw.shape)
+    have, wanted = list(out.raw.shape), list(result.raw.shape)
     if have != wanted and out.raw.size:
         warnings.warn(
             f"An output with one or more elements was resized since it had shape {have}, which does not match"
@@ -266,11 +268,11 @@ def write_out(out: Any, made: Any) -> Any:
             "release outputs will not be resized unless they have zero elements. t.resize_(0) empties t.",
             stacklevel=4,
         )
-    return _write(out, made)
+    return _write(out, result)
 
 
-def _write(out: Any, made: Any) -> Any:
-    if made._track or (out._track and MODE.enabled):
+def _write(out: Any, result: Any) -> Any:
+    if result._track or (out._track and MODE.enabled):
         raise ArgumentError(
             "functions with out=... arguments don't support automatic differentiation, but one of the"
             " arguments requires grad, or has a tangent, which no out= function carries on: call without"
@@ -278,20 +280,20 @@ def _write(out: Any, made: Any) -> Any:
         )
     if out.is_inference() and not MODE.inference:
         refuse_writing()
-    if not dtypes.can_cast(made.dtype, out.dtype):
-        names = [dtypes.scalar_name(t.dtype) for t in (made, out)]
+    if not dtypes.can_cast(result.dtype, out.dtype):
+        names = [dtypes.scalar_name(t.dtype) for t in (result, out)]
         raise DTypeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
-    if tuple(out.raw.shape) != tuple(made.raw.shape):
+    if tuple(out.raw.shape) != tuple(result.raw.shape):
         if WATCHERS.recorder is not None:
             WATCHERS.recorder.exchanged(out)
-        out.raw = made.raw.astype(out.raw.dtype)
+        out.raw = result.raw.astype(out.raw.dtype)
         out._counter()[0] += 1
         return out
     check_overlap(out.raw)
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.writing(out)
-    out.raw[...] = made.raw
+    out.raw[...] = result.raw
     if WATCHERS.recorder is not None:
-        WATCHERS.recorder.wrote(out, made.raw)
+        WATCHERS.recorder.wrote(out, result.raw)
     out._counter()[0] += 1
     return out

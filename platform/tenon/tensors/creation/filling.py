@@ -34,9 +34,9 @@ def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], 
             arrays = {n: Value.make(v, x._backend) for n, v in named.items() if hasattr(v, "shape")}
 
             def draw(*values: Any) -> Any:
-                made = np.empty(shape, kind)
-                function(generator, out=made, **named | dict(zip(arrays, values, strict=True)))
-                return made
+                result = np.empty(shape, kind)
+                function(generator, out=result, **named | dict(zip(arrays, values, strict=True)))
+                return result
 
             return inplace(table.copy, x, WATCHERS.recorder.host_draw(draw, *arrays.values()))
         tracked = MODE.enabled and x.requires_grad  # what is overwritten has the gradient zero

@@ -18,10 +18,10 @@ from tenon.tensors.creation.factories import kind_of, written
 from tenon.tensors.layout import with_layout
 
 
-def _written(out: Any, made: Any, dtype: Any) -> Any:
-    if out is not None and out.raw.size == made.raw.size:
-        made = made.reshape(out.raw.shape)
-    return written(out, made, dtype)
+def _written(out: Any, result: Any, dtype: Any) -> Any:
+    if out is not None and out.raw.size == result.raw.size:
+        result = result.reshape(out.raw.shape)
+    return written(out, result, dtype)
 
 
 def _range_dtype(dtype: Any, *numbers: Any) -> dtypes.dtype:

@@ -9,11 +9,11 @@ import numpy as np
 
 def places(many: Any, first: Any, dtype: Any) -> np.ndarray[Any, Any]:
     """Rows and columns, ``[2, sum(many)]``, of ``many[i]`` neighbours in row ``i``, from ``first[i]`` on."""
-    made = np.empty((2, int(many.sum())), dtype)
-    made[0] = np.repeat(np.arange(many.size, dtype=dtype), many)
+    result = np.empty((2, int(many.sum())), dtype)
+    result[0] = np.repeat(np.arange(many.size, dtype=dtype), many)
     shift = np.repeat(first - np.cumsum(many) + many, many)
-    np.add(np.arange(made.shape[1]), shift, made[1], casting="unsafe")
-    return made
+    np.add(np.arange(result.shape[1]), shift, result[1], casting="unsafe")
+    return result
 
 
 def upper(rows: int, columns: int, offset: int, dtype: Any) -> np.ndarray[Any, Any]:

@@ -258,10 +258,10 @@ class Arithmetic:
         """``self + weight * (end - self)``."""
         if end.raw.dtype != self.raw.dtype:  # type: ignore[attr-defined]
             raise DTypeError(f"expected dtype {self.dtype} for `end` but got dtype {end.dtype}")  # type: ignore[attr-defined]
-        made = f.add(self, f.mul(f.sub(end, self), weight))
-        if made._node is not None:
-            made._node.title = f"LerpBackward{int(isinstance(weight, Value))}"
-        return made
+        result = f.add(self, f.mul(f.sub(end, self), weight))
+        if result._node is not None:
+            result._node.title = f"LerpBackward{int(isinstance(weight, Value))}"
+        return result
 
     @as_function(memory="same")
     @with_value_first

@@ -99,8 +99,8 @@ class Fill:
                     f"{name}: expected {x.type()} for '{names[place]}' (got {other.type()}); convert it."
                 )
         lists = [t.expand(self.raw.shape).reshape(-1).tolist() for t in (x, *others)]
-        made = [_number(function(*values), self.raw.dtype.kind) for values in zip(*lists, strict=True)]
-        return x.copy_(x.new_tensor(made).reshape(self.raw.shape))
+        result = [_number(function(*values), self.raw.dtype.kind) for values in zip(*lists, strict=True)]
+        return x.copy_(x.new_tensor(result).reshape(self.raw.shape))
 
     def fill_diagonal_(self, fill_value: Any, wrap: bool = False) -> Any:
         """The main diagonal set to ``fill_value``; with ``wrap`` a tall matrix has one after the other, a row
@@ -177,8 +177,8 @@ class Fill:
     @as_function(out="converted", resizes=True)
     def bernoulli(self, p: float | None = None, *, generator: Any = None) -> Any:
         """0 or 1, each with the probability that this tensor (or ``p``) holds."""
-        made = f.clone(f.contiguous(self))  # whose history gives a gradient of zeros, as in torch
-        return made.bernoulli_(self.detach() if p is None else p, generator=generator)  # type: ignore[attr-defined]
+        result = f.clone(f.contiguous(self))  # whose history gives a gradient of zeros, as in torch
+        return result.bernoulli_(self.detach() if p is None else p, generator=generator)  # type: ignore[attr-defined]
 
     @as_function(out="exact", resizes=True)
     @watched_creation
@@ -189,12 +189,12 @@ class Fill:
         return draw_multinomial(self, num_samples, replacement, generator)
 
 
-def _number(made: Any, kind: str) -> Any:
+def _number(result: Any, kind: str) -> Any:
     """What a function called for each element made, refused unless an array of ``kind`` holds it."""
-    if kind in "iu" and not hasattr(made, "__index__"):
-        if not isinstance(made, float):
-            raise TypeError(f"'{type(made).__name__}' object cannot be interpreted as an integer")
-        return int(made)
-    if not isinstance(made, (Number, Value)) and not hasattr(made, "__float__"):
-        raise TypeError(f"must be real number, not {type(made).__name__}")
-    return made
+    if kind in "iu" and not hasattr(result, "__index__"):
+        if not isinstance(result, float):
+            raise TypeError(f"'{type(result).__name__}' object cannot be interpreted as an integer")
+        return int(result)
+    if not isinstance(result, (Number, Value)) and not hasattr(result, "__float__"):
+        raise TypeError(f"must be real number, not {type(result).__name__}")
+    return result

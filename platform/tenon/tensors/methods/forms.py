@@ -26,31 +26,31 @@ def attach(families: tuple[type, ...], op: Op) -> None:
     """Give Tensor the methods of ``op`` that ``families`` do not write by hand, and note its functions."""
     if not op.public:
         return
-    made: dict[str, Any] = {}
-    _add(made, families, op, "", _method)
+    result: dict[str, Any] = {}
+    _add(result, families, op, "", _method)
     function = FunctionForm(op.first_argument, op.out, "same")
     FUNCTION_FORMS.update(dict.fromkeys((op.name, *op.aliases), function))
     if op.inplace_form:
-        names = _add(made, families, op, "_", _inplace_method)
+        names = _add(result, families, op, "_", _inplace_method)
         listed = op.inplace_functions
         FUNCTION_FORMS.update(
             {n: _NO_OUT for n in names if (listed if isinstance(listed, bool) else n in listed)}
         )
-    for name, method in made.items():
+    for name, method in result.items():
         setattr(Arithmetic, name, method)
-    register("torch.Tensor", made)
+    register("torch.Tensor", result)
 
 
 def _add(
-    made: dict[str, Any], families: tuple[type, ...], op: Op, suffix: str, make: Callable[[Op], Any]
+    result: dict[str, Any], families: tuple[type, ...], op: Op, suffix: str, make: Callable[[Op], Any]
 ) -> list[str]:
-    """Add the method of ``op``, or the in-place form, to ``made`` under all its names; these."""
+    """Add the method of ``op``, or its in-place form, to ``result`` under all its names; return the names."""
     method = _written(families, f"{op.name}{suffix}") or make(op)
     names = [f"{name}{suffix}" for name in (op.name, *op.aliases)]
     for name in names:
         if _written(families, name) is None:
             title = _title(op, name.removesuffix("_"), suffix)
-            made[name] = titled(title)(method) if title else method
+            result[name] = titled(title)(method) if title else method
     return names
 
 

@@ -215,8 +215,8 @@ class Indexing:
         x: Any = self if self.raw.ndim else f.reshape(self, shape=(1,))
         index = index if index.raw.ndim else f.reshape(index, shape=(1,))
         layout = _at_one(axis, x.raw.ndim)
-        made = f.put(x, source, index, layout=layout, accumulate=accumulate)
-        return made if self.raw.ndim else f.reshape(made, shape=())
+        result = f.put(x, source, index, layout=layout, accumulate=accumulate)
+        return result if self.raw.ndim else f.reshape(result, shape=())
 
     @as_function()
     @runs_in("usual", cuda="widest")

@@ -63,11 +63,11 @@ class Memory:
         """The same memory and history as a tensor of class ``cls``."""
         if not (isinstance(cls, type) and issubclass(cls, Value)):
             raise TypeError(f"as_subclass(): cls must be a subclass of Tensor, not {cls!r}.")
-        made = f.alias(self)
-        made.__class__ = cls
+        result = f.alias(self)
+        result.__class__ = cls
         if hasattr(cls, "__torch_dispatch__"):
             EXTENSIONS.intercept_class(cls)
-        return made
+        return result
 
     @staticmethod
     def _make_subclass(cls: type, data: Any, require_grad: bool = False) -> Any:
@@ -83,11 +83,11 @@ class Memory:
             )
         data._expose()
         shown = data.detach()  # type: ignore[attr-defined]
-        made: Any = cls._of(shown.raw, shown._backend)  # type: ignore[attr-defined]
-        made._version_counter = shown._version_counter
+        result: Any = cls._of(shown.raw, shown._backend)  # type: ignore[attr-defined]
+        result._version_counter = shown._version_counter
         if hasattr(cls, "__torch_dispatch__"):
             EXTENSIONS.intercept_class(cls)
-        return made.requires_grad_() if require_grad else made
+        return result.requires_grad_() if require_grad else result
 
     def storage_offset(self) -> int:
         """Elements between the start of the memory and the first element."""
@@ -135,15 +135,15 @@ class Memory:
     @as_function()
     def as_strided_scatter(self, src: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
         """A copy of this tensor in which ``src`` stands where ``as_strided`` would look."""
-        made = self.clone() if 0 not in self.stride() else self.contiguous().clone()
-        place = made.as_strided(size, stride, storage_offset)
+        result = self.clone() if 0 not in self.stride() else self.contiguous().clone()
+        place = result.as_strided(size, stride, storage_offset)
         if tuple(place.raw.shape) != tuple(src.raw.shape):
             raise ShapeError(
                 "expected src to have a size equal to the slice of self. src size = "
                 f"{list(src.raw.shape)}, slice size = {list(place.raw.shape)}"
             )
         place.copy_(src)
-        return made
+        return result
 
     def resize_(self, *size: Any, memory_format: Any = None) -> Any:
         """This tensor in another size, in C order (or ``memory_format``), with what its memory holds.
@@ -172,10 +172,10 @@ class Memory:
             kept = memory[start:]
             larger[: kept.size] = kept
             memory, start = larger, 0
-        made = Value.make(memory[start : start + count].reshape(shape), self._backend)
+        result = Value.make(memory[start : start + count].reshape(shape), self._backend)
         if memory_format is not None:
-            made = _in_format(made, memory_format)
-        return _show(self, made.raw)
+            result = _in_format(result, memory_format)
+        return _show(self, result.raw)
 
     @as_function(out="none")
     def resize_as_(self, the_template: Any, *, memory_format: Any = None) -> Any:

@@ -93,10 +93,10 @@ class Numeric:
         """Logarithm of the ``p``-dimensional gamma function."""
         if p < 1:
             raise ArgumentError(f"mvlgamma: p has to be greater than or equal to 1, got {p}")
-        made = f.lgamma(self)
+        result = f.lgamma(self)
         for j in range(1, p):
-            made = f.add(made, f.lgamma(f.sub(self, j / 2)))
-        return f.add(made, p * (p - 1) / 4 * math.log(math.pi))
+            result = f.add(result, f.lgamma(f.sub(self, j / 2)))
+        return f.add(result, p * (p - 1) / 4 * math.log(math.pi))
 
     def i0(self) -> Any:
         """Modified Bessel function of the first kind of order 0."""

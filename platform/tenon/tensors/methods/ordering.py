@@ -113,9 +113,9 @@ class Ordering:
         parts[0] = parts[0].astype(self.raw.dtype, copy=False)
         if return_inverse:
             parts[1] = parts[1].reshape(host.shape if dim is None else (host.shape[dim],))
-        made = [from_backend_array(self, p) for p in parts]
-        refuse_gradient("unique2" if dim is None else "unique_dim", made[0], self)
-        return made[0] if len(made) == 1 else tuple(made)
+        result = [from_backend_array(self, p) for p in parts]
+        refuse_gradient("unique2" if dim is None else "unique_dim", result[0], self)
+        return result[0] if len(result) == 1 else tuple(result)
 
     def _refuse_hollow(self, dim: int) -> None:
         """ShapeError for slices along ``dim`` that have no elements to tell them apart."""

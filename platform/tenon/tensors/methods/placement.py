@@ -38,11 +38,11 @@ class Placement:
     @as_function()
     def diagonal_scatter(self, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
         """A copy with ``src`` on a diagonal."""
-        made = self.clone()
-        made.diagonal(offset, dim1, dim2).copy_(
-            _fits("diagonal_scatter", made.diagonal(offset, dim1, dim2), src)
+        result = self.clone()
+        result.diagonal(offset, dim1, dim2).copy_(
+            _fits("diagonal_scatter", result.diagonal(offset, dim1, dim2), src)
         )
-        return made
+        return result
 
     @as_function()
     def select_scatter(self, src: Any, dim: int, index: int) -> Any:

@@ -224,8 +224,10 @@ class Products:
             raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
         size = self.raw.shape[-1] + abs(offset)
         shape = (*self.raw.shape[:-1], size, size)
-        made = f.diagonal_embed(self, shape=shape, offset=offset, axis0=rank - 2, axis1=rank - 1)
-        return made if (first, second) == (rank - 2, rank - 1) else made.movedim((-2, -1), (first, second))
+        result = f.diagonal_embed(self, shape=shape, offset=offset, axis0=rank - 2, axis1=rank - 1)
+        if (first, second) == (rank - 2, rank - 1):
+            return result
+        return result.movedim((-2, -1), (first, second))
 
     addmm_ = through_method("addmm")
     addmv_ = as_function(out="none")(through_method("addmv"))

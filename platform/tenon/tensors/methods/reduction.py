@@ -109,20 +109,22 @@ class Reduction:
         x = self if dtype is None and self.raw.dtype.kind in "fc" else _accumulating(self, dtype)
         every = dim is None and axis is None
         axes = _EVERY[self.raw.ndim] if every else _axes(x, dim if axis is None else axis)
-        made = f.sum(x, axes=axes, keepdims=keepdim or bool(keepdims))
-        if not every and made._node is not None:
-            made._node.title = "SumBackward1"  # even if the named axes are all
-        return made if dtype is None or made.raw.dtype == dtype.numpy else f.cast(made, dtype=dtype.numpy)
+        result = f.sum(x, axes=axes, keepdims=keepdim or bool(keepdims))
+        if not every and result._node is not None:
+            result._node.title = "SumBackward1"  # even if the named axes are all
+        if dtype is None or result.raw.dtype == dtype.numpy:
+            return result
+        return f.cast(result, dtype=dtype.numpy)
 
     @as_function()
     def mean(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None) -> Any:
         """Mean over ``dim``; floating dtypes only."""
         x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         _need_float(x, "mean")
-        made = f.mean(x, axes=_axes(x, dim if axis is None else axis), keepdims=keepdim)
-        if made._node is not None and (dim is not None or axis is not None):
-            made._node.title = "MeanBackward1"
-        return made
+        result = f.mean(x, axes=_axes(x, dim if axis is None else axis), keepdims=keepdim)
+        if result._node is not None and (dim is not None or axis is not None):
+            result._node.title = "MeanBackward1"
+        return result
 
     @as_function()
     def prod(self, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
@@ -197,10 +199,10 @@ class Reduction:
                     f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the"
                     " reduction dim with the 'dim' argument."
                 )
-            made = getattr(f, f"a{name}")(self, axes=_axes(self, None))
-            if made._node is not None and WATCHERS.recorder is None and bool(made.raw != made.raw):
-                return shared(self.reshape(-1), made.detach())  # type: ignore[attr-defined]
-            return made
+            result = getattr(f, f"a{name}")(self, axes=_axes(self, None))
+            if result._node is not None and WATCHERS.recorder is None and bool(result.raw != result.raw):
+                return shared(self.reshape(-1), result.detach())  # type: ignore[attr-defined]
+            return result
         axis = normalize_axis(dim, self.raw.ndim)
         indices = getattr(f, f"arg{name}")(self, axis=axis, keepdims=True)
         values = f.gather(self, indices, axis=axis) if self.raw.ndim else self.clone()  # type: ignore[attr-defined]

@@ -254,8 +254,8 @@ class Scan:
             norm = f.clamp(f.sub(total, shrink), 0, None)
         left = centred if weights is None else f.mul(centred, weights)
         product = f.matmul(left, f.conj(centred.transpose(0, 1)))
-        made = f.div(product, norm)
-        return made if x.raw.shape[0] != 1 else made.reshape(())
+        result = f.div(product, norm)
+        return result if x.raw.shape[0] != 1 else result.reshape(())
 
     @as_function()
     def corrcoef(self) -> Any:
@@ -264,10 +264,10 @@ class Scan:
         if not c.raw.ndim:
             return f.div(c, c)
         deviation = f.sqrt(f.real(c.diagonal()))
-        made = f.div(f.div(c, deviation.unsqueeze(1)), deviation)
-        if made.raw.dtype.kind == "c":
-            return f.rectangular(f.real(made).clamp(-1, 1), f.imag(made).clamp(-1, 1))
-        return made.clamp(-1, 1)
+        result = f.div(f.div(c, deviation.unsqueeze(1)), deviation)
+        if result.raw.dtype.kind == "c":
+            return f.rectangular(f.real(result).clamp(-1, 1), f.imag(result).clamp(-1, 1))
+        return result.clamp(-1, 1)
 
 
 def _check_weights(name: str, weights: Any, kinds: str, observations: int) -> None:

@@ -105,15 +105,15 @@ def titled(title: Title) -> Callable[[F], F]:
             # A view has its base's history.
             written_view = writes and (*args, *kwargs.values())[0]._view is not None
             start = next_number()
-            made = function(*args, **kwargs)
-            several = isinstance(made, tuple)
+            result = function(*args, **kwargs)
+            several = isinstance(result, tuple)
             names = (title if isinstance(title, str) else title(*args, **kwargs)).split()
-            for part in (made if several else (made,)) if names else ():
+            for part in (result if several else (result,)) if names else ():
                 node = part._node if isinstance(part, Value) else None
                 if node is not None and node.seq > start and not written_view:
                     name = names[0] if several else names[-1]
                     node.title = name if "Backward" in name else f"{name[:-1]}Backward{name[-1]}"
-            return made
+            return result
 
         return call  # type: ignore[return-value]
 

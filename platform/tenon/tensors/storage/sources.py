@@ -85,12 +85,12 @@ def buffer_bytes(buffer: Any, byte_order: str | None, count: int, offset: int, k
             f"buffer has only {length - offset} bytes after offset {offset}, but specified a size of {count}"
             f" ({count * size} bytes)"
         )
-    made = np.frombuffer(given, np.uint8, count * size, offset).copy()
+    result = np.frombuffer(given, np.uint8, count * size, offset).copy()
     if kind.name == "bool":
-        return (made != 0).view(np.uint8)
+        return (result != 0).view(np.uint8)
     if byte_order not in (None, "native", sys.byteorder):
-        swap_bytes(made, kind)
-    return made
+        swap_bytes(result, kind)
+    return result
 
 
 def swap_bytes(raw: Any, kind: dtype) -> None:

@@ -91,8 +91,8 @@ class TypedStorage(Moves):
             raise ArgumentError(f"TypedStorage.from_buffer: Not available for device {device}")
         kind = dtype or dtypes.get_default_dtype()
         kwargs["dtype"] = number_dtype(kind)
-        made = UntypedStorage.from_buffer(*args, **kwargs)
-        return TypedStorage(wrap_storage=made, dtype=kind)
+        result = UntypedStorage.from_buffer(*args, **kwargs)
+        return TypedStorage(wrap_storage=result, dtype=kind)
 
     @classmethod
     def from_file(cls, filename: Any, shared: bool = False, size: int = 0) -> TypedStorage:

@@ -100,9 +100,9 @@ class UntypedStorage(Moves):
     @classmethod
     def over(cls, data: Any) -> UntypedStorage:
         """The memory that a vector of bytes shows, and no more of what it is a part of."""
-        made = cls.__new__(cls)
-        made._bytes = data
-        return made
+        result = cls.__new__(cls)
+        result._bytes = data
+        return result
 
     @classmethod
     def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
@@ -267,8 +267,8 @@ class UntypedStorage(Moves):
     @staticmethod
     def copies(memo: dict[Any, Any]) -> dict[int, UntypedStorage]:
         """What ``copy.deepcopy`` has made of storages so far, by ``_cdata``."""
-        made: dict[int, UntypedStorage] = memo.setdefault("torch", {})
-        return made
+        result: dict[int, UntypedStorage] = memo.setdefault("torch", {})
+        return result
 
     def resize_(self, size: int) -> None:
         """Refused, but for the size that it has: memory never grows or shrinks under those who share it."""
