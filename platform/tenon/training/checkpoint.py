@@ -1,7 +1,8 @@
-"""Checkpoints of a run: everything needed to go on as if nothing had happened, on any number of ranks.
+"""Checkpoints of a run: everything needed to resume it exactly, on any number of ranks.
 
-Rank 0 copies and writes beside the steps (``serialize/background.py``). It also reads, and sends what it has
-read to the others, so that all go on with the same file, and only rank 0 has to see the folder.
+Rank 0 copies the state and writes it in a background thread (``serialize/background.py``). It also reads, and
+broadcasts the file to the others, so that all resume from the same bytes and only rank 0 needs to see the
+folder.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ FOLDER = "checkpoints"
 
 
 def save(session: Session) -> None:
-    """Copy the run's state; rank 0 writes it in the background. All ranks call it at the same step.
+    """Copy the run's state, which rank 0 writes in the background; all ranks call it at the same step.
 
-    Where ``checkpoint.every`` is 0 nothing is kept.
+    Does nothing if ``checkpoint.every`` is 0.
     """
     if not session.config.checkpoint.every:
         return
     plugins = host().save_sections(session)
-    drawn = randomness.capture(session.communicator)
+    generators = randomness.capture(session.communicator)
     if isinstance(session.optimizer, ZeroRedundancyOptimizer):
         session.optimizer.consolidate_state_dict(to=0)
     if not session.is_main:
@@ -48,7 +49,7 @@ def save(session: Session) -> None:
             "optimizer": session.optimizer.state_dict(),
             "scheduler": None if session.scheduler is None else session.scheduler.state_dict(),
             "scaler": None if session.scaler is None else session.scaler.state_dict(),
-            "random": drawn,
+            "random": generators,
             "progress": {
                 "step": session.step,
                 "epoch": session.epoch,
@@ -63,21 +64,21 @@ def save(session: Session) -> None:
 
 
 def finish(session: Session) -> None:
-    """Return, on all ranks, when the last checkpoint is on the disk; raise if it could not be written."""
+    """Block all ranks until the last checkpoint is on disk; raise if it could not be written."""
     if session.writer is not None:
         session.writer.close()
     session.communicator.barrier()
 
 
 def has_checkpoints(run: Path) -> bool:
-    """Whether ``run`` is a run folder that a run can go on from."""
+    """Whether ``run`` is a run folder with a checkpoint to resume from."""
     return bool(checkpoints(run / FOLDER))
 
 
 def fetch(communicator: Communicator, run: Path) -> tuple[Path, dict[str, Any]]:
     """The run folder and the newest valid checkpoint of ``run``, a run folder or one checkpoint file.
 
-    Rank 0 reads and the others receive; all raise if there is none.
+    Collective: rank 0 reads and broadcasts; all ranks raise CheckpointError if there is none.
     """
     content, path, problem = b"", None, None
     if communicator.rank == 0:
@@ -101,7 +102,7 @@ def fetch(communicator: Communicator, run: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def restore(session: Session, saved: dict[str, Any]) -> None:
-    """Put ``saved`` into the session's objects."""
+    """Load the checkpoint ``saved``: model, optimizer, scheduler, generators, progress and plugins."""
     session.model.load_state_dict(saved["model"])
     session.optimizer.load_state_dict(saved["optimizer"])
     if session.scheduler is not None and saved["scheduler"] is not None:
@@ -125,7 +126,7 @@ def _newest(run: Path) -> Path:
             f"{run} holds no {FOLDER}/ folder; pass the folder that `tenon train` printed, or a checkpoint"
             " file."
         )
-    found = latest_valid(folder)
-    if found is None:
+    newest = latest_valid(folder)
+    if newest is None:
         raise CheckpointError(f"{folder} holds no valid checkpoint.")
-    return found.absolute()
+    return newest.absolute()

@@ -79,13 +79,13 @@ def train(
         session = loop.open_session(resolved, recipe, resumed, folder)
     except (ConfigError, CheckpointError, DeviceError, TrainingError) as error:
         refuse(error)
-    result = _outlive(session, recipe) if outliving else loop.run(session)
+    result = _run_elastic(session, recipe) if outliving else loop.run(session)
     if result.get("interrupted"):
         raise AgreedExit(result["status"])
 
 
-def _outlive(session: Session, recipe: Recipe | None) -> dict[str, Any]:
-    """Run to the end, with the ranks that are left from the last checkpoint on whenever some are killed."""
+def _run_elastic(session: Session, recipe: Recipe | None) -> dict[str, Any]:
+    """Run to the end; whenever ranks are killed, the survivors resume from the last checkpoint."""
     resolved, folder, size = session.config, session.folder, session.size
     known: Session | None = session
     while True:
@@ -106,14 +106,14 @@ def _outlive(session: Session, recipe: Recipe | None) -> dict[str, Any]:
 def _resumed(
     what: str | None, resume: Path | None, folder: Path | None
 ) -> tuple[Path, dict[str, Any]] | None:
-    """The folder and the checkpoint to go on with; None where a run begins."""
+    """The run folder and checkpoint to resume from; None for a new run."""
     if resume is not None and (what is not None or folder is not None):
         other = repr(what) if what is not None else "--run"
         raise ConfigError(f"--resume takes its configuration from the run; leave out {other}.")
     if folder is not None:
-        # Rank 0 looks, for the others may not see the folder, or see it later.
-        found = launch().all_gather_bytes(encode(checkpoint.has_checkpoints(folder)), name="run folder")
-        resume = folder if decode(found[0]) else None
+        # Rank 0 decides: the others may not see the folder, or see it later.
+        answers = launch().all_gather_bytes(encode(checkpoint.has_checkpoints(folder)), name="run folder")
+        resume = folder if decode(answers[0]) else None
     return None if resume is None else checkpoint.fetch(launch(), resume)
 
 
@@ -123,7 +123,7 @@ def resolve(
     resumed: tuple[Path, dict[str, Any]] | None,
     profile: bool = False,
 ) -> tuple[config.RunConfig, Recipe | None]:
-    """The configuration, and its recipe if it names one."""
+    """The validated configuration, and its recipe if it names one, from the arguments of a command."""
     layers: list[dict[str, Any]] = []
     if resumed is not None:
         saved = json.loads(resumed[1]["config"])
@@ -151,10 +151,10 @@ def resolve(
 
 
 def refuse(error: TenonError) -> NoReturn:
-    """One clear line instead of a traceback, from rank 0 if all ranks have one.
+    """Exit with a one-line error instead of a traceback, printed by rank 0 if all ranks have one.
 
     ``sys.exit`` would end the job at once and report a failing rank, perhaps before rank 0 has printed.
-    ``AgreedExit`` leaves in peace; it needs to be sure that every rank does.
+    ``AgreedExit`` exits without a report; it requires that every rank does so.
     """
     if launched() is None:
         click.echo(f"Error: {error}", err=True)
@@ -162,7 +162,7 @@ def refuse(error: TenonError) -> NoReturn:
     try:
         communicator = launch()
         communicator.all_gather_bytes(encode(str(error)), name="refusal")
-    except (CommunicatorError, PluginError):  # other ranks have no reason to stop, or cannot be asked
+    except (CommunicatorError, PluginError):  # other ranks have no error, or cannot be reached
         click.echo(f"Error: {error}", err=True)
         sys.exit(REFUSED)
     if communicator.rank == 0:

@@ -1,7 +1,7 @@
-"""The configuration of a run, validated: unknown keys and bad values are refused by their path.
+"""The validated configuration of a run; errors name unknown keys and bad values by their dotted path.
 
-Sources, later ones winning: a recipe's defaults, a TOML file, ``--set path=value``. ``RunConfig`` is what
-they resolve to; the run folder keeps it as ``config.json``.
+Sources, in increasing precedence: a recipe's defaults, a TOML file, ``--set path=value``. They resolve to a
+``RunConfig``, which the run folder keeps as ``config.json``.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
-class _Open(BaseModel):
-    """A section whose further keys are options of the named component."""
+class _Component(BaseModel):
+    """A section that names a component; its further keys are that component's options."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
 
     def options(self) -> dict[str, Any]:
-        """Everything but the name."""
+        """The keys besides ``name``."""
         return dict(self.model_extra or {})
 
 
-class OptimizerConfig(_Open):
+class OptimizerConfig(_Component):
     """``name`` of an optimizer, and its options: ``lr``, ``weight_decay``, ..."""
 
     name: str = "AdamW"
 
 
-class SchedulerConfig(_Open):
-    """``name`` of a schedule, and its options. ``per`` says when it steps."""
+class SchedulerConfig(_Component):
+    """``name`` of a learning rate scheduler, and its options; ``per`` is what it steps after."""
 
     per: Literal["step", "epoch"] = "step"
 
     def options(self) -> dict[str, Any]:
-        """Everything but name and per."""
+        """The keys besides ``name`` and ``per``."""
         return dict(self.model_extra or {})
 
 
 class DataParallelConfig(_Section):
-    """How ranks share a step, beyond the mean of their gradients."""
+    """Options of data parallel training: batch norm, communication hooks, sharding, buckets."""
 
     sync_batch_norm: bool = Field(False, description="normalise over the whole batch, not each rank's share")
     comm_hook: str | None = Field(None, description="what sends gradients: bf16, powersgd, a plugin's, ...")
@@ -61,14 +61,14 @@ class DataParallelConfig(_Section):
 
     @field_validator("comm_hook_options")
     @classmethod
-    def _belong_to_a_hook(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    def _check_hook_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         if value and info.data.get("comm_hook") is None:
             raise ValueError("has no effect without data_parallel.comm_hook")
         return value
 
 
 class CheckpointConfig(_Section):
-    """How often a run is saved."""
+    """How often checkpoints are written, and how many are kept."""
 
     every: int = Field(1, ge=0, description="epochs between checkpoints; 0 writes none")
     steps: int | None = Field(None, ge=1, description="optimizer steps between checkpoints within an epoch")
@@ -76,7 +76,7 @@ class CheckpointConfig(_Section):
 
 
 class LogConfig(_Section):
-    """How often metrics are written."""
+    """How often metrics, histograms and the graph are written."""
 
     every: int = Field(10, ge=1, description="steps between training metrics")
     tensorboard: bool = True
@@ -85,7 +85,7 @@ class LogConfig(_Section):
 
 
 class ProfileConfig(_Section):
-    """Which steps are profiled, and what is recorded; times of the first steps of a run."""
+    """Which steps are profiled and what is recorded; by default the first steps after a warm-up."""
 
     skip_first: int = Field(10, ge=0, description="steps before anything else")
     wait: int = Field(0, ge=0, description="steps of a cycle that are not recorded")
@@ -114,7 +114,7 @@ class PruneConfig(_Section):
 
 
 class RunConfig(_Section):
-    """Everything that decides a run."""
+    """The complete configuration of a run: model, data, optimizer, and how to train and log."""
 
     recipe: str | None = None
     model: str | None = Field(None, description="package.module:Class")
@@ -148,14 +148,14 @@ class RunConfig(_Section):
 
     @field_validator("model", "data")
     @classmethod
-    def _is_target(cls, value: str | None) -> str | None:
+    def _check_target(cls, value: str | None) -> str | None:
         if value is not None and (value.count(":") != 1 or not all(value.split(":"))):
             raise ValueError('expected "package.module:name"')
         return value
 
     @field_validator("shards")
     @classmethod
-    def _has_a_use(cls, value: int | None, info: ValidationInfo) -> int | None:
+    def _default_shards(cls, value: int | None, info: ValidationInfo) -> int | None:
         if info.data.get("deterministic") is None:
             if value is not None:
                 raise ValueError('has no effect without deterministic = "world"')
@@ -164,7 +164,7 @@ class RunConfig(_Section):
 
     @field_validator("device", "batch_size", "accumulate")
     @classmethod
-    def _suits_shards(cls, value: Any, info: ValidationInfo) -> Any:
+    def _check_against_shards(cls, value: Any, info: ValidationInfo) -> Any:
         shards = info.data.get("shards")
         if shards is None:
             return value
@@ -178,7 +178,7 @@ class RunConfig(_Section):
 
     @field_validator("autocast", "data_parallel")
     @classmethod
-    def _keeps_the_bits(cls, value: Any, info: ValidationInfo) -> Any:
+    def _check_bit_reproducible(cls, value: Any, info: ValidationInfo) -> Any:
         if info.data.get("shards") is None:
             return value
         if value == "float16":
@@ -190,14 +190,17 @@ class RunConfig(_Section):
 
 
 def resolve(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
-    """One validated configuration out of ``layers``; sections are merged key by key."""
+    """Merge ``layers``, later ones taking precedence, and validate; sections are merged key by key.
+
+    ConfigError for unknown keys and bad values.
+    """
     merged: dict[str, Any] = {}
     for layer in layers:
         _merge(merged, layer)
     try:
         config = RunConfig.model_validate(merged)
     except ValidationError as error:
-        raise ConfigError("; ".join(_sentence(e, merged) for e in error.errors())) from None
+        raise ConfigError("; ".join(_describe_error(e, merged) for e in error.errors())) from None
     if config.recipe is None and (config.model is None or config.data is None):
         missing = " and ".join(n for n in ("model", "data") if getattr(config, n) is None)
         raise ConfigError(
@@ -208,7 +211,7 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The TOML file at ``path`` as a layer."""
+    """Read the TOML file at ``path`` as a configuration layer."""
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
@@ -219,7 +222,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def read_override(text: str) -> dict[str, Any]:
-    """``"optimizer.lr=0.01"`` as a layer. Values are TOML; what is not is a string."""
+    """``"optimizer.lr=0.01"`` as a layer. The value is parsed as TOML, or else taken as a string."""
     path, equals, value = text.partition("=")
     keys = [k.strip() for k in path.split(".")]
     if not equals or not all(keys):
@@ -248,7 +251,7 @@ def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
             into[key] = value
 
 
-def _sentence(error: Any, merged: Mapping[str, Any]) -> str:
+def _describe_error(error: Any, merged: Mapping[str, Any]) -> str:
     path = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
         section: Any = RunConfig
@@ -262,7 +265,7 @@ def _sentence(error: Any, merged: Mapping[str, Any]) -> str:
 
 
 def unknown_key(path: str, key: str, known: Any) -> str:
-    """The sentence for a key that does not exist, with the nearest that does."""
+    """The error text for an unknown key, with the closest known key."""
     near = difflib.get_close_matches(key, list(known), n=1)
     prefix = path[: -len(key)]
     return f"unknown key {path!r}. " + (
@@ -271,5 +274,5 @@ def unknown_key(path: str, key: str, known: Any) -> str:
 
 
 def canonical(config: RunConfig) -> str:
-    """The configuration as JSON with sorted keys: equal text, equal run."""
+    """Serialize as JSON with sorted keys: equal configurations give equal text."""
     return json.dumps(config.model_dump(mode="json"), sort_keys=True)

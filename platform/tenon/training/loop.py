@@ -1,7 +1,7 @@
-"""The loop: epochs of steps, evaluation and checkpoints, with the plugin host's hooks at its boundaries.
+"""The training loop: epochs of steps, evaluation and checkpoints, calling plugins' hooks around each.
 
-A signal (Ctrl-C, SIGTERM, SIGUSR1) on any rank lets the step finish on all of them; then the run is saved
-and says how it is resumed (``signals.py``).
+After a signal (Ctrl-C, SIGTERM, SIGUSR1) on any rank, all ranks finish the step; then the run is saved and
+prints how to resume it (``signals.py``). The step itself is in ``step.py``.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def open_session(
     folder: Path | None = None,
     model: Module | None = None,
 ) -> Session:
-    """Everything a run needs, made the same on all ranks.
+    """Build everything a run needs, the same on all ranks: model, data, loss, optimizer, run folder.
 
-    ``resumed`` is what ``checkpoint.fetch`` returned; else the run begins, in ``folder`` if one is given.
-    ``model`` is trained in place of one that the configuration makes.
+    ``resumed`` is the result of ``checkpoint.fetch``; without it a new run begins, in ``folder`` if given.
+    ``model`` is trained instead of the one that the configuration names.
     """
     communicator = launch()
     agree_on_config(communicator, config)
@@ -63,7 +63,7 @@ def open_session(
         _check_shards(config.shards, communicator.size, model)
     loss = build_loss(config)
     total = math.ceil(len(data.train) / config.batch_size) * config.epochs
-    # Made once to refuse what they refuse before anything is left on disk; again once plugins saw the model.
+    # Built here only to raise their errors before the run folder exists; built again after plugins' hooks.
     build_scheduler(config, build_optimizer(config, model), total)
     parallel.find_hook(config)
     folder = make_folder(communicator, config, folder) if resumed is None else resumed[0]
@@ -90,7 +90,7 @@ def _check_shards(shards: int, ranks: int, model: Module) -> None:
 
 
 def run(session: Session) -> dict[str, Any]:
-    """Train to the end (or to a signal); returns the last line of the metrics."""
+    """Train to the end or until a signal; returns the last record of the metrics."""
     config = session.config
     steps_per_epoch = math.ceil(len(session.data.train) / config.batch_size)
     reporter: Any = SilentReporter()
@@ -109,7 +109,7 @@ def run(session: Session) -> dict[str, Any]:
         raise
     finally:
         hooks.tenon_session_finish(session=session, error=failure)
-        failure = None  # it holds this frame, and would keep itself alive
+        failure = None  # breaks the reference cycle between its traceback and this frame
 
 
 def _train(session: Session, reporter: Any) -> dict[str, Any]:
@@ -140,10 +140,10 @@ def _train(session: Session, reporter: Any) -> dict[str, Any]:
         if session.scheduler is not None and config.scheduler is not None and config.scheduler.per == "epoch":
             session.scheduler.step()
         meter.pause()
-        found = {f"test_{k}": v for k, v in evaluate(session, session.data.test).items()}
-        session.metrics = {"epoch": session.epoch, **found, "samples_per_second": round(meter.rate(), 1)}
+        evaluated = {f"test_{k}": v for k, v in evaluate(session, session.data.test).items()}
+        session.metrics = {"epoch": session.epoch, **evaluated, "samples_per_second": round(meter.rate(), 1)}
         reporter.report(session.metrics, session.step)
-        shown = "  ".join(f"{k.replace('_', ' ')} {v:.4f}" for k, v in found.items())
+        shown = "  ".join(f"{k.replace('_', ' ')} {v:.4f}" for k, v in evaluated.items())
         reporter.line(f"epoch {session.epoch:>3}/{config.epochs}  {shown}  {meter.rate():,.0f} samples/s")
         if session.epoch % max(config.checkpoint.every, 1) == 0 or session.epoch == config.epochs:
             checkpoint.save(session)
@@ -153,9 +153,9 @@ def _train(session: Session, reporter: Any) -> dict[str, Any]:
 
 
 def _train_epoch(session: Session, synchronizer: GradientSynchronizer, reporter: Any, meter: _Meter) -> bool:
-    """Do the steps of the epoch that are still to do; whether the ranks agreed to stop in the last of them.
+    """Train the remaining steps of the epoch; return whether the ranks agreed to stop after the last one.
 
-    ``session.stopping`` alone does not say so: a signal may have come since, and to this rank only.
+    ``session.stopping`` is not the answer: a signal may have arrived later, and on this rank only.
     """
     config, hooks = session.config, host().hook
     order = epoch_order(session, session.epoch)
@@ -166,9 +166,9 @@ def _train_epoch(session: Session, synchronizer: GradientSynchronizer, reporter:
         loss_sum, count = train_step(session, synchronizer, indices.tolist())
         if session.writer is not None:
             session.writer.check()
-        asked = [float(session.stopping == number) for number in signals.STOPPING]
-        totals = np.array([loss_sum, count, *asked], np.float64)
-        loss_sum, counted, *asked = session.communicator.all_reduce(totals, "sum", name="step").wait()
+        signalled = [float(session.stopping == number) for number in signals.STOPPING]
+        totals = np.array([loss_sum, count, *signalled], np.float64)
+        loss_sum, counted, *signalled = session.communicator.all_reduce(totals, "sum", name="step").wait()
         loss = float(loss_sum / counted)
         if not math.isfinite(loss):
             raise TrainingError(
@@ -191,8 +191,8 @@ def _train_epoch(session: Session, synchronizer: GradientSynchronizer, reporter:
         reporter.advance(session.epoch + 1, loss)
         if session.step % config.log.every == 0:
             reporter.report(metrics, session.step)
-        if any(asked):
-            session.stopping = next(n for n, a in zip(signals.STOPPING, asked, strict=True) if a)
+        if any(signalled):
+            session.stopping = next(n for n, a in zip(signals.STOPPING, signalled, strict=True) if a)
             return True
         steps = config.checkpoint.steps
         if steps is not None and session.step % steps == 0 and session.position < len(order):
@@ -204,8 +204,8 @@ def _train_epoch(session: Session, synchronizer: GradientSynchronizer, reporter:
 
 def _finish(session: Session, reporter: Any, meter: _Meter) -> dict[str, Any]:
     if "test_loss" not in session.metrics:  # no epoch was left to train
-        found = {f"test_{k}": v for k, v in evaluate(session, session.data.test).items()}
-        session.metrics = {"epoch": session.epoch, **found, "samples_per_second": 0.0}
+        evaluated = {f"test_{k}": v for k, v in evaluate(session, session.data.test).items()}
+        session.metrics = {"epoch": session.epoch, **evaluated, "samples_per_second": 0.0}
     final = {
         "final": True,
         **session.metrics,
@@ -240,22 +240,22 @@ def _interrupt(session: Session, reporter: Any, meter: _Meter) -> dict[str, Any]
 
 
 class _Meter:
-    """Training samples per second over all ranks, evaluation and checkpoints left out."""
+    """Training throughput in samples per second over all ranks, excluding evaluation and checkpoints."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._samples = 0
-        self._spent = 0.0
+        self._elapsed = 0.0
         self._started: float | None = time.perf_counter()
 
     def count(self, samples: int) -> None:
-        """``samples`` more are done."""
+        """Add ``samples`` to those trained on."""
         self._samples += samples
 
     def pause(self) -> None:
         """Stop the clock."""
         if self._started is not None:
-            self._spent += time.perf_counter() - self._started
+            self._elapsed += time.perf_counter() - self._started
             self._started = None
 
     def resume(self) -> None:
@@ -264,7 +264,7 @@ class _Meter:
 
     def seconds(self) -> float:
         """Seconds of training so far."""
-        return self._spent + (0.0 if self._started is None else time.perf_counter() - self._started)
+        return self._elapsed + (0.0 if self._started is None else time.perf_counter() - self._started)
 
     def rate(self) -> float:
         """Samples per second so far."""

@@ -1,4 +1,4 @@
-"""Where a run's numbers go: ``metrics.jsonl``, plugins' ``tenon_report``, and the progress display."""
+"""Report a run's metrics: to ``metrics.jsonl``, to plugins' ``tenon_report``, and on a progress bar."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tenon.training.terminal import Screen
 
 
 class MetricsFile:
-    """JSON lines, appended and flushed one by one, so that a killed run keeps all it wrote."""
+    """A JSON Lines file, flushed after each record so that a killed run loses none."""
 
     def __init__(self, path: Path) -> None:
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - lives as long as the run
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """One object on one line."""
+        """Append one record."""
         self._file.write(json.dumps(dict(line), allow_nan=True) + "\n")
         self._file.flush()
 
     def close(self) -> None:
-        """No more lines."""
+        """Close the file."""
         self._file.close()
 
 
 class Reporter:
-    """What rank 0 shows and writes; the other ranks have ``SilentReporter``."""
+    """Progress display and metrics of rank 0; the other ranks use ``SilentReporter``."""
 
     def __init__(self, folder: Path, steps_per_epoch: int, epochs: int, done: int) -> None:
         self._metrics = MetricsFile(folder / "metrics.jsonl")
@@ -67,21 +67,21 @@ class Reporter:
         self._metrics.close()
 
     def line(self, text: str) -> None:
-        """One line of text above the progress bar."""
+        """Print a line of text above the progress bar."""
         self._progress.console.print(text, soft_wrap=True)
 
     def advance(self, epoch: int, loss: float) -> None:
-        """One step is done."""
+        """Advance the progress bar by one step."""
         self._progress.update(self._task, advance=1, epoch=epoch, shown=f"loss {loss:.4f}")
 
     def report(self, metrics: Mapping[str, Any], step: int) -> None:
-        """Write ``metrics`` everywhere."""
+        """Write ``metrics`` to the file and pass them to plugins."""
         self._metrics.write({"step": step, "time": round(time.time(), 3), **metrics})
         host().hook.tenon_report(metrics=dict(metrics), step=step)
 
 
 class SilentReporter:
-    """Ranks other than 0 show and write nothing."""
+    """The reporter of ranks other than 0: every method does nothing."""
 
     def __enter__(self) -> SilentReporter:
         return self
@@ -92,10 +92,10 @@ class SilentReporter:
         return None
 
     def line(self, text: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def advance(self, epoch: int, loss: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def report(self, metrics: Mapping[str, Any], step: int) -> None:
-        """Nothing."""
+        """Do nothing."""

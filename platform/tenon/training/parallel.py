@@ -1,4 +1,4 @@
-"""What ``[data_parallel]`` asks for: batch norm over all ranks, hooks on messages, sharded optimizers."""
+"""Apply the section ``[data_parallel]``: synchronized batch norm, communication hooks, sharded optimizers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ HOOK = "data_parallel.comm_hook"
 
 
 def prepare_model(config: RunConfig, model: Module) -> Module:
-    """``model`` with batch norm over all ranks, where the configuration asks for it."""
+    """``model``, with batch norm converted to ``SyncBatchNorm`` if so configured."""
     if config.data_parallel.sync_batch_norm:
         return SyncBatchNorm.convert_sync_batchnorm(model)
     return model
 
 
 def shard(config: RunConfig, model: Module, communicator: Communicator) -> ZeroRedundancyOptimizer:
-    """The configured optimizer, whose state is spread over the ranks."""
+    """Build the configured optimizer with its state sharded over the ranks (ZeRO stage 1)."""
     cls, named, options = find_optimizer(config, model)
     try:
         return ZeroRedundancyOptimizer(named, cls, communicator, **options)
@@ -36,24 +36,26 @@ def shard(config: RunConfig, model: Module, communicator: Communicator) -> ZeroR
 
 
 def make_synchronizer(config: RunConfig, model: Module, communicator: Communicator) -> GradientSynchronizer:
-    """What averages the model's gradients, by the hook of the configuration if it names one."""
+    """Build the synchronizer that averages gradients, through the configured communication hook if any."""
     synchronizer = GradientSynchronizer(
         model.named_parameters(),
         communicator,
         bucket_cap_mb=config.data_parallel.bucket_cap_mb,
         module=model,
     )
-    found = find_hook(config)
-    if found is not None:
-        synchronizer.reduce = comm_hooks.reduction(synchronizer, *found)
+    state_and_hook = find_hook(config)
+    if state_and_hook is not None:
+        synchronizer.reduce = comm_hooks.reduction(synchronizer, *state_and_hook)
     return synchronizer
 
 
 def find_hook(config: RunConfig) -> tuple[Any, comm_hooks.Hook] | None:
-    """State and hook, or None; ``ConfigError`` by path for a name or an option that does not exist.
+    """``(state, hook)`` of the configured communication hook, or None.
 
-    The options make the state of a hook that has ``make_state``; another one gets them as they are, or None
-    for none.
+    ConfigError for an unknown name or option.
+
+    A hook with ``make_state`` gets the state that it builds from the options; any other gets the options
+    themselves, or None if there are none.
     """
     name, options = config.data_parallel.comm_hook, config.data_parallel.comm_hook_options
     if name is None:

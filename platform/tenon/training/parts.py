@@ -1,7 +1,7 @@
-"""The parts of a training run, for plugins that put runs together themselves: ``tenon.extend.run_parts``.
+"""The building blocks of a training run, for plugins with commands of their own: ``tenon.extend.run_parts``.
 
-``resolve`` makes a configuration of what a command was given, ``resolve_config`` of sections;
-``open_session`` builds what it names, ``run`` trains, ``evaluate`` measures.
+``resolve`` makes a configuration from command-line arguments, ``resolve_config`` from layers of sections;
+``open_session`` builds the model, data and optimizer, ``run`` trains, ``evaluate`` measures.
 """
 
 from tenon.training.command import REFUSED, resolve

@@ -1,8 +1,8 @@
-"""The random numbers of a run, so that it goes on with those that it would have drawn.
+"""Save and restore the states of random generators, so that a resumed run draws the same numbers.
 
-Three generators draw in turn: tenon's stream (initial weights, sampling), and Python's and NumPy's, which
-data sets use. Each rank has its own. Tenon's numbers by counter, for dropout, follow from seed, step and
-sample alone: their state is the progress of the run.
+Three generators have a state: tenon's default one (initial weights, sampling), and Python's and NumPy's,
+which data sets use. Each rank has its own. Counter-based numbers, for dropout, depend only on seed, step and
+sample (``random/philox.py``) and need no state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tenon.tensors.creation import create
 
 
 def capture(communicator: Communicator) -> dict[str, Any]:
-    """The state of all ranks' generators; every rank must call it."""
+    """Gather the states of all ranks' generators; collective."""
     version, words, spare = python.getstate()
     kind, array, *rest = np.random.get_state()
     own = {
@@ -32,7 +32,10 @@ def capture(communicator: Communicator) -> dict[str, Any]:
 
 
 def restore(saved: dict[str, Any], communicator: Communicator) -> None:
-    """Go on with ``saved``: each rank with its own if there are as many, else all with rank 0's stream."""
+    """Restore the states ``saved``.
+
+    With as many ranks as were saved each gets its own states; otherwise all get rank 0's default generator.
+    """
     random.manual_seed(int(saved["seed"]))
     random.set_rng_state(saved["stream"])
     ranks = saved.get("ranks", ())

@@ -1,4 +1,4 @@
-"""Recipes and targets: from names in a configuration to a model, its data and its loss."""
+"""Resolve the names in a configuration (recipes, ``module:name`` targets) and build what they refer to."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Recipe:
 
 
 def recipe_named(name: str) -> Recipe:
-    """The recipe that a plugin declares as ``name``; ConfigError with the known ones otherwise."""
+    """The recipe that a plugin registers as ``name``; ConfigError with the known names if there is none."""
     try:
-        found = registry.resolve("recipes", name)
+        recipe = registry.resolve("recipes", name)
     except PluginNotFoundError as error:
         known = registry.names("recipes")
         near = difflib.get_close_matches(name, known, n=1)
@@ -48,15 +48,15 @@ def recipe_named(name: str) -> Recipe:
             f"no recipe or configuration file named {name!r}. {hint}Recipes: {', '.join(known) or 'none'}; a"
             " file ends in .toml."
         ) from error
-    if not isinstance(found, Recipe):
+    if not isinstance(recipe, Recipe):
         raise ConfigError(
-            f"recipe {name!r} is a {type(found).__name__}; a plugin must declare a tenon.extend.Recipe."
+            f"recipe {name!r} is a {type(recipe).__name__}; a plugin must declare a tenon.extend.Recipe."
         )
-    return found
+    return recipe
 
 
 def target(path: str, key: str) -> Any:
-    """The object that ``"package.module:name"`` means; modules beside the working directory are found too."""
+    """Import the object named ``"package.module:name"``; the working directory is searched too."""
     module_name, _, name = path.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -83,7 +83,7 @@ def target(path: str, key: str) -> Any:
 
 def build_model(config: RunConfig, recipe: Recipe | None) -> Module:
     """The model of the run."""
-    make = target(config.model, "model") if config.model is not None else _of(recipe).model
+    make = target(config.model, "model") if config.model is not None else _required(recipe).model
     model = _call(make, config.model_options, "model_options")
     if not isinstance(model, Module):
         raise ConfigError(f"model = {config.model!r} made a {type(model).__name__}, not a tenon.nn.Module.")
@@ -92,7 +92,7 @@ def build_model(config: RunConfig, recipe: Recipe | None) -> Module:
 
 def build_data(config: RunConfig, recipe: Recipe | None) -> Splits:
     """The training and test data of the run."""
-    make = target(config.data, "data") if config.data is not None else _of(recipe).data
+    make = target(config.data, "data") if config.data is not None else _required(recipe).data
     splits = as_splits(
         _call(make, config.data_options, "data_options"), f"data = {config.data or config.recipe!r}"
     )
@@ -118,7 +118,7 @@ def build_loss(config: RunConfig) -> Callable[..., Any]:
 
 
 def find_optimizer(config: RunConfig, model: Module) -> tuple[Any, list[tuple[str, Any]], dict[str, Any]]:
-    """The optimizer's class, the model's named parameters that are trained, and the options."""
+    """The optimizer class, the model's trainable named parameters, and the options."""
     options = config.optimizer.options()
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     try:
@@ -134,13 +134,13 @@ def build_optimizer(config: RunConfig, model: Module) -> Any:
     """The optimizer over the model's named parameters."""
     name = config.optimizer.name
     _, named, options = find_optimizer(config, model)
-    return _made(
+    return _build(
         lambda **o: host().hook.tenon_make_optimizer(name=name, params=named, options=o), options, "optimizer"
     )
 
 
 def build_scheduler(config: RunConfig, optimizer: Any, total_steps: int) -> Any:
-    """The schedule of the run, or None; ``total_steps`` and ``T_max`` default to the run's length."""
+    """The learning rate scheduler, or None; ``total_steps`` and ``T_max`` default to the run's length."""
     if config.scheduler is None:
         return None
     try:
@@ -155,11 +155,11 @@ def build_scheduler(config: RunConfig, optimizer: Any, total_steps: int) -> Any:
             options[name] = length
     check_options(cls, options, "scheduler", skip=("optimizer",))
     _check_types(cls, options, "scheduler")
-    return _made(lambda **o: cls(optimizer, **o), options, "scheduler")
+    return _build(lambda **o: cls(optimizer, **o), options, "scheduler")
 
 
-def _made(make: Callable[..., Any], options: dict[str, Any], section: str) -> Any:
-    """``make(**options)``; ConfigError with the path of the one option without which it would have worked."""
+def _build(make: Callable[..., Any], options: dict[str, Any], section: str) -> Any:
+    """``make(**options)``; on failure ConfigError naming the single option that causes it, if one does."""
     try:
         return make(**options)
     except (TypeError, ValueError) as error:
@@ -173,21 +173,21 @@ def _made(make: Callable[..., Any], options: dict[str, Any], section: str) -> An
 
 
 def _check_types(cls: type, options: Mapping[str, Any], section: str) -> None:
-    """ConfigError by path for a value that ``cls`` does not take; a schedule might notice in use only."""
+    """ConfigError for a value of the wrong type, which a scheduler might not detect before its first step."""
     try:
         hints = get_type_hints(cls.__init__)  # type: ignore[misc]
-    except NameError:  # names that exist for type checkers only
+    except NameError:  # annotations imported under TYPE_CHECKING
         return
     for name, value in options.items():
         try:
             TypeAdapter(hints.get(name, Any)).validate_python(value, strict=isinstance(value, str))
         except PydanticSchemaGenerationError:
-            continue  # no type of TOML's
+            continue  # a type that TOML cannot express
         except ValidationError as error:
             raise ConfigError(f"{section}.{name} = {value!r}: {error.errors()[0]['msg']}") from None
 
 
-def _of(recipe: Recipe | None) -> Recipe:
+def _required(recipe: Recipe | None) -> Recipe:
     if recipe is None:
         raise ConfigError("the configuration names neither a recipe nor both model and data.")
     return recipe
@@ -201,7 +201,7 @@ def _call(make: Callable[..., Any], options: Mapping[str, Any], section: str) ->
 def check_options(
     make: Callable[..., Any], options: Mapping[str, Any], section: str, skip: tuple[str, ...] = ()
 ) -> None:
-    """Raise ``ConfigError`` by path for an option that ``make`` does not take, or that is in ``skip``."""
+    """ConfigError for an option that is no parameter of ``make``, or is listed in ``skip``."""
     try:
         parameters = inspect.signature(make).parameters
     except ValueError:

@@ -1,8 +1,8 @@
-"""``tenon launch``: start the ranks, and start them again from the last checkpoint when they fail.
+"""``tenon launch``: start the ranks, and restart them from the last checkpoint when they fail.
 
-One attempt is one ``mpirun``. This process only waits: it passes signals on, copies standard error through to
-see the report of a failure (``distributed/processes/report.py``), and says what came of each attempt. After
-Ctrl-C, a preemption (``signals.py``) or a refused configuration nothing is started again.
+One attempt is one ``mpirun``. This process supervises: it forwards signals, copies standard error through to
+find the report of a failure (``distributed/processes/report.py``), and logs the outcome of each attempt.
+There is no restart after Ctrl-C, a preemption (``signals.py``) or an invalid configuration.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FINAL = {signals.exit_status(number) for number in signals.STOPPING} | {command
 
 @dataclass
 class Outcome:
-    """How one attempt ended: its exit status, and the headline of its report if it left one."""
+    """The outcome of one attempt: its exit status, and the headline of its failure report if there is one."""
 
     status: int = 0
     seconds: float = 0.0
@@ -48,57 +48,65 @@ class Outcome:
 
     @property
     def lost_a_rank(self) -> bool:
-        """Whether a rank was killed or fell silent, so that fewer may do better."""
+        """Whether a rank was killed or stalled, so that fewer ranks may succeed."""
         return self.status == STALLED or self._killed or not self.report
 
     @property
     def _killed(self) -> bool:
-        """With Open MPI another rank that has noticed may report it first."""
+        """Whether a rank died of SIGKILL; with Open MPI another rank may have reported that first."""
         return self.status == signals.exit_status(signal.SIGKILL)
 
     def describe(self) -> str:
-        """One sentence."""
-        found = self._guess() if self._killed or not self.report else self.report
+        """The outcome as a clause for the log."""
+        found = self._guess_cause() if self._killed or not self.report else self.report
         return f"ended after {self.seconds:.1f} s with status {self.status}: {found}"
 
-    def _guess(self) -> str:
-        """MPICH's mpirun ends with the number of the signal that killed a rank, others add 128."""
+    def _guess_cause(self) -> str:
+        """The likely cause: MPICH's mpirun exits with the number of the signal, others with 128 + number."""
         number = self.status if self.status < 128 else self.status - 128
-        if number not in set(signal.Signals) or number <= signal.SIGINT:  # 1 and 2 mean other things
+        if (
+            number not in set(signal.Signals) or number <= signal.SIGINT
+        ):  # statuses 1 and 2 are ordinary failures
             return "no rank left a report"
         memory = "; dmesg shows whether memory ran out" if number == signal.SIGKILL else ""
         return f"a rank was killed by {signal.Signals(number).name}{memory}"
 
 
 class Supervisor:
-    """Starts ``command`` on ranks, up to ``1 + restarts`` times; ``folder`` is the run folder, if any."""
+    """Runs ``command`` on all ranks through ``launcher``, and reruns it when it fails.
+
+    ``folder`` is the run folder, None for scripts.
+    """
 
     def __init__(self, command: Sequence[str], launcher: Sequence[str], folder: Path | None) -> None:
         self.command = list(command)
         self.launcher = list(launcher)
         self.folder = folder
         self._job: subprocess.Popen[bytes] | None = None
-        self._asked: list[int] = []
+        self._signals: list[int] = []
 
     def run(self, ranks: int, restarts: int, fewest: int) -> int:
-        """The exit status of the last attempt."""
-        with self._passing_signals():
+        """Make up to ``1 + restarts`` attempts; returns the exit status of the last.
+
+        After losing a rank the next attempt has one fewer, but at least ``fewest``.
+        """
+        with self._forwarding_signals():
             for number in range(1, restarts + 2):
-                self._say(f"attempt {number} of {restarts + 1}, {_count(ranks)}{self._start()}")
+                self._log(f"attempt {number} of {restarts + 1}, {_count(ranks)}{self._start()}")
                 outcome = self._attempt(ranks, number)
                 if outcome.status == 0:
-                    self._say(f"done after {number} attempt{'s' if number > 1 else ''}")
+                    self._log(f"done after {number} attempt{'s' if number > 1 else ''}")
                     return 0
-                self._say(f"attempt {number} {outcome.describe()}")
-                if self._asked and not outcome.report and outcome.status not in _FINAL:
-                    # Open MPI's mpirun passes signals on, and then ends with a status of its own.
-                    outcome.status = signals.exit_status(self._asked[0])
-                if self._asked or outcome.status in _FINAL:
+                self._log(f"attempt {number} {outcome.describe()}")
+                if self._signals and not outcome.report and outcome.status not in _FINAL:
+                    # Open MPI's mpirun forwards signals, and then exits with a status of its own.
+                    outcome.status = signals.exit_status(self._signals[0])
+                if self._signals or outcome.status in _FINAL:
                     break
                 if outcome.lost_a_rank:
                     ranks = max(fewest, ranks - 1)
             else:
-                self._say(f"no attempts left; raise --max-restarts{self._advice()}")
+                self._log(f"no attempts left; raise --max-restarts{self._advice()}")
             return outcome.status
 
     def _attempt(self, ranks: int, number: int) -> Outcome:
@@ -122,11 +130,11 @@ class Supervisor:
         return outcome
 
     @contextlib.contextmanager
-    def _passing_signals(self) -> Iterator[None]:
+    def _forwarding_signals(self) -> Iterator[None]:
         def forward(number: int, frame: Any) -> None:
-            self._asked.append(number)
+            self._signals.append(number)
             if self._job is not None and self._job.poll() is None:
-                again = self._asked.count(signal.SIGINT) > 1 and number == signal.SIGINT
+                again = self._signals.count(signal.SIGINT) > 1 and number == signal.SIGINT
                 self._job.send_signal(signal.SIGKILL if again else number)
 
         previous = {number: signal.signal(number, forward) for number in signals.STOPPING}
@@ -145,7 +153,7 @@ class Supervisor:
     def _advice(self) -> str:
         return "" if self.folder is None else f" and pass --run {self.folder} to go on"
 
-    def _say(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         click.echo(f"tenon launch: {text}", err=True)
 
 
@@ -189,23 +197,23 @@ def launch(
 
 
 def _command(target: str, arguments: Sequence[str]) -> tuple[list[str], Path | None]:
-    """What each rank runs, and the run folder."""
+    """The command line of each rank, and the run folder (None for a script)."""
     if target.endswith(".py"):
         if not os.path.isfile(target):
             raise LaunchError(f"there is no script {target!r} here ({os.getcwd()}).")
         return [sys.executable, "-m", "tenon.distributed", target, *arguments], None
-    asked = command.train.make_context("tenon launch", [target, *arguments]).params
-    if asked["resume"] is not None or asked["show_config"]:
+    options = command.train.make_context("tenon launch", [target, *arguments]).params
+    if options["resume"] is not None or options["show_config"]:
         raise LaunchError("tenon launch takes neither --resume nor --show-config; go on with --run FOLDER.")
-    folder, extra = asked["folder"], []
+    folder, extra = options["folder"], []
     if folder is None:
-        folder = fresh_folder(command.resolve(target, asked["overrides"], None)[0])
+        folder = fresh_folder(command.resolve(target, options["overrides"], None)[0])
         extra = ["--run", str(folder)]
     return [sys.executable, "-m", "tenon.cli", "train", target, *arguments, *extra], folder
 
 
 def find_launcher(given: str | None = None) -> list[str]:
-    """The words of ``given``, or the ``mpirun`` beside this Python, or that on the PATH."""
+    """The command line of the launcher: ``given``, or ``mpirun`` next to this Python, or on the PATH."""
     if given is not None:
         return shlex.split(given)
     beside = Path(sysconfig.get_path("scripts")) / "mpirun"
@@ -219,7 +227,7 @@ def find_launcher(given: str | None = None) -> list[str]:
 
 
 def _copy(stream: Any, outcome: Outcome) -> None:
-    """Pass standard error on line by line, noting what it says of the end."""
+    """Copy standard error through line by line; keep the headline of the first failure report."""
     for line in stream:
         with contextlib.suppress(BrokenPipeError):
             sys.stderr.buffer.write(line)

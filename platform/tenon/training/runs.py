@@ -1,8 +1,8 @@
-"""Open a finished run again: what a command needs that measures, changes or trains further what was trained.
+"""Reopen finished runs, for commands that measure, modify or fine-tune a trained model.
 
 ``find`` reads the newest checkpoint of a run folder and ``reopen`` makes a session of it, with the run's own
 model, data, loss and settings. ``train``, ``evaluate``, ``batches`` and ``mean_loss`` work on such a session,
-and ``refuse`` ends the command with one line for an error.
+and ``refuse`` exits the command with a one-line error.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def reopen(
     settings: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> Session:
-    """A session that trains the model of the checkpoint ``saved`` anew, and writes to the folder ``output``.
+    """Open a new session that starts from the model of the checkpoint ``saved`` and writes to ``output``.
 
-    Its configuration is that of the run, with ``settings`` in place of some of it, then ``overrides`` such as
+    Its configuration is that of the run, updated by ``settings``, then by ``overrides`` such as
     ``"epochs=3"``.
     """
     merged = {**json.loads(saved["config"]), "profile": None, **(settings or {})}
@@ -70,7 +70,7 @@ def reopen(
 
 
 def train(session: Session) -> dict[str, Any]:
-    """Train to the end of the session; its last metrics. AgreedExit where a signal ends it before."""
+    """Train to the end and return the last metrics; AgreedExit if a signal interrupts it."""
     result = loop.run(session)
     if result.get("interrupted"):
         raise AgreedExit(result["status"])

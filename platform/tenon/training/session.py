@@ -1,4 +1,4 @@
-"""``Session``: what a run is made of, as the loop and the plugins see it."""
+"""``Session``: the state of a training run, passed to the loop and to plugins' hooks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tenon.training.config import RunConfig, canonical
 
 @dataclass
 class Session:
-    """One run on this rank. ``step`` counts optimizer steps from 0; ``folder`` is that of all ranks."""
+    """A run on this rank. ``step`` counts optimizer steps from 0; all ranks have the same ``folder``."""
 
     config: RunConfig
     communicator: Communicator
@@ -33,22 +33,22 @@ class Session:
     device: Device
     folder: Path
     optimizer: Any = None
-    """Made after ``tenon_prepare_model``, so that it sees the parameters as they will be trained."""
+    """Built after the hook ``tenon_prepare_model``, which may replace parameters."""
     scheduler: Any = None
     step: int = 0
     epoch: int = 0
     position: int = 0
-    """Samples of the current epoch that are done, over all ranks."""
+    """Samples of the current epoch already trained on, over all ranks."""
     samples_seen: int = 0
     metrics: dict[str, Any] = field(default_factory=dict)
     stopping: int = 0
-    """The number of the signal that asked to finish the step, save, and end; 0 if none did."""
+    """The number of the signal after which to finish the step, save and exit; 0 before any."""
     shards: LogicalShards | None = None
     """Computes steps where ``deterministic = "world"``."""
     scaler: GradScaler | None = None
     """Scales losses where ``autocast = "float16"``."""
     writer: CheckpointWriter | None = None
-    """Made by rank 0 for its first checkpoint."""
+    """Created on rank 0 with the first checkpoint."""
 
     @property
     def rank(self) -> int:
@@ -62,12 +62,12 @@ class Session:
 
     @property
     def is_main(self) -> bool:
-        """Whether this rank writes what is written once."""
+        """Whether this is rank 0, which writes files and prints for all."""
         return self.communicator.rank == 0
 
 
 def agree_on_config(communicator: Communicator, config: RunConfig) -> None:
-    """ConfigError on every rank, naming the keys, if ranks were started with different configurations."""
+    """ConfigError on every rank, naming the differing keys, unless all have the same configuration."""
     texts = [
         decode(t) for t in communicator.all_gather_bytes(encode(canonical(config)), name="configuration")
     ]
@@ -94,30 +94,32 @@ def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def make_folder(communicator: Communicator, config: RunConfig, chosen: Path | None = None) -> Path:
-    """The folder of this run, made by rank 0, known to all: ``chosen``, or a new one in ``config.output``."""
-    communicator.barrier()  # nothing is left on disk where a rank cannot begin
-    made: str | None = None
+    """Create the run folder on rank 0, return it on all: ``chosen``, or a new one in ``config.output``."""
+    communicator.barrier()  # creates nothing if a rank failed before this point
+    created: str | None = None
     problem: str | None = None
     if communicator.rank == 0:
         try:
             if chosen is None:
-                made = str(fresh_folder(config))
+                created = str(fresh_folder(config))
             else:
                 chosen.mkdir(parents=True, exist_ok=True)
-                made = str(chosen.absolute())
+                created = str(chosen.absolute())
         except OSError as error:
             where = f"under output = {config.output!r}" if chosen is None else f"{str(chosen)!r}"
             problem = f"cannot make a run folder {where}: {error.strerror}."
-    answers = [decode(t) for t in communicator.all_gather_bytes(encode([made, problem]), name="run folder")]
-    made, problem = answers[0]
-    if problem is not None or made is None:
+    answers = [
+        decode(t) for t in communicator.all_gather_bytes(encode([created, problem]), name="run folder")
+    ]
+    created, problem = answers[0]
+    if problem is not None or created is None:
         option = "--set output=FOLDER" if chosen is None else "--run FOLDER"
         raise TrainingError(f"{problem} Choose another with {option}.")
-    return Path(made)
+    return Path(created)
 
 
 def fresh_folder(config: RunConfig) -> Path:
-    """Make a folder of a new name under ``config.output``."""
+    """Create a folder with a unique name, from model and time, under ``config.output``."""
     output = Path(config.output).absolute()
     output.mkdir(parents=True, exist_ok=True)
     name = (config.recipe or (config.model or "run").partition(":")[2]).lower()
@@ -134,7 +136,7 @@ def fresh_folder(config: RunConfig) -> Path:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """``value`` as an indented JSON file, written beside and renamed."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(value, indent=2) + "\n")
-    os.replace(beside, path)
+    """Write ``value`` as indented JSON, atomically: to a temporary file that replaces ``path``."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(value, indent=2) + "\n")
+    os.replace(temporary, path)

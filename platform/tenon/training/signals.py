@@ -1,9 +1,9 @@
-"""Being asked to stop: Ctrl-C, a scheduler's preemption, a time limit that comes near.
+"""Graceful shutdown on signals: Ctrl-C, preemption by a scheduler, an approaching time limit.
 
-The first signal lets the step finish; the ranks then agree on it in the step's own reduction, save, and leave
-with ``128 + signal``, the status by which shells, Slurm and Kubernetes know a program that a signal ended.
-Launchers and schedulers often signal every process, some of them twice: only another Ctrl-C, a moment later,
-means "at once".
+After the first signal the step completes; the ranks agree to stop in the step's own reduction, save, and exit
+with ``128 + signal``, the status by which shells, Slurm and Kubernetes recognize an end by signal. Launchers
+and schedulers often signal every process, some of them twice: only a second Ctrl-C, more than
+``REPEAT_SECONDS`` later, interrupts at once.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 from tenon.training.session import Session
 
 STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
-IMPATIENCE = 0.5
-"""Seconds within which a second SIGINT is the same Ctrl-C, come by another way."""
+REPEAT_SECONDS = 0.5
+"""A second SIGINT within this time is the same Ctrl-C, forwarded by the launcher."""
 
 
 @contextlib.contextmanager
 def stopping(session: Session) -> Iterator[None]:
-    """Inside, signals set ``session.stopping`` to their number."""
+    """Install handlers that set ``session.stopping`` to the signal's number; restore the former on exit."""
     first = 0.0
 
-    def ask(number: int, frame: Any) -> None:
+    def handle(number: int, frame: Any) -> None:
         nonlocal first
         now = time.monotonic()
-        if session.stopping and number == signal.SIGINT and now - first > IMPATIENCE:
+        if session.stopping and number == signal.SIGINT and now - first > REPEAT_SECONDS:
             raise KeyboardInterrupt
         if not session.stopping:
             session.stopping, first = number, now
@@ -37,8 +37,8 @@ def stopping(session: Session) -> Iterator[None]:
     previous = {}
     try:
         for number in STOPPING:
-            previous[number] = signal.signal(number, ask)
-    except ValueError:  # not the main thread: signals belong to somebody else
+            previous[number] = signal.signal(number, handle)
+    except ValueError:  # not the main thread, which alone may install handlers
         previous = {}
     try:
         yield
@@ -48,7 +48,7 @@ def stopping(session: Session) -> Iterator[None]:
 
 
 def name_of(number: int) -> str:
-    """What a person calls it.
+    """The signal's name for messages.
 
     >>> name_of(15)
     'SIGTERM'
@@ -57,7 +57,7 @@ def name_of(number: int) -> str:
 
 
 def exit_status(number: int) -> int:
-    """The status of a program that signal ``number`` ended.
+    """The exit status of a program that signal ``number`` ended.
 
     >>> exit_status(15)
     143

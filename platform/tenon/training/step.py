@@ -1,9 +1,9 @@
 """One optimizer step on one global batch, and exact evaluation.
 
 The batch of a step is the same set of samples for any number of ranks: each takes an even share, in
-``accumulate`` pieces. Losses and their gradients are summed, and divided once by what all ranks and pieces
-counted, so the gradient is the mean over all samples (or unmasked targets) of the step, whatever the shares.
-With ``deterministic = "world"`` it is so bit for bit: then ranks compute logical shards.
+``accumulate`` micro-batches. Losses and their gradients are summed, and divided once by the count over all
+ranks and micro-batches, so the gradient is the mean over all samples (or unmasked targets) of the step,
+however it was split. With ``deterministic = "world"`` the bits are equal too: ranks compute logical shards.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from tenon.training.session import Session
 
 
 def epoch_order(session: Session, epoch: int) -> np.ndarray[Any, Any]:
-    """The order of the training samples in ``epoch``: a function of the seed alone."""
+    """The permutation of the training samples in ``epoch``, which depends on seed and epoch alone."""
     generator = Generator().manual_seed(session.config.seed * 1_000_003 + epoch)
     order: np.ndarray[Any, Any] = random.randperm(generator, len(session.data.train))
     return order
 
 
 def share(indices: Sequence[int], rank: int, size: int) -> Sequence[int]:
-    """The consecutive, even part of ``indices`` that belongs to ``rank``; parts differ by at most one."""
+    """The contiguous slice of ``indices`` for ``rank``; slice lengths differ by at most one."""
     start, stop = len(indices) * rank // size, len(indices) * (rank + 1) // size
     return indices[start:stop]
 
 
 def to_device(batch: Any, session: Session) -> Any:
-    """Every tensor of ``batch`` on the session's device."""
+    """Move every tensor of ``batch``, through tuples, lists and dicts, to the session's device."""
     if isinstance(batch, Tensor):
         return batch.to(session.device)
     if isinstance(batch, dict):
@@ -60,23 +60,23 @@ def to_device(batch: Any, session: Session) -> Any:
 
 
 def unpack(batch: Any) -> tuple[Any, Any]:
-    """``(inputs, targets)`` of a batch."""
+    """Split a batch into ``(inputs, targets)``; TrainingError if it is no pair."""
     if isinstance(batch, (tuple, list)) and len(batch) == 2:
         return batch[0], batch[1]
     raise TrainingError(
-        f"the loop trains on (input, target) pairs; the data set gave {_described(batch)}. Return two parts a"
+        f"the loop trains on (input, target) pairs; the data set gave {_describe(batch)}. Return two parts a"
         " sample."
     )
 
 
-def _described(batch: Any) -> str:
+def _describe(batch: Any) -> str:
     return f"{len(batch)} parts" if isinstance(batch, (tuple, list)) else type(batch).__name__
 
 
 def train_step(
     session: Session, synchronizer: GradientSynchronizer, indices: Sequence[int]
 ) -> tuple[float, float]:
-    """Train on the global batch ``indices``; returns this rank's sum of losses, and how many it sums."""
+    """Train on the global batch ``indices``; returns the sum and count of this rank's losses."""
     session.optimizer.zero_grad()
     if session.shards is None:
         total, count = _accumulate(session, synchronizer, indices)
@@ -104,8 +104,8 @@ def _accumulate(
         for p in (share(own, i, session.config.accumulate) for i in range(session.config.accumulate))
         if len(p)
     ]
-    # Any divisor will do, as ``synchronize`` corrects it; nothing is left to correct where all shares count
-    # alike. It is the same on all ranks because batch norm over all of them adds up their gradients.
+    # Any divisor is correct, as ``synchronize`` rescales by the true count; this one needs no rescaling if
+    # all shares are equal. It is the same on all ranks because SyncBatchNorm sums gradients over them.
     divisor = len(indices) / session.size
     total, count = 0.0, 0.0
     for piece in pieces:
@@ -118,7 +118,7 @@ def _accumulate(
     if session.config.data_parallel.sync_batch_norm:
         passes = min(session.config.accumulate, math.ceil(len(indices) / session.size))
         for _ in range(passes - len(pieces)):
-            _pass_nothing(session, indices[:1])
+            _run_empty_batch(session, indices[:1])
     synchronizer.synchronize(weight=divisor, count=count)
     return total, count
 
@@ -138,7 +138,7 @@ def _accumulate_shards(
 
 
 def _loss(session: Session, piece: Sequence[int]) -> tuple[Any, float]:
-    """The sum of losses of the samples ``piece``, and how many it sums."""
+    """Sum and count of the losses of the samples ``piece``."""
     with WATCHERS.spanning("enumerate(DataLoader)#fetch.__next__", "data"):
         inputs, targets = unpack(to_device(fetch(session.data.train, piece), session))
     with autocasting(session):
@@ -151,19 +151,19 @@ def _loss(session: Session, piece: Sequence[int]) -> tuple[Any, float]:
     return loss_sum, counted
 
 
-def _pass_nothing(session: Session, sample: Sequence[int]) -> None:
-    """Take part in the messages of batch norm over all ranks, with none of the samples that others have."""
+def _run_empty_batch(session: Session, sample: Sequence[int]) -> None:
+    """Run forward and backward on an empty batch, to join SyncBatchNorm's collectives of the other ranks."""
     inputs, _ = unpack(to_device(fetch(session.data.train, sample), session))
     with (
         keyed(seed=session.config.seed, step=session.step, samples=np.empty(0, np.int64)),
         autocasting(session),
     ):
-        outputs = session.model(_none_of(inputs))
+        outputs = session.model(_empty_like(inputs))
     sum(part.sum() for part in _tensors(outputs) if part.requires_grad).backward()
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """All tensors in ``value``."""
+    """All tensors in nested tuples, lists and dicts."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (tuple, list)):
@@ -171,41 +171,43 @@ def _tensors(value: Any) -> list[Tensor]:
     return [value] if isinstance(value, Tensor) else []
 
 
-def _none_of(batch: Any) -> Any:
+def _empty_like(batch: Any) -> Any:
     if isinstance(batch, dict):
-        return {k: _none_of(v) for k, v in batch.items()}
-    return [_none_of(v) for v in batch] if isinstance(batch, (tuple, list)) else batch[:0]
+        return {k: _empty_like(v) for k, v in batch.items()}
+    return [_empty_like(v) for v in batch] if isinstance(batch, (tuple, list)) else batch[:0]
 
 
 def autocasting(session: Session) -> Any:
-    """A block in which the model computes in 16 bits, where the configuration asks for it."""
+    """The autocast context of the configuration, or a null context."""
     if session.config.autocast is None:
         return contextlib.nullcontext()
     return autocast(session.device.type, getattr(dtypes, session.config.autocast))
 
 
 def make_scaler(config: RunConfig, device: Device) -> GradScaler | None:
-    """What scales losses, where gradients would be too small for the 16 bits; it has begun on all ranks."""
+    """The gradient scaler for float16, already initialized on every rank; None for other dtypes."""
     if config.autocast != "float16":
         return None
     scaler = GradScaler(device.type)
-    scaler.scale(zeros((), device=device))  # A rank may have no loss of its own to begin with.
+    scaler.scale(
+        zeros((), device=device)
+    )  # Initializes it here: a rank may have no samples in the first step.
     return scaler
 
 
 @contextlib.contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Evaluation mode inside, the previous mode after."""
-    was = model.training
+    """Put ``model`` into evaluation mode; restore its mode on exit."""
+    previous = model.training
     model.eval()
     try:
         yield
     finally:
-        model.train(was)
+        model.train(previous)
 
 
 def evaluate(session: Session, dataset: Any) -> dict[str, float]:
-    """Mean loss, and accuracy for classifiers, over all samples exactly once, on all ranks together."""
+    """Mean loss, and accuracy of classifiers, over every sample exactly once; collective."""
     everything = range(len(dataset))
     with evaluating(session.model), no_grad():
         if session.shards is None:
@@ -214,8 +216,8 @@ def evaluate(session: Session, dataset: Any) -> dict[str, float]:
             totals = session.shards.sum_parts(
                 everything, lambda part: _evaluate_part(session, dataset, part), step=session.step
             )
-    loss_sum, loss_count, hits, seen = totals
-    sums, counts = reduce_sum_count([loss_sum, hits], [loss_count, seen], name="evaluation")
+    loss_sum, loss_count, correct, seen = totals
+    sums, counts = reduce_sum_count([loss_sum, correct], [loss_count, seen], name="evaluation")
     result = {"loss": float(sums[0] / counts[0]) if counts[0] else float("nan")}
     if counts[1]:
         result["accuracy"] = float(sums[1] / counts[1])
@@ -223,13 +225,13 @@ def evaluate(session: Session, dataset: Any) -> dict[str, float]:
 
 
 def classifies(session: Session, targets: Any) -> bool:
-    """Whether the loss is a classifier's, whose targets an output can hit."""
+    """Whether the loss and targets are those of a classifier, so that accuracy is defined."""
     return session.loss in MASKED and not targets.is_floating_point()
 
 
 def _evaluate_part(session: Session, dataset: Any, part: Sequence[int]) -> list[float]:
-    """Sum and count of the losses of ``part``, hits, and how many targets could be hit."""
-    loss_sum, loss_count, hits, seen = 0.0, 0.0, 0.0, 0.0
+    """Sum and count of the losses of ``part``, and the numbers of correct predictions and of targets."""
+    loss_sum, loss_count, correct, seen = 0.0, 0.0, 0.0, 0.0
     for start in range(0, len(part), session.config.eval_batch_size):
         piece = part[start : start + session.config.eval_batch_size]
         inputs, targets = unpack(to_device(fetch(dataset, piece), session))
@@ -239,6 +241,6 @@ def _evaluate_part(session: Session, dataset: Any, part: Sequence[int]) -> list[
         loss_sum += float(piece_sum.item())
         loss_count += counted
         if classifies(session, targets):
-            hits += float((outputs.argmax(1) == targets).sum().item())
+            correct += float((outputs.argmax(1) == targets).sum().item())
             seen += counted
-    return [loss_sum, loss_count, hits, seen]
+    return [loss_sum, loss_count, correct, seen]

@@ -1,9 +1,9 @@
-"""Whether what a run prints reaches somebody's terminal, also through the pipe of ``mpirun``.
+"""Detect whether standard output ends at a terminal, also through the pipe of ``mpirun``.
 
 Under a launcher standard output is a pipe (MPICH) or a terminal of the launcher's own (Open MPI), and the
-launcher copies it to its own. So the question is put to the launcher: on Linux its ``/proc`` entry says where
-its standard output goes. Where that cannot be learnt (another host, another system) the answer is no, and a
-run prints plain lines.
+launcher copies it to its own. So the launcher's standard output is examined: on Linux its ``/proc`` entry
+names the file. Where that is impossible (another host, another system) the answer is no, and a run prints
+plain lines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-#: Processes that only pass output on: MPICH's and Open MPI's launchers and their helpers.
+#: Processes that only forward output: MPICH's and Open MPI's launchers and their helpers.
 _LAUNCHERS = frozenset(
     ["mpirun", "mpiexec", "mpiexec.hydra", "hydra_pmi_proxy", "orterun", "orted", "prterun", "prte", "prted"]
 )
@@ -34,21 +34,21 @@ class Screen(Console):
             )
 
     def show_cursor(self, show: bool = True) -> bool:
-        """Leave the cursor alone: a job that is killed could not bring it back."""
+        """Never hide the cursor: a killed job could not restore it."""
         return False
 
 
 def launcher_output() -> tuple[bool, Path | None]:
-    """Whether a launcher started this process, and the terminal that it writes to, if it does."""
-    found: Path | None = None
+    """Whether a launcher started this process, and the terminal that the launcher writes to, or None."""
+    target: Path | None = None
     try:
         process = os.getppid()
         while _field(process, "Name") in _LAUNCHERS:
-            found = Path(os.readlink(f"/proc/{process}/fd/1"))
+            target = Path(os.readlink(f"/proc/{process}/fd/1"))
             process = int(_field(process, "PPid") or 0)
     except OSError:
-        return found is not None, None
-    return found is not None, found if found is not None and found.is_char_device() else None
+        return target is not None, None
+    return target is not None, target if target is not None and target.is_char_device() else None
 
 
 def _field(process: int, name: str) -> str | None:
@@ -60,7 +60,7 @@ def _field(process: int, name: str) -> str | None:
 
 
 def _size(device: Path) -> os.terminal_size | None:
-    """The size of the terminal ``device``; None if it is none (``/dev/null`` is a device too)."""
+    """The size of the terminal ``device``; None if it is no terminal, as ``/dev/null``."""
     try:
         descriptor = os.open(device, os.O_RDONLY | os.O_NOCTTY)
     except OSError:
