@@ -1,4 +1,4 @@
-"""Data sets, samplers, and the loader that makes batches of them. Guide: docs/guide/data.md."""
+"""Data sets, samplers, and the loader that batches their samples. Guide: docs/guide/data.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How a batch comes from a worker process: arrays in nameless shared memory, the rest through a pipe.
+"""Transport of batches from worker processes: arrays in anonymous shared memory, the rest through a pipe.
 
-The memory is a ``memfd``: no name can be left behind, and it is freed with the last array that lies
-in it, however the processes end. Where there is none (other systems than Linux), arrays go through the pipe.
+The memory is a ``memfd``: it has no name that could leak, and is freed with the last array that uses it,
+however the processes exit. On systems without ``memfd_create`` (other than Linux) arrays use the pipe.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tenon import dtypes
 from tenon.tensors.creation import create
 from tenon.tensors.tensor import Tensor
 
-#: Bytes of arrays from which on shared memory is worth its two system calls.
+#: Minimum bytes of arrays for shared memory, whose two system calls do not pay off below.
 LARGE = 1 << 16
 _ALIGN = 64
-#: Where Python can, a mapping holds no file open.
+#: From Python 3.13 on, a mapping need not hold a file descriptor open.
 _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 
 class _Pickler(pickle.Pickler):
-    """Tensors as their bytes, which then lie outside of the pickle."""
+    """Pickle tensors as out-of-band buffers (pickle protocol 5)."""
 
     def reducer_override(self, value: Any) -> Any:
-        """How tensors are taken apart; everything else as usual."""
+        """Reduce tensors to buffer, dtype and shape; everything else as by default."""
         if not isinstance(value, Tensor):
             return NotImplemented
         kept = value.detach()
@@ -47,14 +47,14 @@ def _tensor(data: Any, dtype: str, shape: tuple[int, ...]) -> Tensor:
 
 
 def _socket(connection: Connection) -> socket.socket:
-    """The socket that ``connection`` is, without the answers that ``multiprocessing.reduction`` may want."""
+    """Return the connection's socket, to pass descriptors without ``multiprocessing.reduction``."""
     line = socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
     line.settimeout(None)
     return line
 
 
 def send(connection: Connection, message: Any, share: bool = True) -> None:
-    """Send ``message`` from a worker; large arrays in shared memory, if it shall be."""
+    """Send ``message`` from a worker; with ``share``, large arrays in shared memory."""
     buffers: list[pickle.PickleBuffer] = []
     text = io.BytesIO()
     _Pickler(text, protocol=5, buffer_callback=buffers.append).dump(message)
@@ -81,7 +81,7 @@ def send(connection: Connection, message: Any, share: bool = True) -> None:
 
 
 def receive(connection: Connection) -> Any:
-    """The next message of a worker; its arrays lie in memory of their own and can be written to."""
+    """Receive the next message of a worker; its arrays own their memory and are writable."""
     text, places, size, inline = pickle.loads(connection.recv_bytes())
     if not size:
         return pickle.loads(text, buffers=[bytearray(part) for part in inline])

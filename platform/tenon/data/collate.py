@@ -1,4 +1,4 @@
-"""How samples become a batch: ``default_collate``, torch's, and ``fetch``."""
+"""Collation: samples to batches by ``default_collate``, as in PyTorch, and ``fetch``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-import tenon.ops  # noqa: F401 - a table without ops finds nothing
+import tenon.ops  # noqa: F401 - fills the op table
 from tenon.data.combined import samples_of, whole_batch
 from tenon.dtypes import float64
 from tenon.engine.op import table as f
@@ -18,16 +18,16 @@ from tenon.tensors.tensor import Tensor
 
 
 def fetch(dataset: Any, indices: Sequence[int], collate: Callable[[Any], Any] | None = None) -> Any:
-    """The batch of the samples at ``indices``, with a leading batch axis; by ``collate`` if it is given."""
-    found = whole_batch(dataset, indices) if collate is None or collate is default_collate else None
-    return (collate or default_collate)(samples_of(dataset, indices)) if found is None else found
+    """Return the batch of the samples at ``indices``, collated by ``collate`` or ``default_collate``."""
+    whole = whole_batch(dataset, indices) if collate is None or collate is default_collate else None
+    return (collate or default_collate)(samples_of(dataset, indices)) if whole is None else whole
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """Samples stacked along a new first axis: tensors, arrays, numbers, and containers of them.
+    """Stack samples along a new first axis: tensors, arrays, numbers, and containers of them.
 
-    Dicts and named tuples stay what they are, tuples become lists, text stays a list. As
-    torch.utils.data.default_collate. CollateError, a TypeError, for what cannot be stacked.
+    Dicts and named tuples keep their type, tuples become lists, strings stay a list. As
+    torch.utils.data.default_collate. CollateError, a TypeError, for samples that cannot be stacked.
 
     >>> default_collate([(1.0, "a"), (2.0, "b")])
     [tensor([1., 2.], dtype=torch.float64), ('a', 'b')]
@@ -35,7 +35,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     first = batch[0]
     if isinstance(first, Tensor):
         return _stacked(list(batch))
-    if isinstance(first, str | bytes):  # also NumPy's
+    if isinstance(first, str | bytes):  # includes np.str_ and np.bytes_
         return batch
     if isinstance(first, np.ndarray | np.generic):
         if first.dtype.kind in "SUO":
@@ -58,7 +58,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 def default_convert(data: Any) -> Any:
-    """One sample with its arrays as tensors, inside containers too; everything else as it is."""
+    """Convert the arrays of one sample to tensors, also in containers; leave everything else unchanged."""
     if isinstance(data, Tensor):
         return data
     if isinstance(data, np.ndarray | np.generic):
@@ -92,18 +92,18 @@ def _stacked(samples: list[Any]) -> Tensor:
     return f.stack(*samples, axis=0)
 
 
-def like(first: Any, made: Any) -> Any:
-    """``made`` in a container of the type of ``first``, if that can be."""
+def like(first: Any, content: Any) -> Any:
+    """Return ``content`` in a container of the type of ``first``; unchanged if the type does not allow it."""
     try:
         if isinstance(first, MutableMapping):
             kept: Any = copy.copy(first)
-            kept.update(made)
+            kept.update(content)
             return kept
         if isinstance(first, MutableSequence):
             kept = copy.copy(first)
-            for i, value in enumerate(made):
+            for i, value in enumerate(content):
                 kept[i] = value
             return kept
-        return type(first)(made)
-    except TypeError:  # a container that takes no other content
-        return made
+        return type(first)(content)
+    except TypeError:  # the container's constructor does not accept the content
+        return content

@@ -1,4 +1,4 @@
-"""Data sets made of data sets: one after the other, side by side, or a part of one."""
+"""Data sets composed of others: concatenated, chained, stacked, and subsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenon.tensors.creation import create
 
 
 class ConcatDataset(Dataset[T_co]):
-    """The samples of several data sets, one after the other.
+    """Concatenation of several data sets.
 
     >>> ConcatDataset([range(3), range(10, 12)])[-1]
     11
@@ -45,7 +45,7 @@ class ConcatDataset(Dataset[T_co]):
 
 
 class ChainDataset(IterableDataset[T_co]):
-    """Several streams, one after the other."""
+    """Concatenation of several iterable data sets."""
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = datasets
@@ -61,7 +61,7 @@ class ChainDataset(IterableDataset[T_co]):
 
 
 class StackDataset(Dataset[T_co]):
-    """Data sets of one length side by side: a sample is a tuple of theirs, or a dict if given by name.
+    """Zip of data sets of equal length: a sample is a tuple of theirs, or a dict if passed by keyword.
 
     >>> StackDataset(image=range(3), label="abc")[1]
     {'image': 1, 'label': 'b'}
@@ -127,15 +127,15 @@ class Subset(Dataset[T_co]):
 
 
 def samples_of(dataset: Any, indices: Sequence[int]) -> Any:
-    """A list of the samples at ``indices``, or what the data set itself returns for several."""
+    """Return the samples at ``indices``: from ``dataset.__getitems__`` if it has that, else as a list."""
     several = getattr(dataset, "__getitems__", None)
     return [dataset[i] for i in indices] if several is None else several(indices)
 
 
 def whole_batch(dataset: Any, indices: Sequence[int]) -> list[Any] | None:
-    """The batch at ``indices`` of a ``TensorDataset``, or of parts of one, with no sample made; else None.
+    """Index the tensors of a ``TensorDataset``, or a ``Subset`` of one, by all ``indices`` at once.
 
-    None also where a subclass makes samples in a way of its own.
+    None for other data sets, and for subclasses that override how samples are read.
     """
     kind = type(dataset)
     if isinstance(dataset, Subset):
@@ -155,10 +155,10 @@ def whole_batch(dataset: Any, indices: Sequence[int]) -> list[Any] | None:
 def random_split(
     dataset: Any, lengths: Sequence[int | float], generator: Generator | None = None
 ) -> list[Subset[Any]]:
-    """``dataset`` in random parts of ``lengths``: numbers of samples, or fractions that add up to 1.
+    """Split ``dataset`` randomly into subsets of ``lengths``: numbers of samples, or fractions with sum 1.
 
-    What fractions leave over goes to the first parts, one sample each. The order is torch's for the same
-    seed. ValueError if lengths do not add up.
+    Samples left over by rounding go to the first subsets, one each. For the same seed the order is PyTorch's.
+    ValueError if the lengths do not sum to the size.
 
     >>> import tenon
     >>> [len(part) for part in random_split(range(10), [0.5, 0.25, 0.25])]

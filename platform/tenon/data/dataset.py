@@ -1,10 +1,10 @@
-"""``Dataset``, ``IterableDataset`` and ``TensorDataset``: where samples come from.
+"""``Dataset``, ``IterableDataset`` and ``TensorDataset``: sources of samples.
 
-A data set has ``__len__`` and ``__getitem__(index) -> (input, target)``. If it also has
-``__getitems__(indices)``, as in torch, that returns all of them at once. Batches of a ``TensorDataset`` are
-taken as whole tensors, so that no sample is ever touched one by one.
+A data set has ``__len__`` and ``__getitem__(index) -> (input, target)``. An optional
+``__getitems__(indices)``, as in PyTorch, returns several samples at once. Batches of a ``TensorDataset`` are
+gathered from the whole tensors, without a loop over samples.
 
-Next: ``combined.py`` makes data sets of data sets, ``collate.py`` makes batches.
+Next: ``combined.py`` composes data sets, ``collate.py`` builds batches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Dataset(Generic[T_co]):
-    """Base of data sets by index; ``Dataset[Sample]`` says what a sample is."""
+    """Base class of map-style data sets; ``Dataset[Sample]`` is typed by its samples."""
 
     def __getitem__(self, index: Any) -> T_co:
         raise NotImplementedError(f"{type(self).__name__} defines no __getitem__(index).")
@@ -35,11 +35,11 @@ class Dataset(Generic[T_co]):
 
 
 class IterableDataset(Dataset[T_co]):
-    """Base of data sets that are streams: a subclass defines ``__iter__``, one sample after the other.
+    """Base class of iterable data sets (streams): a subclass defines ``__iter__``, which yields samples.
 
-    With workers, each has a copy of the stream: split it by ``get_worker_info()``, or every sample comes
-    once per worker. With ``state_dict()`` and ``load_state_dict(state)`` a stream is resumed where it was;
-    without, a resumed loader reads and drops what was read before.
+    Each worker has a copy of the stream: shard it by ``get_worker_info()``, or every sample is repeated once
+    per worker. A stream with ``state_dict()`` and ``load_state_dict(state)`` is resumed at its position;
+    without these a resumed loader reads and discards the samples before that position.
     """
 
     def __iter__(self) -> Iterator[T_co]:
@@ -81,25 +81,25 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
 
 @dataclass(frozen=True)
 class Splits:
-    """What a run trains on and what it is judged by."""
+    """The training and test data sets of a run."""
 
     train: Any
     test: Any
 
 
-def as_splits(made: Any, where: str) -> Splits:
-    """``Splits`` out of what a user's data function returned: Splits, or ``(train, test)``.
+def as_splits(data: Any, where: str) -> Splits:
+    """Convert the result of a user's data function to ``Splits``: a Splits, a dict, or ``(train, test)``.
 
     A part may be a data set, or a tuple of tensors or arrays that share their first axis.
     """
-    if isinstance(made, Splits):
-        return Splits(_as_dataset(made.train), _as_dataset(made.test))
-    if isinstance(made, Mapping) and {"train", "test"} <= set(made):
-        return Splits(_as_dataset(made["train"]), _as_dataset(made["test"]))
-    if isinstance(made, tuple) and len(made) == 2 and all(hasattr(m, "__len__") for m in made):
-        return Splits(_as_dataset(made[0]), _as_dataset(made[1]))
+    if isinstance(data, Splits):
+        return Splits(_as_dataset(data.train), _as_dataset(data.test))
+    if isinstance(data, Mapping) and {"train", "test"} <= set(data):
+        return Splits(_as_dataset(data["train"]), _as_dataset(data["test"]))
+    if isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "__len__") for part in data):
+        return Splits(_as_dataset(data[0]), _as_dataset(data[1]))
     raise DataError(
-        f"{where} returned {type(made).__name__}; expected tenon.data.Splits(train, test), or a pair of data"
+        f"{where} returned {type(data).__name__}; expected tenon.data.Splits(train, test), or a pair of data"
         " sets with __len__ and __getitem__."
     )
 

@@ -1,4 +1,8 @@
-"""One walk through a loader's data: which batch comes next, who makes it, and how far it got."""
+"""Iteration over one epoch of a ``DataLoader``: order of batches, prefetching by workers, resumable position.
+
+``Progress`` is the position that ``DataLoader.state_dict`` saves, ``Iteration`` the iterator that users see,
+``_Prefetcher`` the task queue of its workers. Next: ``pool.py`` runs workers, ``serving.py`` is their loop.
+"""
 
 from __future__ import annotations
 
@@ -20,72 +24,72 @@ from tenon.tensors.tensor import Tensor
 
 
 class Progress:
-    """How far an iteration got, and what makes it the one that it is."""
+    """The position of an iteration, and the seed and generator state from which it can be reproduced."""
 
     def __init__(self, base_seed: int, batches: int, resumed: Any) -> None:
         self.base_seed = base_seed
         self.batches = self.first = batches
         self.done = False
-        #: The state of the stream's source when the iteration began, to go on from.
+        #: The state dict that the iteration was resumed from, or None.
         self.resumed = resumed
-        #: The loader's own generator after the seed was drawn, before the sampler draws.
+        #: State of the loader's generator after the seed was drawn, before the sampler draws.
         self.generator: Any = None
 
     @classmethod
     def begin(cls, loader: Any, state: dict[str, Any] | None) -> Progress:
-        """Draw the seed of an epoch, or take up the epoch of ``state``."""
+        """Start an epoch: draw its seed, or resume from ``state``."""
         source = loader.generator
         if state is None:
-            made = cls(int(random_(source, (), np.int64)), 0, None)
+            progress = cls(int(random_(source, (), np.int64)), 0, None)
         else:
-            made = cls(int(state["base_seed"]), int(state["batches"]), state)
+            progress = cls(int(state["base_seed"]), int(state["batches"]), state)
             if source is not None and state.get("generator") is not None:
                 source.set_state(state["generator"])
-        made.generator = None if source is None else source.get_state()
-        return made
+        progress.generator = None if source is None else source.get_state()
+        return progress
 
     def state_dict(self, loader: Any) -> dict[str, Any]:
-        """What ``begin`` and ``indices`` need to go on after the batches taken so far."""
+        """Return what ``begin`` and ``indices`` need to continue after the batches consumed so far."""
         state: dict[str, Any] = {"batches": self.batches, "base_seed": self.base_seed, "sampler": None}
         if self.generator is not None:
             state["generator"] = self.generator
-        keeper = _keeper(loader)
-        if keeper is not None:
+        stateful = _stateful_source(loader)
+        if stateful is not None:
             taken = (self.batches - self.first) * (loader.batch_size or 1)
-            state["sampler"] = keeper.state_dict(taken) if not loader.stream else keeper.state_dict()
+            state["sampler"] = stateful.state_dict(taken) if not loader.stream else stateful.state_dict()
         return state
 
     def indices(self, loader: Any) -> Iterator[Any]:
-        """What is left of the sampler's order."""
+        """Return the remaining indices of the sampler."""
         source = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
         if self.resumed is None:
             return iter(source)
-        keeper = _keeper(loader)
-        if keeper is not None and self.resumed["sampler"] is not None:
-            keeper.load_state_dict(self.resumed["sampler"])
+        stateful = _stateful_source(loader)
+        if stateful is not None and self.resumed["sampler"] is not None:
+            stateful.load_state_dict(self.resumed["sampler"])
             return iter(source)
         return itertools.islice(source, self.batches, None)
 
     def stream(self, loader: Any) -> Iterator[Any]:
-        """The data set's own stream, from where it was."""
+        """Return the iterator of an iterable data set, from the resumed position."""
         if self.resumed is None:
             return iter(loader.dataset)
-        keeper = _keeper(loader)
-        if keeper is not None and self.resumed["sampler"] is not None:
-            keeper.load_state_dict(self.resumed["sampler"])
+        stateful = _stateful_source(loader)
+        if stateful is not None and self.resumed["sampler"] is not None:
+            stateful.load_state_dict(self.resumed["sampler"])
             return iter(loader.dataset)
         return itertools.islice(loader.dataset, self.batches * (loader.batch_size or 1), None)
 
 
-def _keeper(loader: Any) -> Any:
-    """Who knows the place in the data: the sampler, or a stream here; None if nobody does."""
+def _stateful_source(loader: Any) -> Any:
+    """Return the sampler, or in-process stream, that can save its position; None if it cannot."""
     if loader.stream:
-        found = loader.dataset if loader.num_workers == 0 else None
+        source = loader.dataset if loader.num_workers == 0 else None
     elif loader.batch_sampler is None or type(loader.batch_sampler) is BatchSampler:
-        found = loader.sampler
+        source = loader.sampler
     else:
-        found = loader.batch_sampler
-    return found if hasattr(found, "state_dict") and hasattr(found, "load_state_dict") else None
+        source = loader.batch_sampler
+    return source if hasattr(source, "state_dict") and hasattr(source, "load_state_dict") else None
 
 
 class Iteration:
@@ -97,7 +101,7 @@ class Iteration:
         self.epoch = epoch
         self._stream = progress.stream(loader) if loader.stream and not loader.num_workers else None
         self._indices = itertools.repeat(None) if loader.stream else progress.indices(loader)
-        self._work = _Ahead(self) if loader.num_workers else None
+        self._work = _Prefetcher(self) if loader.num_workers else None
         self._broken: WorkerError | None = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -121,13 +125,13 @@ class Iteration:
             self.progress.done = True
             self.abandon()
             raise
-        except WorkerError as error:  # nothing was taken, and nothing will come
+        except WorkerError as error:  # no batch was consumed, and none will follow
             self._broken = error
             if self._work is not None:
                 self._work.dismiss()
             raise
         except Exception:
-            self.progress.batches += 1  # what failed was taken: whoever goes on gets the next
+            self.progress.batches += 1  # a failed batch counts as consumed: the next call continues
             raise
         except BaseException:
             if self._work is not None and not self.loader.persistent_workers:
@@ -142,9 +146,9 @@ class Iteration:
         return batch
 
     def _next(self) -> Any:
-        return self._here() if self._work is None else self._work.next()
+        return self._load_in_process() if self._work is None else self._work.next()
 
-    def _here(self) -> Any:
+    def _load_in_process(self) -> Any:
         loader = self.loader
         if self._stream is not None:
             return next_batch(self._stream, loader.collate_fn, loader.batch_size, loader.drop_last)
@@ -168,28 +172,28 @@ class Iteration:
 
     @property
     def _workers(self) -> list[Any]:
-        """The worker processes, under torch's name."""
+        """The worker processes (PyTorch's private name)."""
         return [] if self._work is None else list(getattr(self._work.pool, "processes", ()))
 
     def _shutdown_workers(self) -> None:
-        """End the workers, also those that the loader keeps, under torch's name."""
+        """Stop the workers, even persistent ones (PyTorch's private name)."""
         if self._work is not None:
             self._work.dismiss()
         self.progress.done = True
 
     def abandon(self) -> None:
-        """Take no further batch of it; workers end, unless the loader keeps them."""
+        """End the iteration; its workers stop unless they are persistent."""
         if self._work is not None:
             self._work.close()
         self.progress.done = True
 
 
-class _Ahead:
-    """Tasks given to workers ahead of the batches taken, and the answers that came too early.
+class _Prefetcher:
+    """Tasks submitted to workers ahead of consumption, and results that arrived out of order.
 
-    As in torch, ``prefetch_factor`` tasks per worker are under way, and each batch taken makes room for one.
-    They go round the workers, so that the order of a stream's batches does not depend on who is faster; a
-    loader that asks for no order gives the next task to a worker that has room.
+    As in PyTorch, ``prefetch_factor`` tasks per worker are in flight, and each consumed batch submits one
+    more. Tasks are distributed round-robin, so that the order of a stream's batches does not depend on the
+    speed of workers; with ``in_order=False`` the next task goes to a worker with free capacity.
     """
 
     def __init__(self, iteration: Iteration) -> None:
@@ -198,21 +202,21 @@ class _Ahead:
         self.seed = iteration.progress.base_seed
         self.indices = iteration._indices
         self.pool = loader._workers()
-        self.busy: dict[int, int] = {}  # number of the batch -> worker
+        self.busy: dict[int, int] = {}  # index of a batch in flight -> worker
         self.early: dict[int, tuple[int, str, Any]] = {}
         self.given = self.wanted = 0 if loader.stream else iteration.progress.batches
-        #: Batches of a stream that were taken before it was resumed: made again and dropped.
+        #: Batches of a resumed stream still to be loaded and discarded, up to its saved position.
         self.dropped = iteration.progress.batches if loader.stream else 0
-        self.live = deque(range(loader.num_workers))  # who is next comes first
+        self.live = deque(range(loader.num_workers))  # the next worker comes first
         self.exhausted = False
         try:
             for _ in range(loader.prefetch_factor * loader.num_workers):
-                self._give()
+                self._submit()
         except WorkerError:
             self.dismiss()
             raise
 
-    def _give(self) -> None:
+    def _submit(self) -> None:
         worker = None if self.exhausted else self._free()
         if worker is None:
             return
@@ -226,7 +230,7 @@ class _Ahead:
         self.given += 1
 
     def _free(self) -> int | None:
-        """The worker whose turn it is; without an order, the next with fewer tasks than its share."""
+        """Return the next worker in turn; with ``in_order=False``, the next below its share of tasks."""
         share = self.loader.prefetch_factor * self.loader.num_workers // max(len(self.live), 1)
         for _ in range(len(self.live)):
             self.live.rotate(-1)
@@ -236,7 +240,7 @@ class _Ahead:
         return None
 
     def next(self) -> list[Tensor | int]:
-        """The next batch: in order, or, where the loader allows it, the first that is ready."""
+        """Return the next batch: in order, or with ``in_order=False`` the first that is ready."""
         while True:
             while self.wanted not in self.busy and self.wanted not in self.early:
                 if self.wanted >= self.given:
@@ -249,9 +253,9 @@ class _Ahead:
             worker, kind, content = self.early.pop(number)
             if number == self.wanted:
                 self.wanted += 1
-            if kind == ENDED and worker in self.live:  # only now: when it ended must not matter
+            if kind == ENDED and worker in self.live:  # only when its turn comes, to be deterministic
                 self.live.remove(worker)
-            self._give()
+            self._submit()
             if kind == ENDED:
                 continue
             if kind == FAILED:
@@ -262,27 +266,27 @@ class _Ahead:
             return content
 
     def _wait(self) -> None:
-        """Take one answer."""
+        """Receive one result."""
         timeout = self.loader.timeout or None
-        found = self.pool.answer(timeout)
-        if found is None:
+        answer = self.pool.answer(timeout)
+        if answer is None:
             waiting = sorted(set(self.busy.values()))
             raise WorkerError(
                 f"DataLoader timed out after {timeout} seconds, waiting for worker"
                 f" {', '.join(map(str, waiting))}. Raise timeout=, or look what the data set does there."
             )
-        epoch, number, kind, content = found
-        if epoch == self.epoch:  # else of an iteration that was abandoned
+        epoch, number, kind, content = answer
+        if epoch == self.epoch:  # otherwise the result of an abandoned iteration
             self.early[number] = (self.busy.pop(number), kind, content)
 
     def dismiss(self) -> None:
-        """End workers of which one is lost, also those that the loader keeps: it gets new ones."""
+        """Stop all workers, even persistent ones, after one has died; the loader will start new ones."""
         self.pool.close()
         if self.loader._pool is self.pool:
             self.loader._pool = None
 
     def close(self) -> None:
-        """End the workers, unless the loader keeps them for the next epoch."""
+        """Stop the workers, unless they persist for the next epoch."""
         self.exhausted = True
         self.busy.clear()
         self.early.clear()

@@ -1,6 +1,6 @@
-"""``DataLoader``: batches of a data set, made here or by workers ahead of time, and resumable in mid-epoch.
+"""``DataLoader``: batches of a data set, loaded in-process or prefetched by workers; resumable mid-epoch.
 
-Next: ``iteration.py`` walks through one epoch.
+Next: ``iteration.py`` iterates over one epoch, ``pool.py`` runs the workers, ``collate.py`` builds batches.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from tenon.engine import backend
 from tenon.errors import DataError
 from tenon.random import Generator
 
-#: What a loader is built around, and cannot be given afterwards.
+#: Attributes that cannot be assigned after construction, as in PyTorch.
 _FIXED = frozenset(["batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"])
 
 
 class DataLoader(Generic[T_co]):
-    """Batches of ``dataset``, as torch.utils.data.DataLoader, and a ``state_dict``.
+    """Iterate over batches of ``dataset``, as torch.utils.data.DataLoader does, with a ``state_dict``.
 
-    For the same seed the order is torch's. ``num_workers`` processes make batches ahead,
-    ``prefetch_factor`` (2) each; ``multiprocessing_context="thread"`` makes them threads. Workers compute
-    with one thread each. In a worker process random numbers depend on the loader's seed and the number of the
-    batch, not on which worker it is, so that an epoch is the same with any number of workers.
+    For the same seed the order is PyTorch's. ``num_workers`` processes prefetch ``prefetch_factor`` (2)
+    batches each; with ``multiprocessing_context="thread"`` they are threads. Each worker computes with one
+    thread. In worker processes the random state depends on the loader's seed and the index of the batch, not
+    on the worker, so that an epoch is the same with any number of workers.
 
-    ``state_dict()`` says which batches of the epoch were taken, and after ``load_state_dict`` the next
-    iteration goes on with the first that was not. With a ``DistributedSampler`` it counts over all ranks and
-    may be loaded on another number of them. A sampler or stream without a ``state_dict`` of its own is
-    replayed up to that place instead.
+    ``state_dict()`` records the position in the epoch; after ``load_state_dict`` the next iteration continues
+    with the first batch not yet consumed. With a ``DistributedSampler`` the position counts over all ranks
+    and may be loaded with another world size. A sampler or stream without a ``state_dict`` is replayed up to
+    that position instead.
 
     >>> import tenon
     >>> loader = DataLoader(tenon.data.TensorDataset(tenon.arange(5)), batch_size=2)
@@ -108,12 +108,12 @@ class DataLoader(Generic[T_co]):
         self._epoch = 0
         self._progress: Progress | None = None
         self._resume: dict[str, Any] | None = None
-        #: What a stream said of its length when somebody asked for the loader's.
+        #: ``len(dataset)`` of an iterable data set at the last ``len(loader)``; exceeding it warns.
         self._expected: int | None = None
         self._iteration: Any = None
         self.__initialized = True
 
-    #: Programs that exchange a sampler for an endless one set it to False meanwhile.
+    #: Third-party code sets it to False while it replaces a sampler (PyTorch's private name).
     __initialized = False
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -142,10 +142,10 @@ class DataLoader(Generic[T_co]):
             return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
         return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
-    # --- where it is ---
+    # --- state of the iteration ---
 
     def state_dict(self) -> dict[str, Any]:
-        """Which batches of the latest iteration were taken; ``{"batches": 0, ...}`` before and after one."""
+        """Return the position in the latest iteration; ``{"batches": 0, ...}`` before and after one."""
         progress = self._progress
         state: dict[str, Any] = {"size": self._size(), "batches": 0}
         if progress is None or progress.done:
@@ -155,11 +155,11 @@ class DataLoader(Generic[T_co]):
         return state | progress.state_dict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration go on from ``state``. DataError, and no change, if it is of other data."""
+        """Resume the next iteration from ``state``. DataError, without a change, if the data set differs."""
         missing = [key for key in ("size", "batches") if key not in state]
         if missing:
             raise DataError(
-                f"the loader's state lacks {', '.join(missing)}; it has {', '.join(state) or 'nothing'}. Give"
+                f"the loader's state lacks {', '.join(missing)}; it has {', '.join(state) or 'nothing'}. Pass"
                 " what DataLoader.state_dict() returned."
             )
         if state["size"] is not None and state["size"] != self._size():
@@ -180,7 +180,7 @@ class DataLoader(Generic[T_co]):
     # --- workers ---
 
     def _workers(self) -> Any:
-        """The pool for an iteration: the kept one, or a new one."""
+        """Return the worker pool of an iteration: the persistent one, or a new one."""
         if self._pool is not None:
             return self._pool
         thread = self.multiprocessing_context == "thread"
@@ -195,15 +195,15 @@ class DataLoader(Generic[T_co]):
 
     @property
     def _auto_collation(self) -> bool:
-        """Whether samples are made into batches, under torch's name."""
+        """Whether samples are collated into batches (PyTorch's private name)."""
         return self._batch_length() is not None
 
     def _get_iterator(self) -> Iterator[Any]:
-        """A new iteration, under torch's name, for subclasses whose ``__iter__`` is another."""
+        """Return a new iterator (PyTorch's private name), for subclasses that override ``__iter__``."""
         return DataLoader.__iter__(self)
 
     def _batch_length(self) -> int | None:
-        """Samples of a batch; 0 where a batch sampler of the user decides, None without batches."""
+        """Return the batch size; 0 if a user's batch sampler determines it, None without batching."""
         if self.batch_size is not None:
             return self.batch_size
         return None if self.batch_sampler is None else 0

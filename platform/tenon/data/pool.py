@@ -1,7 +1,7 @@
-"""The workers of a loader, as processes or as threads, behind one face.
+"""Worker pools of a ``DataLoader``: processes or threads, with one interface.
 
-``ask(worker, task)`` gives a task, ``answer(timeout)`` waits for the next answer of any worker, ``close()``
-ends them all. Worker processes ignore Ctrl-C, which the main process handles, and end when that is gone.
+``ask(worker, task)`` submits a task, ``answer(timeout)`` waits for the next result of any worker, ``close()``
+stops them all. Worker processes ignore SIGINT, which the main process handles, and exit when that has exited.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tenon.engine.backend import backend_named
 from tenon.engine.op import table
 from tenon.errors import WorkerError
 
-#: Seconds after which an idle worker looks whether its parent still lives, and a closing one is given up.
+#: Seconds between an idle worker's checks that its parent is alive, and until a closing worker is killed.
 PATIENCE = 2.0
 
 _TOO_MANY = (
@@ -38,7 +38,7 @@ _TOO_MANY = (
 
 
 class ProcessPool:
-    """Workers in processes of their own, each with a pipe."""
+    """Worker processes, each connected by a pipe."""
 
     kind = "process"
 
@@ -47,7 +47,7 @@ class ProcessPool:
         self.pipes: list[Any] = []
         started = False
         share = get_sharing_strategy() == "file_descriptor"
-        if context.get_start_method() == "fork":  # loaded here once, and not by every worker of every epoch
+        if context.get_start_method() == "fork":  # loaded before the fork, not in every worker
             backend_named("cpu").has_kernel(table.stack)
         try:
             for identity in range(job.workers):
@@ -74,7 +74,7 @@ class ProcessPool:
             raise self._death(worker) from None
 
     def answer(self, timeout: float | None) -> Any:
-        """The next answer; None after ``timeout`` seconds. WorkerError if a worker died."""
+        """Return the next result; None after ``timeout`` seconds. WorkerError if a worker died."""
         ready = connections.wait(self.pipes, timeout)
         for pipe in ready:
             try:
@@ -100,11 +100,11 @@ class ProcessPool:
 
 
 def _end(processes: list[Any], pipes: list[Any], owner: int) -> None:
-    """Close all pipes, which ends the workers; end those by force that do not.
+    """Close all pipes, which stops the workers; kill those that do not exit.
 
-    They can still be asked how they ended.
+    Their exit codes remain readable.
     """
-    if os.getpid() != owner:  # a pool that a forked process found as garbage: its workers are not that one's
+    if os.getpid() != owner:  # finalized in a forked child, which does not own the workers
         return
     for pipe in pipes:
         with contextlib.suppress(OSError):
@@ -119,27 +119,27 @@ def _end(processes: list[Any], pipes: list[Any], owner: int) -> None:
 
 @contextlib.contextmanager
 def _quiet_fork() -> Iterator[None]:
-    """Without Python 3.12's warning: backends forget their threads in a forked child."""
+    """Suppress Python 3.12's warning about fork with threads: backends reset their threads in the child."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*use of fork", category=DeprecationWarning)
         yield
 
 
 def _work(job: Job, identity: int, pipe: Connection, others: list[Any], share: bool) -> None:
-    """The whole life of a worker process."""
+    """Run a worker process: set up signals and threads, then serve tasks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in others:
         other.close()
     backend_named("cpu").set_threads(1)
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    # Taken off the pipe at any time: else both sides could wait for the other to read what they send.
+    # A thread always drains the pipe: otherwise both sides could block in send (deadlock).
     threading.Thread(target=_listen, args=(pipe, tasks, os.getppid()), daemon=True).start()
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         serve(job, identity, tasks.get, lambda message: channel.send(pipe, message, share))
 
 
 def _listen(pipe: Connection, tasks: queue.SimpleQueue[Any], parent: int) -> None:
-    """Hand on what comes, until None does or the main process is gone."""
+    """Move tasks from the pipe to the queue, until None arrives or the main process has exited."""
     task: Any = ()
     try:
         while task is not None and os.getppid() == parent:
@@ -153,7 +153,7 @@ def _listen(pipe: Connection, tasks: queue.SimpleQueue[Any], parent: int) -> Non
 
 
 class ThreadPool:
-    """Workers as threads: nothing is copied or sent, but Python code runs one thread at a time."""
+    """Worker threads: nothing is copied or sent, but Python code is serialised by the GIL."""
 
     kind = "thread"
 
@@ -173,7 +173,7 @@ class ThreadPool:
         self.tasks[worker].put(task)
 
     def answer(self, timeout: float | None) -> Any:
-        """The next answer; None after ``timeout`` seconds."""
+        """Return the next result; None after ``timeout`` seconds."""
         try:
             return self.answers.get(timeout=timeout)
         except queue.Empty:
@@ -186,7 +186,7 @@ def _dismiss(tasks: list[queue.SimpleQueue[Any]]) -> None:
 
 
 def check_context(context: str, workers: int) -> None:
-    """ValueError or TypeError for what cannot be a ``multiprocessing_context``."""
+    """Raise ValueError or TypeError for an invalid ``multiprocessing_context``."""
     if workers == 0:
         raise ValueError(
             "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got"
@@ -206,7 +206,7 @@ def check_context(context: str, workers: int) -> None:
 
 
 def pool_of(job: Job, context: str | None) -> Any:
-    """The pool that ``multiprocessing_context`` asks for."""
+    """Create the pool for a ``multiprocessing_context``: a start method, a context or "thread"."""
     if context == "thread":
         return ThreadPool(job)
     if context is None:

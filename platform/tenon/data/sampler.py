@@ -1,7 +1,7 @@
-"""In which order samples are drawn. For the same seed the order is torch's.
+"""Samplers: the order in which samples are drawn. For the same seed the order is PyTorch's.
 
-The samplers here have a state: ``state_dict(taken)`` says where an iteration stood after ``taken`` samples;
-after ``load_state_dict`` the next iteration goes on from there.
+Samplers here are stateful: ``state_dict(taken)`` is the position of an iteration after ``taken`` samples;
+after ``load_state_dict`` the next iteration continues from there.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from tenon.tensors.tensor import Tensor
 
 
 class Sampler(Generic[T_co]):
-    """Base of samplers: ``__iter__`` yields indices, or lists of them for a ``batch_sampler``."""
+    """Base class of samplers: ``__iter__`` yields indices, or lists of them for a ``batch_sampler``."""
 
     def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError(f"{type(self).__name__} defines no __iter__().")
 
 
 class _Resumable(Sampler[int]):
-    """A sampler whose iteration can be taken up in the middle."""
+    """A sampler whose iteration can be resumed mid-epoch."""
 
-    #: Samples that the latest iteration, and that the next one, passes over.
+    #: Number of samples that the latest iteration skipped, and that the next one will skip.
     _passed = 0
     _next_passes = 0
 
     def state_dict(self, taken: int = 0) -> dict[str, Any]:
-        """Where the latest iteration stood after ``taken`` samples."""
+        """Return the position of the latest iteration after ``taken`` samples."""
         return {"taken": self._passed + taken}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration, and only that, go on from ``state``."""
+        """Resume the next iteration, and only that, from ``state``."""
         self._next_passes = int(state["taken"])
 
     def __iter__(self) -> Iterator[Any]:
@@ -50,7 +50,7 @@ class _Resumable(Sampler[int]):
 
 
 class SequentialSampler(_Resumable):
-    """All samples in their order."""
+    """Yield all indices in order."""
 
     def __init__(self, data_source: Sized) -> None:
         self.data_source = data_source
@@ -63,23 +63,23 @@ class SequentialSampler(_Resumable):
 
 
 class _Drawing(_Resumable):
-    """A sampler that draws from ``generator``, or, without one, as ``_own`` says."""
+    """A random sampler: draws from ``generator``, or without one from what ``_own`` returns."""
 
     generator: Generator | None
     _began: Any = None
     _resumed: Any = None
 
     def state_dict(self, taken: int = 0) -> dict[str, Any]:
-        """How far it is, and the state of the generator when the latest iteration began."""
+        """Return the position, and the state of the generator when the latest iteration began."""
         return super().state_dict(taken) | {"generator": self._began}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration draw what the saved one drew, and go on after it."""
+        """Resume the next iteration: it redraws the saved order, and continues after its position."""
         super().load_state_dict(state)
         self._resumed = state["generator"]
 
     def _source(self) -> Generator:
-        """The generator for an iteration that begins now."""
+        """Return the generator for a new iteration, restored if the iteration is resumed."""
         resumed, self._resumed = self._resumed, None
         if resumed is not None:
             source = Generator() if self.generator is None else self.generator
@@ -99,7 +99,7 @@ def _count(num_samples: int) -> None:
 
 
 class RandomSampler(_Drawing):
-    """All samples in random order, or ``num_samples`` of them; with ``replacement`` each draw is from all."""
+    """Yield all indices in random order, or ``num_samples`` of them, with or without ``replacement``."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class RandomSampler(_Drawing):
 
     @property
     def num_samples(self) -> int:
-        """How many are drawn; by default as many as there are."""
+        """Number of samples drawn; by default the size of the data set."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def _own(self) -> Generator:
@@ -140,7 +140,7 @@ class RandomSampler(_Drawing):
 
 
 class SubsetRandomSampler(_Drawing):
-    """``indices`` in random order."""
+    """Yield ``indices`` in random order, without replacement."""
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
         self.indices = indices
@@ -155,7 +155,7 @@ class SubsetRandomSampler(_Drawing):
 
 
 class WeightedRandomSampler(_Drawing):
-    """``num_samples`` indices, each as likely as its weight; weights need not add up to 1."""
+    """Draw ``num_samples`` indices with probabilities proportional to ``weights``."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class WeightedRandomSampler(_Drawing):
 
 
 def check_batches(batch_size: int, drop_last: bool) -> None:
-    """ValueError unless ``batch_size`` is a whole number above 0 and ``drop_last`` a bool."""
+    """Raise ValueError unless ``batch_size`` is a positive integer and ``drop_last`` a bool."""
     if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
         raise ValueError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
     if not isinstance(drop_last, bool):
@@ -195,7 +195,7 @@ def check_batches(batch_size: int, drop_last: bool) -> None:
 
 
 class BatchSampler(Sampler[list[Any]]):
-    """Lists of ``batch_size`` indices of ``sampler``; the last may be shorter, or is dropped.
+    """Yield lists of ``batch_size`` indices of ``sampler``; the last is shorter, or dropped (``drop_last``).
 
     >>> list(BatchSampler(SequentialSampler(range(5)), batch_size=2, drop_last=False))
     [[0, 1], [2, 3], [4]]

@@ -1,9 +1,9 @@
-"""What a loader's worker does: make the batches it is asked for, in its own process or thread.
+"""The main loop of a loader's worker: load and collate batches on request, in its own process or thread.
 
-A task is ``(epoch, seed, number, indices)``; ``indices`` is None for streams. The answer is ``(epoch, number,
-kind, content)``. Before each batch a process seeds its random numbers from the loader's seed and the batch's
-number, so that augmentations are the same however many workers there are, and after a resumed epoch; unless
-its ``worker_init_fn`` called ``manual_seed``, which then holds.
+A task is ``(epoch, seed, number, indices)``; ``indices`` is None for streams. The result is ``(epoch, number,
+kind, content)``. Before each batch a process seeds its generators from the loader's seed and the index of the
+batch, so that augmentations do not depend on the number of workers, nor on resuming; unless its
+``worker_init_fn`` called ``manual_seed``, which then takes precedence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BATCH, FAILED, ENDED = "batch", "failed", "ended"
 
 @dataclass
 class WorkerInfo:
-    """Who a worker is, as ``get_worker_info()`` tells it; nothing of it can be assigned."""
+    """Read-only description of a worker, returned by ``get_worker_info()``."""
 
     id: int
     num_workers: int
@@ -34,10 +34,10 @@ class WorkerInfo:
     dataset: Any
 
     def __post_init__(self) -> None:
-        self.__dict__["_made"] = True
+        self.__dict__["_frozen"] = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if "_made" in self.__dict__:
+        if "_frozen" in self.__dict__:
             raise WorkerError("Cannot assign attributes to WorkerInfo objects")
         super().__setattr__(name, value)
 
@@ -46,13 +46,13 @@ _LOCAL = threading.local()
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """Which worker runs this code; None in the main process."""
+    """Return the description of the current worker; None in the main process."""
     return getattr(_LOCAL, "info", None)
 
 
 @dataclass
 class Job:
-    """What every worker of a loader is given once."""
+    """Configuration that every worker of a loader receives at its start."""
 
     dataset: Any
     collate: Callable[[Any], Any] | None
@@ -67,7 +67,7 @@ class Job:
 
 
 def serve(job: Job, identity: int, receive: Callable[[], Any], answer: Callable[[Any], None]) -> None:
-    """Answer tasks until None comes."""
+    """Process tasks until None arrives."""
     stream: Iterator[Any] | None = None
     epoch = -1
     started = False
@@ -85,7 +85,7 @@ def serve(job: Job, identity: int, receive: Callable[[], Any], answer: Callable[
                     seeds = seeds and initial_seed() == before
                 started = True
                 stream = iter(job.dataset) if job.stream else None
-                epoch = current  # not before: a worker that could not be prepared makes no batch
+                epoch = current  # set last: a worker whose initialisation failed tries again
             if seeds and not job.stream:
                 _seed(seed + 0x9E3779B97F4A7C15 * (number + 1))
             if stream is None:
@@ -95,7 +95,7 @@ def serve(job: Job, identity: int, receive: Callable[[], Any], answer: Callable[
             answer((current, number, BATCH, content))
         except Exception as error:
             if job.stream and isinstance(error, StopIteration):
-                stream = iter(())  # some iterators begin anew when they are asked after their end
+                stream = iter(())  # some iterators restart if next() is called after StopIteration
                 answer((current, number, ENDED, None))
                 continue
             where = f"in DataLoader worker {'process' if job.own_process else 'thread'} {identity}"
@@ -103,7 +103,7 @@ def serve(job: Job, identity: int, receive: Callable[[], Any], answer: Callable[
 
 
 def _seed(seed: int, numpy: list[int] | None = None) -> None:
-    """All sources of random numbers that a data set may use."""
+    """Seed all generators that a data set may use: tenon's, ``random`` and NumPy's."""
     seed %= 1 << 63
     manual_seed(seed)
     random.seed(seed)
@@ -111,13 +111,13 @@ def _seed(seed: int, numpy: list[int] | None = None) -> None:
 
 
 def numpy_seed(base: int, worker: int) -> list[int]:
-    """What torch seeds NumPy with in a worker: other numbers than ``random`` draws by the same seed."""
+    """Return PyTorch's NumPy seed of a worker, which decorrelates NumPy from ``random``."""
     words = [worker, base & 0xFFFFFFFF, base >> 32, 0]
     return [int(word) for word in np.random.SeedSequence(words).generate_state(4)]
 
 
 def batch_of(dataset: Any, indices: Any, collate: Callable[[Any], Any] | None, batched: bool) -> Any:
-    """The batch at ``indices``, or the one sample at an index."""
+    """Return the collated batch at ``indices``; if not ``batched``, the single sample at that index."""
     if batched:
         return fetch(dataset, indices, collate)
     return (collate or default_convert)(dataset[indices])
@@ -126,7 +126,7 @@ def batch_of(dataset: Any, indices: Any, collate: Callable[[Any], Any] | None, b
 def next_batch(
     stream: Iterator[Any], collate: Callable[[Any], Any] | None, batch_size: int | None, drop_last: bool
 ) -> Any:
-    """The next batch of a stream; StopIteration after the last."""
+    """Return the next batch of a stream; StopIteration after the last."""
     if batch_size is None:
         return (collate or default_convert)(next(stream))
     samples = [sample for _, sample in zip(range(batch_size), stream, strict=False)]

@@ -1,4 +1,4 @@
-"""How worker processes send large batches: in shared memory, or through a pipe."""
+"""The sharing strategy of worker processes: large batches in shared memory, or through a pipe."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ _chosen = "file_descriptor"
 
 
 def get_all_sharing_strategies() -> set[str]:
-    """torch's names of ways to share memory."""
+    """Return PyTorch's names of the sharing strategies."""
     return set(_STRATEGIES)
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """How a loader's worker processes send large batches: in shared memory, each of which may hold a file
-    open ("file_descriptor"), or through a pipe."""
+    """Choose how worker processes send large batches.
+
+    "file_descriptor": in shared memory, each block of which may hold a file descriptor open; "file_system":
+    through a pipe.
+    """
     global _chosen
     if new_strategy not in _STRATEGIES:
         raise ValueError(f"sharing strategy {new_strategy!r} is not one of {sorted(_STRATEGIES)}.")
@@ -23,5 +26,5 @@ def set_sharing_strategy(new_strategy: str) -> None:
 
 
 def get_sharing_strategy() -> str:
-    """What ``set_sharing_strategy`` was told."""
+    """Return the current sharing strategy."""
     return _chosen

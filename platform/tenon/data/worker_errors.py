@@ -1,4 +1,4 @@
-"""Exceptions that cross processes: sent as text, raised again with the first traceback in the message."""
+"""Exceptions sent between processes: as text, re-raised with the original traceback in the message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ExceptionWrapper", "KeyErrorMessage"]
 
 
 class KeyErrorMessage(str):
-    """A message whose lines a KeyError shows as lines."""
+    """A message whose line breaks a KeyError displays as such: KeyError shows the repr of its argument."""
 
     __slots__ = ()
 
@@ -19,7 +19,7 @@ class KeyErrorMessage(str):
 
 
 class ExceptionWrapper:
-    """The exception that is being handled, as text, so that it can be sent and raised again elsewhere."""
+    """The current exception in a picklable form, to be re-raised in another process."""
 
     def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
         kind, value, trace = exc_info or sys.exc_info()
@@ -28,7 +28,7 @@ class ExceptionWrapper:
         self.where = where
 
     def reraise(self) -> None:
-        """Raise an exception of the same type that tells of the first; RuntimeError if it cannot be made."""
+        """Raise the same type with the original traceback in its message; RuntimeError if that fails."""
         message = f"Caught {self.exc_type.__name__} {self.where}.\nOriginal {self.exc_msg}"
         if self.exc_type is KeyError:
             message = KeyErrorMessage(message)
@@ -36,6 +36,6 @@ class ExceptionWrapper:
             raise self.exc_type(message=message)
         try:
             again = self.exc_type(message)
-        except Exception:  # its constructor wants something else
+        except Exception:  # its constructor has other parameters
             raise RuntimeError(message) from None
         raise again

@@ -1,4 +1,4 @@
-"""Data sets that lie in files: IDX (MNIST), CSV, npz, folders of images, text."""
+"""Readers of data files: IDX (MNIST), CSV, npz, image folders, text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of numbers: IDX, CSV and npz, plain or compressed with gzip. Nothing is unpickled."""
+"""Readers of numeric files: IDX, CSV and npz, plain or gzip-compressed. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tenon.tensors.creation import create
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
-#: The third byte of an IDX file -> its big-endian dtype.
+#: Type code (third byte) of an IDX file -> big-endian dtype.
 _IDX = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def _bytes(path: Any) -> bytes:
-    """What is in ``path``, unpacked if it is gzip."""
+    """Return the content of ``path``, decompressed if it is gzip."""
     data = Path(path).read_bytes()
     if data[:2] != b"\x1f\x8b":
         return data
@@ -37,9 +37,9 @@ def _bytes(path: Any) -> bytes:
 
 
 def read_idx(path: Any) -> Tensor:
-    """The tensor in an IDX file, the format of MNIST, in its own dtype and shape.
+    """Read the tensor in an IDX file, the format of MNIST, with its dtype and shape.
 
-    DataError if it is no IDX file, or not as long as its header says.
+    DataError if it is not an IDX file, or its length does not match the header.
     """
     data = _bytes(path)
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX:
@@ -53,18 +53,18 @@ def read_idx(path: Any) -> Tensor:
             f"{path} has {len(data) - begin} bytes of numbers; its header says {list(shape)} of"
             f" {kind.itemsize} bytes each, {expected}. The file is cut off or damaged."
         )
-    made = np.frombuffer(data, kind, offset=begin).reshape(shape)
-    return create.tensor(made.astype(kind.newbyteorder("=")))
+    array = np.frombuffer(data, kind, offset=begin).reshape(shape)
+    return create.tensor(array.astype(kind.newbyteorder("=")))
 
 
 def read_csv(
     path: Any, target: str | int | None = None, *, delimiter: str = ",", header: bool | None = None
 ) -> TensorDataset:
-    """The rows of a CSV file of numbers as ``(row, target)``, or ``(row,)`` without ``target``.
+    """Read the rows of a numeric CSV file as ``(row, target)``, or ``(row,)`` without ``target``.
 
-    Rows are float32; the column ``target``, by its name or place, is int64 if all of it is integers.
-    ``header=None`` takes the first line for names if it is no numbers. DataError with the line's number for a
-    cell that is no number, and for a row of another length.
+    Rows are float32; the column ``target``, a name or index, is int64 if all its values are integers.
+    ``header=None`` treats the first line as names if it is not numeric. DataError with the line number for a
+    non-numeric cell, and for a row of another length.
     """
     rows = [r for r in csv.reader(io.StringIO(_bytes(path).decode("utf-8-sig")), delimiter=delimiter) if r]
     if not rows:
@@ -111,16 +111,16 @@ def _column(path: Any, names: Sequence[str], target: str | int) -> int:
 
 
 def read_npz(path: Any, *names: str) -> TensorDataset:
-    """The arrays ``names`` of an npz file, or all in their order, as a data set along their first axes.
+    """Read the arrays ``names`` of an npz file, or all in order, as a data set along their first axes.
 
-    DataError for arrays of objects, which only pickle could read, and for names that are not there.
+    DataError for object arrays, which would need pickle, and for missing names.
     """
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
-            missing = [name for name in names if name not in found.files]
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            missing = [name for name in names if name not in archive.files]
             if missing:
-                raise DataError(f"{path} has no array {missing[0]!r}; it has {', '.join(found.files)}.")
-            arrays = [found[name] for name in names or found.files]
+                raise DataError(f"{path} has no array {missing[0]!r}; it has {', '.join(archive.files)}.")
+            arrays = [archive[name] for name in names or archive.files]
     except (zipfile.BadZipFile, EOFError) as error:
         raise DataError(f"{path} is no npz file, or damaged: {error}.") from error
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Folders of images, one folder per class."""
+"""``ImageFolder``: images in one folder per class."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", 
 
 
 class ImageFolder(Dataset[Any]):
-    """``root/dog/1.png`` and so on: images and the index of their folder, as torchvision's ImageFolder.
+    """Images in one folder per class (``root/dog/1.png``), as torchvision's ImageFolder.
 
-    A sample is ``(image, label)``; the image is ``float32[3, H, W]`` in [0, 1], or what ``transform`` makes
-    of the PIL image. ``classes`` are the folders in alphabetical order, ``samples`` pairs of path and label.
-    Needs pillow (``pip install pillow``). DataError for a folder without images, and, with its path, for a
-    file that cannot be read.
+    A sample is ``(image, label)``; the image is ``float32[3, H, W]`` in [0, 1], or the result of
+    ``transform`` on the PIL image. ``classes`` are the folders in alphabetical order, ``samples`` pairs of
+    path and label. Needs pillow (``pip install pillow``). DataError for a folder without images, and, with
+    its path, for a file that cannot be read.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class ImageFolder(Dataset[Any]):
     def __getitem__(self, index: Any) -> tuple[Any, Any]:
         path, label = self.samples[index]
         image = _read(path)
-        made = to_tensor(image) if self.transform is None else self.transform(image)
-        return made, label if self.target_transform is None else self.target_transform(label)
+        sample = to_tensor(image) if self.transform is None else self.transform(image)
+        return sample, label if self.target_transform is None else self.target_transform(label)
 
 
 def to_tensor(image: Any) -> Tensor:
-    """A PIL image as ``float32[3, H, W]`` in [0, 1]."""
+    """Convert a PIL image to ``float32[3, H, W]`` in [0, 1]."""
     pixels = np.asarray(image.convert("RGB"), np.float32).transpose(2, 0, 1) / 255
     return create.tensor(np.ascontiguousarray(pixels))
 

@@ -1,4 +1,4 @@
-"""Text files, line by line."""
+"""``TextLines``: text files as data sets of lines."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tenon.errors import DataError
 
 
 class TextLines(Dataset[Any]):
-    """The lines of UTF-8 files, one after the other, without their ends.
+    """The lines of UTF-8 files, concatenated, without line endings.
 
-    Only where each line begins is kept in memory; a line is read when it is asked for.
-    DataError with the file and line for bytes that are no UTF-8.
+    Only the byte offset of each line is kept in memory; a line is read from disk on access.
+    DataError with file and line number for bytes that are not UTF-8.
     """
 
     def __init__(self, *paths: Any) -> None:
@@ -47,7 +47,7 @@ class TextLines(Dataset[Any]):
 
 
 def _line_begins(path: Path) -> Any:
-    """Where lines begin, and where the last one ends."""
+    """Return the byte offsets at which lines begin, and the end of the last one."""
     begins = [0]
     with open(path, "rb") as file:
         for line in file:
