@@ -6,10 +6,13 @@ Next: ``constraints.py`` has the sets themselves and PyTorch's names.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class Constraint:
@@ -106,7 +109,7 @@ class _IndependentConstraint(Constraint):
         """The base's axes and the reinterpreted ones."""
         return self.base_constraint.event_dim + self.reinterpreted_batch_ndims
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether all of a value's parts lie in the base set."""
         fits = self.base_constraint.check(value)
         axes = self.reinterpreted_batch_ndims
@@ -138,7 +141,7 @@ class MixtureSameFamilyConstraint(Constraint):
         """As the base."""
         return self.base_constraint.event_dim
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether values lie in the set of every component."""
         axis = value.dim() - self.event_dim
         fits = self.base_constraint.check(value.unsqueeze(axis))
@@ -180,7 +183,7 @@ class _Cat(_Parts):
         if len(self.lengths) != len(self.cseq):
             raise ArgumentError(f"lengths must be one for each of {len(self.cseq)} constraints")
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """The pieces' own answers, joined again."""
         pieces = value.split(self.lengths, self.dim)
         return tenon.cat([c.check(v) for c, v in zip(self.cseq, pieces, strict=True)], self.dim)
@@ -189,7 +192,7 @@ class _Cat(_Parts):
 class _Stack(_Parts):
     """Constraints on the slices of an axis."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """The slices' own answers, stacked again."""
         slices = value.unbind(self.dim)
         return tenon.stack([c.check(v) for c, v in zip(self.cseq, slices, strict=True)], self.dim)

@@ -7,10 +7,13 @@ optimizing. Both take further constraints with ``register``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import ArgumentError, UnsupportedError
 from tenon_distributions.distributions import constraints, transforms
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class ConstraintRegistry:
@@ -70,7 +73,7 @@ def _to_less(constraint: Any) -> Any:
     return _shifted(constraint.upper_bound, -1)
 
 
-def _shifted(bound: Any, sign: int) -> Any:
+def _shifted(bound: Tensor | float, sign: int) -> Any:
     exp = transforms.ExpTransform()
     if isinstance(bound, (int, float)) and bound == 0 and sign == 1:
         return exp

@@ -6,7 +6,7 @@ Bounds may be tensors. ``constraint_registry.py`` maps unconstrained numbers ont
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon_distributions.distributions.constraint import (
@@ -19,6 +19,9 @@ from tenon_distributions.distributions.constraint import (
     _Stack,
     is_dependent,
 )
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 __all__ = [
     "Constraint",
@@ -64,7 +67,7 @@ class _Boolean(Constraint):
 
     is_discrete = True
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether numbers are 0 or 1."""
         return (value == 0) | (value == 1)
 
@@ -74,7 +77,7 @@ class _OneHot(Constraint):
 
     is_discrete, event_dim = True, 1
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether vectors are of 0 and 1 and have the sum 1."""
         return ((value == 0) | (value == 1)).all(-1) & value.sum(-1).eq(1)
 
@@ -82,7 +85,7 @@ class _OneHot(Constraint):
 class _Bounded(Constraint):
     """Numbers between bounds."""
 
-    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+    def __init__(self, lower_bound: Tensor | float, upper_bound: Tensor | float) -> None:
         self.lower_bound, self.upper_bound = lower_bound, upper_bound
 
     _shown = ("lower_bound", "upper_bound")
@@ -93,7 +96,7 @@ class _Above(Constraint):
 
     _shown = ("lower_bound",)
 
-    def __init__(self, lower_bound: Any) -> None:
+    def __init__(self, lower_bound: Tensor | float) -> None:
         self.lower_bound = lower_bound
 
 
@@ -102,11 +105,11 @@ class _Below(Constraint):
 
     _shown = ("upper_bound",)
 
-    def __init__(self, upper_bound: Any) -> None:
+    def __init__(self, upper_bound: Tensor) -> None:
         self.upper_bound = upper_bound
 
 
-def _whole(value: Any, fits: Any) -> Any:
+def _whole(value: Tensor, fits: Tensor) -> Tensor:
     """``fits`` where ``value`` is a whole number, which integers need not be asked."""
     return fits & (value % 1 == 0) if value.is_floating_point() else fits
 
@@ -116,7 +119,7 @@ class _IntegerInterval(_Bounded):
 
     is_discrete = True
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether numbers are whole and between the bounds."""
         return _whole(value, (self.lower_bound <= value) & (value <= self.upper_bound))
 
@@ -136,7 +139,7 @@ class _IntegerGreaterThan(_Above):
 
     is_discrete = True
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether numbers are whole and not below the bound."""
         return _whole(value, value >= self.lower_bound)
 
@@ -144,7 +147,7 @@ class _IntegerGreaterThan(_Above):
 class _Real(Constraint):
     """All numbers but NaN."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether numbers are not NaN."""
         return value == value
 
@@ -152,7 +155,7 @@ class _Real(Constraint):
 class _GreaterThan(_Above):
     """Numbers above the bound."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether the bound lies below the numbers."""
         return self.lower_bound < value
 
@@ -160,7 +163,7 @@ class _GreaterThan(_Above):
 class _GreaterThanEq(_Above):
     """Numbers from the bound on."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether the bound lies below the numbers, or at them."""
         return self.lower_bound <= value
 
@@ -168,7 +171,7 @@ class _GreaterThanEq(_Above):
 class _LessThan(_Below):
     """Numbers below the bound."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether the numbers lie below the bound."""
         return value < self.upper_bound
 
@@ -176,7 +179,7 @@ class _LessThan(_Below):
 class _Interval(_Bounded):
     """Numbers between the bounds, both included."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether the numbers lie between the bounds."""
         return (self.lower_bound <= value) & (value <= self.upper_bound)
 
@@ -184,7 +187,7 @@ class _Interval(_Bounded):
 class _HalfOpenInterval(_Bounded):
     """Numbers from the lower bound on and below the upper one."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether the numbers lie between the bounds, and not at the upper one."""
         return (self.lower_bound <= value) & (value < self.upper_bound)
 
@@ -194,7 +197,7 @@ class _Simplex(Constraint):
 
     event_dim = 1
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether no number is negative and the sum is 1."""
         return (value >= 0).all(-1) & ((value.sum(-1) - 1).abs() < _UNIT)
 
@@ -204,10 +207,10 @@ class _Multinomial(Constraint):
 
     is_discrete, event_dim = True, 1
 
-    def __init__(self, upper_bound: Any) -> None:
+    def __init__(self, upper_bound: int) -> None:
         self.upper_bound = upper_bound
 
-    def check(self, x: Any) -> Any:
+    def check(self, x: Tensor) -> Tensor:
         """Whether no count is negative and the sum is not above the bound."""
         return (x >= 0).all(-1) & (x.sum(-1) <= self.upper_bound)
 
@@ -217,7 +220,7 @@ class _LowerTriangular(Constraint):
 
     event_dim = 2
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether all numbers above the diagonal are 0."""
         return (value.tril() == value).flatten(-2).all(-1)
 
@@ -225,7 +228,7 @@ class _LowerTriangular(Constraint):
 class _LowerCholesky(_LowerTriangular):
     """Lower triangular matrices with a positive diagonal."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether matrices are triangular and their diagonals positive."""
         return super().check(value) & (value.diagonal(dim1=-2, dim2=-1) > 0).all(-1)
 
@@ -233,7 +236,7 @@ class _LowerCholesky(_LowerTriangular):
 class _CorrCholesky(_LowerCholesky):
     """Cholesky factors of correlation matrices: their rows have the length 1."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether matrices are Cholesky factors with rows of length 1."""
         near = tenon.finfo(value.dtype).eps * value.shape[-1] * 10  # 10: for rounding of what made the rows
         rows = ((value.norm(dim=-1) - 1).abs() < near).all(-1)
@@ -245,7 +248,7 @@ class _Square(Constraint):
 
     event_dim = 2
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether the last two sizes are equal, once for every matrix."""
         fits = value.shape[-2] == value.shape[-1]
         return tenon.full(value.shape[:-2], fits, dtype=tenon.bool, device=value.device)
@@ -254,7 +257,7 @@ class _Square(Constraint):
 class _Symmetric(_Square):
     """Symmetric matrices."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether matrices are square and nearly their own transposes."""
         square = super().check(value)
         if not square.all():
@@ -274,7 +277,7 @@ class _PositiveSemidefinite(_Symmetric):
 class _PositiveDefinite(_Symmetric):
     """Symmetric matrices with positive eigenvalues."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether matrices are symmetric and have a Cholesky factor."""
         symmetric = super().check(value)
         return symmetric if not symmetric.all() else tenon.linalg.cholesky_ex(value).info.eq(0)

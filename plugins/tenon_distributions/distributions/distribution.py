@@ -9,12 +9,17 @@ begin with the batch shape, and define ``rsample`` or ``sample`` and ``log_prob`
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError, UnsupportedError
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.utils import broadcast_all, lazy_property
+
+if TYPE_CHECKING:
+    from tenon import Tensor
+    from tenon.extend import Size
 
 
 class Distribution:
@@ -34,7 +39,7 @@ class Distribution:
         Distribution._validate_args = value
 
     def __init__(
-        self, batch_shape: Any = (), event_shape: Any = (), validate_args: bool | None = None
+        self, batch_shape: Size = (), event_shape: Any = (), validate_args: bool | None = None
     ) -> None:
         self._batch_shape, self._event_shape = tenon.Size(batch_shape), tenon.Size(event_shape)
         if validate_args is not None:
@@ -75,7 +80,7 @@ class Distribution:
                     f"values:\n{value}"
                 )
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Size | Sequence[int], _instance: Any = None) -> Any:
         """The same distribution over a larger batch; parameters become views.
 
         ``_instance`` is for subclasses that define ``expand``: the new object, begun by them.
@@ -95,7 +100,7 @@ class Distribution:
         new._batch_shape = shape
         return new
 
-    def _expand_part(self, name: str, part: Distribution, shape: Any) -> Any:
+    def _expand_part(self, name: str, part: Distribution, shape: Size) -> Any:
         """The distribution that this one holds under ``name``, for the batch ``shape``."""
         return part.expand(shape)
 
@@ -108,12 +113,12 @@ class Distribution:
         return type(self).__new__(type(self)) if _instance is None else _instance
 
     @property
-    def batch_shape(self) -> Any:
+    def batch_shape(self) -> Size:
         """How many distributions there are, by axes."""
         return self._batch_shape
 
     @property
-    def event_shape(self) -> Any:
+    def event_shape(self) -> Size:
         """The shape of one value."""
         return self._event_shape
 
@@ -143,11 +148,11 @@ class Distribution:
         raise UnsupportedError(f"{type(self).__name__} does not define its variance.")
 
     @property
-    def stddev(self) -> Any:
+    def stddev(self) -> Tensor:
         """The root of the variance."""
         return self.variance.sqrt()
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Values of shape ``sample_shape + batch_shape + event_shape``, without gradients."""
         with tenon.no_grad():
             return self.rsample(sample_shape)
@@ -183,14 +188,14 @@ class Distribution:
         """The expected ``-log_prob``, for each place of the batch."""
         raise UnsupportedError(f"{type(self).__name__} does not define its entropy.")
 
-    def perplexity(self) -> Any:
+    def perplexity(self) -> Tensor:
         """``exp(entropy)``."""
         return tenon.exp(self.entropy())
 
-    def _extended_shape(self, sample_shape: Any = ()) -> Any:
+    def _extended_shape(self, sample_shape: Any = ()) -> Size:
         return tenon.Size(sample_shape) + self._batch_shape + self._event_shape
 
-    def _validate_sample(self, value: Any) -> None:
+    def _validate_sample(self, value: Tensor) -> None:
         if not isinstance(value, tenon.Tensor):
             raise ArgumentError("The value argument to log_prob must be a Tensor")
         first = value.dim() - len(self._event_shape)
@@ -220,7 +225,7 @@ class Distribution:
                 f"\n{value}"
             )
 
-    def _listed(self, values: Any, expand: bool) -> Any:
+    def _listed(self, values: Tensor, expand: bool) -> Tensor:
         """``values`` of a distribution of single numbers as ``enumerate_support`` gives them."""
         values = values.reshape(-1, *(1,) * len(self._batch_shape))
         return values.expand(-1, *self._batch_shape) if expand else values
@@ -231,7 +236,7 @@ class Distribution:
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-def given_once(probs: Any, logits: Any) -> None:
+def given_once(probs: Tensor | None, logits: Tensor | None) -> None:
     """Refuse two parametrisations, and none."""
     if (probs is None) == (logits is None):
         raise ArgumentError("Either `probs` or `logits` must be specified, but not both.")

@@ -6,7 +6,7 @@ of the former. Numbers are drawn on the host in float64.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,19 +19,22 @@ from tenon_distributions.distributions.rejection import binomial as _binomial
 from tenon_distributions.distributions.rejection import log_standard_gamma
 from tenon_distributions.distributions.rejection import poisson as _poisson
 
+if TYPE_CHECKING:
+    from tenon import Tensor
 
-def _host(x: Any) -> Any:
+
+def _host(x: Tensor) -> Any:
     return x.detach().to(tenon.float64).cpu().numpy()
 
 
-def _as(values: Any, like: Any) -> Any:
+def _as(values: Any, like: Tensor) -> Tensor:
     """Host float64 ``values`` in the dtype and on the device of ``like``."""
     return wrap(np.asarray(values)).to(dtype=like.dtype, device=like.device)
 
 
 class _StandardGamma(Function):
     @staticmethod
-    def forward(ctx: Any, concentration: Any, generator: Any) -> Any:
+    def forward(ctx: Any, concentration: Tensor, generator: Any) -> Any:
         tiny = tenon.finfo(concentration.dtype).tiny
         drawn = np.exp(log_standard_gamma(generator, _host(concentration)))
         made = _as(np.maximum(drawn, tiny), concentration)
@@ -39,13 +42,13 @@ class _StandardGamma(Function):
         return made
 
     @staticmethod
-    def backward(ctx: Any, grad: Any) -> Any:
+    def backward(ctx: Any, grad: Tensor) -> Any:
         return grad * _standard_gamma_grad(*ctx.saved_tensors), None
 
 
 class _SampleDirichlet(Function):
     @staticmethod
-    def forward(ctx: Any, concentration: Any, generator: Any) -> Any:
+    def forward(ctx: Any, concentration: Tensor, generator: Any) -> Any:
         logs = log_standard_gamma(generator, _host(concentration))
         parts = np.exp(logs - logs.max(-1, keepdims=True)) if logs.size else logs
         made = parts / parts.sum(-1, keepdims=True)
@@ -67,22 +70,22 @@ def dirichlet_backward(sample: Any, concentration: Any, grad: Any) -> Any:
     return slope * (grad - (sample * grad).sum(-1, keepdim=True))
 
 
-def _standard_gamma(concentration: Any, generator: Any = None) -> Any:
+def _standard_gamma(concentration: Tensor, generator: Any = None) -> Tensor:
     """Gamma numbers of rate 1, with gradients by their concentration."""
     return _StandardGamma.apply(concentration, generator)
 
 
-def _standard_gamma_grad(concentration: Any, sample: Any) -> Any:
+def _standard_gamma_grad(concentration: Tensor, sample: Tensor) -> Tensor:
     """How gamma numbers move with their concentration."""
     return _as(gamma_slope(_host(concentration), _host(sample)), sample)
 
 
-def _sample_dirichlet(concentration: Any, generator: Any = None) -> Any:
+def _sample_dirichlet(concentration: Tensor, generator: Any = None) -> Tensor:
     """Points of simplices (last axis), with gradients by their concentration."""
     return _SampleDirichlet.apply(concentration, generator)
 
 
-def _dirichlet_grad(sample: Any, concentration: Any, total: Any) -> Any:
+def _dirichlet_grad(sample: Tensor, concentration: Tensor, total: Tensor) -> Tensor:
     """How each part of Dirichlet samples moves with its own concentration, for 1 of the others' share."""
     x, a, t = (_host(v) for v in (sample, concentration, total))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -90,14 +93,14 @@ def _dirichlet_grad(sample: Any, concentration: Any, total: Any) -> Any:
     return _as(np.where(x < 1, slopes, 0.0), sample)
 
 
-def _without_slope(drawn: Any, parameter: Any) -> Any:
+def _without_slope(drawn: Tensor, parameter: Tensor) -> Tensor:
     """``drawn``, with a gradient of zeros for a ``parameter`` that has one, as torch has it."""
     if not (parameter.requires_grad and tenon.is_grad_enabled()):
         return drawn
     return parameter.expand(drawn.shape).to(drawn.dtype).clone().copy_(drawn)
 
 
-def poisson(input: Any, generator: Any = None) -> Any:
+def poisson(input: Tensor, generator: Any = None) -> Tensor:
     """Poisson numbers of the rates ``input``, in its dtype; no gradient goes through them."""
     rates = _host(input)
     if rates.size and rates.min() < 0:
@@ -105,7 +108,7 @@ def poisson(input: Any, generator: Any = None) -> Any:
     return _without_slope(_as(_poisson(generator, rates), input), input)
 
 
-def binomial(count: Any, prob: Any, generator: Any = None) -> Any:
+def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
     """Numbers of successes in ``count`` trials of probability ``prob``; no gradient goes through them."""
     for name, value in (("count", count), ("prob", prob)):
         if not value.is_floating_point():

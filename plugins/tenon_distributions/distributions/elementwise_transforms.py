@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError
@@ -11,6 +11,10 @@ from tenon.nn.functional import softplus
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.transform import Transform, need_axes
 from tenon_distributions.distributions.utils import _sum_rightmost
+
+if TYPE_CHECKING:
+    from tenon import Tensor
+    from tenon.extend import Size
 
 
 class _Rising(Transform):
@@ -21,7 +25,7 @@ class _Rising(Transform):
     _compared: tuple[str, ...] | None = ()
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> int:
         """1."""
         return 1
 
@@ -31,13 +35,13 @@ class ExpTransform(_Rising):
 
     codomain = constraints.positive
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.exp()
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y.log()
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """``x``."""
         return x
 
@@ -50,26 +54,26 @@ class PowerTransform(Transform):
     codomain = constraints.positive
     _compared = ("exponent",)
 
-    def __init__(self, exponent: Any, cache_size: int = 0) -> None:
+    def __init__(self, exponent: Tensor, cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.exponent = exponent
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> Tensor:
         """The exponent's."""
         return tenon.as_tensor(self.exponent).sign()
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.pow(self.exponent)
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y.pow(1 / self.exponent)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """``log |exponent y / x|``."""
         return (self.exponent * y / x).abs().log()
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size) -> Size:
         """Broadcast against the exponent."""
         return tenon.broadcast_shapes(shape, getattr(self.exponent, "shape", ()))
 
@@ -81,16 +85,16 @@ class SigmoidTransform(_Rising):
 
     codomain = constraints.unit_interval
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         kind = tenon.finfo(x.dtype)
         return tenon.sigmoid(x).clamp(min=kind.tiny, max=1 - kind.eps)
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         kind = tenon.finfo(y.dtype)
         y = y.clamp(min=kind.tiny, max=1 - kind.eps)
         return y.log() - (-y).log1p()
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """``log(y (1 - y))`` by ``x``."""
         return -softplus(-x) - softplus(x)
 
@@ -116,13 +120,13 @@ class TanhTransform(_Rising):
 
     codomain = constraints.interval(-1.0, 1.0)
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.tanh()
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return tenon.atanh(y)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """``log(1 - y ** 2)`` by ``x``, which stays finite."""
         return 2.0 * (math.log(2.0) - x - softplus(-2.0 * x))
 
@@ -134,7 +138,7 @@ class AbsTransform(Transform):
     codomain = constraints.positive
     _compared = ()
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.abs()
 
     def _inverse(self, y: Any) -> Any:
@@ -147,7 +151,9 @@ class AffineTransform(Transform):
     bijective = True
     _compared = ("loc", "scale")
 
-    def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0) -> None:
+    def __init__(
+        self, loc: Tensor | float, scale: Tensor | float, event_dim: int = 0, cache_size: int = 0
+    ) -> None:
         super().__init__(cache_size)
         self.loc, self.scale, self._event_dim = loc, scale, event_dim
 
@@ -168,19 +174,19 @@ class AffineTransform(Transform):
     codomain = domain
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> Tensor | int:
         """The scale's."""
         if isinstance(self.scale, (int, float)):
             return (self.scale > 0) - (self.scale < 0)
         return self.scale.sign()
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return self.loc + self.scale * x
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return (y - self.loc) / self.scale
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """``log |scale|``, once for each number of a value."""
         if isinstance(self.scale, (int, float)):
             result = tenon.full_like(x, math.log(abs(self.scale)))
@@ -192,7 +198,7 @@ class AffineTransform(Transform):
             return result
         return result.expand(tenon.broadcast_shapes(x.shape, result.shape))
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size) -> Size:
         """Broadcast against both parameters."""
         own = (getattr(p, "shape", ()) for p in (self.loc, self.scale))
         return tenon.broadcast_shapes(shape, *own)

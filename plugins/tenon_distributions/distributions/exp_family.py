@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import UnsupportedError
 from tenon_distributions.distributions.distribution import Distribution
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class ExponentialFamily(Distribution):
@@ -28,7 +31,7 @@ class ExponentialFamily(Distribution):
         """The expected ``k(x)``."""
         raise UnsupportedError(f"{type(self).__name__} does not define its carrier measure.")
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         """``A(n) - n . dA/dn - E[k]``."""
         with tenon.enable_grad():
             natural = [p.detach().requires_grad_() for p in self._natural_params]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon  # noqa: F401 - for the example
 from tenon.errors import ArgumentError, UnsupportedError
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.distribution import Distribution
 from tenon_distributions.distributions.utils import _sum_rightmost
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class Independent(Distribution):
@@ -60,16 +64,16 @@ class Independent(Distribution):
         return self.base_dist.mode
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.base_dist.variance
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self.base_dist.sample(sample_shape)
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         return self.base_dist.rsample(sample_shape)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         return _sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
 
     def entropy(self) -> Any:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tenon
 from tenon.errors import ArgumentError, UnsupportedError
 from tenon_distributions.distributions.exp_family import ExponentialFamily
 from tenon_distributions.distributions.utils import _sum_rightmost
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 Rule = TypeVar("Rule", bound=Callable[[Any, Any], Any])
 _KL_REGISTRY: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
@@ -55,7 +58,7 @@ def _rule_for(type_p: Any, type_q: Any) -> Any:
     return _KL_REGISTRY[left]
 
 
-def kl_divergence(p: Any, q: Any) -> Any:
+def kl_divergence(p: Any, q: Any) -> Tensor:
     """The expected ``p.log_prob(x) - q.log_prob(x)`` of numbers ``x`` of ``p``, for each place of the batch.
 
     >>> from tenon.distributions import Normal
@@ -73,7 +76,7 @@ def kl_divergence(p: Any, q: Any) -> Any:
 
 
 @register_kl(ExponentialFamily, ExponentialFamily)
-def _kl_expfamily_expfamily(p: Any, q: Any) -> Any:
+def _kl_expfamily_expfamily(p: Any, q: Any) -> Tensor:
     """Bregman's divergence of the log-normaliser (Nielsen and Nock, 2010)."""
     if type(p) is not type(q):
         raise UnsupportedError(

@@ -7,7 +7,7 @@ Pairs whose ``q`` gives no probability to part of ``p``'s numbers are infinitely
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon_distributions.distributions.continuous.beta import Beta
@@ -25,6 +25,9 @@ from tenon_distributions.distributions.discrete.poisson import Poisson
 from tenon_distributions.distributions.kl import register_kl
 from tenon_distributions.distributions.utils import euler_constant
 
+if TYPE_CHECKING:
+    from tenon import Tensor
+
 #: No ``q`` of these gives all of ``p``'s numbers a probability.
 _INFINITE: dict[Any, tuple[Any, ...]] = {
     Beta: (Pareto,),
@@ -39,15 +42,15 @@ _INFINITE: dict[Any, tuple[Any, ...]] = {
 }
 
 
-def _infinite(p: Any, q: Any) -> Any:
+def _infinite(p: Any, q: Any) -> Tensor:
     return tenon.full_like(p.mean, math.inf)
 
 
-def _x_log_x(x: Any) -> Any:
+def _x_log_x(x: Tensor) -> Tensor:
     return tenon.xlogy(x, x)
 
 
-def _mean_log(p: Any) -> Any:
+def _mean_log(p: Any) -> Tensor:
     """The expected ``log x``."""
     if isinstance(p, Beta):
         return p.concentration1.digamma() - (p.concentration1 + p.concentration0).digamma()
@@ -58,7 +61,7 @@ def _mean_log(p: Any) -> Any:
     return (_x_log_x(p.high) - _x_log_x(p.low)) / (p.high - p.low) - 1
 
 
-def _mean_exp(p: Any, s: Any) -> Any:
+def _mean_exp(p: Any, s: Tensor) -> Tensor:
     """The logarithm of the expected ``exp(-x / s)``."""
     if isinstance(p, Normal):
         return -p.loc / s + 0.5 * (p.scale / s).pow(2)
@@ -69,27 +72,27 @@ def _mean_exp(p: Any, s: Any) -> Any:
     return -power * (1 / (p.rate * s)).log1p()
 
 
-def _to_exponential(p: Any, q: Any) -> Any:
+def _to_exponential(p: Any, q: Any) -> Tensor:
     return q.rate * p.mean - q.rate.log() - p.entropy()
 
 
-def _to_normal(p: Any, q: Any) -> Any:
+def _to_normal(p: Any, q: Any) -> Tensor:
     spread = (p.variance + (p.mean - q.loc).pow(2)) / (2 * q.variance)
     return spread + q.scale.log() + 0.5 * math.log(2 * math.pi) - p.entropy()
 
 
-def _to_gamma(p: Any, q: Any) -> Any:
+def _to_gamma(p: Any, q: Any) -> Tensor:
     a = q.concentration
     log_prob = a * q.rate.log() - tenon.lgamma(a) + (a - 1) * _mean_log(p) - q.rate * p.mean
     return -log_prob - p.entropy()
 
 
-def _to_gumbel(p: Any, q: Any) -> Any:
+def _to_gumbel(p: Any, q: Any) -> Tensor:
     y = (q.loc - p.mean) / q.scale
     return q.scale.log() - y + (q.loc / q.scale + _mean_exp(p, q.scale)).exp() - p.entropy()
 
 
-def _to_continuous_bernoulli(p: Any, q: Any) -> Any:
+def _to_continuous_bernoulli(p: Any, q: Any) -> Tensor:
     log_prob = p.mean * q.logits + (-q.probs).log1p() + q._cont_bern_log_norm()
     return -log_prob - p.entropy()
 
@@ -115,7 +118,7 @@ def _bernoulli_poisson(p: Any, q: Any) -> Any:
 
 @register_kl(Beta, Uniform)
 @register_kl(ContinuousBernoulli, Uniform)
-def _unit_uniform(p: Any, q: Any) -> Any:
+def _unit_uniform(p: Any, q: Any) -> Tensor:
     kl = (q.high - q.low).log() - p.entropy()
     return tenon.where((q.high < 1) | (q.low > 0), math.inf, kl)
 
@@ -129,7 +132,7 @@ def _normal_laplace(p: Any, q: Any) -> Any:
 
 
 @register_kl(Uniform, Beta)
-def _uniform_beta(p: Any, q: Any) -> Any:
+def _uniform_beta(p: Any, q: Any) -> Tensor:
     a, b = q.concentration1, q.concentration0
     left, right = 1 - p.high, 1 - p.low
     mean_log_rest = (_x_log_x(right) - _x_log_x(left)) / (p.high - p.low) - 1
@@ -139,21 +142,21 @@ def _uniform_beta(p: Any, q: Any) -> Any:
 
 
 @register_kl(Uniform, ContinuousBernoulli)
-def _uniform_continuous_bernoulli(p: Any, q: Any) -> Any:
+def _uniform_continuous_bernoulli(p: Any, q: Any) -> Tensor:
     return tenon.where((p.high > 1) | (p.low < 0), math.inf, _to_continuous_bernoulli(p, q))
 
 
 @register_kl(Uniform, Exponential)
-def _uniform_exponential(p: Any, q: Any) -> Any:
+def _uniform_exponential(p: Any, q: Any) -> Tensor:
     return tenon.where(p.low < 0, math.inf, _to_exponential(p, q))
 
 
 @register_kl(Uniform, Gamma)
-def _uniform_gamma(p: Any, q: Any) -> Any:
+def _uniform_gamma(p: Any, q: Any) -> Tensor:
     return tenon.where(p.low < 0, math.inf, _to_gamma(p, q))
 
 
 @register_kl(Uniform, Pareto)
-def _uniform_pareto(p: Any, q: Any) -> Any:
+def _uniform_pareto(p: Any, q: Any) -> Tensor:
     log_prob = q.alpha.log() + q.alpha * q.scale.log() - (q.alpha + 1) * _mean_log(p)
     return tenon.where(p.low < q.scale, math.inf, -log_prob - p.entropy())

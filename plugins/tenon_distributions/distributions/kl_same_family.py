@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError, UnsupportedError
@@ -41,9 +41,12 @@ from tenon_distributions.distributions.multivariate.multivariate_normal import (
 from tenon_distributions.distributions.transformed_distribution import TransformedDistribution
 from tenon_distributions.distributions.utils import _sum_rightmost, euler_constant
 
+if TYPE_CHECKING:
+    from tenon import Tensor
+
 
 @register_kl(Bernoulli, Bernoulli)
-def _bernoulli(p: Any, q: Any) -> Any:
+def _bernoulli(p: Any, q: Any) -> Tensor:
     hit = p.probs * (softplus(-q.logits) - softplus(-p.logits))
     hit = tenon.where(p.probs == 0, 0.0, tenon.where(q.probs == 0, math.inf, hit))
     miss = (1 - p.probs) * (softplus(q.logits) - softplus(p.logits))
@@ -59,7 +62,7 @@ def _binomial(p: Any, q: Any) -> Any:
 
 
 @register_kl(Categorical, Categorical)
-def _categorical(p: Any, q: Any) -> Any:
+def _categorical(p: Any, q: Any) -> Tensor:
     terms = p.probs * (p.logits - q.logits)
     terms = tenon.where(p.probs == 0, 0.0, tenon.where(q.probs == 0, math.inf, terms))
     return terms.sum(-1)
@@ -76,7 +79,7 @@ def _beta(p: Any, q: Any) -> Any:
 
 
 @register_kl(Dirichlet, Dirichlet)
-def _dirichlet(p: Any, q: Any) -> Any:
+def _dirichlet(p: Any, q: Any) -> Tensor:
     a, b = p.concentration, q.concentration
     expected_logs = a.digamma() - a.sum(-1, True).digamma()
     return _log_beta(b) - _log_beta(a) + ((a - b) * expected_logs).sum(-1)
@@ -90,7 +93,7 @@ def _cauchy(p: Any, q: Any) -> Any:
 
 
 @register_kl(ContinuousBernoulli, ContinuousBernoulli)
-def _continuous_bernoulli(p: Any, q: Any) -> Any:
+def _continuous_bernoulli(p: Any, q: Any) -> Tensor:
     own = p._cont_bern_log_norm() + (-p.probs).log1p()
     other = q._cont_bern_log_norm() + (-q.probs).log1p()
     return p.mean * (p.logits - q.logits) + own - other
@@ -110,7 +113,7 @@ def _gamma(p: Any, q: Any) -> Any:
 
 
 @register_kl(Geometric, Geometric)
-def _geometric(p: Any, q: Any) -> Any:
+def _geometric(p: Any, q: Any) -> Tensor:
     return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
 
 
@@ -144,7 +147,7 @@ def _laplace(p: Any, q: Any) -> Any:
 
 
 @register_kl(Normal, Normal)
-def _normal(p: Any, q: Any) -> Any:
+def _normal(p: Any, q: Any) -> Tensor:
     ratio = (p.scale / q.scale).pow(2)
     return 0.5 * (ratio + ((p.loc - q.loc) / q.scale).pow(2) - 1 - ratio.log())
 
@@ -171,7 +174,7 @@ def _transformed(p: Any, q: Any) -> Any:
 
 
 @register_kl(Uniform, Uniform)
-def _uniform(p: Any, q: Any) -> Any:
+def _uniform(p: Any, q: Any) -> Tensor:
     kl = ((q.high - q.low) / (p.high - p.low)).log()
     return tenon.where((q.low > p.low) | (q.high < p.high), math.inf, kl)
 
@@ -184,14 +187,14 @@ def _check_sizes(p: Any, q: Any) -> None:
         )
 
 
-def _log_det(d: Any) -> Any:
+def _log_det(d: Any) -> Tensor:
     if isinstance(d, MultivariateNormal):
         return 2 * _half_log_det(d._unbroadcasted_scale_tril)
     factor, diagonal = d._parts
     return _batch_lowrank_logdet(factor, diagonal, d._capacitance_tril)
 
 
-def _squares(x: Any) -> Any:
+def _squares(x: Tensor) -> Tensor:
     return x.square().sum((-2, -1))
 
 
@@ -202,7 +205,7 @@ def _roots(d: Any) -> list[Any]:
     return [d._unbroadcasted_cov_factor, d._unbroadcasted_cov_diag.sqrt().diag_embed()]
 
 
-def _by_covariance(p: Any, q: Any) -> Any:
+def _by_covariance(p: Any, q: Any) -> Tensor:
     """``(tr(S_q^-1 S_p) + d^T S_q^-1 d + log det S_q / det S_p - n) / 2``."""
     _check_sizes(p, q)
     apart = q.loc - p.loc

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.discrete.categorical import Categorical
 from tenon_distributions.distributions.distribution import Distribution
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class MixtureSameFamily(Distribution):
@@ -70,20 +73,20 @@ class MixtureSameFamily(Distribution):
         """The components."""
         return self._component_distribution
 
-    def _weights(self) -> Any:
+    def _weights(self) -> Tensor:
         probs = self.mixture_distribution.probs
         return probs.reshape((*probs.shape, *(1,) * len(self.event_shape)))
 
-    def _mixed(self, values: Any) -> Any:
+    def _mixed(self, values: Tensor) -> Tensor:
         """``values`` of the components, summed by their weights."""
         return (self._weights() * values).sum(-1 - len(self.event_shape))
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self._mixed(self.component_distribution.mean)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         """Within the components and between them (law of total variance)."""
         parts = self.component_distribution
         apart = parts.mean - self.mean.unsqueeze(-1 - len(self.event_shape))
@@ -98,7 +101,7 @@ class MixtureSameFamily(Distribution):
             index = index.expand((*which.shape, 1, *self.event_shape))
             return drawn.gather(axis, index).squeeze(axis)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         parts = self.component_distribution.log_prob(self._spread_out(value))
@@ -109,7 +112,7 @@ class MixtureSameFamily(Distribution):
             self.component_distribution.cdf(self._spread_out(value)) * self.mixture_distribution.probs
         ).sum(-1)
 
-    def _spread_out(self, value: Any) -> Any:
+    def _spread_out(self, value: Tensor) -> Tensor:
         """``value`` with an axis for the components."""
         return value.unsqueeze(-1 - len(self.event_shape))
 

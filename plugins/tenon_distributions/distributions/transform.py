@@ -9,12 +9,16 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError, UnsupportedError
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.utils import _sum_rightmost
+
+if TYPE_CHECKING:
+    from tenon import Tensor
+    from tenon.extend import Size
 
 
 class Transform:
@@ -78,7 +82,7 @@ class Transform:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Any:
         """``y``, from the cache if ``x`` is the object that was given last."""
         if self._cache_size == 0:
             return self._call(x)
@@ -89,7 +93,7 @@ class Transform:
         self._cached_x_y = x, y
         return y
 
-    def _inv_call(self, y: Any) -> Any:
+    def _inv_call(self, y: Tensor) -> Tensor:
         if self._cache_size == 0:
             return self._inverse(y)
         x, known = self._cached_x_y
@@ -112,11 +116,11 @@ class Transform:
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size) -> Size:
         """The shape of ``t(x)`` for an ``x`` of that shape."""
         return shape
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Size) -> Size:
         """The shape of ``t.inv(y)`` for a ``y`` of that shape."""
         return shape
 
@@ -153,7 +157,7 @@ class _InverseTransform(Transform):
         return self._inv.bijective
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> int:
         """As what is inverted."""
         return self._inv.sign
 
@@ -174,7 +178,7 @@ class _InverseTransform(Transform):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._inv!r})"
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Any:
         """``x`` of ``y``."""
         return self._inv._inv_call(x)
 
@@ -182,11 +186,11 @@ class _InverseTransform(Transform):
         """The other's, negated."""
         return -self._inv.log_abs_det_jacobian(y, x)
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size) -> Size:
         """The other's backwards."""
         return self._inv.inverse_shape(shape)
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Size) -> Size:
         """The other's forwards."""
         return self._inv.forward_shape(shape)
 
@@ -248,13 +252,13 @@ class ComposeTransform(Transform):
             found._inv, self._inv = weakref.ref(self), weakref.ref(found)
         return found
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Any:
         """All parts in order."""
         for part in self.parts:
             x = part(x)
         return x
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """The sum of the parts', each summed over axes that belong to one value of the whole."""
         if not self.parts:
             return tenon.zeros_like(x)
@@ -270,13 +274,13 @@ class ComposeTransform(Transform):
             axes += part.codomain.event_dim - part.domain.event_dim
         return total
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size) -> Size:
         """Through all parts."""
         for part in self.parts:
             shape = part.forward_shape(shape)
         return shape
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Size) -> Size:
         """Back through all parts."""
         for part in reversed(self.parts):
             shape = part.inverse_shape(shape)
@@ -333,7 +337,7 @@ class IndependentTransform(Transform):
         """As the base."""
         return self.base_transform.sign
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         if x.dim() < self.domain.event_dim:
             raise ArgumentError("Too few dimensions on input")
         return self.base_transform(x)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError
@@ -11,6 +12,10 @@ from tenon_distributions.distributions.distribution import Distribution
 from tenon_distributions.distributions.independent import Independent
 from tenon_distributions.distributions.transform import ComposeTransform, Transform
 from tenon_distributions.distributions.utils import _sum_rightmost
+
+if TYPE_CHECKING:
+    from tenon import Tensor
+    from tenon.extend import Size
 
 
 class TransformedDistribution(Distribution):
@@ -52,7 +57,7 @@ class TransformedDistribution(Distribution):
         cut = len(made) - event
         super().__init__(made[:cut], made[cut:], validate_args)
 
-    def _expand_part(self, name: str, part: Distribution, shape: Any) -> Any:
+    def _expand_part(self, name: str, part: Distribution, shape: Size) -> Any:
         if name != "base_dist":
             return part.expand(shape)
         whole = ComposeTransform(self.transforms)
@@ -60,7 +65,7 @@ class TransformedDistribution(Distribution):
         return part.expand(base[: len(base) - len(part.event_shape)])
 
     @property
-    def has_rsample(self) -> Any:
+    def has_rsample(self) -> bool:
         return self.base_dist.has_rsample
 
     @constraints.dependent_property(is_discrete=False)
@@ -71,14 +76,14 @@ class TransformedDistribution(Distribution):
         more = len(self.event_shape) - found.event_dim
         return constraints.independent(found, more) if more > 0 else found
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with tenon.no_grad():
             return self._moved(self.base_dist.sample(sample_shape))
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
         return self._moved(self.base_dist.rsample(sample_shape))
 
-    def _moved(self, x: Any) -> Any:
+    def _moved(self, x: Tensor) -> Tensor:
         for transform in self.transforms:
             x = transform(x)
         return x
@@ -95,19 +100,19 @@ class TransformedDistribution(Distribution):
             y = x
         return result + _sum_rightmost(self.base_dist.log_prob(y), axes - len(self.base_dist.event_shape))
 
-    def _mirrored(self, value: Any) -> Any:
+    def _mirrored(self, value: Tensor) -> Tensor:
         """``value`` counted from the other end where the transforms fall, which is its own inverse."""
         sign = 1
         for transform in self.transforms:
             sign = sign * transform.sign
         return value if isinstance(sign, int) and sign == 1 else sign * (value - 0.5) + 0.5
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         for transform in reversed(self.transforms):
             value = transform.inv(value)
         if self._validate_args:
             self.base_dist._validate_sample(value)
         return self._mirrored(self.base_dist.cdf(value))
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return self._moved(self.base_dist.icdf(self._mirrored(value)))

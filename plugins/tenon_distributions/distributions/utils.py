@@ -8,10 +8,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from numbers import Number
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from tenon import Tensor
+    from tenon.extend import Device, dtype
 
 euler_constant = 0.57721566490153286060
 
@@ -26,7 +30,7 @@ __all__ = [
 ]
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: Tensor | float) -> bool:
     return isinstance(value, tenon.Tensor) or hasattr(type(value), "__torch_function__")
 
 
@@ -49,7 +53,7 @@ def broadcast_all(*values: Any) -> tuple[Any, ...]:
     return tuple(tenon.broadcast_tensors(*(v if _is_tensor(v) else tenon.tensor(v, **kind) for v in values)))
 
 
-def _standard_normal(shape: Sequence[int], dtype: Any, device: Any) -> Any:
+def _standard_normal(shape: Sequence[int], dtype: dtype, device: Device) -> Tensor:
     return tenon.randn(shape, dtype=dtype, device=device)
 
 
@@ -58,18 +62,18 @@ def _sum_rightmost(value: Any, dim: int) -> Any:
     return value if dim == 0 else value.reshape(*value.shape[:-dim], -1).sum(-1)
 
 
-def logits_to_probs(logits: Any, is_binary: bool = False) -> Any:
+def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
     """Sigmoid of log-odds if ``is_binary``, else softmax of unnormalised log-probabilities, last axis."""
     return tenon.sigmoid(logits) if is_binary else tenon.softmax(logits, dim=-1)
 
 
-def clamp_probs(probs: Any) -> Any:
+def clamp_probs(probs: Tensor) -> Tensor:
     """``probs`` kept inside (0, 1) by the dtype's eps."""
     eps = tenon.finfo(probs.dtype).eps
     return probs.clamp(min=eps, max=1 - eps)
 
 
-def probs_to_logits(probs: Any, is_binary: bool = False) -> Any:
+def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
     """Log-odds if ``is_binary``, else log-probabilities; finite for 0 and 1, too."""
     kept = clamp_probs(probs)
     return kept.log() - (-kept).log1p() if is_binary else kept.log()
@@ -91,7 +95,7 @@ class lazy_property:
         return value
 
 
-def tril_matrix_to_vec(mat: Any, diag: int = 0) -> Any:
+def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
     """The lower triangles of ``mat[..., n, n]``, up to diagonal ``diag``, row by row."""
     n = mat.shape[-1]
     if diag < -n or diag >= n:
@@ -100,7 +104,7 @@ def tril_matrix_to_vec(mat: Any, diag: int = 0) -> Any:
     return mat[..., rows, columns]
 
 
-def vec_to_tril_matrix(vec: Any, diag: int = 0) -> Any:
+def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
     """Square matrices with ``vec[..., d]`` in the triangle that ``tril_matrix_to_vec`` reads.
 
     >>> vec_to_tril_matrix(tenon.tensor([1.0, 2.0, 3.0])).tolist()

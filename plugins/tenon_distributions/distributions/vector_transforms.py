@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError
@@ -12,6 +12,10 @@ from tenon.nn.functional import logsigmoid, pad, softplus
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.transform import Transform, need_axes
 from tenon_distributions.distributions.utils import _sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
+
+if TYPE_CHECKING:
+    from tenon import Tensor
+    from tenon.extend import Size
 
 
 class SoftmaxTransform(Transform):
@@ -46,33 +50,33 @@ class StickBreakingTransform(Transform):
     codomain = constraints.simplex
     _compared = ()
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         share = tenon.sigmoid(x - _pieces_left(x).log())
         left = (1 - share).cumprod(-1)
         return pad(share, [0, 1], value=1.0) * pad(left, [1, 0], value=1.0)
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         part = y[..., :-1]
         left = (1 - part.cumsum(-1)).clamp(min=tenon.finfo(y.dtype).tiny)
         return part.log() - left.log() + _pieces_left(part).log()
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """``dy_i/dx_i = y_i (1 - share_i)``, and the matrix is triangular."""
         x = x - _pieces_left(x).log()
         return (logsigmoid(-x) + y[..., :-1].log()).sum(-1)
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size | Sequence[int]) -> Size:
         """One more in the last axis."""
         need_axes(shape, 1)
         return tenon.Size((*shape[:-1], shape[-1] + 1))
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Size) -> Size:
         """One less in the last axis."""
         need_axes(shape, 1)
         return tenon.Size((*shape[:-1], shape[-1] - 1))
 
 
-def _pieces_left(x: Any) -> Any:
+def _pieces_left(x: Tensor) -> Tensor:
     """n, n - 1, ..., 1: how many parts follow each of the ``n`` numbers."""
     n = x.shape[-1]
     return tenon.arange(n, 0, -1, dtype=x.dtype, device=x.device)
@@ -85,7 +89,7 @@ class LowerCholeskyTransform(Transform):
     codomain = constraints.lower_cholesky
     _compared = ()
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.tril(-1) + x.diagonal(dim1=-2, dim2=-1).exp().diag_embed()
 
     def _inverse(self, y: Any) -> Any:
@@ -99,7 +103,7 @@ class PositiveDefiniteTransform(Transform):
     codomain = constraints.positive_definite
     _compared = ()
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         factor = LowerCholeskyTransform()(x)
         return factor @ factor.mT
 
@@ -118,7 +122,7 @@ class CorrCholeskyTransform(Transform):
     domain = constraints.real_vector
     codomain = constraints.corr_cholesky
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         eps = tenon.finfo(x.dtype).eps
         partial = vec_to_tril_matrix(tenon.tanh(x).clamp(min=-1 + eps, max=1 - eps), diag=-1)
         left = (1 - partial * partial).sqrt().cumprod(-1)
@@ -175,7 +179,7 @@ class _Slices(Transform):
     def _join(self, parts: list[Any]) -> Any:
         raise NotImplementedError
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return self._join([t(v) for t, v in zip(self.transforms, self._split(x), strict=True)])
 
     def _inverse(self, y: Any) -> Any:
@@ -213,12 +217,12 @@ class CatTransform(_Slices):
             return self
         return CatTransform(self.transforms, self.dim, self.lengths, cache_size)
 
-    def _split(self, z: Any) -> Any:
+    def _split(self, z: Tensor) -> tuple[Tensor, ...]:
         if z.shape[self.dim] != self.length:
             raise ArgumentError(f"axis {self.dim} has size {z.shape[self.dim]}, the pieces {self.lengths}")
         return z.split(self.lengths, self.dim)
 
-    def _join(self, parts: list[Any]) -> Any:
+    def _join(self, parts: list[Any]) -> Tensor:
         return tenon.cat(parts, self.dim)
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
@@ -250,14 +254,14 @@ class StackTransform(_Slices):
             self if self._cache_size == cache_size else StackTransform(self.transforms, self.dim, cache_size)
         )
 
-    def _split(self, z: Any) -> Any:
+    def _split(self, z: Tensor) -> tuple[Tensor, ...]:
         if z.shape[self.dim] != len(self.transforms):
             raise ArgumentError(
                 f"axis {self.dim} has size {z.shape[self.dim]}, there are {len(self.transforms)} transforms"
             )
         return z.unbind(self.dim)
 
-    def _join(self, parts: list[Any]) -> Any:
+    def _join(self, parts: list[Any]) -> Tensor:
         return tenon.stack(parts, self.dim)
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:

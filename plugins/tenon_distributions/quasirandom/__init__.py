@@ -6,7 +6,7 @@ number, and any point is found at once. Points and scrambling are PyTorch's, bit
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ import tenon
 from tenon import Generator, Tensor, from_numpy, randint
 from tenon.errors import ArgumentError
 from tenon_distributions.quasirandom.direction_numbers import BITS, DIMENSIONS, direction_numbers
+
+if TYPE_CHECKING:
+    from tenon.extend import dtype
 
 __all__ = ["SobolEngine"]
 
@@ -44,7 +47,7 @@ class SobolEngine:
         self.quasi: Tensor = self.shift.clone()
         self.num_generated = 0
 
-    def draw(self, n: int = 1, out: Any = None, dtype: Any = None) -> Any:
+    def draw(self, n: int = 1, out: Tensor | None = None, dtype: dtype | None = None) -> Tensor:
         """The next ``n`` points, as ``[n, dimension]``."""
         first = self.num_generated
         self._check(n)

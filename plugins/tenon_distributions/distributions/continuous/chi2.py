@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.continuous.gamma import Gamma
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class Chi2(Gamma):
@@ -13,10 +16,10 @@ class Chi2(Gamma):
 
     arg_constraints = {"df": constraints.positive}
 
-    def __init__(self, df: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, df: Tensor, validate_args: bool | None = None) -> None:
         super().__init__(0.5 * df, 0.5, validate_args=validate_args)
 
     @property
-    def df(self) -> Any:
+    def df(self) -> Tensor:
         """Degrees of freedom."""
         return self.concentration * 2

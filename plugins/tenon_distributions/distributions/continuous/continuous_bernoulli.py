@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.nn.functional import binary_cross_entropy_with_logits
@@ -11,6 +12,9 @@ from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.discrete.bernoulli import ProbsOrLogits
 from tenon_distributions.distributions.exp_family import ExponentialFamily
 from tenon_distributions.distributions.utils import clamp_probs, lazy_property, logits_to_probs
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
@@ -26,8 +30,8 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
 
     def __init__(
         self,
-        probs: Any = None,
-        logits: Any = None,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
         lims: tuple[float, float] = (0.499, 0.501),
         validate_args: bool | None = None,
     ) -> None:
@@ -37,56 +41,56 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
             self.probs = clamp_probs(self.probs)
 
     @lazy_property
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         """The parameter, kept off 0 and 1."""
         return clamp_probs(logits_to_probs(self.logits, is_binary=True))
 
-    def _outside(self) -> Any:
+    def _outside(self) -> Tensor:
         """Where the formulae hold."""
         return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
 
-    def _cut(self) -> Any:
+    def _cut(self) -> Tensor:
         """``probs``, or a limit where they lie between both."""
         return tenon.where(self._outside(), self.probs, self._lims[0])
 
-    def _cont_bern_log_norm(self) -> Any:
+    def _cont_bern_log_norm(self) -> Tensor:
         """``log C``, with ``C = 2 artanh(1 - 2 p) / (1 - 2 p)``."""
         p, x = self._cut(), (self.probs - 0.5).pow(2)
         exact = ((-p).log1p() - p.log()).abs().log() - (1 - 2 * p).abs().log()
         return tenon.where(self._outside(), exact, math.log(2.0) + (4.0 / 3.0 + 104.0 / 45.0 * x) * x)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         p, x = self._cut(), self.probs - 0.5
         exact = p / (2.0 * p - 1.0) + 1.0 / ((-p).log1p() - p.log())
         return tenon.where(self._outside(), exact, 0.5 + (1.0 / 3.0 + 16.0 / 45.0 * x.pow(2)) * x)
 
     @property
-    def stddev(self) -> Any:
+    def stddev(self) -> Tensor:
         return self.variance.sqrt()
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         p, x = self._cut(), (self.probs - 0.5).pow(2)
         exact = p * (p - 1.0) / (1.0 - 2.0 * p).pow(2) + 1.0 / ((-p).log1p() - p.log()).pow(2)
         return tenon.where(self._outside(), exact, 1.0 / 12.0 - (1.0 / 15.0 - 128.0 / 945.0 * x) * x)
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with tenon.no_grad():
             return self.rsample(sample_shape)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         return self.icdf(tenon.rand(shape, dtype=self.probs.dtype, device=self.probs.device))
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         logits, value = tenon.broadcast_tensors(self.logits, value)
         log_norm = self._cont_bern_log_norm()
         return log_norm - binary_cross_entropy_with_logits(logits, value, reduction="none")
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         p = self._cut()
@@ -94,13 +98,13 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
         made = tenon.where(self._outside(), exact, value)
         return tenon.where(value <= 0.0, 0.0, tenon.where(value >= 1.0, 1.0, made))
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         p = self._cut()
         log_fail = (-p).log1p()
         exact = ((-p + value * (2.0 * p - 1.0)).log1p() - log_fail) / (p.log() - log_fail)
         return tenon.where(self._outside(), exact, value)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         log_fail, log_hit = (-self.probs).log1p(), self.probs.log()
         return self.mean * (log_fail - log_hit) - self._cont_bern_log_norm() - log_fail
 

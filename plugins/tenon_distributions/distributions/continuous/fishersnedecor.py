@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.continuous.gamma import Gamma
 from tenon_distributions.distributions.distribution import Distribution
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class FisherSnedecor(Distribution):
@@ -18,7 +22,7 @@ class FisherSnedecor(Distribution):
     support = constraints.positive
     has_rsample = True
 
-    def __init__(self, df1: Any, df2: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, df1: Tensor, df2: Tensor, validate_args: bool | None = None) -> None:
         self._spread(validate_args, df1=df1, df2=df2)
         self._gamma1 = Gamma(self.df1 * 0.5, self.df1)
         self._gamma2 = Gamma(self.df2 * 0.5, self.df2)
@@ -33,17 +37,17 @@ class FisherSnedecor(Distribution):
         return tenon.where(self.df1 > 2, mode, math.nan)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         a, b = self.df1, self.df2
         variance = 2 * b.pow(2) * (a + b - 2) / (a * (b - 2).pow(2) * (b - 4))
         return tenon.where(b > 4, variance, math.nan)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         tiny = tenon.finfo(self.df2.dtype).tiny
         above, below = (g.rsample(sample_shape) for g in (self._gamma1, self._gamma2))
         return (above / below.clamp(min=tiny)).clamp(min=tiny)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         a, b, ratio = self.df1 * 0.5, self.df2 * 0.5, self.df1 / self.df2

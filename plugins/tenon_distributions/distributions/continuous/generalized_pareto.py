@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.distribution import Distribution
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class GeneralizedPareto(Distribution):
@@ -23,7 +27,9 @@ class GeneralizedPareto(Distribution):
     }
     has_rsample = True
 
-    def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, loc: Tensor, scale: Tensor, concentration: Tensor, validate_args: bool | None = None
+    ) -> None:
         self._spread(validate_args, loc=loc, scale=scale, concentration=concentration)
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
@@ -48,16 +54,16 @@ class GeneralizedPareto(Distribution):
         return self.loc
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         finite = self.concentration < 0.5
         c = tenon.where(finite, self.concentration, 0.0)
         return tenon.where(finite, self.scale**2 / ((1 - c) ** 2 * (1 - 2 * c)), math.inf)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         return self.icdf(tenon.rand(shape, dtype=self.loc.dtype, device=self.loc.device))
 
-    def _log_survival(self, value: Any) -> Any:
+    def _log_survival(self, value: Tensor) -> Tensor:
         z = (value - self.loc) / self.scale
         zero, c = self._flat()
         return -tenon.where(zero, z, tenon.log1p(c * z) / c)
@@ -82,7 +88,7 @@ class GeneralizedPareto(Distribution):
     def cdf(self, value: Any) -> Any:
         return -self.log_survival_function(value).expm1()
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         zero, c = self._flat()
         log_left = tenon.log1p(-value)
         return self.loc + self.scale * tenon.where(zero, -log_left, tenon.expm1(-c * log_left) / c)

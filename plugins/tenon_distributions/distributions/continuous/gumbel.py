@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -12,6 +12,9 @@ from tenon_distributions.distributions.transformed_distribution import Transform
 from tenon_distributions.distributions.transforms import AffineTransform, ExpTransform
 from tenon_distributions.distributions.utils import broadcast_all, euler_constant
 
+if TYPE_CHECKING:
+    from tenon import Tensor
+
 
 class Gumbel(TransformedDistribution):
     """Largest of many numbers, in the limit: ``loc - scale log(-log(u))`` of uniform ``u``."""
@@ -19,7 +22,7 @@ class Gumbel(TransformedDistribution):
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
 
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
         self.loc, self.scale = broadcast_all(loc, scale)
         kind = tenon.finfo(self.loc.dtype)
         low = tenon.full_like(self.loc, kind.tiny)
@@ -33,7 +36,7 @@ class Gumbel(TransformedDistribution):
         super().__init__(base, steps, validate_args=validate_args)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.loc + self.scale * euler_constant
 
     @property
@@ -41,18 +44,18 @@ class Gumbel(TransformedDistribution):
         return self.loc
 
     @property
-    def stddev(self) -> Any:
+    def stddev(self) -> Tensor:
         return (math.pi / math.sqrt(6)) * self.scale
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.stddev.pow(2)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         y = (self.loc - value) / self.scale
         return (y - y.exp()) - self.scale.log()
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return self.scale.log() + (1 + euler_constant)

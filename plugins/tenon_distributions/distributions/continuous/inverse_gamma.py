@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.continuous.gamma import Gamma
 from tenon_distributions.distributions.transformed_distribution import TransformedDistribution
 from tenon_distributions.distributions.transforms import PowerTransform
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class InverseGamma(TransformedDistribution):
@@ -19,18 +22,18 @@ class InverseGamma(TransformedDistribution):
     support = constraints.positive
     has_rsample = True
 
-    def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, concentration: Tensor, rate: Tensor, validate_args: bool | None = None) -> None:
         base = Gamma(concentration, rate, validate_args=validate_args)
         minus_one = -base.rate.new_ones(())
         super().__init__(base, PowerTransform(minus_one), validate_args=validate_args)
 
     @property
-    def concentration(self) -> Any:
+    def concentration(self) -> Tensor:
         """The gamma numbers' concentration."""
         return self.base_dist.concentration
 
     @property
-    def rate(self) -> Any:
+    def rate(self) -> Tensor:
         """The gamma numbers' rate."""
         return self.base_dist.rate
 
@@ -43,7 +46,7 @@ class InverseGamma(TransformedDistribution):
         return self.rate / (self.concentration + 1)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         a = self.concentration
         return tenon.where(a > 2, self.rate.square() / ((a - 1).square() * (a - 2)), math.inf)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -11,6 +11,9 @@ from tenon_distributions.distributions.continuous.uniform import Uniform
 from tenon_distributions.distributions.transformed_distribution import TransformedDistribution
 from tenon_distributions.distributions.transforms import AffineTransform, PowerTransform
 from tenon_distributions.distributions.utils import broadcast_all, euler_constant
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class Kumaraswamy(TransformedDistribution):
@@ -20,7 +23,9 @@ class Kumaraswamy(TransformedDistribution):
     support = constraints.unit_interval
     has_rsample = True
 
-    def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, concentration1: Tensor, concentration0: Tensor, validate_args: bool | None = None
+    ) -> None:
         self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
         base = Uniform(tenon.zeros_like(self.concentration0), 1, validate_args=validate_args)
         steps = [
@@ -30,7 +35,7 @@ class Kumaraswamy(TransformedDistribution):
         ]
         super().__init__(base, steps, validate_args=validate_args)
 
-    def _moment(self, power: int) -> Any:
+    def _moment(self, power: int) -> Tensor:
         a, b = 1 + power / self.concentration1, self.concentration0
         return (b.log() + tenon.lgamma(a) + tenon.lgamma(b) - tenon.lgamma(a + b)).exp()
 
@@ -45,7 +50,7 @@ class Kumaraswamy(TransformedDistribution):
         return mode.masked_fill((a < 1) | (b < 1), math.nan)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self._moment(2) - self._moment(1).pow(2)
 
     def entropy(self) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.continuous.normal import Normal
 from tenon_distributions.distributions.transformed_distribution import TransformedDistribution
 from tenon_distributions.distributions.transforms import ExpTransform
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class LogNormal(TransformedDistribution):
@@ -17,16 +20,16 @@ class LogNormal(TransformedDistribution):
     support = constraints.positive
     has_rsample = True
 
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
         super().__init__(Normal(loc, scale, validate_args), ExpTransform(), validate_args)
 
     @property
-    def loc(self) -> Any:
+    def loc(self) -> Tensor:
         """The mean of the logarithm."""
         return self.base_dist.loc
 
     @property
-    def scale(self) -> Any:
+    def scale(self) -> Tensor:
         """The standard deviation of the logarithm."""
         return self.base_dist.scale
 

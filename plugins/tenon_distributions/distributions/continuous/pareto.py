@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.continuous.exponential import Exponential
@@ -10,13 +10,16 @@ from tenon_distributions.distributions.transformed_distribution import Transform
 from tenon_distributions.distributions.transforms import AffineTransform, ExpTransform
 from tenon_distributions.distributions.utils import broadcast_all
 
+if TYPE_CHECKING:
+    from tenon import Tensor
+
 
 class Pareto(TransformedDistribution):
     """Numbers above ``scale`` whose tail falls with the power ``alpha``."""
 
     arg_constraints = {"alpha": constraints.positive, "scale": constraints.positive}
 
-    def __init__(self, scale: Any, alpha: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, scale: Tensor, alpha: Tensor, validate_args: bool | None = None) -> None:
         self.scale, self.alpha = broadcast_all(scale, alpha)
         base = Exponential(self.alpha, validate_args=validate_args)
         steps = [ExpTransform(), AffineTransform(loc=0, scale=self.scale)]
@@ -27,7 +30,7 @@ class Pareto(TransformedDistribution):
         return constraints.greater_than_eq(self.scale)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         a = self.alpha.clamp(min=1)  # infinite from there on down
         return a * self.scale / (a - 1)
 
@@ -36,9 +39,9 @@ class Pareto(TransformedDistribution):
         return self.scale
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         a = self.alpha.clamp(min=2)
         return self.scale.pow(2) * a / ((a - 1).pow(2) * (a - 2))
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return (self.scale / self.alpha).log() + (1 + self.alpha.reciprocal())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -10,6 +10,9 @@ from tenon_distributions.distributions.discrete.bernoulli import ProbsOrLogits
 from tenon_distributions.distributions.transformed_distribution import TransformedDistribution
 from tenon_distributions.distributions.transforms import SigmoidTransform
 from tenon_distributions.distributions.utils import clamp_probs
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class LogitRelaxedBernoulli(ProbsOrLogits):
@@ -20,13 +23,17 @@ class LogitRelaxedBernoulli(ProbsOrLogits):
     has_rsample = True
 
     def __init__(
-        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        temperature: Tensor,
+        probs: Tensor | None = None,
+        logits: Any = None,
+        validate_args: bool | None = None,
     ) -> None:
         self._temperature = temperature
         self._given(probs, logits, validate_args)
 
     @property
-    def temperature(self) -> Any:
+    def temperature(self) -> Tensor:
         """What log-odds are divided by; it is no part of the batch."""
         return self._temperature
 
@@ -35,7 +42,7 @@ class LogitRelaxedBernoulli(ProbsOrLogits):
         u = clamp_probs(tenon.rand(probs.shape, dtype=probs.dtype, device=probs.device))
         return (u.log() - (-u).log1p() + probs.log() - (-probs).log1p()) / self.temperature
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         logits, value = tenon.broadcast_tensors(self.logits, value)
@@ -51,7 +58,11 @@ class RelaxedBernoulli(TransformedDistribution):
     has_rsample = True
 
     def __init__(
-        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        temperature: Tensor,
+        probs: Tensor | None = None,
+        logits: Any = None,
+        validate_args: bool | None = None,
     ) -> None:
         base = LogitRelaxedBernoulli(temperature, probs, logits, validate_args=validate_args)
         super().__init__(base, SigmoidTransform(), validate_args=validate_args)
@@ -62,11 +73,11 @@ class RelaxedBernoulli(TransformedDistribution):
         return self.base_dist.temperature
 
     @property
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         """The log-odds."""
         return self.base_dist.logits
 
     @property
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         """The probability of what is relaxed."""
         return self.base_dist.probs

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.continuous.chi2 import Chi2
 from tenon_distributions.distributions.distribution import Distribution
 from tenon_distributions.distributions.utils import _standard_normal
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class StudentT(Distribution):
@@ -19,7 +23,13 @@ class StudentT(Distribution):
     support = constraints.real
     has_rsample = True
 
-    def __init__(self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None) -> None:
+    def __init__(
+        self,
+        df: Tensor,
+        loc: Tensor | float = 0.0,
+        scale: Tensor | float = 1.0,
+        validate_args: bool | None = None,
+    ) -> None:
         self._spread(validate_args, df=df, loc=loc, scale=scale)
         self._chi2 = Chi2(self.df)
 
@@ -32,28 +42,28 @@ class StudentT(Distribution):
         return self.loc
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         finite = self.scale.pow(2) * self.df / (self.df - 2)
         return tenon.where(self.df > 2, finite, tenon.where(self.df > 1, math.inf, math.nan).to(self.df))
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         z = _standard_normal(shape, self.df.dtype, self.df.device)
         return self.loc + self.scale * (z * tenon.rsqrt(self._chi2.rsample(sample_shape) / self.df))
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         y = (value - self.loc) / self.scale
         return -0.5 * (self.df + 1.0) * tenon.log1p(y**2.0 / self.df) - self.scale.log() - self._log_root()
 
-    def _log_root(self) -> Any:
+    def _log_root(self) -> Tensor:
         """``log(sqrt(df) B(1/2, df/2))``."""
         half = 0.5 * self.df
         beta = tenon.lgamma(half) + 0.5 * math.log(math.pi) - tenon.lgamma(half + 0.5)
         return 0.5 * self.df.log() + beta
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         half = 0.5 * self.df
         spread = (half + 0.5) * (tenon.digamma(half + 0.5) - tenon.digamma(half))
         return self.scale.log() + spread + self._log_root()

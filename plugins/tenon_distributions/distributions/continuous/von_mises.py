@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.distribution import Distribution
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class VonMises(Distribution):
@@ -20,7 +24,7 @@ class VonMises(Distribution):
     support = constraints.real
     has_rsample = False
 
-    def __init__(self, loc: Any, concentration: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None) -> None:
         self._spread(validate_args, loc=loc, concentration=concentration)
 
     @property
@@ -36,7 +40,7 @@ class VonMises(Distribution):
         k = self.concentration
         return 1 - tenon.special.i1e(k) / tenon.special.i0e(k)
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """In float64, in rounds for those that are still open."""
         shape = self._extended_shape(sample_shape)
         with tenon.no_grad():
@@ -59,7 +63,7 @@ class VonMises(Distribution):
             angle = (side * cosine.clamp(-1, 1).acos()).reshape(shape).to(self.loc.dtype)
             return (angle + math.pi + self.loc) % (2 * math.pi) - math.pi
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         k = self.concentration

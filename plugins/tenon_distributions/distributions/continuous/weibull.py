@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -10,6 +10,9 @@ from tenon_distributions.distributions.continuous.exponential import Exponential
 from tenon_distributions.distributions.transformed_distribution import TransformedDistribution
 from tenon_distributions.distributions.transforms import AffineTransform, PowerTransform
 from tenon_distributions.distributions.utils import broadcast_all, euler_constant
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class Weibull(TransformedDistribution):
@@ -19,7 +22,7 @@ class Weibull(TransformedDistribution):
     arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
     support = constraints.positive
 
-    def __init__(self, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, scale: Tensor, concentration: Tensor, validate_args: bool | None = None) -> None:
         self.scale, self.concentration = broadcast_all(scale, concentration)
         self.concentration_reciprocal = self.concentration.reciprocal()
         base = Exponential(tenon.ones_like(self.scale), validate_args=validate_args)
@@ -29,7 +32,7 @@ class Weibull(TransformedDistribution):
         ]
         super().__init__(base, steps, validate_args=validate_args)
 
-    def _log_moment(self, power: int) -> Any:
+    def _log_moment(self, power: int) -> Tensor:
         return tenon.lgamma(1 + power * self.concentration_reciprocal)
 
     @property
@@ -41,7 +44,7 @@ class Weibull(TransformedDistribution):
         return self.scale * ((self.concentration - 1) / self.concentration) ** self.concentration_reciprocal
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.scale.pow(2) * (self._log_moment(2).exp() - (2 * self._log_moment(1)).exp())
 
     def entropy(self) -> Any:

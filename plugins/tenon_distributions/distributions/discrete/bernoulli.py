@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.nn.functional import binary_cross_entropy_with_logits
@@ -15,6 +16,9 @@ from tenon_distributions.distributions.utils import (
     logits_to_probs,
     probs_to_logits,
 )
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class ProbsOrLogits(Distribution):
@@ -34,17 +38,17 @@ class ProbsOrLogits(Distribution):
         self._given(probs, logits, validate_args, total_count=count.to(value.dtype))
 
     @property
-    def _param(self) -> Any:
+    def _param(self) -> Tensor:
         """Whichever was given."""
         return self.logits if "probs" not in vars(self) else self.probs
 
     @lazy_property
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         """The log-odds."""
         return probs_to_logits(self.probs, is_binary=True)
 
     @lazy_property
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         """The probability."""
         return logits_to_probs(self.logits, is_binary=True)
 
@@ -66,11 +70,16 @@ class Bernoulli(ProbsOrLogits, ExponentialFamily):
     has_enumerate_support = True
     _mean_carrier_measure = 0
 
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+    def __init__(
+        self,
+        probs: Tensor | float | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
         self._given(probs, logits, validate_args)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.probs
 
     @property
@@ -79,28 +88,28 @@ class Bernoulli(ProbsOrLogits, ExponentialFamily):
         return tenon.where(self.probs == 0.5, tenon.nan, mode)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.probs * (1 - self.probs)
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with tenon.no_grad():
             return tenon.bernoulli(self.probs.expand(self._extended_shape(sample_shape)))
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         logits, value = tenon.broadcast_tensors(self.logits, value)
         return -binary_cross_entropy_with_logits(logits, value, reduction="none")
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
-    def enumerate_support(self, expand: bool = True) -> Any:
+    def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._listed(tenon.arange(2, dtype=self._param.dtype, device=self._param.device), expand)
 
     @property
     def _natural_params(self) -> tuple[Any, ...]:
         return (self.logits,)
 
-    def _log_normalizer(self, x: Any) -> Any:
+    def _log_normalizer(self, x: Tensor) -> Tensor:
         return tenon.log1p(tenon.exp(x))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import UnsupportedError
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.discrete.bernoulli import ProbsOrLogits
 from tenon_distributions.distributions.drawing import binomial
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class Binomial(ProbsOrLogits):
@@ -22,7 +26,11 @@ class Binomial(ProbsOrLogits):
     has_enumerate_support = True
 
     def __init__(
-        self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        total_count: Tensor | int = 1,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
     ) -> None:
         self._counted(total_count, probs, logits, validate_args)
 
@@ -31,7 +39,7 @@ class Binomial(ProbsOrLogits):
         return constraints.integer_interval(0, self.total_count)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.total_count * self.probs
 
     @property
@@ -39,15 +47,15 @@ class Binomial(ProbsOrLogits):
         return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.total_count * self.probs * (1 - self.probs)
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         with tenon.no_grad():
             return binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         n, logits = self.total_count, self.logits
@@ -59,7 +67,7 @@ class Binomial(ProbsOrLogits):
         log_prob = self.log_prob(self.enumerate_support(False))
         return -(log_prob.exp() * log_prob).sum(0)
 
-    def enumerate_support(self, expand: bool = True) -> Any:
+    def enumerate_support(self, expand: bool = True) -> Tensor:
         count = self._one_count("enumerate_support")
         values = tenon.arange(1 + count, dtype=self._param.dtype, device=self._param.device)
         return self._listed(values, expand)

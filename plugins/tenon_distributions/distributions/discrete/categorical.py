@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.distribution import Distribution, given_once
 from tenon_distributions.distributions.utils import lazy_property, logits_to_probs, probs_to_logits
+
+if TYPE_CHECKING:
+    from tenon import Tensor
+    from tenon.extend import Size
 
 
 class Categorical(Distribution):
@@ -36,7 +41,7 @@ class Categorical(Distribution):
         super().__init__(value.shape[:-1], validate_args=validate_args)
 
     @property
-    def _param(self) -> Any:
+    def _param(self) -> Tensor:
         return self.logits if "probs" not in vars(self) else self.probs
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
@@ -44,31 +49,31 @@ class Categorical(Distribution):
         return constraints.integer_interval(0, self._num_events - 1)
 
     @lazy_property
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         """Log-probabilities."""
         return probs_to_logits(self.probs)
 
     @lazy_property
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         """Probabilities."""
         return logits_to_probs(self.logits)
 
     @property
-    def param_shape(self) -> Any:
+    def param_shape(self) -> Size:
         """The shape of the parameter, with its axis of categories."""
         return self._param.shape
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return tenon.full_like(self._param[..., 0], tenon.nan)
 
     variance = mean
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.probs.argmax(dim=-1)
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = tenon.Size(sample_shape)
         with tenon.no_grad():
             rows = self.probs.reshape(-1, self._num_events)
@@ -79,15 +84,15 @@ class Categorical(Distribution):
             )
             return drawn.T.reshape(self._extended_shape(shape))
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         index, logits = tenon.broadcast_tensors(value.long().unsqueeze(-1), self.logits)
         return logits.gather(-1, index[..., :1]).squeeze(-1)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         lowest = tenon.finfo(self.logits.dtype).min
         return -(self.logits.clamp(min=lowest) * self.probs).sum(-1)
 
-    def enumerate_support(self, expand: bool = True) -> Any:
+    def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._listed(tenon.arange(self._num_events, device=self._param.device), expand)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError
 from tenon.nn.functional import binary_cross_entropy_with_logits
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.discrete.bernoulli import ProbsOrLogits
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class Geometric(ProbsOrLogits):
@@ -17,7 +21,12 @@ class Geometric(ProbsOrLogits):
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.nonnegative_integer
 
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+    def __init__(
+        self,
+        probs: Tensor | int | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
         self._given(probs, logits, validate_args)
         if self._validate_args and probs is not None and not (self.probs > 0).all():
             raise ArgumentError(
@@ -27,7 +36,7 @@ class Geometric(ProbsOrLogits):
             )
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return 1.0 / self.probs - 1.0
 
     @property
@@ -35,21 +44,21 @@ class Geometric(ProbsOrLogits):
         return tenon.zeros_like(self.probs)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return (1.0 / self.probs - 1.0) / self.probs
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         with tenon.no_grad():
             u = self.probs.new_empty(shape).uniform_().clamp(min=tenon.finfo(self.probs.dtype).tiny)
             return (u.log() / (-self.probs.expand(shape)).log1p()).floor()
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         value, probs = tenon.broadcast_tensors(value, self.probs)
         fails = tenon.where((probs == 1) & (value == 0), 0.0, probs)  # 0 log 0 is 0
         return value * (-fails).log1p() + self.probs.log()
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none") / self.probs

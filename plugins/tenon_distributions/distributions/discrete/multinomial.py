@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import UnsupportedError
@@ -10,6 +10,9 @@ from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.discrete.binomial import Binomial
 from tenon_distributions.distributions.discrete.categorical import Categorical
 from tenon_distributions.distributions.distribution import Distribution
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class Multinomial(Distribution):
@@ -19,7 +22,11 @@ class Multinomial(Distribution):
     total_count: int
 
     def __init__(
-        self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        total_count: int = 1,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
     ) -> None:
         if not isinstance(total_count, int):
             raise UnsupportedError("inhomogeneous total_count is not supported")
@@ -37,12 +44,12 @@ class Multinomial(Distribution):
         return self._categorical._param
 
     @property
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         """Probabilities."""
         return self._categorical.probs
 
     @property
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         """Log-probabilities."""
         return self._categorical.logits
 
@@ -56,7 +63,7 @@ class Multinomial(Distribution):
         return self.probs * self.total_count
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.total_count * self.probs * (1 - self.probs)
 
     def sample(self, sample_shape: Any = ()) -> Any:
@@ -65,7 +72,7 @@ class Multinomial(Distribution):
         counts = self.probs.new_zeros(self._extended_shape(shape))
         return counts.scatter_add_(-1, drawn, tenon.ones_like(drawn, dtype=counts.dtype)).detach()
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         logits, value = tenon.broadcast_tensors(self.logits, value)

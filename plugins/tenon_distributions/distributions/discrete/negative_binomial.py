@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.nn.functional import logsigmoid
@@ -11,6 +12,9 @@ from tenon_distributions.distributions.continuous.gamma import Gamma
 from tenon_distributions.distributions.discrete.bernoulli import ProbsOrLogits
 from tenon_distributions.distributions.drawing import poisson
 from tenon_distributions.distributions.utils import lazy_property
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class NegativeBinomial(ProbsOrLogits):
@@ -24,12 +28,16 @@ class NegativeBinomial(ProbsOrLogits):
     support = constraints.nonnegative_integer
 
     def __init__(
-        self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        total_count: Tensor | int,
+        probs: Tensor | float | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
     ) -> None:
         self._counted(total_count, probs, logits, validate_args)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.total_count * tenon.exp(self.logits)
 
     @property
@@ -37,7 +45,7 @@ class NegativeBinomial(ProbsOrLogits):
         return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0.0)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.mean / tenon.sigmoid(-self.logits)
 
     @lazy_property
@@ -45,12 +53,12 @@ class NegativeBinomial(ProbsOrLogits):
         """Of the rate: counts are Poisson numbers of a gamma number."""
         return Gamma(self.total_count, tenon.exp(-self.logits), validate_args=False)
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with tenon.no_grad():
             rate = self._gamma.sample(sample_shape)
             return poisson(tenon.where(self.total_count > 0, rate, 0.0))
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         n = self.total_count

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError
@@ -12,8 +13,11 @@ from tenon_distributions.distributions.drawing import _sample_dirichlet
 from tenon_distributions.distributions.drawing import dirichlet_backward as _Dirichlet_backward  # noqa: F401 - PyTorch's name
 from tenon_distributions.distributions.exp_family import ExponentialFamily
 
+if TYPE_CHECKING:
+    from tenon import Tensor
 
-def _log_beta(a: Any) -> Any:
+
+def _log_beta(a: Tensor) -> Tensor:
     """The logarithm of the beta function of the last axis: the log-normaliser by concentrations."""
     return a.lgamma().sum(-1) - tenon.lgamma(a.sum(-1))
 
@@ -26,7 +30,7 @@ class Dirichlet(ExponentialFamily):
     has_rsample = True
     _mean_carrier_measure = 0
 
-    def __init__(self, concentration: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
         if concentration.dim() < 1:
             raise ArgumentError("`concentration` parameter must be at least one-dimensional.")
         self.concentration = concentration
@@ -44,19 +48,19 @@ class Dirichlet(ExponentialFamily):
         return tenon.where(at_corner, corner, above / above.sum(-1, True))
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         total = self.concentration.sum(-1, True)
         return self.concentration * (total - self.concentration) / (total.pow(2) * (total + 1))
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return _sample_dirichlet(self.concentration.expand(self._extended_shape(sample_shape)))
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         return tenon.xlogy(self.concentration - 1.0, value).sum(-1) - _log_beta(self.concentration)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         a = self.concentration
         total, k = a.sum(-1), a.shape[-1]
         spread = (k - total) * tenon.digamma(total) + ((a - 1.0) * tenon.digamma(a)).sum(-1)
@@ -66,5 +70,5 @@ class Dirichlet(ExponentialFamily):
     def _natural_params(self) -> tuple[Any, ...]:
         return (self.concentration - 1,)
 
-    def _log_normalizer(self, x: Any) -> Any:
+    def _log_normalizer(self, x: Tensor) -> Tensor:
         return _log_beta(x + 1)

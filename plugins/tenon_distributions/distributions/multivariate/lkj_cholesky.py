@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError
@@ -11,6 +11,9 @@ from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.continuous.beta import Beta
 from tenon_distributions.distributions.distribution import Distribution
 from tenon_distributions.distributions.utils import _standard_normal
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class LKJCholesky(Distribution):
@@ -23,7 +26,9 @@ class LKJCholesky(Distribution):
     arg_constraints = {"concentration": constraints.positive}
     support = constraints.corr_cholesky
 
-    def __init__(self, dim: int, concentration: Any = 1.0, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, dim: int, concentration: Tensor | float = 1.0, validate_args: bool | None = None
+    ) -> None:
         if dim < 2:
             raise ArgumentError(f"Expected dim to be an integer greater than or equal to 2. Found dim={dim}.")
         self.dim = dim
@@ -48,7 +53,7 @@ class LKJCholesky(Distribution):
             least = tenon.finfo(rows.dtype).tiny
             return rows + (1 - rows.square().sum(-1)).clamp(min=least).sqrt().diag_embed()
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         eta, n = self.concentration, self.dim

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.continuous.normal import Normal
 from tenon_distributions.distributions.transformed_distribution import TransformedDistribution
 from tenon_distributions.distributions.transforms import StickBreakingTransform
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class LogisticNormal(TransformedDistribution):
@@ -17,18 +20,18 @@ class LogisticNormal(TransformedDistribution):
     support = constraints.simplex
     has_rsample = True
 
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
         base = Normal(loc, scale, validate_args=validate_args)
         if not base.batch_shape:
             base = base.expand([1])
         super().__init__(base, StickBreakingTransform(), validate_args=validate_args)
 
     @property
-    def loc(self) -> Any:
+    def loc(self) -> Tensor:
         """The means of the normal numbers."""
         return self.base_dist.base_dist.loc
 
     @property
-    def scale(self) -> Any:
+    def scale(self) -> Tensor:
         """Their standard deviations."""
         return self.base_dist.base_dist.scale

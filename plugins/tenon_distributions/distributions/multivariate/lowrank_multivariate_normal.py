@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError
@@ -16,8 +17,11 @@ from tenon_distributions.distributions.multivariate.multivariate_normal import (
 )
 from tenon_distributions.distributions.utils import _standard_normal, lazy_property
 
+if TYPE_CHECKING:
+    from tenon import Tensor
 
-def _batch_capacitance_tril(factor: Any, diag: Any) -> Any:
+
+def _batch_capacitance_tril(factor: Tensor, diag: Tensor) -> Tensor:
     """The Cholesky factor of ``I + W^T D^-1 W``, which is as small as ``W`` is thin."""
     weighted = factor.mT / diag.unsqueeze(-2)
     return tenon.linalg.cholesky(
@@ -25,12 +29,12 @@ def _batch_capacitance_tril(factor: Any, diag: Any) -> Any:
     )
 
 
-def _batch_lowrank_logdet(factor: Any, diag: Any, tril: Any) -> Any:
+def _batch_lowrank_logdet(factor: Tensor, diag: Tensor, tril: Tensor) -> Tensor:
     """``log det (W W^T + D)`` by the determinant of the small matrix."""
     return 2 * _half_log_det(tril) + diag.log().sum(-1)
 
 
-def _batch_lowrank_mahalanobis(factor: Any, diag: Any, x: Any, tril: Any) -> Any:
+def _batch_lowrank_mahalanobis(factor: Tensor, diag: Tensor, x: Tensor, tril: Tensor) -> Tensor:
     """``x^T (W W^T + D)^-1 x`` by Woodbury's formula."""
     small = _batch_mv(factor.mT / diag.unsqueeze(-2), x)
     return (x.square() / diag).sum(-1) - _batch_mahalanobis(tril, small)
@@ -50,7 +54,9 @@ class LowRankMultivariateNormal(Distribution):
     support = constraints.real_vector
     has_rsample = True
 
-    def __init__(self, loc: Any, cov_factor: Any, cov_diag: Any, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, loc: Tensor, cov_factor: Tensor, cov_diag: Tensor, validate_args: bool | None = None
+    ) -> None:
         if loc.dim() < 1:
             raise ArgumentError("loc must be at least one-dimensional.")
         if cov_factor.dim() < 2:
@@ -100,25 +106,25 @@ class LowRankMultivariateNormal(Distribution):
         return self._over_batch(diag.reciprocal().diag_embed() - solved.mT @ solved)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.loc
 
     mode = mean
 
     @lazy_property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         """The covariance's diagonal."""
         factor, diag = self._parts
         return (factor.square().sum(-1) + diag).expand(self._batch_shape + self._event_shape)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         factor, diag = self._parts
         small = _standard_normal((*shape[:-1], factor.shape[-1]), self.loc.dtype, self.loc.device)
         own = _standard_normal(shape, self.loc.dtype, self.loc.device)
         return self.loc + _batch_mv(factor, small) + diag.sqrt() * own
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         parts = self._parts

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError, OptionError
@@ -11,29 +12,32 @@ from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.distribution import Distribution
 from tenon_distributions.distributions.utils import _standard_normal, lazy_property
 
+if TYPE_CHECKING:
+    from tenon import Tensor
+
 _GIVEN = ("covariance_matrix", "precision_matrix", "scale_tril")
 
 
-def _batch_mv(matrix: Any, vector: Any) -> Any:
+def _batch_mv(matrix: Tensor, vector: Tensor) -> Tensor:
     """Matrices times vectors, both over batches."""
     return (matrix @ vector.unsqueeze(-1)).squeeze(-1)
 
 
-def _batch_mahalanobis(tril: Any, x: Any) -> Any:
+def _batch_mahalanobis(tril: Tensor, x: Tensor) -> Tensor:
     """``x^T (L L^T)^-1 x`` for lower triangular ``L``."""
     return tenon.linalg.solve_triangular(tril, x.unsqueeze(-1), upper=False).squeeze(-1).square().sum(-1)
 
 
-def _half_log_det(tril: Any) -> Any:
+def _half_log_det(tril: Tensor) -> Tensor:
     return tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def _inverse_of_tril(tril: Any) -> Any:
+def _inverse_of_tril(tril: Tensor) -> Tensor:
     unit = tenon.eye(tril.shape[-1], dtype=tril.dtype, device=tril.device)
     return tenon.linalg.solve_triangular(tril, unit, upper=False)
 
 
-def _precision_to_scale_tril(precision: Any) -> Any:
+def _precision_to_scale_tril(precision: Tensor) -> Tensor:
     """The Cholesky factor of the inverse: turned about both axes, an upper factor is a lower one."""
     flipped = tenon.linalg.cholesky(precision.flip((-2, -1)))
     return _inverse_of_tril(flipped.flip((-2, -1)).mT)
@@ -53,10 +57,10 @@ class MultivariateNormal(Distribution):
 
     def __init__(
         self,
-        loc: Any,
-        covariance_matrix: Any = None,
-        precision_matrix: Any = None,
-        scale_tril: Any = None,
+        loc: Tensor,
+        covariance_matrix: Tensor | None = None,
+        precision_matrix: Tensor | None = None,
+        scale_tril: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
         if loc.dim() < 1:
@@ -87,33 +91,33 @@ class MultivariateNormal(Distribution):
         return (inverse.mT @ inverse).expand((*self._batch_shape, *self._event_shape, *self._event_shape))
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.loc
 
     mode = mean
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self._unbroadcasted_scale_tril.square().sum(-1).expand(self._batch_shape + self._event_shape)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         eps = _standard_normal(self._extended_shape(sample_shape), self.loc.dtype, self.loc.device)
         return self.loc + _batch_mv(self._unbroadcasted_scale_tril, eps)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         tril = self._unbroadcasted_scale_tril
         square = _batch_mahalanobis(tril, value - self.loc)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + square) - _half_log_det(tril)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         n = self._event_shape[0]
         entropy = 0.5 * n * (1.0 + math.log(2 * math.pi)) + _half_log_det(self._unbroadcasted_scale_tril)
         return entropy.expand(self._batch_shape)
 
 
-def one_matrix(*matrices: Any) -> tuple[str, Any]:
+def one_matrix(*matrices: Tensor | None) -> tuple[str, Any]:
     """The one that was given of covariance, precision and Cholesky factor, and its name."""
     given = {n: m for n, m in zip(_GIVEN, matrices, strict=True) if m is not None}
     if len(given) != 1:
@@ -129,7 +133,7 @@ def one_matrix(*matrices: Any) -> tuple[str, Any]:
     return name, matrix
 
 
-def factor_of(name: str, matrix: Any) -> Any:
+def factor_of(name: str, matrix: Tensor) -> Tensor:
     """The covariance's Cholesky factor, from the matrix ``name``."""
     if name == "scale_tril":
         return matrix

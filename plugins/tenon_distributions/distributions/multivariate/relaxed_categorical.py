@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -11,6 +11,9 @@ from tenon_distributions.distributions.distribution import Distribution
 from tenon_distributions.distributions.transformed_distribution import TransformedDistribution
 from tenon_distributions.distributions.transforms import ExpTransform
 from tenon_distributions.distributions.utils import clamp_probs
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class ExpRelaxedCategorical(Distribution):
@@ -21,7 +24,11 @@ class ExpRelaxedCategorical(Distribution):
     has_rsample = True
 
     def __init__(
-        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        temperature: Tensor,
+        probs: Any = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
     ) -> None:
         self._categorical = Categorical(probs, logits)
         self._temperature = temperature
@@ -33,12 +40,12 @@ class ExpRelaxedCategorical(Distribution):
         return self._categorical._param
 
     @property
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         """Log-probabilities of the categories."""
         return self._categorical.logits
 
     @property
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         """Probabilities of the categories."""
         return self._categorical.probs
 
@@ -48,7 +55,7 @@ class ExpRelaxedCategorical(Distribution):
         return self._categorical.param_shape
 
     @property
-    def temperature(self) -> Any:
+    def temperature(self) -> Tensor:
         """What logits are divided by; it is no part of the batch."""
         return self._temperature
 
@@ -57,7 +64,7 @@ class ExpRelaxedCategorical(Distribution):
         u = clamp_probs(tenon.rand(shape, dtype=self.logits.dtype, device=self.logits.device))
         return tenon.log_softmax((self.logits - (-u.log()).log()) / self.temperature, -1)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         n = self.event_shape[0]
@@ -75,7 +82,11 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     has_rsample = True
 
     def __init__(
-        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        temperature: Tensor,
+        probs: Any = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
     ) -> None:
         base = ExpRelaxedCategorical(temperature, probs, logits, validate_args=validate_args)
         super().__init__(base, ExpTransform(), validate_args=validate_args)
@@ -86,11 +97,11 @@ class RelaxedOneHotCategorical(TransformedDistribution):
         return self.base_dist.temperature
 
     @property
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         """Log-probabilities of the categories."""
         return self.base_dist.logits
 
     @property
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         """Probabilities of the categories."""
         return self.base_dist.probs

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ArgumentError
@@ -17,6 +18,9 @@ from tenon_distributions.distributions.multivariate.multivariate_normal import (
     one_matrix,
 )
 from tenon_distributions.distributions.utils import lazy_property
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 #: How often samples that rounding made singular are drawn again.
 _TRIES = 3
@@ -34,10 +38,10 @@ class Wishart(ExponentialFamily):
 
     def __init__(
         self,
-        df: Any,
-        covariance_matrix: Any = None,
+        df: Tensor,
+        covariance_matrix: Tensor | None = None,
         precision_matrix: Any = None,
-        scale_tril: Any = None,
+        scale_tril: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
         name, matrix = one_matrix(covariance_matrix, precision_matrix, scale_tril)
@@ -71,7 +75,7 @@ class Wishart(ExponentialFamily):
         return self._unbroadcasted_scale_tril.expand(self._batch_shape + self._event_shape)
 
     @lazy_property
-    def covariance_matrix(self) -> Any:
+    def covariance_matrix(self) -> Tensor:
         """The covariance."""
         tril = self._unbroadcasted_scale_tril
         return (tril @ tril.mT).expand(self._batch_shape + self._event_shape)
@@ -83,11 +87,11 @@ class Wishart(ExponentialFamily):
         return (inverse.mT @ inverse).expand(self._batch_shape + self._event_shape)
 
     @property
-    def _wide_df(self) -> Any:
+    def _wide_df(self) -> Tensor:
         return self.df.reshape((*self._batch_shape, 1, 1))
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self._wide_df * self.covariance_matrix
 
     @property
@@ -96,19 +100,19 @@ class Wishart(ExponentialFamily):
         return tenon.where(factor > 0, factor, math.nan) * self.covariance_matrix
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         v = self.covariance_matrix
         diagonal = v.diagonal(dim1=-2, dim2=-1)
         return self._wide_df * (v.pow(2) + diagonal.unsqueeze(-1) * diagonal.unsqueeze(-2))
 
-    def _bartlett_sampling(self, sample_shape: Any = ()) -> Any:
+    def _bartlett_sampling(self, sample_shape: Sequence[int] = ()) -> Tensor:
         roots = self._dist_chi2.rsample(sample_shape).clamp(min=tenon.finfo(self.df.dtype).tiny).sqrt()
         shape = self._extended_shape(sample_shape)
         noise = tenon.randn(shape, dtype=roots.dtype, device=roots.device).tril(-1) + roots.diag_embed()
         factor = self._unbroadcasted_scale_tril @ noise
         return factor @ factor.mT
 
-    def rsample(self, sample_shape: Any = (), max_try_correction: int | None = None) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = (), max_try_correction: int | None = None) -> Tensor:
         """Matrices that are positive definite in floating point, too, as far as so many tries find them."""
         sample = self._bartlett_sampling(sample_shape)
         for _ in range(_TRIES if max_try_correction is None else max_try_correction):
@@ -118,7 +122,7 @@ class Wishart(ExponentialFamily):
             sample = tenon.where(good[..., None, None], sample, self._bartlett_sampling(sample_shape))
         return sample
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         nu, p, tril = self.df, self._event_shape[-1], self._unbroadcasted_scale_tril
@@ -126,7 +130,7 @@ class Wishart(ExponentialFamily):
         log_norm = nu * (0.5 * p * math.log(2) + _half_log_det(tril)) + tenon.mvlgamma(nu / 2, p)
         return 0.5 * (nu - p - 1) * tenon.linalg.slogdet(value).logabsdet - 0.5 * trace - log_norm
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         nu, p = self.df, self._event_shape[-1]
         steps = tenon.arange(p, dtype=nu.dtype, device=nu.device)
         slope = tenon.digamma((nu.unsqueeze(-1) - steps) / 2).sum(-1)
