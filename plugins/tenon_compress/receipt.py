@@ -145,7 +145,7 @@ class Receipt:
 def receipt_of(
     before: Module,
     after: Module,
-    example: Any,
+    example: Tensor | Sequence[Tensor | bool | None] | None,
     *,
     batch_sizes: Sequence[int] = (),
     data: Any = None,
@@ -195,7 +195,7 @@ def receipt_of(
     return Receipt(rows, total, change, accuracy, tuple(notes))
 
 
-def call_of(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def call_of(example: Tensor | Sequence[Tensor | bool | None]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments of a call with ``example``."""
     if isinstance(example, Mapping):
         return (), dict(example)
@@ -214,7 +214,7 @@ def evaluating(model: Module) -> Iterator[None]:
             module.training = mode
 
 
-def difference(one: Any, other: Any) -> float:
+def difference(one: Tensor | Sequence[Tensor | None], other: Tensor | Sequence[Tensor | None]) -> float:
     """The largest absolute difference of any tensor in two nests; infinite where they differ in shape."""
     pairs = [[t for t in pytree.tree_leaves(nest) if isinstance(t, Tensor)] for nest in (one, other)]
     if [t.shape for t in pairs[0]] != [t.shape for t in pairs[1]]:
@@ -223,8 +223,8 @@ def difference(one: Any, other: Any) -> float:
     return float("inf") if any(f != f for f in found) else max(found, default=0.0)
 
 
-def _resized(args: Any, kwargs: Any, own: int, size: int) -> Any:
-    def resize(tensor: Any) -> Any:
+def _resized(args: Sequence[Tensor], kwargs: Any, own: int, size: int) -> Any:
+    def resize(tensor: Tensor) -> Tensor:
         if not tensor.dim() or tensor.shape[0] != own:
             return tensor
         return tensor[[i % own for i in range(size)]]
@@ -273,10 +273,10 @@ class _Clock:
         self.handles = [h for path, module in _leaves(model).items() for h in self._watch(path, module)]
 
     def _watch(self, path: str, module: Module) -> tuple[Any, Any]:
-        def enter(module: Any, args: Any) -> None:
+        def enter(module: Module, args: Sequence[Tensor]) -> None:
             self.starts[path] = time.perf_counter()
 
-        def leave(module: Any, args: Any, output: Any) -> None:
+        def leave(module: Module, args: Sequence[Tensor], output: Tensor) -> None:
             self.run[path] = self.run.get(path, 0.0) + time.perf_counter() - self.starts[path]
 
         return module.register_forward_pre_hook(enter), module.register_forward_hook(leave)

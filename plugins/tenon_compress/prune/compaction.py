@@ -49,7 +49,12 @@ Structure = dict[str, dict[str, Any]]
 
 
 def compact(
-    model: Module, example: Any, *, batch_sizes: Sequence[int] = (), data: Any = None, seconds: float = 0.2
+    model: Module,
+    example: Tensor | Sequence[Tensor | bool | None],
+    *,
+    batch_sizes: Sequence[int] = (),
+    data: Any = None,
+    seconds: float = 0.2,
 ) -> Receipt:
     """Remove the channels, heads and units of ``model`` that masks have made zero; prints and returns the
     receipt.
@@ -94,7 +99,9 @@ def _note(model: Module, structure: Structure) -> None:
         quantized.note_structure(model)
 
 
-def _removed(masked: Module, args: Any, kwargs: Any) -> tuple[Module, Structure, list[str]]:
+def _removed(
+    masked: Module, args: Sequence[Tensor | bool | None], kwargs: Any
+) -> tuple[Module, Structure, list[str]]:
     """A copy of ``masked`` without its zero channels, its structure, and notes on what stays."""
     smaller = copy.deepcopy(masked)
     with evaluating(smaller), evaluating(masked), no_grad():
@@ -119,7 +126,7 @@ def _without(
     smaller: Module,
     analysis: DependencyAnalysis,
     names: dict[Node, str],
-    args: Any,
+    args: Sequence[Tensor | bool | None],
     kwargs: Any,
 ) -> tuple[Module, Structure, list[str]]:
     """The same by ``analysis``, which is of the copy ``smaller``."""
@@ -135,7 +142,7 @@ def _without(
     return *_resized(masked, smaller, analysis, found, args, kwargs), notes
 
 
-def check_model(model: Any, what: str) -> None:
+def check_model(model: Module, what: str) -> None:
     """Errors that name ``what`` unless ``model`` is a module of finite numbers."""
     if not isinstance(model, Module):
         raise ModuleTypeError(f"{what} takes a module, got {type(model).__name__}.")
@@ -182,7 +189,7 @@ def shared_names(model: Module) -> dict[int, list[str]]:
 
 
 def analyse(
-    model: Module, args: Any, kwargs: Any, *, keep_scales: bool = False
+    model: Module, args: Sequence[Tensor | bool | None], kwargs: Any, *, keep_scales: bool = False
 ) -> tuple[DependencyAnalysis, dict[Node, str]]:
     """What depends on what in a run of ``model``, and the names of its tensors."""
     if any(isinstance(m, InputObserver) and bool(m.low > m.high) for m in model.modules()):
@@ -202,7 +209,7 @@ def analyse(
     return analysis, found
 
 
-def _traced(model: Module, args: Any, kwargs: Any) -> Trace:
+def _traced(model: Module, args: Sequence[Tensor | bool | None], kwargs: Any) -> Trace:
     try:
         return trace(model, args, kwargs, {*RULES, *KINDS})
     except CaptureError as error:
@@ -231,7 +238,12 @@ def bake_all(model: Module) -> None:
 
 
 def _resized(
-    masked: Module, smaller: Module, analysis: DependencyAnalysis, found: Removal, args: Any, kwargs: Any
+    masked: Module,
+    smaller: Module,
+    analysis: DependencyAnalysis,
+    found: Removal,
+    args: Sequence[Tensor | bool | None],
+    kwargs: Any,
 ) -> tuple[Module, Structure]:
     """The smaller model that says what the masked one does, and its structure: as it is if its code takes all
     sizes from tensors, else with attributes that say them, else by rules for what the code asks for."""
@@ -257,7 +269,12 @@ def _resized(
 
 
 def _say_slices(
-    made: Module, structure: Structure, analysis: DependencyAnalysis, found: Removal, args: Any, kwargs: Any
+    made: Module,
+    structure: Structure,
+    analysis: DependencyAnalysis,
+    found: Removal,
+    args: Sequence[Tensor | bool | None],
+    kwargs: Any,
 ) -> None:
     """Give ``made`` and ``structure`` rules for the slices that its code asks for, if all can be told."""
     try:
@@ -293,7 +310,12 @@ def _rules_in_code(modules: dict[str, Module], analysis: DependencyAnalysis, fou
 
 
 def _compare(
-    masked: Module, smaller: Module, args: Any, kwargs: Any, found: Removal, tolerance: float
+    masked: Module,
+    smaller: Module,
+    args: Sequence[Tensor | bool | None],
+    kwargs: Any,
+    found: Removal,
+    tolerance: float,
 ) -> None:
     """PruningError unless the smaller model runs and says the same."""
     wanted = masked(*args, **kwargs)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.extend import Criterion
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class Magnitude(Criterion):
     """The absolute value (Han et al., 2015)."""
 
-    def score(self, weight: Any, gradient: Any) -> Any:
+    def score(self, weight: Tensor, gradient: Any) -> Tensor:
         """``|w|``."""
         return weight.abs()
 
@@ -31,7 +34,7 @@ class Taylor(Criterion):
 
     needs_gradient = True
 
-    def score(self, weight: Any, gradient: Any) -> Any:
+    def score(self, weight: Tensor, gradient: Tensor) -> Tensor:
         """``|w g|``."""
         return (weight * gradient).abs()
 
@@ -39,6 +42,6 @@ class Taylor(Criterion):
 class Random(Criterion):
     """A number at random, the baseline of all others."""
 
-    def score(self, weight: Any, gradient: Any) -> Any:
+    def score(self, weight: Tensor, gradient: Any) -> Tensor:
         """Drawn uniformly from ``[0, 1)``."""
         return tenon.rand_like(weight)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -28,12 +28,15 @@ from tenon_compress.prune.removal import couple_rectangles, equalize_groups, pru
 from tenon_compress.quantize.layers import QuantizedLayer
 from tenon_compress.receipt import call_of, evaluating
 
+if TYPE_CHECKING:
+    from tenon import Tensor
+
 Scope = Literal["global", "layer"]
 
 
 def mask_channels(
     model: Module,
-    example: Any,
+    example: Tensor | Sequence[Tensor],
     amount: float,
     criterion: str | type[Criterion] = "Magnitude",
     *,

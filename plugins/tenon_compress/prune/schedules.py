@@ -11,13 +11,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tenon import no_grad
 from tenon.errors import PruningError
 from tenon.nn.masks import Criterion
 from tenon.nn.module import Module
 from tenon_compress.prune.masking import Scope, check_share, mask_channels, mask_weights
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class Schedule(Protocol):
@@ -109,7 +112,7 @@ class Pruner:
         amount: float,
         schedule: Schedule,
         *,
-        example: Any = None,
+        example: Tensor | None = None,
         criterion: str | type[Criterion] = "Magnitude",
         scope: Scope = "global",
         keep: Sequence[str] = (),

@@ -33,7 +33,7 @@ from tenon_compress.structure_buffer import note, noted, read
 KEY = "pruned_structure"
 
 
-def _conv(layer: Any) -> dict[str, int]:
+def _conv(layer: Module) -> dict[str, int]:
     rows, columns = layer.weight.shape[:2]
     old = (layer.in_channels, layer.out_channels)[:: 1 if layer.transposed else -1]
     groups = rows * layer.groups // old[0] if layer.groups > 1 else 1
@@ -41,24 +41,24 @@ def _conv(layer: Any) -> dict[str, int]:
     return {"in_channels": inputs, "out_channels": outputs, "groups": groups}
 
 
-def _attention(layer: Any) -> dict[str, int]:
+def _attention(layer: Module) -> dict[str, int]:
     weight = layer.q_proj_weight if layer.in_proj_weight is None else layer.in_proj_weight
     width = weight.shape[0] // (1 if layer.in_proj_weight is None else 3)
     return {"num_heads": width // layer.head_dim}
 
 
-def _norm(layer: Any) -> dict[str, int]:
+def _norm(layer: Module) -> dict[str, int]:
     own = layer.weight if layer.weight is not None else layer.running_mean
     return {} if own is None else {"num_features": own.shape[0]}
 
 
-def _recurrent(layer: Any) -> dict[str, int]:
+def _recurrent(layer: Module) -> dict[str, int]:
     inner, outer = layer.weight_ih_l0, layer.weight_hr_l0 if layer.proj_size else layer.weight_hh_l0
     numbers = {"input_size": inner.shape[1], "hidden_size": outer.shape[1]}
     return {**numbers, "proj_size": outer.shape[0]} if layer.proj_size else numbers
 
 
-def _groups(layer: Any) -> dict[str, int] | None:
+def _groups(layer: Module) -> dict[str, int] | None:
     if layer.weight is None:
         return None
     count = layer.weight.shape[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import ModuleValueError, ShapeError
@@ -15,8 +15,12 @@ from tenon.nn.masks import (
     slice_norms,
 )
 
+if TYPE_CHECKING:
+    from tenon import Tensor
+    from tenon.extend import Module
 
-def _without_slices(mask: Any, dim: int, kept: Any) -> Any:
+
+def _without_slices(mask: Tensor, dim: int, kept: Tensor) -> Tensor:
     """``mask`` with zeros in the slices along ``dim`` that ``kept`` does not have."""
     shape = [1] * mask.dim()
     shape[dim] = -1
@@ -28,11 +32,11 @@ class RandomStructured(BasePruningMethod):
 
     PRUNING_TYPE = "structured"
 
-    def __init__(self, amount: Any, dim: int = -1) -> None:
+    def __init__(self, amount: float, dim: int = -1) -> None:
         check_amount(amount)
         self.amount, self.dim = amount, dim
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """Draw one number per slice and zero those with the smallest."""
         check_structured(t)
         check_axis(t, self.dim)
@@ -43,7 +47,7 @@ class RandomStructured(BasePruningMethod):
         return _without_slices(default_mask, self.dim, drawn > drawn.kthvalue(number).values)
 
     @classmethod
-    def apply(cls, module: Any, name: str, amount: Any, dim: int = -1) -> Any:  # type: ignore[override]
+    def apply(cls, module: Module, name: str, amount: float, dim: int = -1) -> Any:  # type: ignore[override]
         """Prune ``module.<name>`` by ``amount`` of its slices along ``dim``."""
         return super().apply(module, name, amount=amount, dim=dim)
 
@@ -53,11 +57,11 @@ class LnStructured(BasePruningMethod):
 
     PRUNING_TYPE = "structured"
 
-    def __init__(self, amount: Any, n: Any, dim: int = -1) -> None:
+    def __init__(self, amount: float, n: float, dim: int = -1) -> None:
         check_amount(amount)
         self.amount, self.n, self.dim = amount, n, dim
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """Keep the slices of the largest norms."""
         check_structured(t)
         check_axis(t, self.dim)
@@ -71,7 +75,7 @@ class LnStructured(BasePruningMethod):
 
     @classmethod
     def apply(  # type: ignore[override]
-        cls, module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Any = None
+        cls, module: Module, name: str, amount: float, n: float, dim: int, importance_scores: Any = None
     ) -> Any:
         """Prune ``module.<name>`` by ``amount`` of its slices along ``dim``."""
         return super().apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)

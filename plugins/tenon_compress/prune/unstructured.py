@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.errors import OptionError
 from tenon.nn.masks import BasePruningMethod, check_amount, checked_count
 
+if TYPE_CHECKING:
+    from tenon import Tensor
+    from tenon.extend import Module
 
-def _without(mask: Any, places: Any) -> Any:
+
+def _without(mask: Tensor, places: Tensor) -> Tensor:
     """A copy of ``mask`` with zeros at flat ``places``."""
     kept = mask.clone().contiguous()
     kept.view(-1)[places] = 0
@@ -21,12 +25,12 @@ class Identity(BasePruningMethod):
 
     PRUNING_TYPE = "unstructured"
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The mask that there is."""
         return default_mask
 
     @classmethod
-    def apply(cls, module: Any, name: str) -> Any:  # type: ignore[override]
+    def apply(cls, module: Module, name: str) -> Any:  # type: ignore[override]
         """Prune ``module.<name>`` by nothing."""
         return super().apply(module, name)
 
@@ -60,7 +64,7 @@ class RandomUnstructured(_ByAmount):
         return tenon.rand_like(t).view(-1).topk(number).indices
 
     @classmethod
-    def apply(cls, module: Any, name: str, amount: Any) -> Any:  # type: ignore[override]
+    def apply(cls, module: Module, name: str, amount: float) -> Any:  # type: ignore[override]
         """Prune ``module.<name>`` by ``amount``."""
         return super().apply(module, name, amount=amount)
 
@@ -74,7 +78,7 @@ class L1Unstructured(_ByAmount):
 
     @classmethod
     def apply(  # type: ignore[override]
-        cls, module: Any, name: str, amount: Any, importance_scores: Any = None
+        cls, module: Module, name: str, amount: float, importance_scores: Tensor | None = None
     ) -> Any:
         """Prune ``module.<name>`` by ``amount``, looking at the scores if they are given."""
         return super().apply(module, name, amount=amount, importance_scores=importance_scores)
@@ -85,10 +89,10 @@ class CustomFromMask(BasePruningMethod):
 
     PRUNING_TYPE = "global"
 
-    def __init__(self, mask: Any) -> None:
+    def __init__(self, mask: Tensor) -> None:
         self.mask = mask
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """Both masks at once; OptionError if their shapes differ."""
         if default_mask.shape != self.mask.shape:
             raise OptionError(
@@ -98,6 +102,6 @@ class CustomFromMask(BasePruningMethod):
         return default_mask * self.mask.to(default_mask.dtype)
 
     @classmethod
-    def apply(cls, module: Any, name: str, mask: Any) -> Any:  # type: ignore[override]
+    def apply(cls, module: Module, name: str, mask: Tensor) -> Any:  # type: ignore[override]
         """Prune ``module.<name>`` by ``mask``."""
         return super().apply(module, name, mask=mask)

@@ -123,7 +123,9 @@ def _by_layer(model: Module, scheme: Scheme, skip: Collection[str]) -> tuple[Mod
     return model, found
 
 
-def calibration_calls(model: Module, scheme: Scheme, calibration: Any) -> list[Any]:
+def calibration_calls(
+    model: Module, scheme: Scheme, calibration: Tensor | Sequence[Tensor] | None
+) -> list[Any]:
     """``calibration`` as a list, a tensor being one call; QuantizationError where it is none or missing."""
     given = () if calibration is None else (calibration,) if isinstance(calibration, Tensor) else calibration
     if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tenon import nn
 from tenon_compress.quantize.layers import DynamicLinear, QuantizedEmbedding, QuantizedEmbeddingBag
 from tenon_compress.quantize.recurrent_layers import DYNAMIC
 from tenon_compress.quantize.scheme import Scheme
 from tenon_compress.quantize.weights import Int8Weights
+
+if TYPE_CHECKING:
+    from tenon.extend import Module
 
 
 class Int8Dynamic(Scheme):
@@ -21,7 +24,7 @@ class Int8Dynamic(Scheme):
 
     name = "int8-dynamic"
 
-    def layer(self, module: Any) -> Any:
+    def layer(self, module: Module) -> Module | None:
         """By the class of ``module``."""
         kind = type(module)
         if kind is nn.Linear:

@@ -6,13 +6,16 @@ therefore put new tensors in the place of the old ones instead of writing into t
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tenon import Tensor, arange, float32, int8, ones, ops, zeros
 from tenon.extend import pytree
 from tenon.nn.functional import embedding_bag
 from tenon.nn.module import Module
 from tenon_compress.quantize.integers import from_int8, to_int8
+
+if TYPE_CHECKING:
+    from tenon.extend import dtype
 
 
 def freeze(tensor: Tensor) -> None:
@@ -28,7 +31,7 @@ def in_float32(call: Any, *given: Any) -> Any:
     if own is float32 or not own.is_floating_point:
         return call(*given)
 
-    def cast(nest: Any, dtype: Any) -> Any:
+    def cast(nest: Any, dtype: dtype) -> Any:
         return pytree.tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, nest)
 
     return cast(call(*cast(given, float32)), own)
@@ -74,7 +77,7 @@ class QuantizedLayer(Module):
         """Move to another device; tensors keep their dtypes, and ``floats`` takes the new one."""
         self.floats = fn(zeros(0, dtype=self.floats)).dtype
 
-        def moved(tensor: Any) -> Any:
+        def moved(tensor: Tensor) -> Tensor:
             made = fn(tensor)
             return made if made.dtype is tensor.dtype else tensor.to(made.device)
 
@@ -114,7 +117,7 @@ class DynamicLinear(QuantizedLayer):
         )
 
     @classmethod
-    def of(cls, linear: Any) -> Self:
+    def of(cls, linear: Module) -> Self:
         """The layer of an ``nn.Linear``."""
         made = cls(linear.in_features, linear.out_features, linear.bias is not None)
         weight, scale = to_int8(linear.weight)
@@ -127,7 +130,7 @@ class DynamicLinear(QuantizedLayer):
             "in_features": self.in_features, "out_features": self.out_features, "bias": self.bias is not None,
         }  # fmt: skip
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``[..., in_features]`` to ``[..., out_features]``."""
         held = self._buffers
         return ops.int8_dynamic_linear(input, held["weight"], held["scale"], held["bias"])
@@ -147,7 +150,7 @@ class QuantizedEmbedding(QuantizedLayer):
         )
 
     @classmethod
-    def of(cls, embedding: Any) -> Self:
+    def of(cls, embedding: Module) -> Self:
         """The layer of an ``nn.Embedding`` without ``max_norm``, which would change its rows."""
         made = cls(embedding.num_embeddings, embedding.embedding_dim)
         weight, scale = to_int8(embedding.weight)
@@ -158,7 +161,7 @@ class QuantizedEmbedding(QuantizedLayer):
         """Sizes."""
         return {"num_embeddings": self.num_embeddings, "embedding_dim": self.embedding_dim}
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The rows at the indices ``input``."""
         weight: Any = self._buffers["weight"]
         rows = from_int8(weight[input].reshape(-1, self.embedding_dim), self.scale[input].reshape(-1))
@@ -187,7 +190,7 @@ class QuantizedEmbeddingBag(QuantizedLayer):
         )
 
     @classmethod
-    def of(cls, bag: Any) -> Self:
+    def of(cls, bag: Module) -> Self:
         """The layer of an ``nn.EmbeddingBag`` without ``max_norm``, which would change its rows."""
         made = cls(*(getattr(bag, name) for name in _BAG))
         weight, scale = to_int8(bag.weight)
@@ -198,7 +201,9 @@ class QuantizedEmbeddingBag(QuantizedLayer):
         """Sizes, and what becomes of a bag."""
         return {name: getattr(self, name) for name in _BAG}
 
-    def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+    def forward(
+        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
+    ) -> Tensor:
         """The bags of ``input``, as those of the layer of floats."""
         flat = input.reshape(-1)
         held: Any = self._buffers["weight"], self.scale

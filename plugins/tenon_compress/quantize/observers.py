@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tenon_compress.quantize.static import RangeObserver, steps_of
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 #: Shares of the widest limits that are tried.
 _SHARES = np.linspace(1.0, 0.3, 71)
@@ -19,7 +22,7 @@ class MinMax(RangeObserver):
     def __init__(self) -> None:
         self.low, self.high = float("inf"), -float("inf")
 
-    def observe(self, x: Any) -> None:
+    def observe(self, x: Tensor) -> None:
         """Widen the limits; NaN makes them NaN."""
         self.low, self.high = (
             float(np.minimum(self.low, float(x.min()))), float(np.maximum(self.high, float(x.max()))),
@@ -37,7 +40,7 @@ class PerChannelMinMax(RangeObserver):
         self.low: Any = None
         self.high: Any = None
 
-    def observe(self, x: Any) -> None:
+    def observe(self, x: Tensor) -> None:
         """Widen the limits of each."""
         rows = x.reshape(x.shape[0], -1)
         low, high = rows.amin(1), rows.amax(1)
@@ -56,7 +59,7 @@ class MovingAverage(MinMax):
         super().__init__()
         self.share = share
 
-    def observe(self, x: Any) -> None:
+    def observe(self, x: Tensor) -> None:
         """Move the limits."""
         low, high = float(x.min()), float(x.max())
         if self.low > self.high:
@@ -74,7 +77,7 @@ class Histogram(MinMax):
         self.bins = bins
         self.counts = np.zeros(bins)
 
-    def observe(self, x: Any) -> None:
+    def observe(self, x: Tensor) -> None:
         """Count; where the limits widen, what was counted moves to wider bins."""
         before = self.low, self.high
         super().observe(x)

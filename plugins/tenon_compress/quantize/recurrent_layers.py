@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tenon import float32, ops
 from tenon.nn.functional.cells import step
@@ -13,6 +13,9 @@ from tenon.nn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell
 from tenon.nn.module import Module
 from tenon_compress.quantize.integers import check_float32, to_int8
 from tenon_compress.quantize.layers import QuantizedLayer, in_float32
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 class DynamicRecurrent(QuantizedLayer):
@@ -80,8 +83,8 @@ class DynamicLSTM(_Layer, LSTM):
     """``LSTM`` without projection, with int8 weights."""
 
     def _one(
-        self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
-    ) -> Any:
+        self, x: Tensor, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
+    ) -> tuple[Tensor, ...]:
         return ops.int8_lstm_sequence(x, *states, *_ordered(weights), sizes=sizes, reverse=reverse)
 
 
@@ -89,8 +92,8 @@ class DynamicGRU(_Layer, GRU):
     """``GRU`` with int8 weights."""
 
     def _one(
-        self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
-    ) -> Any:
+        self, x: Tensor, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
+    ) -> tuple[Tensor, ...]:
         return ops.int8_gru_sequence(x, *states, *_ordered(weights), sizes=sizes, reverse=reverse)
 
 
@@ -100,8 +103,8 @@ class DynamicRNN(_Layer, RNN):
     named: ClassVar[tuple[str, ...]] = (*_Layer.named, "nonlinearity")
 
     def _one(
-        self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
-    ) -> Any:
+        self, x: Tensor, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
+    ) -> tuple[Tensor, ...]:
         attrs = {"sizes": sizes, "reverse": reverse, "nonlinearity": self.nonlinearity}
         return ops.int8_rnn_sequence(x, *states, *_ordered(weights), **attrs)
 
@@ -118,14 +121,14 @@ class _Cell(DynamicRecurrent):
 class DynamicLSTMCell(_Cell, LSTMCell):
     """``LSTMCell`` with int8 weights."""
 
-    def _next(self, rows: Any, states: tuple[Any, ...]) -> Any:
+    def _next(self, rows: Tensor, states: tuple[Any, ...]) -> tuple[Tensor, ...]:
         return step(ops.int8_lstm_sequence, rows, *states, *self._held)
 
 
 class DynamicGRUCell(_Cell, GRUCell):
     """``GRUCell`` with int8 weights."""
 
-    def _next(self, rows: Any, states: tuple[Any, ...]) -> Any:
+    def _next(self, rows: Tensor, states: tuple[Any, ...]) -> tuple[Tensor, ...]:
         return step(ops.int8_gru_sequence, rows, *states, *self._held)
 
 
@@ -134,7 +137,7 @@ class DynamicRNNCell(_Cell, RNNCell):
 
     named: ClassVar[tuple[str, ...]] = (*_Cell.named, "nonlinearity")
 
-    def _next(self, rows: Any, states: tuple[Any, ...]) -> Any:
+    def _next(self, rows: Tensor, states: tuple[Any, ...]) -> tuple[Tensor, ...]:
         return step(ops.int8_rnn_sequence, rows, *states, *self._held, nonlinearity=self.nonlinearity)
 
 

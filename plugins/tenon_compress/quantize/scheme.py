@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tenon.errors import ModuleTypeError, QuantizationError
 from tenon.extend import resolve
@@ -19,6 +19,9 @@ from tenon.nn.parameter import is_lazy
 from tenon.nn.weights import begin_pipeline, pipeline_of, stored_tensor
 from tenon_compress.quantize.bfloat16_layers import BFloat16Layer
 from tenon_compress.quantize.layers import QuantizedLayer
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 #: The name under which a prepared layer has what watches its input.
 INPUT_OBSERVER = "input_steps"
@@ -84,7 +87,7 @@ class Decoded:
     shape: tuple[int, ...]
     is_mask: ClassVar[bool] = False
 
-    def forward(self, module: Any, *values: Any) -> Any:
+    def forward(self, module: Any, *values: Tensor) -> Tensor:
         """The weight."""
         weight = self._scheme().decode(self.shape, **dict(zip(self.parts, values, strict=True)))
         return weight.to(module._buffers[self._floats].dtype)
@@ -113,13 +116,13 @@ class Decoded:
         return made
 
 
-def decodes(module: Any) -> bool:
+def decodes(module: Module) -> bool:
     """Whether ``module`` itself has weights that a step decodes."""
     pipelines = (pipeline_of(module, name) for name in vars(module).get("_weights", ()))
     return any(pipeline is not None and isinstance(pipeline.steps[0], Decoded) for pipeline in pipelines)
 
 
-def only_stored(module: Any) -> bool:
+def only_stored(module: Module) -> bool:
     """Whether weights of ``module`` itself are of few bits and computed as floats."""
     return not module.multiplies if isinstance(module, BFloat16Layer) else decodes(module)
 
@@ -137,7 +140,7 @@ def scheme_of(spec: Any) -> Scheme:
     )
 
 
-def check_model(model: Any, what: str) -> None:
+def check_model(model: Module, what: str) -> None:
     """Errors that name ``what`` unless ``model`` is a module itself, with weights."""
     if not isinstance(model, Module):
         raise ModuleTypeError(f"{what} takes a module, got {type(model).__name__}.")
@@ -159,7 +162,7 @@ def check_unprepared(model: Module, what: str) -> None:
         )
 
 
-def check_weights(path: str, module: Any) -> None:
+def check_weights(path: str, module: Module) -> None:
     """QuantizationError if a floating weight of ``module`` is complex, an integer, or not finite."""
     for name in list(module._parameters):
         tensor = stored_tensor(module, name)
@@ -215,7 +218,7 @@ def restore_ties(model: Module, ties: list[list[str]]) -> None:
                 found.append(module._buffers[name])
 
 
-def bake(module: Any) -> None:
+def bake(module: Module) -> None:
     """Let weights that are computed by steps (parametrized, pruned) be plain parameters of what they are."""
     for name in [n for n in module.__dict__.get("_weights", {}) if pipeline_of(module, n)]:
         pipeline = pipeline_of(module, name)
@@ -223,7 +226,7 @@ def bake(module: Any) -> None:
             pipeline.bake(module, len(pipeline.steps))
 
 
-def replace(model: Any, path: str, layer: Any) -> Any:
+def replace(model: Module, path: str, layer: Module) -> Module:
     """``model`` with ``layer`` wherever the module at ``path`` is; the layer itself if that is the model.
 
     A quantized layer gives floats of the dtype that the module has, and has its hooks.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon import no_grad
 from tenon.errors import QuantizationError
@@ -14,9 +14,16 @@ from tenon_compress.quantize.scheme import Scheme, scheme_of, skipped
 from tenon_compress.quantize.structure import described
 from tenon_compress.receipt import NOISE, Receipt, call_of, difference, evaluating, receipt_of
 
+if TYPE_CHECKING:
+    from tenon import Tensor
+
 
 def sensitivity(
-    model: Module, spec: str | Scheme, calibration: Any = None, *, example: Any = None
+    model: Module,
+    spec: str | Scheme,
+    calibration: Sequence[Tensor] | None = None,
+    *,
+    example: Tensor | None = None,
 ) -> dict[str, float]:
     """How much the output on ``example`` changes if only the layer at a path is quantized, most first.
 
@@ -96,7 +103,7 @@ def quantize_within(
     return Quantized(made, receipt)
 
 
-def _example(calls: Sequence[Any], example: Any) -> Any:
+def _example(calls: Sequence[Any], example: Tensor | None) -> Tensor:
     if example is None and not calls:
         raise QuantizationError("an example of what the model is called with is needed: give example.")
     return calls[0] if example is None else example

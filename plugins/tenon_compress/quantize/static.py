@@ -118,7 +118,7 @@ def fold_norms(model: Module, graph: CallGraph, skip: Collection[str] = ()) -> N
         graph.layers[norm_path] = graph.nodes[norm_path] = model.get_submodule(norm_path)
 
 
-def quantizable(layer: Any) -> bool:
+def quantizable(layer: Module) -> bool:
     """Whether ``layer`` has a static form."""
     if type(layer) in _CONVOLUTIONS:
         return layer.padding_mode == "zeros" and padding_of(layer) is not None
@@ -257,7 +257,7 @@ def _calibrate(
             handle.remove()
 
 
-def _weight_limits(path: str, layer: Any, observer: RangeObserver) -> tuple[Any, Any]:
+def _weight_limits(path: str, layer: Module, observer: RangeObserver) -> tuple[Any, Any]:
     """What ``observer`` says of the weight: one pair, or one for each output."""
     observer.observe(layer.weight.detach())
     low, high = (as_tensor(limit, dtype=float32) for limit in observer.limits())

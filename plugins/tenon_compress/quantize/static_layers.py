@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from tenon import float32, int8, ones, ops, zeros
 from tenon_compress.quantize.integers import to_int8
 from tenon_compress.quantize.layers import QuantizedLayer, in_float32
+
+if TYPE_CHECKING:
+    from tenon import Tensor
+    from tenon.extend import Module
 
 
 class StaticLayer(QuantizedLayer):
@@ -18,7 +23,7 @@ class StaticLayer(QuantizedLayer):
 
     def __init__(
         self,
-        shape: Any,
+        shape: Sequence[int],
         bias: bool,
         x_step: float,
         x_zero: int,
@@ -37,7 +42,7 @@ class StaticLayer(QuantizedLayer):
             bias=zeros(shape[0], dtype=float32) if bias else None,
         )
 
-    def take(self, layer: Any, limits: Any) -> Self:
+    def take(self, layer: Module, limits: Any) -> Self:
         """Hold the weight and bias of a float ``layer``; ``limits`` as ``to_int8`` takes them."""
         weight, scale = to_int8(layer.weight, limits)
         self.hold(weight=weight, scale=scale, bias=None if layer.bias is None else layer.bias.to(float32))
@@ -47,7 +52,7 @@ class StaticLayer(QuantizedLayer):
         """Of float32 or uint8."""
         raise NotImplementedError
 
-    def _given(self, input: Any) -> Any:
+    def _given(self, input: Tensor) -> Tensor:
         made = in_float32(self._computed, input)
         return made.to(self.floats) if made.dtype is float32 and self.floats is not float32 else made
 
@@ -60,7 +65,7 @@ class StaticLinear(StaticLayer):
         self.in_features, self.out_features = in_features, out_features
 
     @classmethod
-    def of(cls, linear: Any, limits: Any = None, **steps: Any) -> Self:
+    def of(cls, linear: Module, limits: Sequence[Tensor] | None = None, **steps: Any) -> Self:
         """The layer of an ``nn.Linear``."""
         return cls(linear.in_features, linear.out_features, linear.bias is not None, **steps).take(
             linear, limits
@@ -71,16 +76,16 @@ class StaticLinear(StaticLayer):
         sizes = {"in_features": self.in_features, "out_features": self.out_features}
         return {**sizes, "bias": self.bias is not None, **self.steps}
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Of floats or of the uint8 that the layer before gives."""
         return self._given(input)
 
-    def _computed(self, input: Any) -> Any:
+    def _computed(self, input: Tensor) -> Tensor:
         held = self._buffers
         return ops.int8_linear(input, held["weight"], held["scale"], held["bias"], **self.steps)
 
 
-def padding_of(conv: Any) -> tuple[int, ...] | None:
+def padding_of(conv: Module) -> tuple[int, ...] | None:
     """How much is beyond each edge; None where "same" would need more on one side than on the other."""
     if not isinstance(conv.padding, str):
         return tuple(conv.padding)
@@ -94,7 +99,14 @@ class StaticConv(StaticLayer):
     """``Conv1d`` to ``Conv3d``, and the rectifier after it where ``relu``."""
 
     def __init__(
-        self, shape: Any, bias: bool, stride: Any, padding: Any, dilation: Any, groups: int, **steps: Any
+        self,
+        shape: Sequence[int],
+        bias: bool,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        groups: int,
+        **steps: Any,
     ) -> None:
         super().__init__(shape, bias, **steps)
         self.geometry = {
@@ -102,7 +114,7 @@ class StaticConv(StaticLayer):
         }  # fmt: skip
 
     @classmethod
-    def of(cls, conv: Any, limits: Any = None, **steps: Any) -> Self:
+    def of(cls, conv: Module, limits: Sequence[Tensor] | None = None, **steps: Any) -> Self:
         """The layer of a convolution with zeros beyond its edge."""
         geometry = {name: getattr(conv, name) for name in ("stride", "dilation", "groups")}
         geometry["padding"] = padding_of(conv)
@@ -117,13 +129,13 @@ class StaticConv(StaticLayer):
             **self.steps,
         }
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Of floats or of the uint8 that the layer before gives; one image may come without a batch."""
         if input.dim() < len(self.shape):
             return self.forward(input[None])[0]
         return self._given(input)
 
-    def _computed(self, input: Any) -> Any:
+    def _computed(self, input: Tensor) -> Tensor:
         held, steps = self._buffers, {**self.geometry, **self.steps}
         return ops.int8_conv(input, held["weight"], held["scale"], held["bias"], **steps)
 
@@ -135,7 +147,7 @@ class Folded(QuantizedLayer):
         """None."""
         return {}
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``input``."""
         return input
 
@@ -143,12 +155,12 @@ class Folded(QuantizedLayer):
 class StaticMaxPool(QuantizedLayer):
     """``MaxPool1d`` to ``MaxPool3d`` of uint8 steps."""
 
-    def __init__(self, kernel: Any, stride: Any, padding: Any) -> None:
+    def __init__(self, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> None:
         super().__init__()
         self.geometry = {"kernel": tuple(kernel), "stride": tuple(stride), "padding": tuple(padding)}
 
     @classmethod
-    def of(cls, pool: Any) -> Self:
+    def of(cls, pool: Module) -> Self:
         """The layer of a pool without dilation, indices and partial windows."""
         rank = int(type(pool).__name__[-2])
         kernel, stride, padding = (
@@ -161,7 +173,7 @@ class StaticMaxPool(QuantizedLayer):
         """The geometry."""
         return dict(self.geometry)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Of uint8; one image may come without a batch."""
         if input.dim() < len(self.geometry["kernel"]) + 2:
             return self.forward(input[None])[0]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon import zeros
 from tenon.errors import ArgumentError, CheckpointError
@@ -27,6 +27,9 @@ from tenon_compress.quantize.recurrent_layers import DYNAMIC
 from tenon_compress.quantize.scheme import Decoded, bake, replace, restore_ties, tied_paths
 from tenon_compress.quantize.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool
 from tenon_compress.structure_buffer import note, noted, read
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 #: The buffer that holds the structure.
 KEY = "quantized_structure"
@@ -107,7 +110,7 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
     return made
 
 
-def zeros_of(given: Any) -> Any:
+def zeros_of(given: Tensor) -> Tensor:
     """A tensor as ``given``, to be loaded into."""
     return zeros(tuple(given.shape), dtype=given.dtype)
 

@@ -10,8 +10,8 @@ within limits that it learns by running.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tenon import full, no_grad
 from tenon.errors import QuantizationError
@@ -22,6 +22,9 @@ from tenon_compress.quantize.scheme import INPUT_OBSERVER, bake, check_unprepare
 from tenon_compress.quantize.static import convert as convert_static
 from tenon_compress.quantize.static import quantizable, steps_of
 from tenon_compress.quantize.structure import note_structure
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 #: What a prepared model remembers of its first call.
 _FIRST = "_first_call"
@@ -37,14 +40,14 @@ class FakeQuantize(Module):
     True
     """
 
-    def forward(self, weight: Any) -> Any:
+    def forward(self, weight: Tensor) -> Tensor:
         """Each row at the nearest of 255 steps."""
         plain = weight.detach()
         size = plain.reshape(plain.shape[0], -1).abs().amax(1)
         step = (size / LARGEST).masked_fill(size == 0, 1).reshape(-1, *(1,) * (plain.dim() - 1))
         return weight + ((plain / step).round() * step - plain)
 
-    def right_inverse(self, weight: Any) -> Any:
+    def right_inverse(self, weight: Tensor) -> Tensor:
         """What is assigned is stored as it is."""
         return weight
 
@@ -99,13 +102,13 @@ class InputObserver(Module):
 Watched = InputObserver  # what pickles of version 0.1 name
 
 
-def _remember(module: Any, args: Any, kwargs: Any) -> None:
+def _remember(module: Module, args: Sequence[Tensor], kwargs: Any) -> None:
     """The first call of a prepared model, as an example: positional arguments, or all by name."""
     if _FIRST not in module.__dict__ and not (args and kwargs):
         module.__dict__[_FIRST] = kwargs or args
 
 
-def _watch(module: Any, args: Any, kwargs: Any) -> Any:
+def _watch(module: Module, args: Sequence[Tensor], kwargs: Any) -> Any:
     watched = getattr(module, INPUT_OBSERVER)
     if args:
         return (watched(args[0]), *args[1:]), kwargs
@@ -142,7 +145,7 @@ def _prepared(model: Module, skip: Collection[str], what: str) -> Module:
     return made
 
 
-def convert(model: Module, example: Any = None) -> Module:
+def convert(model: Module, example: Tensor | None = None) -> Module:
     """The int8 model of a prepared one that has run.
 
     ``example`` is what it is called with; without it the first call is, that the prepared model has seen.

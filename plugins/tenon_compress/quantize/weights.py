@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon_compress.quantize.bfloat16_layers import BFLOAT16
 from tenon_compress.quantize.integers import from_int4, from_int8, to_int4, to_int8
 from tenon_compress.quantize.scheme import Scheme, WeightScheme
+
+if TYPE_CHECKING:
+    from tenon import Tensor
+    from tenon.extend import Module
 
 
 class Int8Weights(WeightScheme):
@@ -15,12 +19,12 @@ class Int8Weights(WeightScheme):
 
     name = "int8-weights"
 
-    def encode(self, weight: Any) -> Mapping[str, Any]:
+    def encode(self, weight: Tensor) -> Mapping[str, Any]:
         """``values`` and ``scale``."""
         values, scale = to_int8(weight)
         return {"values": values, "scale": scale}
 
-    def decode(self, shape: tuple[int, ...], **parts: Any) -> Any:
+    def decode(self, shape: tuple[int, ...], **parts: Any) -> Tensor:
         """Their product."""
         return from_int8(**parts)
 
@@ -33,12 +37,12 @@ class Int4Weights(WeightScheme):
     def __init__(self, group: int = 32) -> None:
         self.group = group
 
-    def encode(self, weight: Any) -> Mapping[str, Any]:
+    def encode(self, weight: Tensor) -> Mapping[str, Any]:
         """``packed`` and ``scale``."""
         packed, scale = to_int4(weight, self.group)
         return {"packed": packed, "scale": scale}
 
-    def decode(self, shape: tuple[int, ...], **parts: Any) -> Any:
+    def decode(self, shape: tuple[int, ...], **parts: Any) -> Tensor:
         """Halves of bytes by scales."""
         return from_int4(**parts, shape=shape)
 
@@ -48,11 +52,11 @@ class BFloat16Weights(WeightScheme):
 
     name = "bfloat16-weights"
 
-    def encode(self, weight: Any) -> Mapping[str, Any]:
+    def encode(self, weight: Tensor) -> Mapping[str, Any]:
         """``half``."""
         return {"half": weight.bfloat16()}
 
-    def decode(self, shape: tuple[int, ...], **parts: Any) -> Any:
+    def decode(self, shape: tuple[int, ...], **parts: Any) -> Tensor:
         """In float32."""
         return parts["half"].float()
 
@@ -65,7 +69,7 @@ class BFloat16(Scheme):
 
     name = "bfloat16"
 
-    def layer(self, module: Any) -> Any:
+    def layer(self, module: Module) -> Module | None:
         """By the class of ``module``."""
         kind = BFLOAT16.get(type(module))
         return BFloat16Weights().layer(module) if kind is None else kind.of(module)
