@@ -1,13 +1,13 @@
 """Anomaly detection: a NaN in a gradient is an error that names the op, its module and where it was called.
 
-While it is on, every node keeps the stack of the call that made it, and all results of forward and all
-gradients are looked through. That is dear; nothing is paid while it is off. As in torch,
-``node.metadata`` holds the stack as "traceback_", and as "parent_" the node whose gradient was being computed
-when this one was made.
+While enabled, every node records the stack of the call that created it, and all forward results and gradients
+are checked for NaN and infinity. That is slow; disabled, it costs nothing. As in PyTorch, ``node.metadata``
+holds the stack as "traceback_", and as "parent_" the node whose gradient was being computed when this one was
+created.
 
-The first op of forward that makes NaN of finite numbers is kept in mind, and the first that makes an
-infinity, which many programs want. The error in backward tells of both; without one, a warning tells of NaN
-when the mode ends.
+The first forward op that produces NaN from finite inputs is remembered, and so is the first that produces an
+infinity, which many programs do on purpose. The error in backward names both; if there is none, a warning
+names the NaN when the mode ends.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _UNKNOWN = (
 
 
 class _State:
-    """The mode of this process: the innermost context decides."""
+    """The mode of this process, as set by the innermost context."""
 
     enabled = False
     check_nan = True
-    #: What was made first since the mode was switched on: "nan" and "inf" in forward, "inf gradient".
+    #: The first occurrence of each kind since the mode was enabled: "nan", "inf" (forward), "inf gradient".
     first: ClassVar[dict[str, str]] = {}
 
 
@@ -58,14 +58,14 @@ _VISITED = _Visited()
 
 
 class set_detect_anomaly:
-    """Switch anomaly detection on or off at once; as a context manager, restore it at the end."""
+    """Enable or disable anomaly detection immediately; as a context manager, restore it on exit."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         self.previous = (_State.enabled, _State.check_nan)
         _switch(bool(mode), check_nan)
 
     def __enter__(self) -> None:
-        """The mode is on since the constructor ran."""
+        """Nothing to do: the constructor has set the mode."""
 
     def __exit__(self, *exc: object) -> None:
         _switch(*self.previous)
@@ -109,25 +109,25 @@ def is_anomaly_check_nan_enabled() -> bool:
 def _switch(enabled: bool, check_nan: bool) -> None:
     if enabled and not _State.enabled:
         _State.first.clear()
-        WATCHERS.add(_remember)
-        SLOT.push(_LOOKER)
+        WATCHERS.add(_record_stack)
+        SLOT.push(_FORWARD_CHECK)
     elif _State.enabled and not enabled:
-        WATCHERS.remove(_remember)
-        SLOT.pop(_LOOKER)
+        WATCHERS.remove(_record_stack)
+        SLOT.pop(_FORWARD_CHECK)
         if "nan" in _State.first:
             warnings.warn(f"Anomaly detected in forward: {_State.first['nan']}.", TenonWarning, stacklevel=3)
     _State.enabled, _State.check_nan = enabled, check_nan
-    WATCHERS.differentiated = _look if enabled else None
+    WATCHERS.differentiated = _check_gradients if enabled else None
     if enabled and WATCHERS.around_visit is None:
-        WATCHERS.around_visit = _telling
-    elif not enabled and WATCHERS.around_visit is _telling:
+        WATCHERS.around_visit = _with_traceback
+    elif not enabled and WATCHERS.around_visit is _with_traceback:
         WATCHERS.around_visit = None
 
 
-def _telling(visit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """``visit``, which warns of the forward call whose gradient failed."""
+def _with_traceback(visit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Wrap ``visit`` to warn with the traceback of the forward call whose gradient raised."""
 
-    def telling(node: Node, grad: Any) -> None:
+    def reporting(node: Node, grad: Any) -> None:
         around, _VISITED.node = _VISITED.node, node
         try:
             visit(node, grad)
@@ -137,27 +137,27 @@ def _telling(visit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         finally:
             _VISITED.node = around
 
-    return telling
+    return reporting
 
 
 def _warn(node: Any) -> None:
-    """Warn of the forward call that made ``node``, and of those whose gradients made it."""
-    told = _told(node, "Traceback of forward call that caused the error:")
-    _say(f"Error detected in {node.name()}. {told}")
+    """Warn with the traceback of the forward call that created ``node``, and those of its parents."""
+    text = _traceback_text(node, "Traceback of forward call that caused the error:")
+    _report(f"Error detected in {node.name()}. {text}")
     while (node := node.metadata.get("parent_")) is not None:
-        told = _told(node, "Traceback of forward call that induced the previous calculation:")
-        _say(f"\n\nPrevious calculation was induced by {node.name()}. {told}")
+        text = _traceback_text(node, "Traceback of forward call that induced the previous calculation:")
+        _report(f"\n\nPrevious calculation was induced by {node.name()}. {text}")
 
 
-def _say(text: str) -> None:
-    """Warn; where warnings are errors, print: the error that is told of is the one to be raised."""
+def _report(text: str) -> None:
+    """Warn, or print if warnings are errors, which would replace the error being reported."""
     try:
         warnings.warn(text, TenonWarning, stacklevel=4)
     except TenonWarning as refused:
         print(f"{type(refused).__name__}: {refused}", file=sys.stderr)
 
 
-def _told(node: Any, title: str) -> str:
+def _traceback_text(node: Any, title: str) -> str:
     stack = _stack_of(node)
     return f"{title}\n{stack}" if stack else _UNKNOWN
 
@@ -166,7 +166,7 @@ def _stack_of(node: Any) -> str:
     return "".join(node.metadata.get("traceback_", ()))
 
 
-def _remember(node: Any) -> None:
+def _record_stack(node: Any) -> None:
     node.metadata["traceback_"] = traceback.format_list(
         [f for f in traceback.extract_stack() if f.filename != __file__ and not f.filename.startswith(_CORE)]
     )
@@ -174,14 +174,14 @@ def _remember(node: Any) -> None:
         node.metadata["parent_"] = _VISITED.node
 
 
-class _Looker:
-    """Looks through what ops return in forward."""
+class _ForwardCheck:
+    """The interceptor that checks forward results for non-finite values."""
 
-    #: Backward passes and optimizers work as if it were not there.
+    #: Not used inside backward passes and optimizers.
     only_casts = True
 
     def run(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """Call the op; note the first non-finite numbers that it made of finite ones."""
+        """Call the op; record the first non-finite result computed from finite inputs."""
         result = SLOT.below(self)(op, args, attrs)
         if _State.check_nan and op.kind not in (Kind.CREATE, Kind.MEMORY, Kind.RANDOM):
             for made in result if isinstance(result, tuple) else (result,):
@@ -206,7 +206,7 @@ class _Looker:
         )
 
 
-_LOOKER = _Looker()
+_FORWARD_CHECK = _ForwardCheck()
 
 
 def _axes(raw: Any) -> tuple[int, ...]:
@@ -214,7 +214,7 @@ def _axes(raw: Any) -> tuple[int, ...]:
 
 
 def _not_finite(raw: Any, backend: Backend) -> str:
-    """ "nan" or "inf" if ``raw`` holds one, "nan" first; else nothing."""
+    """Return "nan" if ``raw`` contains NaN, "inf" if it contains an infinity, else ""."""
     if raw.dtype.kind not in "fcV" or backend.name == "meta" or not raw.size:
         return ""
     f = backend.raw
@@ -223,8 +223,8 @@ def _not_finite(raw: Any, backend: Backend) -> str:
     return "nan" if bool(f.any(f.isnan(raw), axes=_axes(raw))) else "inf"
 
 
-def _look(node: Node, grads: Any) -> None:
-    """AnomalyError if a gradient that ``node`` gives to an input holds NaN."""
+def _check_gradients(node: Node, grads: Any) -> None:
+    """Raise AnomalyError if a gradient that ``node`` computed for an input contains NaN."""
     if not _State.check_nan:
         return
     for position, g in enumerate(grads):
@@ -258,7 +258,7 @@ def _raise(node: Any, position: int, raw: Any) -> None:
     raise AnomalyError(
         f"Function '{node.name()}' returned nan values in its {position}th output"
         f" ({_named(node)}, gradient {list(raw.shape)}). {' '.join((*before, ''))}"
-        f"{_told(node, 'Look at the operands of this call:')}"
+        f"{_traceback_text(node, 'Look at the operands of this call:')}"
     )
 
 

@@ -1,11 +1,11 @@
-"""torch.utils.checkpoint: keep no activations of a part of a model; compute them again in backward.
+"""torch.utils.checkpoint: activation checkpointing, which recomputes activations in backward.
 
-Without ``use_reentrant`` the graph stays as it is, and what its nodes would save are empty places
-(``autograd.graph.saved_tensors_hooks``). The first place that a pass asks for runs the function once more
-and fills them all; each is emptied as it is read. So every use of the graph works: ``autograd.grad``,
-``create_graph``, hooks, several backward passes, parts inside parts.
+Without ``use_reentrant`` the autograd graph is built as usual, but saved-tensor hooks
+(``autograd.graph.saved_tensors_hooks``) replace each tensor a node would save with an empty holder. The first
+holder that a backward pass unpacks reruns the function, which fills all of them; each is cleared as it is
+read. So all uses of the graph work: ``create_graph``, hooks, several backward passes, nested checkpoints.
 
-``use_reentrant=True`` is torch's older way: a custom Function without a graph, with a backward pass inside.
+``use_reentrant=True`` is PyTorch's older variant: a Function whose backward runs a nested backward pass.
 """
 
 from __future__ import annotations
@@ -57,25 +57,25 @@ Contexts = Callable[[], tuple[contextlib.AbstractContextManager[Any], contextlib
 def noop_context_fn() -> tuple[
     contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]
 ]:
-    """Nothing around the first run, nothing around the second."""
+    """Null contexts for the forward and for the recomputation: the default ``context_fn``."""
     return contextlib.nullcontext(), contextlib.nullcontext()
 
 
 class _EarlyStop:
-    """Whether the second run ends as soon as all places are filled; None: as each call says."""
+    """Whether recomputation stops once all holders are filled; None: each call's ``early_stop`` decides."""
 
     forced: bool | None = None
 
 
 class _Debug:
-    """Whether errors say more; None: as each call says."""
+    """Whether errors list where tensors were saved; None: each call's ``debug`` decides."""
 
     forced: bool | None = None
 
 
 @contextlib.contextmanager
 def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
-    """Whether the parts called inside are debugged, whatever their ``debug`` says; None: as it says."""
+    """Override the ``debug`` argument of checkpoints called in the block; None restores the argument."""
     before, _Debug.forced = _Debug.forced, enabled
     try:
         yield
@@ -85,8 +85,8 @@ def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
-    """Whether second runs of the parts called inside end once all that is needed is there, whatever their
-    ``early_stop`` says."""
+    """Override the ``early_stop`` argument of checkpoints called in the block: whether recomputation stops as
+    soon as the last needed tensor has been saved."""
     before, _EarlyStop.forced = _EarlyStop.forced, enable
     try:
         yield
@@ -94,8 +94,8 @@ def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
         _EarlyStop.forced = before
 
 
-class _Surroundings:
-    """Random numbers and autocast as they were when the function ran first."""
+class _RunState:
+    """The random generator's state and the autocast regions at the time of the forward run."""
 
     def __init__(self, preserve_rng_state: bool) -> None:
         self._random = default_generator.get_state() if preserve_rng_state else None
@@ -103,8 +103,8 @@ class _Surroundings:
         self._cache = STATE.cache_enabled
 
     @contextlib.contextmanager
-    def again(self) -> Iterator[None]:
-        """The same for the second run; afterwards as before."""
+    def restored(self) -> Iterator[None]:
+        """Restore that state for the recomputation; on exit, restore the caller's."""
         with contextlib.ExitStack() as stack:
             if self._random is not None:
                 stack.enter_context(fork_rng())
@@ -124,13 +124,14 @@ def checkpoint(
     early_stop: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """``function(*args, **kwargs)``, whose activations are computed again in backward instead of kept.
+    """Call ``function(*args, **kwargs)``; backward recomputes its activations instead of keeping them.
 
-    ``preserve_rng_state`` (default True) gives the second run the random numbers of the first. ``context_fn``
-    makes two context managers, for the first and the second run. The second run must save what the first did,
-    in number, shape and dtype, or ``CheckpointError`` says what differs (``determinism_check="none"``: only
-    the number); with ``debug`` the error also lists where both runs saved what. Where ``tenon.compile``
-    records, this is a plain call: its memory plan decides.
+    ``preserve_rng_state`` (default True) gives the recomputation the random numbers of the forward.
+    ``context_fn`` returns two context managers, for the forward and for the recomputation. The recomputation
+    must save as many tensors as the forward, with the same shapes and dtypes, or ``CheckpointError`` tells
+    what differs (``determinism_check="none"`` compares the number only); with ``debug`` the error also lists
+    the lines at which both runs saved tensors. Under ``tenon.compile`` this is a plain call, as its memory
+    plan decides what to keep.
 
     >>> import tenon
     >>> from tenon.utils.checkpoint import checkpoint
@@ -168,39 +169,38 @@ def checkpoint(
         return CheckpointFunction.apply(function, preserve, *args)
     first, second = context_fn()
     early = early_stop if _EarlyStop.forced is None else _EarlyStop.forced
-    part = _Part(function, args, kwargs, _Surroundings(preserve), second, determinism_check, early)
-    part.debug = debug if _Debug.forced is None else _Debug.forced
-    with SavedTensorsHooks(part.leave, part.fetch), first:
+    frame = _CheckpointFrame(function, args, kwargs, _RunState(preserve), second, determinism_check, early)
+    frame.debug = debug if _Debug.forced is None else _Debug.forced
+    with SavedTensorsHooks(frame.pack, frame.unpack), first:
         result = function(*args, **kwargs)
-    part.complete = True
+    frame.complete = True
     return result
 
 
-class _Filled(BaseException):
-    """All places are filled: the second run may end. No ``Exception``, so that nobody on its way catches
-    it."""
+class _StopRecomputation(BaseException):
+    """Ends the recomputation; a BaseException, so that the function's ``except Exception`` lets it pass."""
 
 
-class _Place:
-    """Where a saved tensor would be."""
+class _Holder:
+    """What a node saves in place of a tensor: its number among the saved tensors, and its metadata."""
 
-    __slots__ = ("__weakref__", "number", "told")
+    __slots__ = ("__weakref__", "metadata", "number")
 
-    def __init__(self, number: int, told: tuple[Any, ...]) -> None:
+    def __init__(self, number: int, metadata: tuple[Any, ...]) -> None:
         self.number = number
-        self.told = told
+        self.metadata = metadata
 
 
-def _told(tensor: Any) -> tuple[Any, ...]:
+def _metadata_of(tensor: Any) -> tuple[Any, ...]:
     return list(tensor.shape), tensor.dtype, tensor.device
 
 
-class _Part:
-    """One call: what it takes to run it again, and the tensors that the second run left."""
+class _CheckpointFrame:
+    """One checkpointed call: what recomputing it takes, and the tensors that the recomputation saved."""
 
-    #: ``debug``: an error lists where both runs saved what.
+    #: ``debug``: an error lists the lines at which both runs saved tensors.
     debug = False
-    #: Whether the first run is over: a gradient inside of it may ask for tensors before that.
+    #: Whether the forward has returned: a gradient computed inside of it may unpack tensors before that.
     complete = False
 
     def __init__(
@@ -208,41 +208,41 @@ class _Part:
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        surroundings: _Surroundings,
+        state: _RunState,
         context: contextlib.AbstractContextManager[Any],
         check: str,
         early: bool,
     ) -> None:
         self._function = function
-        self._surroundings, self._context, self._check, self._early = surroundings, context, check, early
-        self._places: list[weakref.ref[_Place]] = []
-        #: By pass (or group of them), which takes along what it did not use.
-        self._found: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
+        self._state, self._context, self._check, self._early = state, context, check, early
+        self._holders: list[weakref.ref[_Holder]] = []
+        #: Recomputed tensors by backward pass (or group of passes), freed together with it.
+        self._recomputed: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
         self._calls: list[str] = []
-        # Inside of another part, its arguments are that part's activations: they are left to it.
+        # In a nested checkpoint the arguments are activations of the outer one, which packs them.
         outer = innermost()
         self._args, self._kwargs = args, kwargs
         if outer is not None:
-            self._args = tuple(_kept(outer, a) for a in args)
-            self._kwargs = {name: _kept(outer, a) for name, a in kwargs.items()}
+            self._args = tuple(_packed(outer, a) for a in args)
+            self._kwargs = {name: _packed(outer, a) for name, a in kwargs.items()}
 
-    def leave(self, tensor: Any) -> _Place:
-        """First run: a place instead of ``tensor``."""
-        place = _Place(len(self._places), _told(tensor))
-        self._places.append(weakref.ref(place))
+    def pack(self, tensor: Any) -> _Holder:
+        """Pack hook of the forward: return a holder instead of ``tensor``."""
+        holder = _Holder(len(self._holders), _metadata_of(tensor))
+        self._holders.append(weakref.ref(holder))
         if self.debug:
             self._calls.append(user_line(text=True))
-        return place
+        return holder
 
-    def fetch(self, place: _Place) -> Any:
-        """Backward: the tensor of ``place``; the first one a pass asks for runs the function again."""
+    def unpack(self, holder: _Holder) -> Any:
+        """Unpack hook: the tensor of ``holder``; the first one in a pass recomputes the function."""
         group = group_of_pass()
-        found = self._found.setdefault(group or self, {})
-        if place.number not in found:
-            self._again(found)
-        tensor = found.pop(place.number)
+        recomputed = self._recomputed.setdefault(group or self, {})
+        if holder.number not in recomputed:
+            self._recompute(recomputed)
+        tensor = recomputed.pop(holder.number)
         if group is not None:
-            found[place.number] = None
+            recomputed[holder.number] = None
         if tensor is None and isinstance(group, GraphExecGroup):
             raise CheckpointError(
                 "Performing two backward calls that overlap, as both need the same saved activation, is not"
@@ -255,10 +255,10 @@ class _Part:
             )
         return tensor
 
-    def _again(self, found: dict[int, Any]) -> None:
+    def _recompute(self, recomputed: dict[int, Any]) -> None:
         calls: list[str] = []
         try:
-            self._second_run(found, calls)
+            self._rerun(recomputed, calls)
         except CheckpointError as error:
             if not self.debug:
                 raise
@@ -271,8 +271,8 @@ class _Part:
                 + "\n  ".join(calls)
             ) from error
 
-    def _second_run(self, found: dict[int, Any], calls: list[str]) -> None:
-        found.clear()
+    def _rerun(self, recomputed: dict[int, Any], calls: list[str]) -> None:
+        recomputed.clear()
         run = 0
 
         def take(tensor: Any) -> Any:
@@ -280,56 +280,56 @@ class _Part:
             number, run = run, run + 1
             if self.debug:
                 calls.append(user_line(text=True))
-            if number >= len(self._places):
+            if number >= len(self._holders):
                 if not self.complete:
                     return tensor
                 raise CheckpointError(
                     "torch.utils.checkpoint: trying to save more tensors during recomputation than during"
-                    f" the original forward pass ({len(self._places)}; the next is {_told(tensor)[0]}). The"
-                    " function must do the same in both runs."
+                    f" the original forward pass ({len(self._holders)}; the next is {list(tensor.shape)})."
+                    " The function must do the same in both runs."
                 )
-            place = self._places[number]()
-            if place is not None:
-                if self._check == "default" and place.told != _told(tensor):
+            holder = self._holders[number]()
+            if holder is not None:
+                if self._check == "default" and holder.metadata != _metadata_of(tensor):
                     raise CheckpointError(
                         "torch.utils.checkpoint: Recomputed values for the following tensors have different"
                         f" metadata than during the forward pass.\ntensor at position {number}:\nsaved"
-                        f" metadata: {place.told}\nrecomputed metadata: {_told(tensor)}"
+                        f" metadata: {holder.metadata}\nrecomputed metadata: {_metadata_of(tensor)}"
                     )
-                found[number] = tensor
-            if self._early and run == len(self._places):
-                raise _Filled
+                recomputed[number] = tensor
+            if self._early and run == len(self._holders):
+                raise _StopRecomputation
             return tensor
 
-        with self._surroundings.again(), enable_grad(), SavedTensorsHooks(take, lambda t: t), self._context:
-            args = [_given(a) for a in self._args]
-            kwargs = {name: _given(a) for name, a in self._kwargs.items()}
-            with contextlib.suppress(_Filled):
+        with self._state.restored(), enable_grad(), SavedTensorsHooks(take, lambda t: t), self._context:
+            args = [_unpacked(a) for a in self._args]
+            kwargs = {name: _unpacked(a) for name, a in self._kwargs.items()}
+            with contextlib.suppress(_StopRecomputation):
                 self._function(*args, **kwargs)
-        if run < len(self._places) or (run > len(self._places) and self.complete):
+        if run < len(self._holders) or (run > len(self._holders) and self.complete):
             raise CheckpointError(
                 "torch.utils.checkpoint: A different number of tensors was saved during the original forward"
-                f" and recomputation.\nNumber of tensors saved during forward: {len(self._places)}\nNumber of"
-                f" tensors saved during recomputation: {run}. The function must do the same in both runs."
+                f" and recomputation.\nNumber of tensors saved during forward: {len(self._holders)}\nNumber"
+                f" of tensors saved during recomputation: {run}. The function must do the same in both runs."
             )
 
 
-def _kept(outer: SavedTensorsHooks, value: Any) -> Any:
+def _packed(outer: SavedTensorsHooks, value: Any) -> Any:
     return Packed(outer, value) if isinstance(value, Tensor) else value
 
 
-def _given(value: Any) -> Any:
+def _unpacked(value: Any) -> Any:
     return value.unpack() if isinstance(value, Packed) else value
 
 
 class CheckpointFunction(Function):
-    """``use_reentrant=True``: no graph inside, and a backward pass of its own in backward."""
+    """``use_reentrant=True``: a forward without a graph, and a nested backward pass in backward."""
 
     @staticmethod
     def forward(ctx: Any, run_function: Any, preserve_rng_state: bool, *args: Any) -> Any:
-        """The function's result."""
+        """Run the function without recording a graph."""
         ctx.run_function = run_function
-        ctx.surroundings = _Surroundings(preserve_rng_state)
+        ctx.state = _RunState(preserve_rng_state)
         ctx.others = [None if isinstance(a, Tensor) else a for a in args]
         ctx.tensors = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         ctx.save_for_backward(*(args[i] for i in ctx.tensors))
@@ -338,7 +338,7 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        """Run again with a graph, and go back through it; parameters inside get their gradients here."""
+        """Rerun the function with a graph and backpropagate through it; parameters accumulate gradients."""
         if PASS.partial:
             raise GradError(
                 "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an"
@@ -348,7 +348,7 @@ class CheckpointFunction(Function):
         args = list(ctx.others)
         for i, tensor in zip(ctx.tensors, ctx.saved_tensors, strict=True):
             args[i] = tensor.detach().requires_grad_(tensor.requires_grad)
-        with ctx.surroundings.again(), enable_grad():
+        with ctx.state.restored(), enable_grad():
             outputs = ctx.run_function(*args)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         pairs = [
@@ -365,7 +365,7 @@ class CheckpointFunction(Function):
 def checkpoint_sequential(
     functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
 ) -> Any:
-    """``functions`` one after another, in ``segments`` parts of which all but the last are checkpointed.
+    """Call ``functions`` in sequence, split into ``segments`` of which all but the last are checkpointed.
 
     ``functions`` is a ``Sequential`` or a list of modules or functions.
     """
@@ -386,8 +386,8 @@ def checkpoint_sequential(
     size = len(each) // segments
     last = size * (segments - 1)
     for start in range(0, last, size):
-        part = _in_a_row(each[start : start + size])
-        input = checkpoint(part, input, use_reentrant=use_reentrant, preserve_rng_state=preserve)
+        segment = _in_a_row(each[start : start + size])
+        input = checkpoint(segment, input, use_reentrant=use_reentrant, preserve_rng_state=preserve)
     return _in_a_row(each[last:])(input)
 
 

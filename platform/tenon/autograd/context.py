@@ -1,4 +1,4 @@
-"""``ctx``: what a custom Function's ``forward`` leaves for its ``backward``."""
+"""``ctx``: the object that a custom Function's ``forward`` passes to its ``backward``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class FunctionCtx:
-    """What ``forward`` leaves for ``backward``: saved tensors, flags, and any attribute of your own."""
+    """Carries saved tensors, flags and any user attribute from ``forward`` to ``backward``."""
 
     needs_input_grad: tuple[bool, ...] = ()
-    #: Whether an output that got no gradient hands zeros (not None) to ``backward``.
+    #: Whether ``backward`` receives zeros, not None, for an output without a gradient.
     materialize_grads: bool = True
     _materialize_non_diff_grads: bool = True
     to_save: tuple[Any, ...] = ()
     to_push: tuple[Any, ...] = ()
-    #: Whether ``jvp`` is at work, which reads what ``save_for_forward`` kept.
+    #: Whether ``jvp`` is running, which reads what ``save_for_forward`` saved.
     _pushing: bool = False
     #: Set in ``forward`` by a Function that only views its one tensor: changes of that view go through it.
     _is_pure_view: bool = False
@@ -35,19 +35,19 @@ class FunctionCtx:
     _node: Any = None
 
     def save_for_backward(self, *tensors: Tensor | int | None) -> None:
-        """Keep inputs, outputs (or None) for ``backward``; read them there as ``saved_tensors``."""
+        """Save inputs, outputs (or None) for ``backward``, which reads them as ``saved_tensors``."""
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: Tensor) -> None:
-        """Keep tensors (or None) for ``jvp``; read them there as ``saved_tensors``."""
+        """Save tensors (or None) for ``jvp``, which reads them as ``saved_tensors``."""
         self.to_push = tensors
 
     def mark_dirty(self, *args: Tensor) -> None:
-        """Say which inputs ``forward`` changed in place; they must be returned."""
+        """Mark the inputs that ``forward`` modified in place; it must return them."""
         self.dirty_tensors = args
 
     def mark_non_differentiable(self, *args: Any) -> None:
-        """Say which outputs have no gradient; ``backward`` gets zeros for them."""
+        """Mark outputs as not differentiable; ``backward`` receives zeros for them."""
         self.non_differentiable = args
 
     def set_materialize_grads(self, value: bool) -> None:
@@ -91,7 +91,7 @@ class FunctionCtx:
 
     @property
     def saved_variables(self) -> tuple[Any, ...]:
-        """The old name of ``saved_tensors``."""
+        """Deprecated alias of ``saved_tensors``."""
         warnings.warn(
             "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
         )

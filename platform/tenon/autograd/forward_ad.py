@@ -1,11 +1,11 @@
 """torch.autograd.forward_ad: dual tensors, which carry a tangent through a computation.
 
-No op has a forward-mode rule here. A dual tensor has a node of its own on the tape, and ``unpack_dual`` finds
-the tangent of a result by differentiating its backward pass with respect to what that starts from: the
-transpose of the transpose. The numbers are those of forward mode; the price is a tape, and two backward
-passes for each tangent that is asked for. A custom Function with a ``jvp`` is asked for its tangents at once,
-and its outputs are duals of their own; one without has its ``backward`` transposed. ``no_grad`` stops
-gradients, not tangents: what an op makes of duals there is a dual of its own too (``onward.py``).
+Ops have no forward-mode rules. A dual tensor has a node of its own on the tape, and ``unpack_dual`` computes
+the tangent of a result by differentiating the backward pass with respect to its seed (the transpose of the
+vector-Jacobian product is the Jacobian-vector product). The values are those of forward mode; the cost is a
+tape, and two backward passes per tangent. A custom Function with a ``jvp`` has it called immediately, and its
+outputs are duals; without one, its ``backward`` is transposed. ``no_grad`` stops gradients but not tangents:
+results of ops on duals are duals there too (``onward.py``).
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ __all__ = [
 
 
 class UnpackedDualTensor(NamedTuple):
-    """What ``unpack_dual`` gives: the value, and its tangent or None."""
+    """The result of ``unpack_dual``: the primal value, and its tangent or None."""
 
     primal: Any
     tangent: Any
 
 
 class _Level:
-    """What the duals of one level have in common; none is alive when it is over."""
+    """State shared by the duals of one level; they become plain tensors when it ends."""
 
     def __init__(self) -> None:
         self.onward = Onward(lambda value: bool(_duals(value)), _carried)
 
 
 class _State:
-    """The level at work in this process; torch has one at most too."""
+    """The active level of this process; at most one, as in PyTorch."""
 
     level: _Level | None = None
 
 
-#: The number of the level at work; -1 outside.
+#: The number of the active level; -1 if none.
 _current_level = -1
 
 
@@ -62,7 +62,7 @@ _DUAL = StandIn("make_dual", "MakeDualBackward0")
 
 
 class _Dual(CustomNode):
-    """Where a dual tensor begins: gradients go on to the primal, tangents start here."""
+    """The node of a dual tensor: passes gradients on to the primal, and is where tangents start."""
 
     __slots__ = ()
 
@@ -76,12 +76,12 @@ class _Dual(CustomNode):
         self.output_avals = (Aval(tuple(primal.raw.shape), primal.raw.dtype),)
 
     def apply_tensors(self, grad: Tensor, create_graph: bool) -> list[Any]:
-        """The gradient as it is."""
+        """Return ``grad`` unchanged."""
         return [grad]
 
 
 def enter_dual_level() -> int:
-    """Begin the level in which duals can be made: 0, the only one."""
+    """Enter the level in which duals can be made and return its number, 0; levels do not nest."""
     if _State.level is not None:
         raise GradError(
             "Nested forward mode AD is not supported at the moment: leave the level with exit_dual_level(),"
@@ -94,7 +94,7 @@ def enter_dual_level() -> int:
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
-    """End the level: its duals are plain tensors from here on."""
+    """Exit the level; its duals become plain tensors."""
     if _State.level is None or level not in (None, 0):
         raise GradError("Trying to exit a forward AD level that was not the last one that was created.")
     global _current_level
@@ -104,7 +104,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
 
 
 class dual_level:
-    """A level as a context manager, which gives its number.
+    """Enter a level within a ``with`` block, which yields its number.
 
     >>> import tenon
     >>> from tenon.autograd import forward_ad
@@ -122,7 +122,7 @@ class dual_level:
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
-    """A tensor that shares ``tensor``'s memory and history and carries ``tangent``, of the same shape."""
+    """Return a tensor with the memory and history of ``tensor`` that carries ``tangent``, of equal shape."""
     if _State.level is None:
         raise GradError(
             "Trying to create a dual Tensor for forward AD but no level exists, make sure to"
@@ -149,7 +149,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
 
 
 def _laid_alike(tensor: Tensor, tangent: Tensor) -> bool:
-    """Whether views of both take the same numbers: equal strides, in memory of one size."""
+    """Whether both have equal strides and storage sizes, so that the same view applies to both."""
     return bool(
         tensor.raw.strides == tangent.raw.strides
         and tensor.untyped_storage().nbytes() == tangent.untyped_storage().nbytes()
@@ -157,9 +157,9 @@ def _laid_alike(tensor: Tensor, tangent: Tensor) -> bool:
 
 
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
-    """``tensor``'s value and, if it comes of duals of this level, its tangent; else None for that.
+    """Return the value of ``tensor`` and its tangent, which is None unless it depends on duals of this level.
 
-    The value keeps its history only if somebody can ask for its gradient.
+    The value keeps its autograd history only if a gradient could reach a leaf.
     """
     node = tensor.grad_fn
     if isinstance(node, _Dual) and node.level is _State.level:
@@ -172,12 +172,12 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
 
 
 def at_work() -> bool:
-    """Whether there is a level, so that tensors may carry tangents."""
+    """Whether a level is active, so that tensors may carry tangents."""
     return _State.level is not None
 
 
 def tangents_of(args: tuple[Any, ...]) -> list[Any] | None:
-    """The tangent of each of ``args``, None for what has none; None if nothing has one."""
+    """The tangent or None of each of ``args``; None if no argument has a tangent."""
     found = [unpack_dual(a).tangent if isinstance(a, Tensor) else None for a in args]
     return None if all(t is None for t in found) else found
 
@@ -185,8 +185,7 @@ def tangents_of(args: tuple[Any, ...]) -> list[Any] | None:
 def pushed(
     jvp: Any, ctx: Any, args: tuple[Any, ...], given: list[Any], outputs: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """The tangents that ``jvp`` makes for ``outputs``, what ``forward`` returned, of those ``given`` for its
-    ``args``."""
+    """Call ``jvp`` with the tangents ``given`` of ``args``; return the tangents of ``outputs``, checked."""
     if ctx.materialize_grads:
         given = [
             zeros_like(a.detach()) if t is None and isinstance(a, Tensor) and a.raw.dtype.kind in "fcV" else t
@@ -214,7 +213,7 @@ def _check_pushed(
     tangent: Tensor,
     position: int,
 ) -> None:
-    """GradError unless ``tangent`` is to the inputs' tangents as ``output`` is to the inputs."""
+    """Raise GradError unless ``tangent`` aliases the inputs' tangents as ``output`` does the inputs."""
     if tangent is None:
         return
     if any(output is t for t in ctx.non_differentiable) or output.raw.dtype.kind in "iub":
@@ -247,7 +246,7 @@ def _check_pushed(
 
 
 def _viewed(args: tuple[Any, ...], output: Tensor) -> int | None:
-    """Which of ``args`` the tensor ``output`` is a view of, or of whose base."""
+    """The index of the argument that ``output`` is a view of, directly or through its base."""
     base = output._base
     if base is None:
         return None
@@ -257,7 +256,7 @@ def _viewed(args: tuple[Any, ...], output: Tensor) -> int | None:
 
 
 def carry(outputs: tuple[Any, ...], tangents: tuple[Any, ...]) -> None:
-    """Make duals of a custom Function's ``outputs``."""
+    """Attach tangents to a custom Function's ``outputs``, which makes them duals."""
     assert _State.level is not None
     for output, tangent in zip(outputs, tangents, strict=True):
         if tangent is not None and isinstance(output, Tensor):
@@ -267,7 +266,7 @@ def carry(outputs: tuple[Any, ...], tangents: tuple[Any, ...]) -> None:
 
 
 def _carried(made: Tensor) -> None:
-    """Make a dual without gradients of what an untaped op made of duals; its tangent is known at once."""
+    """Turn a result computed under ``no_grad`` into a dual without gradients; computes its tangent now."""
     duals = _duals(made)
     if duals:
         tangent = _pushed(made, duals, False)
@@ -276,21 +275,21 @@ def _carried(made: Tensor) -> None:
 
 
 def _tangent_of(tensor: Tensor) -> Tensor | None:
-    """For printing: the tangent of ``tensor``, or None."""
+    """The tangent of ``tensor`` or None, for printing."""
     return None if _State.level is None else unpack_dual(tensor).tangent
 
 
 def _alias(tensor: Tensor) -> Tensor:
-    """The same memory, counted together, without history."""
+    """A tensor on the same memory, sharing its version counter, without history."""
     made = Tensor._of(tensor.raw, tensor._backend)
     made._version_counter = tensor._counter()
     return made
 
 
 def _pushed(tensor: Tensor, duals: list[_Dual], asked: bool) -> Tensor:
-    """The tangent of ``tensor``: its pull-back is linear in the seed, and the transpose of that pushes.
+    """Compute the tangent of ``tensor`` by double backward: its VJP is linear in the seed; transposed, a JVP.
 
-    Meanwhile nothing lies behind the duals: what led to one is in its own tangent.
+    The duals count as leaves meanwhile, since a dual's own tangent already covers what it depends on.
     """
     behind = [d.edges for d in duals]
     for d in duals:
@@ -304,7 +303,7 @@ def _pushed(tensor: Tensor, duals: list[_Dual], asked: bool) -> Tensor:
 
 def _transposed(tensor: Tensor, duals: list[_Dual], asked: bool) -> Tensor:
     with enable_grad():
-        seed = ones_like(tensor.detach()).requires_grad_()  # rules may be linear by logarithms
+        seed = ones_like(tensor.detach()).requires_grad_()  # linear rules may be computed via logarithms
         ends = [GradientEdge(d, 0) for d in duals]
         pulled = differentiate([tensor], ends, [seed], create_graph=True, allow_unused=True)
         pairs = [
@@ -319,7 +318,7 @@ def _transposed(tensor: Tensor, duals: list[_Dual], asked: bool) -> Tensor:
 
 
 def _duals(tensor: Tensor) -> list[_Dual]:
-    """The duals of the present level that ``tensor`` comes of, without those behind them."""
+    """The duals of the active level that ``tensor`` depends on, not followed past each dual."""
     return [n for n in _nodes(tensor, _is_dual) if _is_dual(n)]
 
 
@@ -333,7 +332,7 @@ def _asked(tensor: Tensor) -> bool:
 
 
 def _nodes(tensor: Tensor, ends: Callable[[Any], bool] = lambda node: False) -> list[Any]:
-    """All nodes that ``tensor`` comes of, without those behind ``ends``."""
+    """All nodes that ``tensor`` depends on, not followed past ``ends``."""
     found: dict[int, Any] = {}
     stack = [tensor.grad_fn]
     while stack:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class FunctionNode(CustomNode):
-    """The node behind the outputs of one ``Function.apply``; shows its context's attributes as its own."""
+    """The ``grad_fn`` of the outputs of one ``Function.apply``; forwards attribute access to its context."""
 
     __slots__ = ()
 
@@ -73,7 +73,7 @@ class FunctionNode(CustomNode):
         return self._checked(returned if isinstance(returned, tuple) else (returned,))
 
     def apply_nothing(self, create_graph: bool) -> list[Any]:
-        """``apply_tensors`` of zeros, or of None where the function wants that."""
+        """Call ``apply_tensors`` with zeros, or with None if the function does not materialize gradients."""
         grads = [None] * len(self.output_avals)
         return self.apply_tensors(grads[0] if self.op.outputs == 1 else grads, create_graph)
 
@@ -137,9 +137,9 @@ class Function:
 
     #: Accepted as in torch; ``func.vmap`` needs no rule, as it runs the function row by row.
     generate_vmap_rule: bool = False
-    #: ``saved_tensors`` may be read once and is dropped then, which frees memory within ``backward``.
+    #: ``saved_tensors`` is cleared on first access, which frees memory within ``backward``.
     clear_saved_tensors_on_access: bool = False
-    #: The class of the nodes of this function, which bears its name.
+    #: The class of this function's nodes, named after it.
     _backward_cls: Any = FunctionNode
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -155,7 +155,7 @@ class Function:
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse: a Function is applied, not called."""
+        """Raise: a Function is run by ``apply``, not by calling an instance."""
         raise GradError(
             "Legacy autograd function with non-static forward method is deprecated. Please use new-style"
             f" autograd function with static forward method: {type(self).__name__}.apply(...)."
@@ -163,12 +163,12 @@ class Function:
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
-        """Compute the result; ops in here are not taped."""
+        """Compute the result; autograd does not record the ops in it."""
         raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
-        """Fill ``ctx`` after ``forward(*inputs)`` gave ``output``."""
+        """Save what ``backward`` needs in ``ctx``, after ``forward(*inputs)`` returned ``output``."""
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
@@ -183,7 +183,7 @@ class Function:
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        """A rule for ``func.vmap``, which is accepted and not needed: rows are run one by one."""
+        """A batching rule for ``func.vmap``; accepted but unused, since rows run one by one."""
         raise NotImplementedError(
             "To use autograd.Function with vmap, you must define the vmap staticmethod."
         )
@@ -234,13 +234,13 @@ class Function:
 
     @classmethod
     def _again(cls, *args: Tensor | bool) -> Tensor:
-        """``forward`` of ``args`` by itself."""
+        """Call ``forward`` alone on ``args``."""
         made: Any = _context_of
         return cls.forward(*args) if _is_separate(cls) else cls.forward(made(cls)(), *args)
 
 
 def _is_separate(cls: Any) -> bool:
-    """Whether ``setup_context`` fills the context, and not ``forward``."""
+    """Whether the class overrides ``setup_context``, so that ``forward`` takes no ``ctx``."""
     return cls.setup_context is not Function.setup_context
 
 
@@ -261,7 +261,7 @@ def _context_of(cls: type) -> Any:
 
 
 def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """For a ``backward`` that must not be differentiated: its results raise if someone tries."""
+    """Decorate a ``backward`` that is not differentiable: differentiating its results raises."""
 
     @functools.wraps(fn)
     def wrapper(ctx: Any, *args: Any) -> Any:
@@ -280,7 +280,7 @@ BackwardCFunction = FunctionNode
 
 
 class InplaceFunction(Function):
-    """A Function whose ``forward`` may be told to change its input (``inplace``)."""
+    """A Function with a flag ``inplace`` that lets ``forward`` modify its input."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
@@ -291,7 +291,7 @@ _TWICE = "trying to differentiate twice a function that was marked with @once_di
 
 
 def _refused(outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``outputs`` without their history, behind one node that leads to leaves in their place."""
+    """Detach ``outputs`` and attach a node that raises when differentiated."""
     leaves = [o.detach().requires_grad_() if isinstance(o, Value) else None for o in outputs]  # type: ignore[attr-defined]
     found = DelayedError(_TWICE, len(leaves))(*leaves)
     return found if isinstance(found, tuple) else (found,)

@@ -115,8 +115,8 @@ def gradgradcheck(
     fast_mode: bool = False,
     masked: bool = False,
 ) -> bool:
-    """As ``gradcheck``, for the gradients' own gradients, by the inputs and by ``grad_outputs`` (random if
-    None)."""
+    """Check second derivatives as ``gradcheck`` does first ones: those of the gradients with respect to the
+    inputs and ``grad_outputs`` (random if None)."""
     given = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     if grad_outputs is None:
         rng = np.random.default_rng(0)
@@ -232,7 +232,7 @@ def _paired(found: Array) -> Array:
 
 
 def _part_of(output: Tensor, found: Array, expected: Array, fast: bool) -> str:
-    """Which part of a complex output is wrong, as torch says it."""
+    """Name the part of a complex output that differs, in PyTorch's words."""
     if fast or not output.is_complex():
         return ""
     wrong = np.logical_not(np.isclose(found, expected).all(axis=1))
@@ -241,7 +241,7 @@ def _part_of(output: Tensor, found: Array, expected: Array, fast: bool) -> str:
 
 
 def _check_batched(output: Any, wanted: Sequence[Any], seeds: Array, rows: list[Array]) -> None:
-    """Several passes at once (``is_grads_batched``) must give what they give one by one."""
+    """Check that batched passes (``is_grads_batched``) return what separate passes return."""
     if not len(seeds):  # an output without elements: no pass to batch
         return
     stacked = table.stack(*[joined(seed.copy(), output) for seed in seeds], axis=0)
@@ -254,7 +254,7 @@ def _check_batched(output: Any, wanted: Sequence[Any], seeds: Array, rows: list[
 
 
 def _check_linear(outputs: tuple[Any, ...], wanted: Sequence[Any]) -> None:
-    """Gradients of zero must be zero."""
+    """Check that a zero output gradient yields zero input gradients."""
     zero = [joined(np.zeros(parts(o).size), o) for o in outputs]
     for g in grad(outputs, list(wanted), zero, retain_graph=True, allow_unused=True):
         if g is not None and parts(g).any():

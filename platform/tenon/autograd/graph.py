@@ -43,25 +43,25 @@ class _NodeMeta(type):
 
 
 class Node(metaclass=_NodeMeta):
-    """What ``grad_fn`` is, and a custom Function's ``ctx``: for ``isinstance``, as in torch."""
+    """Base class of ``grad_fn`` and of a custom Function's ``ctx``, for ``isinstance`` as in PyTorch."""
 
 
 def increment_version(tensor: Any) -> None:
-    """Count a change of the memory of ``tensor`` (or of several) that nobody else counted."""
+    """Increment the version counter of ``tensor`` (or several) after a change that autograd did not see."""
     for each in (tensor,) if isinstance(tensor, Value) else tensor:
         if each._version_counter is not UNCOUNTED:
             each._counter()[0] += 1
 
 
 class _unsafe_preserve_version_counter:
-    """Inside, changes of ``tensors`` in place are not counted: at the end the versions are as they were."""
+    """Restore the version counters of ``tensors`` at the end of the block, hiding in-place changes in it."""
 
     def __init__(self, tensors: Any) -> None:
         self.tensors = (tensors,) if isinstance(tensors, Value) else tuple(tensors)
         self.versions = [t._version for t in self.tensors]
 
     def __enter__(self) -> None:
-        """The versions are known since the constructor ran."""
+        """Nothing to do: the constructor has read the versions."""
 
     def __exit__(self, *exc: object) -> None:
         for tensor, version in zip(self.tensors, self.versions, strict=True):
@@ -69,7 +69,7 @@ class _unsafe_preserve_version_counter:
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
-    """The edge of ``tensor``'s gradient; a leaf's node is its ``AccumulateGrad``."""
+    """Return the edge that ``tensor``'s gradient flows along; a leaf's node is its ``AccumulateGrad``."""
     if not tensor.requires_grad:
         raise GradError(
             "It is not possible to get the gradient edge for a Tensor that does not require gradients"
@@ -91,7 +91,7 @@ class save_on_cpu(saving.SavedTensorsHooks):
 
 
 class _Copy:
-    """A copy of a value that was saved, and how to see whether its memory was modified since."""
+    """A copy of a saved value, with the version at which it was saved."""
 
     __slots__ = ("__weakref__", "context", "counter", "tensor", "then")
 
@@ -101,7 +101,7 @@ class _Copy:
 
 
 class _CopiesSaved:
-    """What ``allow_mutation_on_saved_tensors`` gives: the values saved inside whose graphs are alive."""
+    """The context that ``allow_mutation_on_saved_tensors`` yields: values saved by graphs still alive."""
 
     def __init__(self) -> None:
         #: By memory, shape and version of the value.
@@ -109,12 +109,12 @@ class _CopiesSaved:
 
     @property
     def cloned(self) -> dict[Any, Any]:
-        """The copies that are needed, as what they show was modified."""
+        """The copies whose originals were modified since they were saved."""
         kept = self.tid_to_weakhandle.items()
         return {key: c.tensor for key, c in kept if c.counter[0] != c.then}
 
     def pack(self, value: Tensor) -> _Copy:
-        """One copy for all who save the same value."""
+        """Copy ``value``, once for all nodes that save it."""
         counter, raw = value._counter(), value.raw
         key = id(counter), counter[0], value.data_ptr(), tuple(raw.shape), tuple(raw.strides)
         found = self.tid_to_weakhandle.get(key)
@@ -124,7 +124,7 @@ class _CopiesSaved:
 
 
 class allow_mutation_on_saved_tensors(saving.SavedTensorsHooks):
-    """While active, values that the tape saves may be modified in place: it keeps a copy of each at once.
+    """Allow in-place modification of saved tensors within the block: the tape copies each as it is saved.
 
     torch copies when a value is modified; so here this costs the memory of all that is saved. The backward
     pass has to run inside.
@@ -158,7 +158,7 @@ class allow_mutation_on_saved_tensors(saving.SavedTensorsHooks):
 
 
 class _Multi:
-    """Counts the gradients for ``register_multi_grad_hook``, of each backward pass by itself."""
+    """Collects the gradients for ``register_multi_grad_hook``, separately for each backward pass."""
 
     def __init__(self, count: int, fn: Callable[[Any], None]) -> None:
         self.count = count
@@ -183,7 +183,7 @@ class _Multi:
 
 
 class _Arrived:
-    """What one backward pass brought for a ``_Multi``."""
+    """The gradients that one backward pass computed for a ``_Multi``."""
 
     def __init__(self, owner: _Multi) -> None:
         self.fn = owner.fn
@@ -191,14 +191,14 @@ class _Arrived:
         self.number = 0
 
     def finish(self) -> None:
-        """Call the function with what came; nothing if it was called in this pass already."""
+        """Call the hook with the gradients collected, unless this pass has called it already."""
         if self.number:
             grads, self.grads, self.number = self.grads, [None] * len(self.grads), 0
             self.fn(grads)
 
 
 class _Handles(RemovableHandle):
-    """Removes several hooks at once."""
+    """A handle that removes several hooks."""
 
     def __init__(self, handles: Sequence[Any]) -> None:
         self.handles = tuple(handles)

@@ -12,7 +12,7 @@ __all__ = ["GraphExecGroup"]
 
 
 class _Active(threading.local):
-    """The group that this thread is in."""
+    """The active group of this thread."""
 
     group: GraphExecGroup | None = None
 
@@ -38,5 +38,5 @@ class GraphExecGroup:
 
 
 def group_of_pass() -> Any:
-    """The group at work, else the innermost backward pass, else None."""
+    """The active group, else the innermost backward pass, else None."""
     return _ACTIVE.group or PASS.sweep

@@ -1,7 +1,7 @@
-"""Forward mode under ``no_grad``: gradients stop there, tangents do not, as in torch.
+"""Forward-mode differentiation under ``no_grad``, which stops gradients but not tangents, as in PyTorch.
 
-Tangents are found on the tape, so an op whose inputs have some is taped all the same. Nothing else about it
-is: its other inputs count as constants.
+Tangents are computed from the tape (``forward_ad.py``), so an op with an input that carries one is recorded
+even under ``no_grad``; its other inputs count as constants.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 
 class Onward:
-    """Tapes ops under ``no_grad`` that get a tensor for which ``carries`` is true; ``then`` gets what they
-    made."""
+    """Interceptor that records ops under ``no_grad`` if ``carries(input)`` is true for any input.
 
-    #: Backward passes work as if this were not there.
+    ``then`` is called with each tensor that such an op returns.
+    """
+
+    #: Not used inside backward passes.
     only_casts = True
 
     def __init__(self, carries: Callable[[Any], bool], then: Callable[[Any], None]) -> None:
@@ -39,7 +41,7 @@ class Onward:
         self.plain: list[weakref.ref[Any]] = []
 
     def run(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """The op, taped where a tangent has to go on."""
+        """Run the op, recorded if an input carries a tangent."""
         if MODE.enabled:
             return self._taped(op, args, attrs)
         given = self._given(args)
@@ -56,9 +58,10 @@ class Onward:
         return made
 
     def changes(self, op: Any, x: Tensor, args: tuple[Any, ...], attrs: dict[str, Any]) -> bool:
-        """Change ``x`` in place, taped where a tangent has to go on; False, and nothing done, if none has."""
+        """Apply ``op`` to ``x`` in place, recorded; returns False, having done nothing, if no input carries a
+        tangent."""
         given = self._given((x, *args))
-        if given is None or (given[0] is not x and x._track):  # a leaf has no place for one
+        if given is None or (given[0] is not x and x._track):  # a leaf cannot store a tangent
             return False
         base = x if x._view is None else x._view[0]
         self.plain += [weakref.ref(each) for each in (x, base) if not each._track]
@@ -71,7 +74,7 @@ class Onward:
         return True
 
     def restore(self) -> None:
-        """Take from tensors that had no history before they were changed, buffers say, what they got here."""
+        """Remove the autograd history of tensors that had none before an in-place op, such as buffers."""
         for reference in self.plain:
             tensor = reference()
             if tensor is not None:
@@ -79,7 +82,7 @@ class Onward:
         self.plain.clear()
 
     def _given(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """``args``, those without tangents as constants; None if no tangent has to go on."""
+        """``args`` with those that carry no tangent detached; None if no argument carries one."""
         if MODE.inference or not MODE.forward or PASS.sweep is not None:
             return None
         carry = [isinstance(a, Tensor) and (a._track or a._stale()) and self.carries(a) for a in args]
@@ -92,7 +95,7 @@ class Onward:
     def _taped(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         tracked = any(isinstance(a, Tensor) and (a._track or a._stale()) for a in args)
         if tracked and isinstance(op, Composite) and not op.differentiable:
-            return SLOT.parts(op, args, attrs)  # they have the gradients
+            return SLOT.parts(op, args, attrs)  # its parts have the gradient rules
         return SLOT.below(self)(op, args, attrs)
 
     def __enter__(self) -> None:
@@ -106,8 +109,10 @@ class Onward:
 
 @contextmanager
 def going_on(inputs: Sequence[Any]) -> Iterator[Onward]:
-    """Inside, ``no_grad`` leaves a way to ``inputs`` that is open to the passes made in ``pushing`` alone; at
-    their end, ``restore`` what was given."""
+    """Within the block, keep the graph to ``inputs`` even under ``no_grad``, for passes in ``pushing`` only.
+
+    Call ``restore`` on the value yielded once those passes are done.
+    """
     ends = {id(x) if x._node is None else id(x._node) for x in inputs}
     onward = Onward(lambda value: _leads(value, ends), _gate)
     with onward:
@@ -116,7 +121,7 @@ def going_on(inputs: Sequence[Any]) -> Iterator[Onward]:
 
 @contextmanager
 def pushing() -> Iterator[None]:
-    """Inside, backward passes serve to find tangents."""
+    """Mark the backward passes of the block as computing tangents, not gradients."""
     before, MODE.pushing = MODE.pushing, True
     try:
         yield
@@ -125,12 +130,12 @@ def pushing() -> Iterator[None]:
 
 
 class _Gate(CustomNode):
-    """Behind what was made under ``no_grad``: only a pass that serves to find tangents comes through."""
+    """The node of tensors computed under ``no_grad``: blocks every pass except those inside ``pushing``."""
 
     __slots__ = ()
 
     def apply_tensors(self, grad: Tensor, create_graph: bool) -> list[Any]:
-        """The gradient as it is, or nothing."""
+        """Return ``grad`` inside ``pushing``, else None."""
         return [grad if MODE.pushing else None]
 
 
@@ -146,7 +151,7 @@ def _gate(made: Tensor) -> None:
 
 
 def _leads(value: Tensor, ends: set[int]) -> bool:
-    """Whether a path from ``value`` comes to one of ``ends``, ids of nodes and leaves."""
+    """Whether the graph behind ``value`` contains one of ``ends``, ids of nodes and leaves."""
     stack: list[Any] = [value if value._node is None else value._node]
     seen: set[int] = set()
     while stack:

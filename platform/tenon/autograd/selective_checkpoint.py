@@ -1,8 +1,8 @@
-"""Which results a checkpointed part keeps, so that its second run need not compute them again.
+"""Selective activation checkpointing: a policy chooses the results that are cached, not recomputed.
 
-The first run asks a policy about each op and keeps results by the number of the call; the second run finds
-them under the same numbers. Both stand at the bottom of the interceptors' slot: they see ops as autocast has
-made them, and the tape is written as ever, only that a kernel is not called where its result is at hand.
+The forward calls the policy for each op and caches results by the op's number in the order of calls; the
+recomputation looks them up by the same number. Both are the innermost interceptor: they see ops after
+autocast, and the tape is recorded as usual, but the kernel of a cached result is not called.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["CheckpointPolicy", "SelectiveCheckpointContext", "create_selective_c
 
 
 class CheckpointPolicy(enum.Enum):
-    """What becomes of an op's result: kept, kept in the host's memory, or computed again.
+    """What to do with an op's result: save it, save it in host memory (offload), or recompute it.
 
     ``MUST_*`` and ``PREFER_*`` differ for torch's compiler only.
     """
@@ -46,7 +46,7 @@ _OFFLOAD = (CheckpointPolicy.MUST_CPU_OFFLOAD, CheckpointPolicy.PREFER_CPU_OFFLO
 
 
 class SelectiveCheckpointContext:
-    """What a policy is told beside the op: its result, ``op_output``. Policies see the first run only."""
+    """The first argument of a policy, called in the forward only: ``op_output`` is the op's result."""
 
     def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
         self.is_recompute = is_recompute
@@ -60,12 +60,12 @@ Context = contextlib.AbstractContextManager[Any]
 def create_selective_checkpoint_contexts(
     policy_fn_or_list: Policy | Iterable[Operator], allow_cache_entry_mutation: bool = False
 ) -> tuple[Context, Context]:
-    """The two contexts of a ``checkpoint(context_fn=...)`` that keeps what a policy says.
+    """Return the two contexts for ``checkpoint(context_fn=...)`` that cache the results a policy selects.
 
-    The policy is called as ``policy(context, operator, *args, **attrs)`` after each op that is no view, and
-    returns a ``CheckpointPolicy``; of a list of operators (``ops.aten.mm.default``) the results are kept, and
-    everything else is computed again. A kept result that was modified in place since is a ModifiedValueError,
-    unless ``allow_cache_entry_mutation``.
+    The policy is called as ``policy(context, operator, *args, **attrs)`` after each op that is not a view
+    and returns a ``CheckpointPolicy``. Given a list of operators (``ops.aten.mm.default``) instead, their
+    results are cached and all others recomputed. ModifiedValueError if a cached result was modified in place
+    since, unless ``allow_cache_entry_mutation``.
     """
     if callable(policy_fn_or_list):
         policy = policy_fn_or_list
@@ -87,8 +87,8 @@ def create_selective_checkpoint_contexts(
                     f" update the OpOverloadPacket to a specific OpOverload: {op!r}.default."
                 )
         policy = _among(frozenset(policy_fn_or_list))
-    kept: dict[int, _Kept] = {}
-    return _Keeping(policy, kept), _Giving(kept, allow_cache_entry_mutation)
+    cache: dict[int, _CachedResult] = {}
+    return _CachingRun(policy, cache), _CachedRun(cache, allow_cache_entry_mutation)
 
 
 def _among(chosen: frozenset[Operator]) -> Policy:
@@ -100,8 +100,8 @@ def _among(chosen: frozenset[Operator]) -> Policy:
     return policy
 
 
-class _Kept:
-    """The arrays that one call of an op gave, and when they were those; None once they were used."""
+class _CachedResult:
+    """The result arrays of one op call with their version counters; the arrays are None once used."""
 
     def __init__(self, op: Any, arrays: Any, results: tuple[Any, ...], offloaded: bool) -> None:
         self.op, self.offloaded = op, offloaded
@@ -110,7 +110,7 @@ class _Kept:
         self.arrays = self._each(self.backend.to_host, arrays) if offloaded else arrays
 
     def take(self, op: Op, mutable: bool) -> Any:
-        """The arrays, for good."""
+        """Return the arrays and drop them; an error if used before, modified, or if ``op`` differs."""
         if self.arrays is None:
             raise GradError(
                 "Trying to backward an extra time. You are only allowed to backward once on any region"
@@ -138,11 +138,11 @@ class _Kept:
         return tuple(map(move, arrays)) if isinstance(arrays, (tuple, list)) else move(arrays)
 
 
-class _Counting:
-    """Base of both runs: an interceptor, for this thread, that numbers the ops which compute something."""
+class _NumberedRun:
+    """Base of both runs: an interceptor that numbers this thread's ops, views excepted."""
 
-    def __init__(self, kept: dict[int, _Kept]) -> None:
-        self._kept = kept
+    def __init__(self, cache: dict[int, _CachedResult]) -> None:
+        self._cache = cache
         self._thread = 0
         self._number = -1
 
@@ -154,9 +154,9 @@ class _Counting:
         SLOT.pop(self)
 
     def run(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = None) -> Any:
-        """Run an op of this thread as this run does, every other one as it is.
+        """Number an op of this thread and pass it to ``one``; pass ops of other threads and views on.
 
-        ``compute`` is that of ``dispatch.run``: what lies below is another part's run, or dispatch.
+        ``compute`` is the argument of ``dispatch.run``; the next interceptor may be an outer checkpoint's.
         """
         if threading.get_ident() != self._thread or op.view:
             return SLOT.below(self)(op, args, attrs, compute)
@@ -166,58 +166,58 @@ class _Counting:
         return self.one(op, args, attrs, compute)
 
     def one(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any) -> Any:
-        """Run an op that was numbered."""
-        raise TypeError("_Counting is a base class; use _Keeping or _Giving.")
+        """Run a numbered op."""
+        raise TypeError("_NumberedRun is a base class; use _CachingRun or _CachedRun.")
 
 
-class _Keeping(_Counting):
-    """The first run."""
+class _CachingRun(_NumberedRun):
+    """The forward: caches the results that the policy selects."""
 
-    def __init__(self, policy: Policy, kept: dict[int, _Kept]) -> None:
-        super().__init__(kept)
+    def __init__(self, policy: Policy, cache: dict[int, _CachedResult]) -> None:
+        super().__init__(cache)
         self._policy = policy
 
     def one(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any) -> Tensor:
-        """Run ``op`` and keep its result if the policy says so."""
+        """Run ``op`` and cache its result if the policy selects it."""
         arrays: Any = None
 
-        def noting(kernel: Any, /, *raw: Any, **options: Any) -> Any:
+        def caching(kernel: Any, /, *raw: Any, **options: Any) -> Any:
             nonlocal arrays
             arrays = kernel(*raw, **options) if compute is None else compute(kernel, *raw, **options)
             return arrays
 
         number = self._number
-        result = SLOT.below(self)(op, args, attrs, noting)
-        thread, self._thread = self._thread, 0  # the ops of the policy itself are none of the function's
+        result = SLOT.below(self)(op, args, attrs, caching)
+        thread, self._thread = self._thread, 0  # do not number the ops that the policy itself calls
         enabled, MODE.enabled = MODE.enabled, False
         try:
             context = SelectiveCheckpointContext(is_recompute=False, op_output=result)
-            said = self._policy(context, called(op, args, attrs), *args, **attrs)
+            decision = self._policy(context, called(op, args, attrs), *args, **attrs)
         finally:
             self._thread, MODE.enabled = thread, enabled
-        if said is True or said in _SAVE or said in _OFFLOAD:
+        if decision is True or decision in _SAVE or decision in _OFFLOAD:
             results = tuple(
                 r for r in (result if isinstance(result, tuple) else (result,)) if isinstance(r, Value)
             )
-            self._kept[number] = _Kept(op, arrays, results, said in _OFFLOAD)
+            self._cache[number] = _CachedResult(op, arrays, results, decision in _OFFLOAD)
         return result
 
 
-class _Giving(_Counting):
-    """The second run."""
+class _CachedRun(_NumberedRun):
+    """The recomputation: returns cached results without calling their kernels."""
 
-    def __init__(self, kept: dict[int, _Kept], mutable: bool) -> None:
-        super().__init__(kept)
+    def __init__(self, cache: dict[int, _CachedResult], mutable: bool) -> None:
+        super().__init__(cache)
         self._mutable = mutable
 
     def one(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any) -> Tensor:
-        """Run ``op``, with its kept result where there is one."""
-        found = self._kept.get(self._number)
-        if found is None:
+        """Run ``op``, or take its cached result if there is one."""
+        cached = self._cache.get(self._number)
+        if cached is None:
             return SLOT.below(self)(op, args, attrs, compute)
-        arrays = found.take(op, self._mutable)
+        arrays = cached.take(op, self._mutable)
 
-        def giving(kernel: Any, /, *raw: Any, **options: Any) -> Any:
+        def from_cache(kernel: Any, /, *raw: Any, **options: Any) -> Any:
             return arrays if compute is None else compute(lambda *a, **k: arrays, *raw, **options)
 
-        return SLOT.below(self)(op, args, attrs, giving)
+        return SLOT.below(self)(op, args, attrs, from_cache)
