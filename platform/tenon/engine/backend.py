@@ -1,7 +1,7 @@
-"""Backends: an array namespace plus a table of better kernels.
+"""Backends: an array namespace plus a table of optimized kernels.
 
-Every op has a reference forward over ``xp``; a backend states in ``kernel_table`` only where it can do
-better, op by op (``kernel_table.py``). ``bind`` joins both lazily, one entry per op at its first use:
+Every op has a reference forward over ``xp``; a backend lists in ``kernel_table`` only the ops for which it
+has faster kernels (``kernel_table.py``). ``bind`` combines both lazily, one entry per op at its first use:
 ``backend.kernels[op]`` is what dispatch calls, ``backend.raw`` the same as a namespace for rules.
 """
 
@@ -44,9 +44,9 @@ class MemoryStats:
 
 
 class Backend:
-    """Base of all backends; derive, give ``name``, ``xp`` and ``array_type``, override what differs.
+    """Base of all backends: derive, set ``name``, ``xp`` and ``array_type``, override what differs.
 
-    Kernels get bare arrays and the op's attrs. A kernel of an op with ``residuals`` returns them too.
+    Kernels receive bare arrays and the op's attrs. A kernel of an op with ``residuals`` returns them as well.
     """
 
     name: str = ""
@@ -58,7 +58,7 @@ class Backend:
         self.short_kernels: dict[Op, Kernel] = _ShortKernels(self)
         self.plans: dict[Op, Plan] = PlanTable(self)
         self.raw = RawNamespace(self, self.kernels)
-        #: The same for rules that work on floats of 16 bits.
+        #: The same for gradient rules on 16-bit floats.
         self.short_raw = RawNamespace(self, self.short_kernels)
         self._table: KernelTable | None = None
 
@@ -75,7 +75,7 @@ class Backend:
         return {}
 
     def kernel_table(self) -> KernelTable:
-        """Kernels with what each accepts, op by op; it is asked once.
+        """The kernels of this backend by op, with the calls that each accepts; called once.
 
         By default those of ``overrides``, for every call. A call that no row accepts runs the reference.
         """
@@ -83,7 +83,7 @@ class Backend:
 
     @property
     def table(self) -> KernelTable:
-        """``kernel_table``, made at its first use."""
+        """The result of ``kernel_table``, cached at its first use."""
         if self._table is None:
             found = self.kernel_table()
             found.check(self.name)
@@ -91,24 +91,24 @@ class Backend:
         return self._table
 
     def has_kernel(self, op: Op) -> bool:
-        """Whether ``op`` has a kernel in the table that can run here: one that is better than its parts."""
+        """Whether the table has a kernel for ``op`` that can run on this machine."""
         return bool(self.table.usable(op.name))
 
     def kernel_for(self, op: Op, args: Sequence[Any]) -> Kernel:
-        """The kernel that dispatch would call with ``args``: what their first array is of decides."""
+        """The kernel that dispatch would call with ``args``: the dtype of the first array decides."""
         for a in args:
             if isinstance(a, self.array_type):
                 return (self.short_kernels if is_short(a.dtype) else self.kernels)[op]  # type: ignore[attr-defined]
         return self.kernels[op]
 
     def for_short(self, op: Op, kernel: Kernel) -> Kernel:
-        """What to call instead of ``kernel`` where the first array is of 16-bit floats."""
+        """The kernel to call instead of ``kernel`` if the first array holds 16-bit floats."""
         return kernel
 
     def for_values(self, op: Op, kernel: Kernel) -> Kernel:
-        """What to call instead of ``kernel`` where nobody will need the residuals of ``op``.
+        """The kernel to call instead of ``kernel`` if the residuals of ``op`` are not needed.
 
-        It may leave them out of the tuple that it returns.
+        It may omit them from the tuple that it returns.
         """
         return kernel
 
@@ -133,14 +133,14 @@ class Backend:
         return bool(self.xp.may_share_memory(a, b))
 
     def split(self, work: Callable[[int, int], Any], count: int, least: int = 1) -> None:
-        """Call ``work(start, stop)`` on parts of ``range(count)``, several at a time where that is faster.
+        """Call ``work(start, stop)`` on chunks of ``range(count)``, in parallel where that is faster.
 
-        Parts are at least ``least`` long; by default there is one.
+        Chunks have at least ``least`` elements; by default there is a single one.
         """
         work(0, count)
 
     def threads(self) -> int:
-        """How many threads kernels use; 1 where the host's threads do not compute."""
+        """The number of threads that kernels use; 1 if they do not run on the host."""
         return 1
 
     def set_threads(self, count: int) -> None:
@@ -152,7 +152,7 @@ class Backend:
         return Device(self.name)
 
     def synchronize(self, device: Device | None = None) -> None:
-        """Wait until the device has done what it was told; nothing to wait for by default."""
+        """Wait until all work submitted to the device is done; by default execution is synchronous."""
 
     def mark(self, device: Device | None = None) -> Any:
         """A timestamp on the device's own clock, in nanoseconds, for profilers."""
@@ -161,41 +161,41 @@ class Backend:
         return time.perf_counter_ns()
 
     def memory(self, device: Device | None = None) -> MemoryStats:
-        """Memory of the device."""
+        """Memory statistics of the device."""
         raise BackendError(f"backend {self.name!r} does not report its memory.")
 
     def binding(self) -> AbstractContextManager[None]:
-        """Surrounds the preparation of the steps of one program, which never run at the same time."""
+        """A context in which the steps of one program are prepared; they never run concurrently."""
         return nullcontext()
 
     def attends(self, query: Any, key: Any, value: Any) -> bool:
-        """Whether the op ``attention`` of these arrays is better than its parts; it is not by default."""
+        """Whether the fused op ``attention`` is faster than its parts for these arrays; False by default."""
         return False
 
     def prefers_bfloat16(self, op: Op) -> bool:
-        """Whether ``op``, a product or convolution, is quicker in bfloat16 than in float32."""
+        """Whether ``op``, a matrix product or convolution, is faster in bfloat16 than in float32."""
         return False
 
     def matmul_into(self, x: Any, y: Any, out: Any) -> bool:
-        """Make the product of two matrices in ``out``; False where there is nothing better than a copy."""
+        """Write the product of two matrices into ``out``; False if there is no such kernel."""
         return False
 
     def trim(self) -> None:
-        """Give free memory back to the system, after work that will not come again; nothing by default."""
+        """Return cached free memory to the system, after one-time work; a no-op by default."""
 
     def prepare(
         self, op: Op, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
     ) -> Callable[[], None] | None:
-        """A function that computes ``outs`` from ``ins``, reading the same memory again at every call.
+        """Bind ``op`` to fixed buffers: a function that recomputes ``outs`` from ``ins`` at every call.
 
-        For programs, whose arrays never move: ``ins`` are arrays, Python numbers or None, ``outs`` arrays to
-        write into, residuals included. The output of an elementwise op may be one of the inputs. None: there
-        is nothing better than the eager kernel.
+        For compiled programs, whose buffers never move: ``ins`` are arrays, Python numbers or None, ``outs``
+        arrays to write into, residuals included. The output of an elementwise op may alias an input. None if
+        nothing is faster than the eager kernel.
         """
         return None
 
     def layouts(self) -> Any:
-        """How this backend likes its arrays laid out, for the pass that keeps values so; or None.
+        """The backend's preferred memory layouts, for the graph pass that propagates them; or None.
 
         An object with ``PLAIN`` and ``SEEDS``, ``wanted_layouts(op, ins, outs, attrs)``,
         ``follows(op, ins, outs)``, ``reorder(src, src_layout, dst, dst_layout)``, and for epilogues
@@ -204,50 +204,50 @@ class Backend:
         return None
 
     def chain(self, thunks: Sequence[Callable[[], None]]) -> Sequence[tuple[int, Callable[[], None]]]:
-        """The same work in fewer calls: how many of ``thunks``, in order, each function does.
+        """Merge consecutive ``thunks``: pairs of how many of them, in order, a function executes, and it.
 
-        ``thunks`` are what ``prepare`` and ``kernel.bind`` gave.
+        ``thunks`` are results of ``prepare`` and ``kernel.bind``.
         """
         return [(1, thunk) for thunk in thunks]
 
     def fuse(self, cluster: Any) -> Any:
-        """A kernel for all ops of a ``tenon.graph.cluster.Cluster`` at once, or None: they run one by one.
+        """One fused kernel for the ops of a ``tenon.graph.cluster.Cluster``; None to run them one by one.
 
-        It is called as ``kernel(*inputs, *outputs)``; ``kernel.bind(*inputs, *outputs)`` gives a function of
-        nothing for arrays that stay where they are. An output may be exactly one of the inputs.
+        It is called as ``kernel(*inputs, *outputs)``; ``kernel.bind(*inputs, *outputs)`` returns a function
+        without arguments, for arrays at fixed addresses. An output may be exactly one of the inputs.
         """
         return None
 
     def fuse_each(self, cluster: Any, targets: tuple[int, ...]) -> Any:
-        """An elementwise cluster as a kernel over many tuples of flat arrays, whatever their lengths; None if
-        there is none.
+        """A fused elementwise kernel over many tuples of flat arrays of any lengths (multi-tensor apply);
+        None if there is none.
 
-        Output ``k`` overwrites input ``targets[k]``. ``kernel.over(columns)`` lists the arrays, one sequence
-        per array input; ``set(column, arrays)`` of the result exchanges one, ``run(numbers)`` computes.
+        Output ``k`` overwrites input ``targets[k]``. ``kernel.over(columns)`` binds the arrays, one sequence
+        per array input; ``set(column, arrays)`` of the result replaces one, ``run(numbers)`` computes.
         """
         return None
 
     def bind(self, op: Op) -> Kernel:
-        """The function that computes ``op`` on this backend's arrays: the first row that accepts the call."""
+        """The kernel of ``op`` on this backend, which runs the first row that accepts a call."""
         return select(op, self.rows(op), self._given)
 
     def choice(self, op: Op) -> Choice:
-        """How ``bind`` chooses between the kernels of ``op``, to be shown."""
+        """How ``bind`` selects among the kernels of ``op``, for reports."""
         return Choice(op, self.rows(op), self._given)
 
     @property
     def _given(self) -> Mapping[str, Any]:
-        """What kernels may ask for by the name of their first parameter."""
+        """Namespaces that a kernel receives if its first parameter has their name."""
         return {"f": self.raw, "xp": self.xp}
 
     def rows(self, op: Op) -> Sequence[KernelRow]:
-        """What the table has for ``op``, and the reference."""
+        """The usable rows of ``op``, followed by the reference unless one accepts every call."""
         rows = self.table.usable(op.name)
         whole = any(not row.accepts and not row.declines for row in rows)
         return rows if whole else (*rows, KernelRow("reference", self._reference(op)))
 
     def _reference(self, op: Op) -> Kernel:
-        """What computes ``op`` where the backend has nothing better."""
+        """The fallback kernel of ``op``, over the array namespace."""
         if isinstance(op, Composite):
             plain = type(op).raw_forward is Composite.raw_forward
             return op.decompose if plain else op.raw_forward
@@ -294,14 +294,14 @@ class _ShortKernels(dict[Op, Kernel]):
 
 
 class RawNamespace:
-    """``f`` for bare arrays: ``raw.exp(array)``. Residuals are dropped from what it returns."""
+    """The namespace ``f`` for bare arrays: ``raw.exp(array)``. Residuals are dropped from results."""
 
     def __init__(self, backend: Backend, kernels: dict[Op, Kernel]) -> None:
         self._backend, self._kernels = backend, kernels
         self._around: Callable[[Op, Kernel], Kernel] | None = None
 
     def watch(self, around: Callable[[Op, Kernel], Kernel] | None) -> None:
-        """Give ``around(op, kernel)`` in place of each kernel from now on, or with None the kernel again."""
+        """Return ``around(op, kernel)`` instead of each kernel from now on; None restores the kernels."""
         self._around = around
         for name in [name for name in vars(self) if not name.startswith("_")]:
             delattr(self, name)
@@ -333,20 +333,19 @@ _INSTANCES: dict[str, Backend] = {}
 
 
 def backends_in_use() -> list[Backend]:
-    """Every backend that was asked for so far."""
+    """Every backend instantiated so far."""
     return list(_INSTANCES.values())
 
 
 def device_types() -> list[str]:
-    """The types of devices that backends here serve, sorted; no backend is made."""
+    """The device types of the installed backends, sorted; instantiates no backend."""
     from tenon.plugins import registry
 
     return sorted({*registry.names("backends"), *_INSTANCES, "meta"})
 
 
 def backend_named(name: str) -> Backend:
-    """The backend called ``name``, made at its first use; DeviceError if there is none or it cannot run
-    here."""
+    """The backend called ``name``, instantiated at its first use; DeviceError if it is unknown."""
     found = _INSTANCES.get(name)
     if found is None:
         from tenon.plugins import registry  # plugins load at the first use of a kind

@@ -1,7 +1,7 @@
-"""Run one op: unwrap, compute on the backend's arrays, wrap, tape.
+"""Dispatch one op: unwrap the tensors, call the backend's kernel, wrap the result, record it on the tape.
 
-``run`` is the hot path of everything eager. On the happy path it checks nothing that the array
-library checks anyway; when a kernel fails, ``explain`` runs the op's shape rule to say why.
+``run`` is the hot path of all eager execution. It does not repeat checks that the array library makes; when
+a kernel fails, ``explain`` runs the op's shape rule to report the cause.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from tenon.engine.watchers import WATCHERS
 from tenon.errors import DeviceError, DTypeError, IndexRangeError, ShapeError, TenonError
 
 _new = object.__new__
-#: The class of results; ``results_are`` sets it.
+#: The tensor class of results, set by ``results_are``.
 _Result: Any = Value
-#: Where a Python number stands in torch's order of categories, and where an array of that NumPy kind does.
+#: Rank in torch's promotion categories (bool < integer < floating < complex), by Python type.
 _RANK = {bool: 0, int: 1, float: 2, complex: 3}
-#: V is bfloat16: NumPy would widen it beside a number, so that every number is converted to it first.
+#: The same by NumPy dtype kind. V is bfloat16, which NumPy would widen beside a Python number: rank -1 makes
+#: ``run`` convert every number to it first.
 _KIND_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": -1, "c": 3}
 _INEXACT = frozenset("fcV")
 _BFLOAT16, _FLOAT16 = dtypes.bfloat16.numpy, dtypes.float16.numpy
-#: Promotions that leave integers of one dtype alone.
+#: Values of ``Op.promotion`` that do not convert integer inputs of one dtype.
 _KEEPS_INTEGERS = frozenset((None, "same", "equal"))
 _NO_ATTRS: dict[str, Any] = {}
-#: What kernels raise for arguments that do not fit.
+#: Exceptions that kernels raise for invalid arguments; ``explain`` translates them.
 _FAILURES = (ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError)
 
 
@@ -53,14 +54,14 @@ def results_are(tensor_class: type) -> None:
 
 
 def result_of(raw: Any, backend: Any) -> Any:
-    """A tensor of the class of results around ``raw``, without history."""
+    """Wrap the array ``raw`` as a tensor of the result class, without autograd history."""
     return _Result._of(raw, backend)
 
 
 def finish(plan: Plan, backend: Any, out: Any, tracked: bool, record: Callable[[], Any]) -> Any:
-    """The tensor of ``out``, a kernel's one result; taped by ``record()`` where it is ``tracked``.
+    """Wrap ``out``, a kernel's only result, as a tensor; if ``tracked``, ``record()`` adds its tape node.
 
-    ``@inlined`` puts these lines in place of the calls below: as calls they take 0.1 us an op.
+    ``@inlined`` substitutes this body for the calls below: as calls they take 0.1 us an op.
     """
     if out.__class__ is not backend.array_type:
         out = backend.as_array(out)
@@ -85,7 +86,10 @@ def finish(plan: Plan, backend: Any, out: Any, tracked: bool, record: Callable[[
 
 @inlined(finish)
 def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = None) -> Any:
-    """Execute ``op``: one tensor or a tuple. ``compute(kernel, *arrays, **attrs)`` replaces its kernel."""
+    """Execute ``op`` on any arguments; return a tensor, or a tuple of them for several outputs.
+
+    ``compute(kernel, *arrays, **attrs)``, if given, is called instead of the kernel.
+    """
     raw: list[Any] = []
     backend: Any = None
     kind: Any = None
@@ -157,7 +161,7 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = Non
 
 @inlined(finish)
 def pair(op: Op, x: Any, y: Any) -> Any:
-    """``run(op, (x, y), {})`` without its loops: for tensors of one dtype, or a number that fits as ``y``.
+    """``run(op, (x, y), {})`` unrolled for tensors of one dtype, or a number ``y`` that it can hold.
 
     On 4x4 arrays an addition takes 0.95 us instead of 1.3, and 2.1 instead of 2.9 if it is taped.
     """
@@ -200,7 +204,7 @@ def pair(op: Op, x: Any, y: Any) -> Any:
 
 @inlined(finish)
 def single(op: Op, x: Any, attrs: dict[str, Any]) -> Any:
-    """``run(op, (x,), attrs)``, without its loops where the op has one input and gives one array or view."""
+    """``run(op, (x,), attrs)`` unrolled for ops with one input and one output, an array or a view."""
     if not isinstance(x, Value):
         return run(op, (x,), attrs)
     backend, r = x._backend, x.raw
@@ -226,7 +230,7 @@ def single(op: Op, x: Any, attrs: dict[str, Any]) -> Any:
 
 @inlined(finish)
 def _view(plan: Plan, x: Any, attrs: dict[str, Any]) -> Any:
-    """``run(op, (x,), attrs)`` of an op with one input that gives one view of it: 1.3 us instead of 2.0."""
+    """``run(op, (x,), attrs)`` unrolled for ops that return one view of one input: 1.3 us instead of 2.0."""
     backend = x._backend
     try:
         out = plan.kernel(x.raw, **attrs)
@@ -253,7 +257,7 @@ def _view_or_several(
     raw: list[Any],
     attrs: dict[str, Any],
 ) -> Any:
-    """What ``run`` gives for an op whose result is a view, lies elsewhere, or is several."""
+    """Finish ``run`` for an op that returns a view, a result on another device, or several outputs."""
     op = plan.op
     if op.simple:
         t = finish(plan, backend, out, track, lambda: record(plan, backend, args, raw, attrs))
@@ -267,27 +271,27 @@ def _view_or_several(
 
 
 def _keep_output(op: Op, node: Any, t: Any) -> None:
-    """Save ``t``, made by ``node``, with its version, if a rule that will run reads it."""
+    """Save ``t``, the output of ``node``, and its version if a gradient rule that will run reads it."""
     if node is not None and (not op.reads or op.reads_out(node.edges)):
         node.out = t.raw
         node.out_counter = t._version_counter = [0]
 
 
 def _with_plain_numbers(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """``args`` with Python's numbers in place of what ``_plain`` knows; None if there are none."""
+    """``args`` with number-like objects replaced by Python numbers; None if there are none."""
     plain = tuple(_plain(v) for v in args)
     return plain if any(p is not v for p, v in zip(plain, args, strict=True)) else None
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's scalars, and numbers of a class of their own (an IntEnum's), as Python's; all else as it is."""
+    """Convert NumPy scalars and numbers of subclasses such as IntEnum to Python numbers; else unchanged."""
     if isinstance(value, np.generic):
         return value.item() if value.dtype.kind in _KIND_RANK else value
     return +value if isinstance(value, (int, float, complex)) and value.__class__ not in _RANK else value
 
 
 def _link_view(op: Op, attrs: dict[str, Any], parent: Any, view: Any) -> None:
-    """Make ``view`` share ``parent``'s version counter and remember how it came about."""
+    """Make ``view`` share ``parent``'s version counter, and record the op and attrs that replay it."""
     out, source = view.raw, parent.raw
     if out is not source:
         owner = out.base
@@ -363,7 +367,7 @@ def _on_one_device(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def explain(op: Op, raw: list[Any], attrs: dict[str, Any], error: Exception) -> NoReturn:
-    """Raise what went wrong in tenon's words: the shape rule's error if it has one, else the kernel's own."""
+    """Raise the error of the shape rule if it has one, else the kernel's ``error`` as a TenonError."""
     if isinstance(error, TenonError):
         raise error
     avals = [aval_of(r) for r in raw]

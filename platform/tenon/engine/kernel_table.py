@@ -1,12 +1,12 @@
 """The kernels of a backend as one table: for each op, rows in order, each with what it accepts.
 
-The first row that accepts a call computes it; the reference of the op is the last row of all. A row is a
-kernel, a name, and conditions. A condition says in words what it asks for, and holds an expression over the
-op's arguments, so that the choice between an op's rows is one generated function (``select``): it costs no
-more than ``if`` statements written by hand, and the same expressions explain the choice (``explain``).
+The first row that accepts a call computes it; the reference of the op is the last row. A row is a kernel, a
+name, and conditions. A condition has a description and an expression over the op's arguments, from which
+``select`` generates one function that tests the rows of an op: it costs no more than handwritten ``if``
+statements, and the same expressions explain the selection (``Choice.explain``).
 
-What a row needs of the machine (a library, a processor) is ``installed`` and is asked once, when the op is
-first used. Next: ``backend.py`` binds the selection of an op, ``tenon doctor kernels`` prints it.
+A row's requirements on the machine (a library, a processor) are checked by ``installed``, once, when the op
+is first used. Next: ``backend.py`` binds the selection of an op, ``tenon doctor kernels`` prints it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _EMPTY = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a call must fulfil: ``code`` is an expression over the op's arguments, ``says`` the same in words.
+    """A guard on a call: ``code`` is an expression over the op's arguments, ``says`` its description.
 
-    ``names`` are what ``code`` uses besides the arguments; ``shown`` is an expression for what an argument
-    is instead. Use the functions below, or ``asks`` for a question of your own.
+    ``names`` maps further names in ``code`` to values; ``shown`` is an expression whose value is reported if
+    the guard fails. Use the functions below, or ``asks`` for a predicate of your own.
     """
 
     code: str
@@ -44,21 +44,21 @@ class Condition:
     shown: str = ""
 
     def __or__(self, other: Condition) -> Condition:
-        """Either of the two."""
+        """A condition that holds if either does."""
         names = {**self.names, **other.names}
         shown = ", ".join(filter(None, dict.fromkeys((self.shown, other.shown))))
         return Condition(f"({self.code} or {other.code})", f"{self.says}, or {other.says}", names, shown)
 
 
 def size_at_least(argument: str, count: int) -> Condition:
-    """The array has ``count`` elements or more."""
+    """Require that the array has ``count`` elements or more."""
     return Condition(
         f"{argument}.size >= {count}", f"{argument} has {count:,} elements or more", {}, f"{argument}.size"
     )
 
 
 def dtype_is(dtype: Any, *arguments: str) -> Condition:
-    """The arrays are of ``dtype``; one whose name ends with ``?`` may be None."""
+    """Require that the arrays are of ``dtype``; one whose name ends with ``?`` may be None."""
     dtype = np.dtype(dtype)
     code, names = [], [a.rstrip("?") for a in arguments]
     for name, argument in zip(names, arguments, strict=True):
@@ -69,12 +69,12 @@ def dtype_is(dtype: Any, *arguments: str) -> Condition:
 
 
 def itself(x: Any) -> Any:
-    """The kernel of calls that have nothing to do: their first argument; the choice does not even call it."""
+    """The identity kernel: returns its first argument. Generated code inlines it."""
     return x
 
 
 def asks(question: Callable[..., Any], says: str) -> Condition:
-    """``question`` of the arguments that its parameters name."""
+    """Require that the predicate ``question`` holds for the arguments named by its parameters."""
     name = f"{getattr(question, '__name__', 'question').strip('_<>')}_{id(question):x}"
     return Condition(f"{name}({', '.join(_parameters(question))})", says, {name: question})
 
@@ -89,11 +89,11 @@ def _listed(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """A kernel of an op, and which calls it accepts.
+    """A kernel of an op, and the calls that it accepts.
 
-    The kernel gets the op's arguments; before them the namespace of raw ops if its first parameter is
-    called ``f``, the array namespace if it is ``xp``. With ``declines``, which says when, it may return
-    NotImplemented, and the next row is asked. ``installed`` tells whether the machine has what it needs.
+    The kernel receives the op's arguments, preceded by the namespace of raw ops if its first parameter is
+    called ``f``, by the array namespace if it is ``xp``. With ``declines``, which describes when, it may
+    return NotImplemented to fall through to the next row. ``installed`` checks the machine's requirements.
     """
 
     name: str
@@ -103,15 +103,15 @@ class KernelRow:
     installed: Callable[[], Any] | None = None
 
     def usable(self) -> Any:
-        """Whether the machine has what the kernel needs: something true, or with a ``reason`` why not."""
+        """Whether the kernel can run on this machine; a false result may have a ``reason``."""
         return True if self.installed is None else self.installed()
 
 
 class KernelTable:
-    """``op -> rows`` of a backend, in the order in which they are asked.
+    """``op -> rows`` of a backend, in order of precedence.
 
-    ``table.add("softmax", KernelRow(...), KernelRow(...))``; an op is added once, so that its order stands in
-    one place.
+    ``table.add("softmax", KernelRow(...), KernelRow(...))``; an op is added only once, so that the precedence
+    of its rows is written in one place.
     """
 
     def __init__(self, kernels: Mapping[str, Kernel] | None = None) -> None:
@@ -120,7 +120,7 @@ class KernelTable:
             self.add(name, KernelRow("the backend's own", kernel))
 
     def add(self, op: str, *rows: KernelRow) -> None:
-        """The rows of ``op``, the one to ask first before others."""
+        """Add the rows of ``op``, in order of precedence; BackendError if it has rows."""
         if op in self.rows:
             raise BackendError(
                 f"the kernels of {op!r} are listed twice. Put all rows of an op in one place, in order."
@@ -128,7 +128,7 @@ class KernelTable:
         self.rows[op] = rows
 
     def update(self, other: KernelTable) -> None:
-        """The rows of another table, of other ops."""
+        """Add the rows of another table, whose ops must differ."""
         for op, rows in other.rows.items():
             self.add(op, *rows)
 
@@ -139,7 +139,7 @@ class KernelTable:
         return iter(self.rows)
 
     def check(self, backend: str) -> None:
-        """BackendError where a name is of no op."""
+        """Raise BackendError if the table names an unknown op."""
         unknown = [name for name in self.rows if name not in table.by_name]
         if unknown:
             raise BackendError(
@@ -147,12 +147,12 @@ class KernelTable:
             )
 
     def usable(self, op: str) -> tuple[KernelRow, ...]:
-        """The rows of ``op`` that this machine has what they need for."""
+        """The rows of ``op`` whose kernels can run on this machine."""
         return tuple(row for row in self.rows.get(op, ()) if row.usable())
 
 
 class Choice:
-    """The choice between the rows of one op: its arguments, one function that makes it, and the reasons."""
+    """The selection among the rows of one op: its signature, the generated function, the reasons."""
 
     def __init__(self, op: Op, rows: Iterable[KernelRow], given: Mapping[str, Any]) -> None:
         self.op, self.rows, self.given = op, _reachable(rows), given
@@ -165,7 +165,7 @@ class Choice:
                 self.names |= condition.names
 
     def _arguments(self) -> list[inspect.Parameter]:
-        """The op's inputs, then its own keywords and those that only kernels take, such as ``out``."""
+        """The op's inputs, its attrs, and the keywords that only kernels take, such as ``out``."""
         keywords: dict[str, inspect.Parameter] = {}
         body = self.op.decompose if isinstance(self.op, Composite) else self.op.infer
         own = _Takes(body, len(self.op.inputs), {"f": None})
@@ -187,7 +187,7 @@ class Choice:
         return [*inputs, *keywords.values(), *more]
 
     def _passed(self, takes: _Takes) -> str:
-        """How a kernel is called: what it takes, by position and by name."""
+        """The argument list of a kernel's call, as source text."""
         given = [takes.lead] if takes.lead else []
         for p in self.parameters:
             if p.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -201,7 +201,7 @@ class Choice:
         return ", ".join(given)
 
     def source(self, guard: str = "") -> str:
-        """The function that chooses, as text."""
+        """The source text of the selecting function."""
         shown = []
         for p in self.parameters:
             if p.default is not p.empty and p.default is not None:
@@ -234,7 +234,7 @@ class Choice:
         return "\n".join(_size_read_once(lines, body)) + "\n"
 
     def _forwarded(self) -> str:
-        """All arguments, as the function's own are passed on."""
+        """The argument list that forwards all parameters, as source text."""
         marks: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
         return ", ".join(
             f"{p.name}={p.name}" if p.kind is _KEYWORD else f"{marks.get(p.kind, '')}{p.name}"
@@ -242,7 +242,7 @@ class Choice:
         )
 
     def function(self, guard: str = "", **more: Any) -> Kernel:
-        """The function that chooses and computes: the only kernel itself where there is no choice."""
+        """The function that selects and calls a kernel; the kernel itself if there is only one."""
         if not guard and len(self.rows) == 1:
             kernel, lead = self.rows[0].kernel, self._takes[0].lead
             return functools.partial(kernel, self.given[lead]) if lead else kernel
@@ -253,7 +253,7 @@ class Choice:
         return result
 
     def explain(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> Iterator[tuple[KernelRow, str]]:
-        """Each row up to the one that computes this call, with the first of its conditions that fails."""
+        """Yield each row up to the one that computes this call, with the reason why it is skipped."""
         bound = inspect.Signature(self.parameters).bind(*args, **attrs)
         bound.apply_defaults()
         for row, takes in zip(self.rows, self._takes, strict=True):
@@ -280,9 +280,9 @@ class Choice:
 
 
 def _size_read_once(lines: list[str], body: int) -> list[str]:
-    """The lines of a choice, with the size that the first condition begins with in a local name.
+    """Hoist the size that the first condition reads into a local variable of the generated lines.
 
-    Several rows compare it, and to read it from an array costs as much as a comparison.
+    Several rows compare it, and reading it from an array costs as much as a comparison.
     """
     first = re.match(r"    if (\w+)\.size\b", lines[body])
     if first is None:
@@ -296,7 +296,7 @@ def _size_read_once(lines: list[str], body: int) -> list[str]:
 
 
 class _Name:
-    """A default that stands in a generated signature by its name."""
+    """A default value that a generated signature refers to by name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -306,7 +306,7 @@ class _Name:
 
 
 class _Takes:
-    """What a kernel takes: ``f`` or ``xp`` first, then the op's inputs, then keywords."""
+    """The parameters of a kernel: ``f`` or ``xp`` (``lead``), then the op's inputs, then keywords."""
 
     def __init__(self, kernel: Kernel, inputs: int, given: Mapping[str, Any]) -> None:
         try:
@@ -324,7 +324,7 @@ class _Takes:
 
 
 def _reachable(rows: Iterable[KernelRow]) -> list[KernelRow]:
-    """Rows up to the first that takes every call."""
+    """The rows up to the first that accepts every call."""
     found = []
     for row in rows:
         found.append(row)
@@ -333,7 +333,7 @@ def _reachable(rows: Iterable[KernelRow]) -> list[KernelRow]:
     return found
 
 
-#: Whether the first argument is such that ``as_one`` does something, by what kind of composite it is.
+#: Guards that the first argument needs the rounding of ``as_one``: of elementwise composites, of others.
 _GUARDS = {
     True: "getattr({0}, 'dtype', whole).itemsize == 2 and is_short({0}.dtype)",
     False: "getattr({0}, 'dtype', whole).kind == 'V'",
@@ -341,9 +341,9 @@ _GUARDS = {
 
 
 def select(op: Op, rows: Iterable[KernelRow], given: Mapping[str, Any]) -> Kernel:
-    """One function that computes ``op`` by the first of ``rows`` that accepts its arguments.
+    """Generate the function that computes ``op`` by the first of ``rows`` that accepts its arguments.
 
-    ``given`` holds ``f`` and ``xp``. Ops of several steps round floats of 16 bits as ``as_one`` says.
+    ``given`` holds ``f`` and ``xp``. Composites round 16-bit floats as ``as_one`` describes.
     """
     choice = Choice(op, rows, given)
     if not isinstance(op, Composite) or op.widens:

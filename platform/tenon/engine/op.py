@@ -9,7 +9,7 @@ Contract of a rule: read only ``f``, arithmetic operators and attrs; inputs not 
 arrive as avals (shape and dtype only); return a new array, ``g`` itself or a view of either.
 
 An instance is the function: ``exp = Exp()`` registers itself as ``table.exp`` and is called as
-``exp(t)``. Next: ``dispatch.py`` runs it, ``tape.py`` remembers it.
+``exp(t)``. Next: ``dispatch.py`` runs it, ``tape.py`` records it for autograd.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Op:
     kind: ClassVar[Kind]
     #: Names of the array inputs, in order; a last name starting with ``*`` takes the rest.
     inputs: ClassVar[tuple[str, ...]] = ("x",)
-    #: What the tape keeps: input names and/or ``"out"``.
+    #: What the tape saves for the gradient rules: input names and/or ``"out"``.
     saves: ClassVar[tuple[str, ...]] = ()
     #: For ops whose rules read different values: input name -> what ``vjp_<input>`` reads of ``saves``. The
     #: tape then keeps
@@ -68,10 +68,10 @@ class Op:
     outputs: ClassVar[int] = 1
     #: Hidden outputs after the visible ones, kept for the gradient as ``residuals``.
     residuals: ClassVar[int] = 0
-    #: ``vjp_joint`` makes them anew from ``saves`` where it gets none: its own graph is wanted.
+    #: ``vjp_joint`` recomputes them from ``saves`` where it gets none (with ``create_graph``).
     remakes: ClassVar[bool] = False
-    #: An output that was modified in place since is computed again, from the inputs, which ``saves`` names
-    #: all: torch's rule does not read it.
+    #: A saved output that was modified in place is recomputed from the inputs, all of which ``saves`` names:
+    #: torch's rule does not read the output, so that it must not be an error.
     repeats: ClassVar[bool] = False
     #: None, "same" (arguments take their common dtype) or "float" (and integers become floats).
     promotion: ClassVar[str | None] = None
@@ -81,41 +81,41 @@ class Op:
     overwrites: ClassVar[bool] = False
     #: Kernels take ``out``, which may be the first input where no other one lies in its memory.
     in_place: ClassVar[bool] = False
-    #: How many of the first inputs may say, by their strides, that channels lie last in the outputs too.
+    #: How many leading inputs propagate the channels_last memory format to the outputs.
     follows: ClassVar[int] = 0
-    #: Outputs lie in C order, whatever the order of the inputs.
+    #: Outputs are C-contiguous, whatever the strides of the inputs.
     plain: ClassVar[bool] = False
     #: The output shares memory with the first input.
     view: ClassVar[bool] = False
-    #: The output lies on ``attrs["device"]``; ``transfer(x, **attrs)`` is the kernel whatever the backend.
+    #: The output is on ``attrs["device"]``; ``transfer(x, **attrs)`` is the kernel on every backend.
     crosses: ClassVar[bool] = False
     #: The output may have an integer dtype, through which no gradient flows.
     integral: ClassVar[bool] = False
-    # --- code generation: what the compiler, its clusters and the code generators of backends look up ---
+    # --- code generation: read by the compiler, its fusion and the code generators of backends ---
 
-    #: One element in terms of those of the operands ``a``, ``b``, ``c`` and of the attrs, in the language of
-    #: ``expressions.py``; None where there is no formula. It fuses, in compiled programs and elsewhere; a
-    #: Primitive without ``forward`` or ``ufunc`` runs by it. See ``expression_for``.
+    #: One output element as a formula of the operands' ``a``, ``b``, ``c`` and the attrs, in the language of
+    #: ``expressions.py``; None if there is none. Compiled programs fuse by it; a Primitive without
+    #: ``forward`` or ``ufunc`` evaluates it. See ``expression_for``.
     expression: ClassVar[str | None] = None
-    #: The elements of the result are booleans, whatever the operands are.
+    #: The result dtype is bool, whatever the operands' dtypes.
     boolean: ClassVar[bool] = False
-    #: The expression is of floats only; ``promotion = "float"`` says so too.
+    #: The expression is defined for floats only, which ``promotion = "float"`` implies.
     float_only: ClassVar[bool] = False
-    #: For reductions over ``axes`` that a cluster may hold: the op that joins two elements, ``"add"`` for a
-    #: sum and a mean.
+    #: For reductions over ``axes`` that can be fused into a cluster: the op that combines two elements,
+    #: ``"add"`` for a sum and a mean.
     joined_by: ClassVar[str] = ""
-    #: The value of the first operand, where shape and dtype are its own.
+    #: Returns the first operand's value where its shape and dtype do not change.
     identity: ClassVar[bool] = False
-    #: Operands, by position, in whose memory a compiled program may put the output if they die with the call;
-    #: None: all those of an elementwise op, none of others.
+    #: Positions of operands whose buffers a compiled program may reuse for the output if this is their last
+    #: use; None: all of an elementwise op, none of others.
     reuses: ClassVar[tuple[int, ...] | None] = None
-    #: Integers can make it raise: they are divided by.
+    #: Divides by integer operands, so that it can raise (division by zero).
     checks_integers: ClassVar[bool] = False
-    #: A product: a backend may keep a large operand in a layout of its own as long as it does not change.
+    #: A matrix product: a backend may cache a large constant operand in a packed layout.
     packable: ClassVar[bool] = False
     #: Floats of 16 bits are computed in float32 and rounded once, where a backend has no kernel for them.
     computes_in_float32: ClassVar[bool] = False
-    #: ``forward`` writes into the ``out`` that it is given.
+    #: ``forward`` accepts ``out`` and writes into it.
     fills_out: ClassVar[bool] = False
 
     # --- names ---
@@ -127,9 +127,9 @@ class Op:
     #: Has gradient rules; an op without any is never taped.
     differentiable: bool
 
-    # What users see of the op. Tensor's methods, tenon's functions, autocast and grad_fn look it up here.
+    # The public face: read to generate Tensor's methods and tenon's functions, by autocast and by grad_fn.
 
-    #: ``x.name()`` and ``tenon.name(x, out=)`` exist. A method of that name written by hand comes first.
+    #: ``x.name()`` and ``tenon.name(x, out=)`` exist. A handwritten method of that name takes precedence.
     public: ClassVar[bool] = False
     #: Further names of the method and the function, as ``multiply`` of ``mul``.
     aliases: ClassVar[tuple[str, ...]] = ()
@@ -140,7 +140,7 @@ class Op:
     inplace_functions: ClassVar[bool | tuple[str, ...]] = False
     #: The second argument is a tensor, never a number.
     second_is_tensor: ClassVar[bool] = False
-    #: Compares by size, which complex numbers do not have: they are refused.
+    #: Orders its operands; complex numbers, which have no order, raise an error.
     orders: ClassVar[bool] = False
     #: The first argument of ``tenon.name``: a "tensor"; also a "number" if another argument is a tensor;
     #: "numbers" may be all arguments.
@@ -148,20 +148,20 @@ class Op:
     #: Of which dtype ``out=`` may be: "cast" (any that the result can be cast to), "kept" (the input's own,
     #: where the op keeps it) or "boolean".
     out: ClassVar[str] = "cast"
-    #: The in-place form's gradient is torch's ``Backward1``, not ``Backward0``.
+    #: The in-place form's node is named ``...Backward1``, as in torch, not ``Backward0``.
     inplace_overload: ClassVar[bool] = False
-    #: Aliases whose gradient has a name of its own.
+    #: Aliases whose gradient node has a name of its own.
     alias_grad_names: ClassVar[Mapping[str, str]] = {}
-    #: What autocast does to the arguments: "" (nothing), "lower" (to its own dtype), "float32", "float32 in
-    #: space" (over three spatial axes only), "widest" (of the arguments) or "refused: " and
-    #: why.
+    #: The dtype to which autocast casts the arguments: "" (no cast), "lower" (autocast's own),
+    #: "float32", "float32 in space" (for three spatial axes only), "widest" (of the arguments), or an error:
+    #: "refused: " and the reason.
     autocast: ClassVar[str] = ""
     #: The same on a GPU; None: as ``autocast``.
     autocast_cuda: ClassVar[str | None] = None
     #: torch's names of what a node keeps (``grad_fn._saved_dim``) -> how to read it off the node, where it is
     #: neither an input nor an attr of that name.
     saved_names: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
-    #: A view of one part of complex numbers, of both as real numbers, or the reverse.
+    #: A view of the real or imaginary parts, of both as real numbers, or the reverse.
     splits_complex: ClassVar[bool] = False
 
     name: str
@@ -213,17 +213,17 @@ class Op:
         return SLOT.execute(self, args, attrs)
 
     def infer(self, *args: Any, **attrs: Any) -> Any:
-        """Avals of the visible outputs, from avals of the inputs; raises ShapeError. Touches no data."""
+        """Compute the avals of the visible outputs from those of the inputs; ShapeError if these mismatch."""
         raise NotInferable(self)
 
     def expression_for(self, args: Any, attrs: Mapping[str, Any]) -> str | None:
-        """The expression of a call; operands that are no numbers may be anything with their dtype, or ``...``
-        where that is not known yet."""
+        """The expression of a call. An array operand may be any object with its dtype, or ``...`` where that
+        is not known yet."""
         return self.expression
 
     @functools.cached_property
     def defaults(self) -> dict[str, Any]:
-        """The attrs that a call may leave out, and what they are then."""
+        """The optional attrs and their default values."""
         return {
             p.name: p.default
             for p in inspect.signature(_states_attrs(self)).parameters.values()
@@ -231,11 +231,11 @@ class Op:
         }
 
     def view_of(self, index: int, **attrs: Any) -> tuple[Op, dict[str, Any]]:
-        """For ops with several views: the single-output op and attrs that give output ``index``."""
+        """For ops that return several views: the single-output op and attrs that compute output ``index``."""
         raise ArgumentError(f"op {self.name} returns several views but defines no view_of.")
 
     def torch_name(self, args: tuple[Any, ...], attrs: dict[str, Any]) -> str:
-        """Name of the gradient node, as torch prints it."""
+        """The name of the gradient node, as torch prints it."""
         if self.grad_overloads:
             name = self.grad_overloads.get(tuple(not hasattr(a, "dtype") for a in args))
             if name is not None:
@@ -243,8 +243,8 @@ class Op:
         return self.grad_name or "".join(p.capitalize() for p in self.name.split("_")) + "Backward0"
 
     def cost(self, *args: Any, **attrs: Any) -> float:
-        """Floating-point operations of one call, from the avals of its inputs: one a number of the output, or
-        of the largest input that is reduced; none where numbers only move."""
+        """Floating-point operations of one call, from the avals of its inputs: by default one per output
+        element, or per element of the largest input of a reduction; 0 where data only moves."""
         if self.kind in _MOVING:
             return 0.0
         if self.kind is Kind.REDUCE:
@@ -263,8 +263,8 @@ class Op:
 
 
 def _keeps(names: list[str], saves: tuple[str, ...], reads: dict[str, tuple[str, ...]]) -> Any:
-    """What the tape keeps of the inputs: None (nothing), True (all), a mask, or {inputs that need a gradient,
-    as bits: mask}."""
+    """Which inputs the tape saves: None (none), True (all), a mask, or {bit set of the inputs that require
+    grad: mask}."""
 
     def masked(kept: Any) -> Any:
         mask = tuple(n in kept for n in names)
@@ -284,7 +284,7 @@ def _find(name: str) -> Op:
 
 
 class NotInferable(TenonError, TypeError):
-    """An op whose output shape depends on its data was asked for it without data."""
+    """The output shape of an op depends on its data, and was requested without data."""
 
     def __init__(self, op: Op) -> None:
         super().__init__(
@@ -294,10 +294,10 @@ class NotInferable(TenonError, TypeError):
 
 
 class Primitive(Op):
-    """An op with a forward of its own.
+    """An op with its own ``forward``.
 
-    ``ufunc`` names a function of the array namespace that is the forward as it stands, so that the
-    bound kernel is that function itself. An op with an ``expression`` needs neither.
+    ``ufunc`` names a function of the array namespace to be used as the forward directly: the bound kernel
+    is then that function itself. An op with an ``expression`` needs neither.
     """
 
     ufunc: ClassVar[str | None] = None
@@ -310,15 +310,15 @@ class Primitive(Op):
 
 
 class Composite(Op):
-    """An op made of others.
+    """An op defined in terms of other ops.
 
-    Runs as a single node if it has gradient rules (or the backend a kernel of its name), else as
-    its parts. With ``residuals``, ``decompose_with_residuals`` returns them after the outputs; second
-    order then goes through the parts.
+    Runs as a single node if it has gradient rules (or the backend a kernel for it), else as its parts.
+    With ``residuals``, ``decompose_with_residuals`` returns them after the outputs; second-order
+    gradients are then computed through the parts.
     """
 
     kind = Kind.COMPOSITE
-    #: Computes floats of 16 bits in float32 by itself, and says which of its results are rounded.
+    #: Computes 16-bit floats in float32 by itself, and decides which of its results are rounded.
     widens = False
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:
@@ -331,24 +331,24 @@ class Composite(Op):
         return SLOT.parts(self, args, attrs)
 
     def decompose(self, f: Any, *args: Any, **attrs: Any) -> Any:
-        """The op written with ``f``'s ops."""
+        """Compute the op with the ops of the namespace ``f``."""
         raise TypeError(f"composite {self.name} defines no decompose; add it to {type(self).__module__}.")
 
     def raw_forward(self, f: Any, *args: Any, **attrs: Any) -> Any:
-        """What runs as the single node: ``decompose`` unless residuals are needed."""
+        """The forward of the op as a single node: ``decompose`` unless residuals are needed."""
         return self.decompose(f, *args, **attrs)
 
     def infer(self, *args: Any, **attrs: Any) -> Any:
-        """By running ``decompose`` on the meta namespace."""
+        """Infer the avals by running ``decompose`` on the meta namespace."""
         return self.decompose(_shapes, *args, **attrs)
 
     def cost(self, *args: Any, **attrs: Any) -> float:
-        """The sum of its parts'."""
+        """The sum of its parts' costs."""
         return cost_of_parts(self, args, attrs)
 
 
 def cost_of_parts(op: Composite, args: Any, attrs: Any, kinds: frozenset[Kind] | None = None) -> float:
-    """What the parts of ``op`` cost, all of them or those of ``kinds``, from the avals of its inputs."""
+    """The cost of the parts of ``op`` (only those of ``kinds``, if given) from the avals of its inputs."""
     counting = _Counting(kinds)
     op.decompose(counting, *args, **attrs)
     return counting.total
@@ -363,13 +363,13 @@ _shapes: Any = None
 
 
 def shapes_by(namespace: Any) -> None:
-    """Set the namespace of kernels that compute shapes only."""
+    """Set the namespace whose kernels compute shapes only."""
     global _shapes
     _shapes = namespace
 
 
 class _Counting:
-    """Stands for ``f`` in a rule: knows shapes only, and adds up what the ops cost."""
+    """A namespace ``f`` that computes shapes only and adds up the cost of each op called."""
 
     def __init__(self, kinds: frozenset[Kind] | None) -> None:
         self.kinds = kinds
@@ -387,12 +387,12 @@ class _Counting:
 
 
 def _states_attrs(op: Op) -> Callable[..., Any]:
-    """The method whose keyword parameters are the attrs."""
+    """The method whose keyword-only parameters are the attrs of ``op``."""
     return op.decompose if isinstance(op, Composite) else op.infer
 
 
 def attribute_names(op: Op) -> tuple[str, ...]:
-    """Keyword attrs that ``op`` takes, for documentation and checks."""
+    """The names of the attrs of ``op``, for documentation and checks."""
     return tuple(
         p.name
         for p in inspect.signature(_states_attrs(op)).parameters.values()

@@ -1,7 +1,7 @@
-"""``backend.plans[op]``: all that dispatch, tape and sweep ask of an op on a backend, in one look-up.
+"""``backend.plans[op]``: all that dispatch, tape and sweep read of an op on a backend, in one look-up.
 
-Every op is a class of its own, and reading six attributes off ever-changing classes took 0.2 us a call; a
-plan is always of the one class ``Plan``, whose slots CPython reads as quickly as a tuple's places.
+Every op is a class of its own, and reading six attributes of ever-changing classes took 0.2 us a call; a
+plan is always of the one class ``Plan``, whose slots CPython reads as fast as a tuple's items.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tenon.engine.op import Kind, Op
 
 #: ``Plan.gradient`` of an op whose output may have an integer dtype, through which no gradient flows.
 BY_DTYPE = 2
-#: ``Plan.arity`` of an op that dispatch has to look at more closely; of one that gives a view of its input.
+#: ``Plan.arity`` of an op that needs the general ``dispatch.run``; of one that returns a view of its input.
 ANY, VIEW = 0, -1
 
 
 class Plan:
-    """What is known of an op on a backend before it is called."""
+    """The static facts of an op on a backend: kernels, promotion, what to save, gradient rules."""
 
     __slots__ = (
         "arity", "gradient", "joint", "keeps", "kernel", "lays_out", "new_array", "op", "promotion",
@@ -27,32 +27,32 @@ class Plan:
     )  # fmt: skip
 
     op: Op
-    #: Computes the op on arrays; ``short_kernel`` on floats of 16 bits.
+    #: Computes the op on arrays; ``short_kernel`` on 16-bit floats.
     kernel: Callable[..., Any]
     short_kernel: Callable[..., Any]
-    #: The same where nobody will need the op's residuals.
+    #: The same for calls that do not need the op's residuals.
     value_kernel: Callable[..., Any]
     short_value_kernel: Callable[..., Any]
     #: ``op.promotion``.
     promotion: str | None
-    #: How many inputs, where the op gives one new array; else ``ANY`` or ``VIEW``.
+    #: The number of inputs if the op returns one new array; else ``ANY`` or ``VIEW``.
     arity: int
-    #: One output, which is no view, and no residuals.
+    #: Whether the op has one output, which is not a view, and no residuals.
     new_array: bool
     #: Whether the op has a gradient; ``BY_DTYPE`` where the output's dtype decides.
     gradient: bool | int
-    #: What the tape keeps of the inputs: None, True (all), a mask, or {inputs that need a gradient: mask}.
+    #: Inputs that the tape saves: None, True (all), a mask, or {bit set of inputs that require grad: mask}.
     keeps: Any
-    #: Whether the tape keeps the output.
+    #: Whether the tape saves the output.
     saves_out: bool
-    #: The gradient rule of all inputs together, or the rules of each.
+    #: The gradient rule of all inputs together (``vjp_joint``), or one rule per input.
     joint: Callable[..., Any] | None
     rules: tuple[Callable[..., Any] | None, ...]
-    #: Other than one output.
+    #: Whether the number of outputs is not one.
     several: bool
-    #: How many hidden outputs the gradient needs.
+    #: The number of hidden outputs that the gradient rules need.
     residuals: int
-    #: Whether ``order.ordered`` decides in which order the axes of its result lie in memory.
+    #: Whether ``order.ordered`` chooses the memory layout of the result.
     lays_out: bool
 
 
@@ -65,7 +65,7 @@ def _arity(op: Op) -> int:
 
 
 class PlanTable(dict[Op, Plan]):
-    """The plan of every op on one backend, made when first asked for."""
+    """The plans of one backend, built at the first look-up of an op."""
 
     def __init__(self, backend: Any) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class PlanTable(dict[Op, Plan]):
         return plan
 
     def _laid_out(self, op: Op, kernels: tuple[Any, Any]) -> tuple[Any, Any]:
-        """``kernels``, whose results keep their input's memory format, or never do, where ``op`` says so."""
+        """``kernels``, wrapped to propagate or to drop the input's memory format where ``op`` declares it."""
         if op.plain and self.backend.xp is not None:
             return plain(kernels[0], self.backend.xp), plain(kernels[1], self.backend.xp)
         if not op.follows:

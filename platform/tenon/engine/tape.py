@@ -1,9 +1,9 @@
-"""The tape: one ``Node`` per taped op, holding exactly what its gradient rules declared.
+"""The tape: one ``Node`` per recorded op, holding exactly what its gradient rules declared to need.
 
 ``edges`` says where each input's gradient goes: ``(node, output index)``, ``(leaf tensor, -1)``, or None.
-``args`` mirrors the op's arguments as rules see them: the array that a rule reads, an aval (or a small
-array) where it only asks the shape. ``saved`` holds the tensors of the former with their versions:
-``backward`` refuses values that were modified in place since.
+``args`` mirrors the op's arguments as rules see them: the array that a rule reads, or an aval (or a small
+array) where it reads only the shape. ``saved`` holds the tensors of those arrays, ``versions`` their version
+numbers: ``backward`` raises ModifiedValueError for values that were modified in place since.
 
 This file is hot: ``record`` runs once per taped op.
 """
@@ -22,9 +22,9 @@ from tenon.engine.value import Value, refuse_saving, uncounted
 from tenon.errors import FreedGraphError, ModifiedValueError
 
 _here = scopes.here
-next_number = itertools.count().__next__  # orders nodes by the time they were made
+next_number = itertools.count().__next__  # orders nodes by creation time
 _NEITHER, _BOTH = (False, False), (True, True)
-_SMALL = 512  # bytes; below this an array is kept instead of an Aval: making an Aval costs 0.25 us
+_SMALL = 512  # bytes; a smaller array is kept instead of an Aval, whose construction costs 0.25 us
 
 
 class Node:
@@ -35,7 +35,7 @@ class Node:
         "plan", "saved", "seq", "versions", "watched",
     )  # fmt: skip
 
-    # Rare, so kept in __dict__ when set.
+    # Rarely set, so stored in __dict__ only when they are.
     out_version: int = 0
     hooks: dict[int, dict[int, Any]] | None = None  # output index -> {id: hook on that output's gradient}
     retained: dict[int, Any] | None = None  # output index -> weakref of a tensor with retain_grad
@@ -43,26 +43,26 @@ class Node:
     node_prehooks: dict[int, Any] | None = None
     residuals: tuple[Any, ...] = ()
     output_avals: Any = None
-    packed: dict[int, Any] | None = None  # what hooks on saved values made of them
-    title: str = ""  # torch's name of what several ops made, of which this was the last
+    packed: dict[int, Any] | None = None  # saved values after the pack hooks, by position
+    title: str = ""  # torch's name, where it has one node for several ops here, of which this is the last
 
-    saved_attribute: ClassVar[Callable[[Any, str], Any]]  # what it keeps by torch's names; see tensor.py
+    saved_attribute: ClassVar[Callable[[Any, str], Any]]  # saved values under torch's names; see tensor.py
     op: Any
     #: The op's entry in ``backend.plans``.
     plan: Any
     backend: Any
     edges: Any
-    #: What rules get: arrays (or avals, where only the shape is asked for) and numbers; None once freed.
+    #: Arguments of the rules: arrays (avals where only the shape is read) and numbers; None once freed.
     args: Any
-    #: Parallel to ``args``, the tensors whose values are kept, else None; None if no value is kept.
+    #: Parallel to ``args``: the tensors whose values are saved, None elsewhere; None if no value is saved.
     saved: Any
     #: Versions of ``saved`` when the op ran.
     versions: Any
     attrs: dict[str, Any]
     seq: int
-    #: Where the op ran: see ``scopes.here``.
+    #: The module call in which the op ran: see ``scopes.here``.
     module: Any
-    #: Somebody has hooks here, retains this gradient or collects it: the sweep looks closer.
+    #: Has hooks, a retained gradient or is a wanted input: the sweep leaves its fast path.
     watched: bool
     out: Any
     out_counter: list[int] | None
@@ -73,8 +73,7 @@ class Node:
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """torch's view of the graph: ``(node, output index)`` per input, ``(None, 0)`` where nothing
-        flows."""
+        """``(node, output index)`` per input, as in torch; ``(None, 0)`` for an input without gradient."""
         return tuple(
             (None, 0) if e is None else (accumulator_of(e[0]), 0) if e[1] < 0 else (shown(e[0]), e[1])
             for e in self.edges
@@ -82,7 +81,7 @@ class Node:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """A dictionary that the user may fill."""
+        """A dictionary for the user's own data."""
         found: dict[str, Any] = self.__dict__.setdefault("_metadata", {})
         return found
 
@@ -120,8 +119,8 @@ class Node:
         return register_in(self.node_prehooks, hook)
 
     def check(self) -> None:
-        """FreedGraphError if the saved values are gone, ModifiedValueError if one was modified in place
-        since."""
+        """Raise FreedGraphError if the saved values are gone, ModifiedValueError if one was modified in
+        place."""
         if self.args is None:
             raise FreedGraphError(
                 "Trying to backward through the graph a second time (or directly access saved tensors after"
@@ -140,11 +139,11 @@ class Node:
             self._modified(self.out, self.out_counter[0], self.out_version, "output")  # type: ignore[index]
 
     def overwritten(self) -> bool:
-        """Whether the saved output was modified in place since."""
+        """Whether the saved output was modified in place after the op ran."""
         return self.out_counter is not None and self.out_counter[0] != self.out_version
 
     def values(self) -> tuple[list[Any], Any]:
-        """Arguments and output, checked, as tensors with their history (arrays where only shapes matter)."""
+        """Arguments and output as tensors with history (arrays where only shapes matter), after ``check``."""
         self.check()
         if self.packed is not None:
             from tenon.engine.saving import unpacked  # rare, and built on this module's nodes
@@ -154,7 +153,7 @@ class Node:
         arguments = [a if t is None else t for a, t in zip(self.args, kept, strict=True)]
         if self.out is None:
             return arguments, None
-        again = self.overwritten()  # which ``check`` lets pass for ops that repeat
+        again = self.overwritten()  # ``check`` accepts this for ops that ``repeat``
         return arguments, self.op(*arguments, **self.attrs) if again else self.output_tensor(self.out)
 
     def output_tensor(self, raw: Any) -> Any:
@@ -177,7 +176,7 @@ class Node:
         return f" in module {path}" if path else ""
 
     def release(self) -> None:
-        """Drop saved values after their last use."""
+        """Free the saved values after their last use."""
         if self.saved is not None or self.out is not None or self.residuals or self.packed is not None:
             self.args = self.saved = self.out = self.out_counter = None
             if self.packed is not None:
@@ -190,7 +189,7 @@ class Node:
 
 
 class StandIn:
-    """Stands where an op stands on an ordinary node; ``title`` is torch's name of such a node."""
+    """Takes the place of ``Node.op`` on a ``CustomNode``; ``title`` is torch's class name of such a node."""
 
     residuals = 0
     joint = None
@@ -199,12 +198,12 @@ class StandIn:
         self.name, self.title, self.outputs, self.simple, self.saves = name, title, outputs, simple, saves
 
     def torch_name(self, args: Any, attrs: Any) -> str:
-        """The title."""
+        """Return the title."""
         return self.title
 
 
 class CustomNode(Node):
-    """Base of nodes that are no op's: derive and define ``apply_tensors(grad, create_graph)``."""
+    """Base of nodes that belong to no op, as of custom Functions: derive and define ``apply_tensors``."""
 
     __slots__ = ()
 
@@ -220,20 +219,20 @@ class CustomNode(Node):
         self.module = _here.place
 
     def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
-        """Gradients of the inputs (None where nothing flows) from the output's gradient, or from the list of
-        them."""
+        """Gradients of the inputs (None for an input without one) from the output's gradient, or the list
+        of those of several outputs."""
         raise TypeError(f"{type(self).__name__} defines no apply_tensors.")
 
     def apply_nothing(self, create_graph: bool) -> list[Any]:
-        """As ``apply_tensors`` where no gradient came."""
+        """As ``apply_tensors`` if no gradient reached this node."""
         return [None] * len(self.edges)
 
     def release(self) -> None:
-        """Nothing is saved."""
+        """Do nothing: no value is saved."""
 
 
 def edge_of(value: Any) -> tuple[Any, int] | None:
-    """Where ``value``'s gradient goes: ``(node, output index)``, ``(leaf, -1)``, or None."""
+    """The edge along which ``value``'s gradient flows: ``(node, output index)``, ``(leaf, -1)``, or None."""
     if not isinstance(value, Value) or not (value._track or value._stale()):
         return None
     if value._view is not None:
@@ -245,7 +244,7 @@ _new_node = Node.__new__
 
 
 def record(plan: Any, backend: Any, args: tuple[Any, ...], raw: list[Any], attrs: dict[str, Any]) -> Any:
-    """A node for one executed op, which takes ``raw`` over; None if its inputs are all of inference mode."""
+    """Make the node of one executed op, which then owns ``raw``; None if all inputs are inference tensors."""
     node = _new_node(Node)
     node.op = plan.op
     node.plan = plan
@@ -289,7 +288,7 @@ def record(plan: Any, backend: Any, args: tuple[Any, ...], raw: list[Any], attrs
 
 
 def record_pair(plan: Any, backend: Any, x: Any, y: Any, attrs: dict[str, Any]) -> Any:
-    """``record`` for two tensors, without its loops: 0.6 us instead of 1.1."""
+    """``record`` unrolled for two tensors: 0.6 us instead of 1.1."""
     node = _new_node(Node)
     node.op = plan.op
     node.plan = plan
@@ -339,14 +338,14 @@ def record_pair(plan: Any, backend: Any, x: Any, y: Any, attrs: dict[str, Any]) 
 
 
 def _version(counter: list[int]) -> int:
-    """What it counted; GradError if it belongs to a tensor of inference mode."""
+    """The version in ``counter``; GradError if it belongs to an inference-mode tensor."""
     if counter is UNCOUNTED:
         refuse_saving()
     return counter[0]
 
 
 def record_single(plan: Any, backend: Any, x: Any, attrs: dict[str, Any]) -> Any:
-    """``record`` for one tensor that is tracked."""
+    """``record`` unrolled for one tracked tensor."""
     node = _new_node(Node)
     node.op = plan.op
     node.plan = plan
@@ -376,7 +375,7 @@ def record_single(plan: Any, backend: Any, x: Any, attrs: dict[str, Any]) -> Any
 
 
 def _keep(node: Node, keeps: Any, args: tuple[Any, ...], raw: list[Any]) -> None:
-    """Fill ``saved`` and ``versions``; avals where only a shape is asked for. ``keeps``: True, or a mask."""
+    """Set ``saved`` and ``versions``; avals in ``raw`` for inputs not saved. ``keeps``: True or a mask."""
     saved: list[Any] = []
     versions: list[int] = []
     last = 0 if keeps is True else len(keeps) - 1

@@ -1,11 +1,11 @@
-"""The bare tensor: what dispatch and the tape touch. ``tensor.py`` adds the public face.
+"""``Value``, the base class of Tensor: what dispatch and the tape read. ``tensor.py`` adds the methods.
 
-Slots hold what every op reads or writes; everything rarer (``grad``, hooks, names, user attributes)
-lives in the lazily made ``__dict__`` behind class-level defaults.
+Slots hold what every op reads or writes; rarer fields (``grad``, hooks, names, user attributes) are in
+the lazily created ``__dict__`` behind class-level defaults.
 
-A view remembers ``(base, parent, op, attrs)`` and the version at which its history was made. An
-in-place change of the base moves the version on; ``_refresh`` then replays the view on the base's
-new history.
+A view stores ``(base, parent, op, attrs)`` and the version at which its history was recorded. An in-place
+change of the base increments the version; ``_refresh`` then replays the view's op on the base's new
+history.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tenon.errors import GradError, ViewError
 
 
 class FixedView:
-    """Stands for the op of a view whose history cannot be replayed, made under no_grad or by a custom
-    Function; ``message`` refuses it once it or its base was modified in place."""
+    """Replaces the op of a view whose history cannot be replayed, as it was created under no_grad or by a
+    custom Function; ``message`` is the error if the view or its base is modified in place."""
 
     __slots__ = ("message",)
 
@@ -43,7 +43,7 @@ INFERENCE_VIEW = _FORBIDDEN.format(mode="inference mode", where="in normal mode"
 
 
 def refuse_part(view: Any) -> None:
-    """ViewError if ``view``, a tensor's ``_view``, is or comes of one of several that an op gave together."""
+    """Raise ViewError if a tensor's ``_view`` is, or derives from, one of several outputs of one op."""
     while view is not None:
         if len(view) > 5:
             op, index = view[5]
@@ -57,7 +57,7 @@ def refuse_part(view: Any) -> None:
 
 
 def refuse_saving() -> NoReturn:
-    """GradError: a tensor made in inference mode would be needed by a backward pass."""
+    """Raise GradError: an inference tensor would have to be saved for backward."""
     raise GradError(
         "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode"
         " in computation tracked by autograd. To work around this, you can make a clone to get a normal"
@@ -66,7 +66,7 @@ def refuse_saving() -> NoReturn:
 
 
 def refuse_writing() -> NoReturn:
-    """GradError: a tensor made in inference mode would change outside."""
+    """Raise GradError: an inference tensor would be modified in place outside inference mode."""
     raise GradError(
         "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get"
         " a normal tensor before doing inplace update."
@@ -74,8 +74,8 @@ def refuse_writing() -> NoReturn:
 
 
 def move_retained(x: Any, node: Any, index: int) -> None:
-    """``retain_grad`` before an in-place change is about the tensor, not about its value of then: from the
-    old ``node`` to ``x``'s present one."""
+    """Move ``retain_grad`` of ``x`` from its old ``node`` to the node of its present value, after an in-place
+    change: it refers to the tensor, not to the value that it had."""
     reference = node.retained.get(index)
     if reference is not None and reference() is x and x._node is not None:
         del node.retained[index]
@@ -87,27 +87,27 @@ def move_retained(x: Any, node: Any, index: int) -> None:
 
 
 class Value:
-    """Slots of a tensor, and the few methods that dispatch needs."""
+    """The slots of a tensor, and the few methods that dispatch needs."""
 
     __slots__ = (
         "__dict__", "__weakref__", "_backend", "_index", "_node", "_track", "_version_counter", "_view",
         "raw",
     )  # fmt: skip
 
-    #: Makes a plain tensor of an array; set by ``tensor.py``.
+    #: ``make(array, backend)`` wraps an array as a plain tensor; set by ``tensor.py``.
     make: ClassVar[Callable[[Any, Any], Any]]
 
     raw: Any
     _backend: Any
     _node: Any
     _index: int
-    #: A gradient flows here: a leaf that requires grad, or an output of a taped op.
+    #: Whether a gradient flows here: a leaf that requires grad, or an output of a recorded op.
     _track: bool
-    #: A list shared by all views of the same memory, of one number; None until the first view or in-place op.
-    #: A second element says that the memory may be written by somebody who does not count (``_expose``).
+    #: The version number in a list shared by all views of the memory; None until the first view or in-place
+    #: op. A second element marks memory that may be written without incrementing the version (``_expose``).
     _version_counter: list[int] | None
-    #: ``[base, parent, op or FixedView, attrs, version]`` of a view; of one of several that a taped op gave
-    #: together, ``(op, index)`` beyond.
+    #: ``[base, parent, op or FixedView, attrs, version]`` of a view, with ``(op, index)`` appended for one of
+    #: several outputs of a recorded op.
     _view: list[Any] | None
 
     def _counter(self) -> list[int]:
@@ -117,13 +117,13 @@ class Value:
         return counter
 
     def _expose(self) -> None:
-        """Note that from now on somebody can write this memory without moving the version on."""
+        """Mark the memory as writable from outside, without incrementing the version."""
         counter = self._counter()
         if len(counter) == 1:
             counter.append(1)
 
     def _refresh(self) -> None:
-        """Renew a view's history if its memory was modified in place since it was made."""
+        """Replay a view's op if its memory was modified in place after its history was recorded."""
         view = self._view
         assert view is not None
         counter = self._version_counter
@@ -146,7 +146,7 @@ class Value:
             finally:
                 MODE.enabled = previous
             if fresh.raw.dtype == view[0].raw.dtype and fresh._node is not None and not MODE.replay:
-                fresh._node.title = "AsStridedBackward0"  # as torch makes it, where that can be
+                fresh._node.title = "AsStridedBackward0"  # torch's name where it uses as_strided
             node, index = self._node, self._index
             self._node, self._index, self._track = fresh._node, fresh._index, fresh._track
             if node is not None and node.retained is not None:
@@ -156,17 +156,16 @@ class Value:
         view[4] = counter[0]
 
     def _stale(self) -> bool:
-        """Whether an untracked view has come to need a gradient through its base; its history is then
-        renewed."""
+        """Whether an untracked view now needs a gradient through its base; if so its history is replayed."""
         view = self._view
         if view is None or not view[0]._track:
             return False
         if view[2].__class__ is FixedView and not MODE.enabled:
-            return self._track  # what must not be used any more may still be looked at
+            return self._track  # invalid for autograd, but may still be read
         self._refresh()
         return self._track
 
 
 def uncounted(args: tuple[Any, ...]) -> bool:
-    """Whether all are tensors of inference mode; a number counts as an ordinary tensor, as in torch."""
+    """Whether all of ``args`` are inference tensors; a number counts as an ordinary tensor, as in torch."""
     return all(a is None or (isinstance(a, Value) and a._version_counter is UNCOUNTED) for a in args)
