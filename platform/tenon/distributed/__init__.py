@@ -1,11 +1,12 @@
-"""Several processes as one program: torch.distributed's names, over MPI, from a plain ``pip install``.
+"""Distributed training: torch.distributed's names, over MPI, from a plain ``pip install``.
 
-``mpirun -n 4 python train.py`` needs no address, port or environment variable, and no call either: the
-first use joins the ranks, and without a launcher there is one rank and MPI is never loaded. Importing this
-package loads nothing; ``import tenon`` comes through it to set thread counts before NumPy.
+``mpirun -n 4 python train.py`` needs no address, port or environment variable, and no call to
+``init_process_group``: the first use initializes the process group, and without a launcher there is one rank
+and MPI is never loaded. Importing this package loads nothing; ``import tenon`` imports it to set thread
+counts before NumPy.
 
-Start reading at ``communication/communicator.py`` (what ranks say), then ``messages/collectives.py`` (the
-same for tensors), ``replicas/data_parallel.py`` and ``processes/failure.py``.
+Start reading at ``communication/communicator.py`` (collectives on arrays), then ``messages/collectives.py``
+(on tensors), ``replicas/data_parallel.py`` and ``processes/failure.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One collective call as the ranks compare it, and the handle it returns."""
+"""``Call``, the description of a collective that ranks compare, and ``Work``, the handle it returns."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tenon.errors import CollectiveMismatchError
 
 
 class Implied(str):
-    """A name that nobody gave: that of a parameter, or in backticks what the source calls the tensor."""
+    """An inferred name: that of a parameter, or in backticks the expression in the caller's source."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Call:
-    """What a rank is about to communicate. Equal calls match; different ones must never be mixed."""
+    """The description of a collective call. Calls match if equal; calls that differ raise on all ranks."""
 
     kind: str
     detail: str
@@ -33,7 +33,7 @@ class Call:
 
     @functools.cached_property
     def digest(self) -> int:
-        """63 bits that tell calls apart, the same on every rank and host."""
+        """A 63-bit hash of the call, equal on every rank and host."""
         fields = (self.kind, self.detail, self.shape, self.dtype, self.name)
         return int.from_bytes(hashlib.blake2b(repr(fields).encode(), digest_size=8).digest(), "big") >> 1
 
@@ -55,21 +55,21 @@ class Call:
         return "".join(parts)
 
     def payload(self, step: int | None) -> bytes:
-        """What ranks whose digests differ tell each other: see ``settle``."""
+        """The serialized call, which ranks exchange if their digests differ; see ``settle``."""
         implied = str(self.name) if isinstance(self.name, Implied) else None
-        told = None if implied is not None else self.name
-        stated = [self.kind, self.detail, list(self.shape), self.dtype, told, step]
+        explicit = None if implied is not None else self.name
+        stated = [self.kind, self.detail, list(self.shape), self.dtype, explicit, step]
         return json.dumps([stated, implied, self.describe(step)]).encode()
 
 
 @functools.lru_cache(maxsize=4096)
-def remembered(kind: str, detail: str, shape: tuple[int, ...], dtype: str, name: str | None) -> Call:
-    """``Call`` with these fields; the same object again, whose digest is known by then."""
+def cached_call(kind: str, detail: str, shape: tuple[int, ...], dtype: str, name: str | None) -> Call:
+    """A cached ``Call`` with these fields, whose digest is computed only once."""
     return Call(kind, detail, shape, dtype, name)
 
 
 FINISH = Call("the end of its program", "", (), "", None)
-"""What a rank that has nothing more to communicate puts in place of a call."""
+"""The call of a rank whose program has ended."""
 
 
 def mismatch(descriptions: Sequence[str], number: int) -> CollectiveMismatchError:
@@ -84,20 +84,20 @@ def mismatch(descriptions: Sequence[str], number: int) -> CollectiveMismatchErro
 
 
 def settle(payloads: Sequence[bytes], number: int) -> None:
-    """Raise, naming all sides, unless these ``Call.payload`` of all ranks differ in what nobody stated only.
+    """Raise, naming all sides, unless the ``Call.payload`` of all ranks differ in implied names only.
 
     Implied names may be missing, or one rank's a parameter and another's an expression: a rank that lacks a
-    gradient passes zeros. Two parameters, or two expressions, contradict each other.
+    gradient passes zeros. Two different parameters, or two different expressions, are a mismatch.
     """
-    told = [json.loads(payload) for payload in payloads]
-    stated = [fields for fields, _, _ in told]
-    implied = {name for _, name, _ in told if name is not None}
+    calls = [json.loads(payload) for payload in payloads]
+    stated = [fields for fields, _, _ in calls]
+    implied = {name for _, name, _ in calls if name is not None}
     if any(fields != stated[0] for fields in stated) or not _compatible(implied):
-        raise mismatch([text for _, _, text in told], number)
+        raise mismatch([text for _, _, text in calls], number)
 
 
 def _compatible(names: set[str]) -> bool:
-    """Whether these names may mean one tensor. Paths may begin at different modules."""
+    """Whether these names may refer to one tensor. Paths may be relative to different modules."""
     parameters = sorted((name for name in names if not name.startswith("`")), key=len)
     if not parameters:
         variables, others = zip(*(name.partition(" (")[::2] for name in names or [""]), strict=True)
@@ -109,7 +109,7 @@ def _compatible(names: set[str]) -> bool:
 
 
 def check_message(expected: str, sent: str, source: int) -> None:
-    """Raise ``CollectiveMismatchError`` where rank ``source`` sent something else than is received here."""
+    """Raise ``CollectiveMismatchError`` if rank ``source`` sent another shape or dtype than expected."""
     if sent != expected:
         raise CollectiveMismatchError(
             f"rank {source} sent {sent}, but {expected} is to be received. Send and receive the same shape "
@@ -133,7 +133,7 @@ def format_ranks(ranks: Sequence[int]) -> str:
 
 
 class Work:
-    """A collective in progress; this one is already done. Engines with overlap return a subclass."""
+    """The handle of a collective; this one has completed. Asynchronous engines return a subclass."""
 
     __slots__ = ("_result",)
 
@@ -141,7 +141,7 @@ class Work:
         self._result = result
 
     def wait(self, timeout: Any = None) -> np.ndarray[Any, Any]:
-        """Block until the result is there, and return it. A failed collective raises here."""
+        """Block until the collective has completed and return its result; raises if it failed."""
         return self._result
 
     def is_completed(self) -> bool:

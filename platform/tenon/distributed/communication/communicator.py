@@ -1,9 +1,9 @@
-"""What ranks say to each other: the ``Communicator`` that every engine implements.
+"""``Communicator``: collectives on arrays, the interface that every engine (transport) implements.
 
-The public methods check their arguments and agree with the other ranks on the call before a byte moves,
+The public methods validate their arguments and compare the call with the other ranks before any data is sent,
 so that a skipped or swapped call raises on every rank, naming both sides, where plain MPI would hang or
-add the wrong arrays together. An engine implements the ``perform_*`` methods on flat, contiguous, native
-arrays and never sees a bad argument. Arrays are NumPy's: other devices stage through the host
+reduce the wrong arrays together. An engine implements the ``perform_*`` methods on flat, contiguous, native
+arrays and gets validated arguments only. Arrays are NumPy's: other devices are staged through the host
 (``collectives.py``).
 
 Implementations: ``local.py`` (one rank), ``threaded.py`` (ranks as threads, for tests), and plugins.
@@ -21,23 +21,24 @@ import numpy as np
 
 from tenon.distributed.communication.arrays import READ_ONLY, delivered, flat_of, prepared, target_for
 from tenon.distributed.communication.arrays import Array as Array
-from tenon.distributed.communication.calls import FINISH, Call, Work, remembered
+from tenon.distributed.communication.calls import FINISH, Call, Work, cached_call
 from tenon.distributed.communication.reduction import ReduceOp, check_transferable, dtype_name, reduction_call
 from tenon.distributed.communication.traffic import Traffic
 from tenon.distributed.processes import failure
 from tenon.errors import CommunicatorError, ShapeError, UnsupportedError
 
 LARGEST_TAG = 10_000
-"""MPI promises 32767; each of ours takes two."""
-#: ``around_call(communicator, call, perform, args)``: agrees on ``call`` and performs it; None without.
+"""MPI guarantees tags up to 32767; each tag here uses two of them."""
+#: A profiler's wrapper of every collective, ``around_call(communicator, call, perform, args)``, which
+#: compares and performs ``call``; None while none is installed.
 around_call: Callable[[Any, Any, Callable[..., Any], tuple[Any, ...]], Any] | None = None
 
 
 class Communicator(ABC):
-    """A group of ranks that make the same calls in the same order.
+    """A process group: ranks that make the same collective calls in the same order.
 
-    ``step`` is the training step in progress, if the caller says so: it appears in reports, and ranks at
-    different steps do not mix. ``node`` numbers the hosts, ``job`` names the run on its hosts.
+    ``step`` is the current training step if the caller sets it: it appears in reports, and calls at different
+    steps do not match. ``node`` is the index of the host, ``job`` an identifier of the run.
     """
 
     name = "communicator"
@@ -50,13 +51,13 @@ class Communicator(ABC):
     host: str
     step: int | None = None
     ranks: tuple[int, ...]
-    """Of each rank here, its number among all ranks."""
+    """The global rank of each rank of this group."""
     models: int = 0
-    """How many models and sharded optimizers these ranks have made: numbers tell them apart."""
+    """Counter of the models and sharded optimizers created on this group, which numbers their collectives."""
     overlaps: bool = False
-    """Whether ``start_all_reduce`` returns before it is done."""
+    """Whether ``start_all_reduce`` is asynchronous."""
     survives: bool = False
-    """Whether the ranks that are left may ``shrink`` when others were killed."""
+    """Whether surviving ranks may ``shrink`` the group after others were killed."""
 
     def __init__(
         self, rank: int, size: int, local_rank: int | None = None, local_size: int | None = None
@@ -72,7 +73,7 @@ class Communicator(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(rank={self.rank}, size={self.size})"
 
-    # The collectives. `name` says what is communicated; ranks that name different things do not mix.
+    # The collectives. `name` identifies the data; calls of different names do not match.
 
     def all_reduce(
         self, array: Any, op: str = ReduceOp.SUM, out: Array | None = None, *, name: str | None = None
@@ -100,22 +101,22 @@ class Communicator(ABC):
         return Work(delivered(flat, target))
 
     def start_all_reduce(self, array: Array, op: str = ReduceOp.SUM, *, name: str | None = None) -> Work:
-        """``all_reduce`` in place of ``array``, which is not to be touched before ``wait``.
+        """Start an in-place ``all_reduce`` of ``array``, which must not be accessed before ``wait``.
 
-        Engines for which overlap pays return before it is done; others do it now. All ranks start the same
-        reductions in the same order, and may make other calls meanwhile.
+        Asynchronous on engines for which overlap pays off (``overlaps``), else synchronous. All ranks start
+        the same reductions in the same order, and may make other calls meanwhile.
         """
         return self.all_reduce(array, op, array, name=name)
 
     def broadcast(
         self, array: Any, root: int = 0, out: Array | None = None, *, name: str | None = None
     ) -> Work:
-        """Give every rank the array of rank ``root``; the others pass one of the same shape and dtype."""
+        """Copy the array of rank ``root`` to all ranks; the others pass one of the same shape and dtype."""
         source = prepared(array)
         check_transferable(source.dtype)
         self._check_root(root)
         target = target_for(out, source.shape, source.dtype)
-        call = remembered("broadcast", f"from rank {root}", source.shape, dtype_name(source.dtype), name)
+        call = cached_call("broadcast", f"from rank {root}", source.shape, dtype_name(source.dtype), name)
         flat = flat_of(target)
         self._do(call, self._broadcast, source.reshape(-1), flat, root)
         return Work(delivered(flat, target))
@@ -125,7 +126,7 @@ class Communicator(ABC):
         source = prepared(array)
         check_transferable(source.dtype)
         target = target_for(out, (self.size, *source.shape), source.dtype)
-        call = remembered("all_gather", "", source.shape, dtype_name(source.dtype), name)
+        call = cached_call("all_gather", "", source.shape, dtype_name(source.dtype), name)
         flat = flat_of(target)
         rows = flat.reshape(self.size, source.size)
         self._do(call, self.perform_all_gather, source.reshape(-1), rows)
@@ -145,12 +146,12 @@ class Communicator(ABC):
         return Work(delivered(flat, target))
 
     def all_to_all(self, array: Any, out: Array | None = None, *, name: str | None = None) -> Work:
-        """Row r of ``[size, *shape]`` goes to rank r; row r of the result came from rank r."""
+        """Send row r of ``[size, *shape]`` to rank r; row r of the result came from rank r."""
         source = prepared(array)
         check_transferable(source.dtype)
         self._check_rows("all_to_all", source)
         target = target_for(out, source.shape, source.dtype)
-        call = remembered("all_to_all", "", source.shape, dtype_name(source.dtype), name)
+        call = cached_call("all_to_all", "", source.shape, dtype_name(source.dtype), name)
         flat = flat_of(target)
         rows = source.reshape(self.size, -1)
         self._do(call, self.perform_all_to_all, rows, flat.reshape(self.size, -1))
@@ -161,7 +162,7 @@ class Communicator(ABC):
         source = prepared(array)
         check_transferable(source.dtype)
         self._check_root(root)
-        self.agree(remembered("gather", f"to rank {root}", source.shape, dtype_name(source.dtype), name))
+        self.agree(cached_call("gather", f"to rank {root}", source.shape, dtype_name(source.dtype), name))
         if self.rank != root:
             self.perform_send(source.reshape(-1), message(source), root, 0).wait()
             return None
@@ -178,10 +179,10 @@ class Communicator(ABC):
         return rows
 
     def scatter(self, rows: Any, out: Array, root: int = 0, *, name: str | None = None) -> Array:
-        """Row r of ``[size, *shape]`` of rank ``root`` goes into contiguous ``out`` of rank r."""
+        """Copy row r of ``[size, *shape]`` on rank ``root`` into contiguous ``out`` on rank r."""
         check_transferable(out.dtype)
         self._check_root(root)
-        self.agree(remembered("scatter", f"from rank {root}", out.shape, dtype_name(out.dtype), name))
+        self.agree(cached_call("scatter", f"from rank {root}", out.shape, dtype_name(out.dtype), name))
         if self.rank != root:
             return self.perform_receive(out.reshape(-1), message(out), root, 0).wait().reshape(out.shape)
         source = prepared(rows)
@@ -203,7 +204,7 @@ class Communicator(ABC):
         return self.perform_send(source.reshape(-1), message(source), to, _checked_tag(tag))
 
     def receive(self, out: Array, source: int, tag: int = 0) -> Work:
-        """Overwrite contiguous ``out`` by what rank ``source`` sends; it is there after ``wait``."""
+        """Receive from rank ``source`` into contiguous ``out``, which is complete after ``wait``."""
         check_transferable(out.dtype)
         self._check_root(source)
         if not (out.flags.c_contiguous and out.flags.writeable and out.dtype.isnative):
@@ -215,63 +216,63 @@ class Communicator(ABC):
     def split(self, color: int | None, key: int = 0, *, name: str | None = None) -> Communicator | None:
         """The communicator of the ranks that pass the same ``color``, in order of ``key``; all must call it.
 
-        A rank that passes None joins nobody and gets None.
+        A rank that passes None joins no group and gets None.
         """
         self.agree(Call("new_group", "", (), "", name))
         return self.perform_split(color, key)
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> Array:
-        """Zeros where this engine reduces fastest; all ranks call it together with the same arguments."""
+        """Allocate zeros in memory that this engine reduces fastest; collective, with equal arguments."""
         return np.zeros(count, dtype)
 
     def all_gather_bytes(self, payload: bytes, *, name: str | None = None) -> list[bytes]:
-        """The byte strings of all ranks, which may differ in length, in rank order."""
-        call = remembered("all_gather_bytes", "", (), "bytes", name)
+        """Gather the byte strings of all ranks, which may differ in length, in rank order."""
+        call = cached_call("all_gather_bytes", "", (), "bytes", name)
         gathered: list[bytes] = self._do(call, self.perform_all_gather_bytes, payload)
         return gathered
 
     def barrier(self) -> None:
-        """Wait until every rank has come here."""
-        self._do(remembered("barrier", "", (), "", None), _nothing)
+        """Block until every rank has called it."""
+        self._do(cached_call("barrier", "", (), "", None), _nothing)
 
     def close(self) -> None:
-        """Leave the group. Every rank must do so at the same point; later calls raise where ranks exist."""
+        """Destroy the group; collective. With more than one rank, later calls raise."""
         self.agree(Call("destroy_process_group", "", (), "", None))
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Work:
-        """What torch's groups call a sum of tensors over the ranks that has begun: hooks write it so."""
-        from tenon.distributed.messages import coalesced  # It speaks through communicators.
+        """torch's ``ProcessGroup.allreduce``, as communication hooks call it: an asynchronous sum."""
+        from tenon.distributed.messages import coalesced  # it imports this module
 
         return coalesced.begin_all_reduce(tensors, opts, self)
 
     def finish(self) -> None:
-        """Say that this rank's program has ended, and wait for the others to say so."""
+        """Announce the end of this rank's program, and wait until all ranks have."""
         self.agree(FINISH)
 
     def abort(self, error: BaseException) -> NoReturn:
-        """Report ``error`` once and end the programs of all ranks with exit status 1."""
+        """Report ``error`` once and terminate all ranks with exit status 1."""
         failure.fail(error)
 
     def claim_report(self) -> bool:
-        """Whether no rank of this node has reported yet why the job ends, as far as this one can tell.
+        """Whether this rank is the first of its node to report a failure, as far as it can know.
 
-        Asked by one rank of a node at a time, which reports if so.
+        Only one rank of a node calls it at a time; it reports if the answer is yes.
         """
         return True
 
     def kill(self, code: int) -> NoReturn:
-        """End the programs of all ranks with exit status ``code``, without a report."""
+        """Terminate all ranks with exit status ``code``, without a report."""
         os._exit(code)
 
-    # What an engine provides.
+    # The methods that an engine implements.
 
     def shrink(self) -> Communicator:
-        """The communicator of the ranks that are left; this one is of no use any more."""
+        """A communicator of the surviving ranks; this one is unusable afterwards."""
         raise UnsupportedError(f"the communicator {self.name!r} does not outlive its ranks.")
 
     @classmethod
     def traffic(cls, call: Call, ranks: int, ranks_per_node: int, *, beside: bool = False) -> Traffic:
-        """What ``call`` costs a node, for ``tenon plan``; ``beside``: begun by ``start_all_reduce``."""
+        """The cost of ``call`` for a node, for ``tenon plan``; ``beside``: through ``start_all_reduce``."""
         raise UnsupportedError(
             f"the communicator {cls.name!r} does not say what it sends: it has no method `traffic`."
         )
@@ -280,11 +281,11 @@ class Communicator(ABC):
     def agree(self, call: Call) -> None:
         """Check that every rank makes ``call``; raise ``CollectiveMismatchError`` on all of them if not.
 
-        It is a barrier too: nobody returns before all have come.
+        It is a barrier too: it returns only when all ranks have called it.
         """
 
     def expect_all_reduce(self, source: Array, in_place: bool) -> None:
-        """Get ready to reduce flat ``source`` if the ranks agree to: show it to them, for one."""
+        """Prepare to reduce flat ``source`` before the calls are compared, for example by staging it."""
         return
 
     @abstractmethod
@@ -308,7 +309,7 @@ class Communicator(ABC):
         """The payloads of all ranks in rank order."""
 
     def perform_all_to_all(self, source: Array, target: Array) -> None:
-        """Exchange rows; this way works on every engine, and a better one sends each row to one rank only."""
+        """Exchange rows; this fallback uses an all-gather, engines may send each row to one rank only."""
         everything = np.empty((self.size, source.size), source.dtype)
         self.perform_all_gather(source.reshape(-1), everything)
         np.copyto(target, everything.reshape(self.size, *source.shape)[:, self.rank])
@@ -318,15 +319,15 @@ class Communicator(ABC):
         raise UnsupportedError(f"the communicator {self.name!r} has no messages between two ranks.")
 
     def perform_receive(self, target: Array, text: str, source: int, tag: int) -> Work:
-        """Receive; ``wait`` raises ``CollectiveMismatchError`` where the sender's text is another."""
+        """Receive; ``wait`` raises ``CollectiveMismatchError`` if the sender's ``text`` differs."""
         raise UnsupportedError(f"the communicator {self.name!r} has no messages between two ranks.")
 
     def perform_split(self, color: int | None, key: int) -> Communicator | None:
-        """The communicator of those that pass the same ``color``."""
+        """The communicator of the ranks that pass the same ``color``; None for those that pass None."""
         raise UnsupportedError(f"the communicator {self.name!r} has no groups of some of its ranks.")
 
     def _do(self, call: Call, perform: Callable[..., Any], *args: Any) -> Any:
-        """Agree on ``call``, then ``perform(*args)``; a profile tells the two apart: one is waiting."""
+        """Compare ``call``, then ``perform(*args)``; profiles show the comparison, which waits, apart."""
         if around_call is not None:
             return around_call(self, call, perform, args)
         self.agree(call)
@@ -356,7 +357,7 @@ ProcessGroup = Communicator
 
 
 def _nothing() -> None:
-    """What a barrier does once all have come."""
+    """The body of a barrier: the comparison before it synchronizes already."""
 
 
 def _checked_tag(tag: int) -> int:
@@ -367,7 +368,7 @@ def _checked_tag(tag: int) -> int:
 
 
 def message(array: Array) -> str:
-    """What both ends of a message say of it.
+    """The description of an array that both ends of a message compare.
 
     >>> message(np.zeros((2, 3)))
     'float64[2, 3]'

@@ -1,7 +1,7 @@
-"""Ranks as threads of one process: the whole distributed code runs in a test without MPI.
+"""Ranks as threads of one process, to test distributed code without MPI.
 
-Slow and exact: every rank sees the arrays of all others and reduces them in rank order. A rank that fails
-is told to the others, which raise ``RankFailedError`` instead of waiting.
+Slow and exact: every rank sees the arrays of all others and reduces them in rank order. When a rank fails the
+others are notified and raise ``RankFailedError`` instead of waiting.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class ThreadedWorld:
-    """The meeting place of ``size`` threads."""
+    """Shared state of ``size`` threads: a reusable barrier, exchange slots and mailboxes."""
 
     def __init__(self, size: int, timeout: float = 20.0) -> None:
         if size < 1:
@@ -37,13 +37,13 @@ class ThreadedWorld:
         self.waiting: dict[int, str] = {}
         self.mail: dict[tuple[int, int, int], queue.Queue[tuple[str, Array]]] = defaultdict(queue.Queue)
         self.groups: list[ThreadedWorld] = []
-        self._meeting = threading.Condition()
+        self._condition = threading.Condition()
         self._arrived = 0
         self._generation = 0
         self._stalled = False
 
     def exchange(self, rank: int, value: Any) -> list[Any]:
-        """The values of all ranks, once all have come."""
+        """Gather the values of all ranks, in rank order."""
         self.slots[rank] = value
         self._wait(rank)
         values = list(self.slots)
@@ -51,28 +51,28 @@ class ThreadedWorld:
         return values
 
     def fail(self, rank: int, error: BaseException) -> None:
-        """Let every rank that waits, or comes later, raise."""
-        with self._meeting:
+        """Make every rank raise that waits now or later."""
+        with self._condition:
             if self.failure is None:
                 self.failure = (rank, error)
-            self._meeting.notify_all()
+            self._condition.notify_all()
         for group in self.groups:
             group.fail(rank, error)
 
     def _wait(self, rank: int) -> None:
-        """Return once all ranks have come here, even if one of them fails right after."""
-        with self._meeting:
+        """Barrier: return once all ranks have arrived, even if one of them fails right after."""
+        with self._condition:
             generation = self._generation
             self._arrived += 1
             if self._arrived == self.size:
                 self._arrived = 0
                 self._generation += 1
-                self._meeting.notify_all()
+                self._condition.notify_all()
                 return
-            self._meeting.wait_for(lambda: self._generation != generation or self._over(), self.timeout)
+            self._condition.wait_for(lambda: self._generation != generation or self._over(), self.timeout)
             if self._generation == generation:
                 self._stalled = True
-                self._meeting.notify_all()
+                self._condition.notify_all()
                 raise self._broken(rank)
 
     def _over(self) -> bool:
@@ -95,7 +95,7 @@ class ThreadedWorld:
 
 
 class ThreadedCommunicator(Communicator):
-    """One thread's end of a ``ThreadedWorld``."""
+    """The communicator of one thread of a ``ThreadedWorld``."""
 
     name = "threaded"
 
@@ -108,10 +108,10 @@ class ThreadedCommunicator(Communicator):
         """Compare the calls of all ranks."""
         self._calls += 1
         self.world.waiting[self.rank] = call.describe(self.step)
-        heard = self.world.exchange(self.rank, (call, self.step))
+        calls = self.world.exchange(self.rank, (call, self.step))
         self.world.waiting.pop(self.rank, None)
-        if any(other != heard[0] for other in heard):
-            settle([other.payload(step) for other, step in heard], self._calls)
+        if any(other != calls[0] for other in calls):
+            settle([other.payload(step) for other, step in calls], self._calls)
 
     def perform_all_reduce(self, source: Array, target: Array, op: ReduceOp) -> None:
         """Reduce copies, as ``target`` may be the memory that another rank still reads."""
@@ -137,21 +137,21 @@ class ThreadedCommunicator(Communicator):
         return [bytes(sent) for sent in self.world.exchange(self.rank, payload)]
 
     def perform_send(self, source: Array, text: str, to: int, tag: int) -> Work:
-        """Leave a copy for the receiver."""
+        """Put a copy into the receiver's mailbox."""
         self.world.mail[self.rank, to, tag].put((text, source.copy()))
         return Work(source)
 
     def perform_receive(self, target: Array, text: str, source: int, tag: int) -> Work:
-        """Take it when it is waited for."""
-        return _Letter(self.world, (source, self.rank, tag), target, text)
+        """Return a handle that takes the array from the mailbox on ``wait``."""
+        return _PendingReceive(self.world, (source, self.rank, tag), target, text)
 
     def perform_split(self, color: int | None, key: int) -> ThreadedCommunicator | None:
-        """The lowest rank of each group makes its world."""
-        asked = self.world.exchange(self.rank, (color, key))
-        members = sorted((k, rank) for rank, (c, k) in enumerate(asked) if c == color and c is not None)
+        """Split by color; the lowest rank of each group creates its world."""
+        requests = self.world.exchange(self.rank, (color, key))
+        members = sorted((k, rank) for rank, (c, k) in enumerate(requests) if c == color and c is not None)
         order = [rank for _, rank in members]
-        made = ThreadedWorld(len(order), self.world.timeout) if order[:1] == [self.rank] else None
-        worlds = self.world.exchange(self.rank, made)
+        created = ThreadedWorld(len(order), self.world.timeout) if order[:1] == [self.rank] else None
+        worlds = self.world.exchange(self.rank, created)
         if color is None:
             return None
         world = worlds[order[0]]
@@ -159,13 +159,13 @@ class ThreadedCommunicator(Communicator):
         return ThreadedCommunicator(world, order.index(self.rank))
 
     def abort(self, error: BaseException) -> NoReturn:
-        """Break the world: all ranks raise."""
+        """Make all ranks raise."""
         self.world.fail(self.rank, error)
         raise error
 
 
-class _Letter(Work):
-    """An array that another thread sends."""
+class _PendingReceive(Work):
+    """The handle of a receive from another thread."""
 
     __slots__ = ("_box", "_text", "_timeout", "_where")
 
@@ -175,7 +175,7 @@ class _Letter(Work):
         self._where, self._text, self._timeout = where, text, world.timeout
 
     def wait(self, timeout: Any = None) -> Array:
-        """Block until it is there."""
+        """Block until the array has arrived; RankFailedError after the timeout."""
         if self._box is not None:
             try:
                 text, sent = self._box.get(timeout=self._timeout)
@@ -190,14 +190,14 @@ class _Letter(Work):
         return self._result
 
     def is_completed(self) -> bool:
-        """Whether it has been sent."""
+        """Whether the array has been sent."""
         return self._box is None or not self._box.empty()
 
 
 def run_ranks(size: int, function: Callable[..., Result], *args: Any, timeout: float = 20.0) -> list[Result]:
     """Call ``function(communicator, *args)`` on ``size`` ranks at once; return their results in rank order.
 
-    Inside, ``tenon.distributed`` speaks through that rank's communicator. The first rank's error is raised.
+    Inside, ``tenon.distributed`` uses that rank's communicator. The first rank's error is raised.
 
     >>> run_ranks(3, lambda communicator: int(communicator.all_reduce(communicator.rank).wait()))
     [3, 3, 3]

@@ -1,8 +1,8 @@
-"""Which tensor a collective is about, as far as the program says, so that ranks that mix tensors up notice.
+"""Infer a name for the tensor of a collective, so that ranks that pass different tensors raise.
 
-torch's functions take no name. A parameter, or the gradient of one, has the name that its model gives it; any
-other tensor is called what the caller's source calls it. Such names are ``Implied``: where they contradict
-each other the ranks raise, and where one of them is missing they do not. ``named`` gives one outright.
+torch's functions take no name. A parameter, or its gradient, gets its name in the model; any other tensor the
+expression in the caller's source. Such names are ``Implied``: ranks raise if two contradict each other, but
+not if one is missing. ``named`` sets an explicit name.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tenon.nn.parameter import is_lazy
 from tenon.tensors.tensor import Tensor
 
 LONGEST = 80
-"""Characters of an expression that is used as a name."""
+"""Maximal length of an expression that is used as a name."""
 SITES = 4096
-"""Calls in programs that are remembered: reading one takes as long as a thousand sums."""
+"""Size of the cache of call sites: parsing one takes as long as a thousand sums."""
 _given: contextvars.ContextVar[str | None] = contextvars.ContextVar("name of collectives", default=None)
 
 
 class Site(NamedTuple):
-    """A call in a program: what it writes for the tensor, and whether that is the variable of a loop."""
+    """A call site: the expression of its tensor, and whether that is a loop variable."""
 
     code: CodeType
     text: Implied | None
@@ -45,7 +45,7 @@ _sites: dict[tuple[int, int], Site] = {}
 
 @contextlib.contextmanager
 def named(name: str) -> Iterator[None]:
-    """Call the tensors of all collectives inside ``name``: ranks must agree on it, and on nothing else.
+    """Name the tensors of all collectives inside: ranks compare ``name`` in place of inferred names.
 
     ::
 
@@ -60,7 +60,7 @@ def named(name: str) -> Iterator[None]:
 
 
 def name_of(tensor: Tensor, written: bool) -> str | None:
-    """What ranks compare of ``tensor`` beside its shape; ``written``: or the caller's caller's expression."""
+    """The name of ``tensor`` that ranks compare; ``written``: with the caller's expression as fallback."""
     given = _given.get()
     if given is not None:
         return given
@@ -71,24 +71,24 @@ def name_of(tensor: Tensor, written: bool) -> str | None:
 
 
 @dataclass
-class Alike:
-    """Parameters of one shape, by name, and where to search first."""
+class SameShape:
+    """Named parameters of one shape, and the index at which the search begins."""
 
     named: list[tuple[weakref.ref[Any], str]]
     start: int = 0
 
 
 class Parameters:
-    """The parameters of the modules whose ``parameters()`` were asked for, by name."""
+    """A registry of the parameters of modules whose ``parameters()`` were iterated, by name."""
 
     def __init__(self) -> None:
         self._roots: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._known: dict[tuple[int, ...], Alike] = {}
+        self._known: dict[tuple[int, ...], SameShape] = {}
 
     def find(self, tensor: Tensor) -> Implied | None:
-        """The name of the parameter that ``tensor`` is, or whose gradient it is.
+        """The name of the parameter that ``tensor`` is, or is the gradient of; None if it is neither.
 
-        Loops come by parameters in their order, so the search begins behind the last one found of that shape.
+        Loops visit parameters in order, so the search begins after the last match of that shape.
         """
         if WALKED.modules:
             walked = list(WALKED.modules)
@@ -96,49 +96,49 @@ class Parameters:
             if any(module not in self._roots for module in walked):
                 self._refresh(walked)
         raw = tensor.raw
-        alike = self._known.get(raw.shape)
-        if alike is None:
+        candidates = self._known.get(raw.shape)
+        if candidates is None:
             return None
-        count = len(alike.named)
-        for index in range(alike.start, alike.start + count):
-            reference, name = alike.named[index % count]
+        count = len(candidates.named)
+        for index in range(candidates.start, candidates.start + count):
+            reference, name = candidates.named[index % count]
             parameter = reference()
             if parameter is None:
                 continue
             gradient = parameter._grad
             if gradient is not None and gradient.raw is raw:
-                alike.start = (index + 1) % count
+                candidates.start = (index + 1) % count
                 return Implied(f"the gradient of {name}")
             if parameter.raw is raw:
-                alike.start = (index + 1) % count
+                candidates.start = (index + 1) % count
                 return Implied(f"the parameter {name}")
         return None
 
     def _refresh(self, walked: Iterable[Any]) -> None:
-        """Name everything anew, by its longest path: that from the outermost module."""
+        """Rebuild the registry; a parameter is named by its longest path, from the outermost module."""
         self._roots.update(walked)
         names: dict[int, tuple[Any, str]] = {}
         for root in list(self._roots):
             for name, parameter in root.named_parameters():
                 if is_lazy(parameter):
-                    self._roots.discard(root)  # It has more to tell when it has shapes.
+                    self._roots.discard(root)  # Registered again once its parameters have shapes.
                     continue
                 other = names.get(id(parameter), (None, ""))[1]
                 if (name.count("."), name) > (other.count("."), other):
                     names[id(parameter)] = parameter, name
         self._known = {}
         for parameter, name in names.values():
-            alike = self._known.setdefault(tuple(parameter.raw.shape), Alike([]))
-            alike.named.append((weakref.ref(parameter), name))
+            candidates = self._known.setdefault(tuple(parameter.raw.shape), SameShape([]))
+            candidates.named.append((weakref.ref(parameter), name))
 
 
 PARAMETERS = Parameters()
 
 
 def structure(module: Any, parameters: Iterable[Tensor] | None = None) -> list[str]:
-    """What the modules are, one a line, with the options of tenon's own layers: parameters do not tell all.
+    """Describe each module in a line, with the options of tenon's own layers, for ranks to compare.
 
-    With ``parameters``, without the layers that have others only: those are left out of all communication.
+    With ``parameters``, layers that have only other parameters are skipped: they are not communicated.
 
     >>> from tenon import nn
     >>> structure(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Dropout(0.1)))[2:]
@@ -157,9 +157,10 @@ def structure(module: Any, parameters: Iterable[Tensor] | None = None) -> list[s
 
 
 def _expression(frame: FrameType, tensor: Tensor) -> Implied | None:
-    """What the call under way in ``frame`` writes for its first argument; None where that is no variable.
+    """The source of the first argument of the call running in ``frame``; None if it is no variable.
 
-    For the variable of a ``for`` loop, also another variable that is the same tensor: lists have orders.
+    A loop variable is followed by another variable bound to the same tensor, as ranks may iterate in
+    different orders.
     """
     code = frame.f_code
     key = id(code), frame.f_lasti
@@ -188,7 +189,7 @@ def _read(code: CodeType, instruction: int) -> tuple[Implied | None, bool]:
     try:
         call = ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body
     except SyntaxError:
-        return None, False  # The file is not what runs any more.
+        return None, False  # The file has changed since it was imported.
     if not isinstance(call, ast.Call):
         return None, False
     given = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "tensor")]
@@ -199,7 +200,7 @@ def _read(code: CodeType, instruction: int) -> tuple[Implied | None, bool]:
 
 
 def _loop_variables(code: CodeType) -> set[str]:
-    """The variables that ``for`` loops in ``code`` set: what is stored right after the next item is there."""
+    """The variables that ``for`` loops in ``code`` assign: the stores right after ``FOR_ITER``."""
     found: set[str] = set()
     fresh = False
     for instruction in dis.get_instructions(code):

@@ -1,8 +1,8 @@
-"""Make the process's communicator: alone without a launcher, otherwise by plugin (MPI unless told otherwise).
+"""Create the process's communicator: local without a launcher, otherwise from a plugin, by default MPI.
 
-``mpirun -n 4 python train.py`` is all there is to start; no address, port or rank is ever configured. A
-plugin may answer ``tenon_make_communicator``; else ``TENON_COMMUNICATOR`` names one, else a launched process
-takes "mpi". Creation is where failure handling gets its voice: see ``failure.py``.
+``mpirun -n 4 python train.py`` is enough; no address, port or rank is configured. The hook
+``tenon_make_communicator`` of a plugin comes first; else ``TENON_COMMUNICATOR`` names one, else a launched
+process uses "mpi". Creation also installs failure handling: see ``failure.py``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT = "mpi"
 
 
 def launch(config: Config | None = None) -> Communicator:
-    """The process's communicator, made at the first call; later calls return the same one."""
+    """Return the process's communicator, created at the first call."""
     with world._lock:
         existing = world.current()
         if existing is not None:
@@ -37,7 +37,7 @@ def launch(config: Config | None = None) -> Communicator:
 
 
 def adopt(communicator: Communicator, config: Config | None = None) -> None:
-    """Make ``communicator`` the process's, with failure hooks and a watchdog; all of its ranks call it."""
+    """Make ``communicator`` the process's, with failure hooks and a watchdog; collective."""
     guard = failure.attach(communicator, process_environment())
     if guard.watchdog is not None:
         guard.watchdog.stop()
@@ -61,16 +61,16 @@ def _make(config: Config | None) -> Communicator:
     from tenon.plugins.registry import resolve
 
     configuration = config or host().config
-    made = host().hook.tenon_make_communicator(config=configuration)
-    if made is None:
+    created = host().hook.tenon_make_communicator(config=configuration)
+    if created is None:
         if name is None:
             name = LOCAL if facts is None or facts.size == 1 else DEFAULT
         if name == LOCAL:
-            made = LocalCommunicator()
+            created = LocalCommunicator()
         else:
             with siblings.watching(facts, environment) if facts is not None else contextlib.nullcontext():
-                made = resolve("communicators", name)()
-    communicator = cast(Communicator, made)
+                created = resolve("communicators", name)()
+    communicator = cast(Communicator, created)
     if facts is not None and facts.size != communicator.size and name != LOCAL:
         raise LaunchError(
             f"{facts.launcher} started this process as rank {facts.rank} of {facts.size}, but the "

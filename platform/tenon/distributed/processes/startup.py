@@ -1,4 +1,4 @@
-"""What ``import tenon`` does first when a launcher started the process: share the cores, watch for failures.
+"""Process setup by ``import tenon`` under a launcher: divide the cores, install failure hooks.
 
 Without a launcher this costs a few dictionary look-ups and changes nothing, unless ``TENON_NUM_THREADS`` is
 set.
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from tenon.distributed.communication.communicator import Communicator
 
 ATTEMPT = "TENON_ATTEMPT"
-"""The variable by which ``tenon launch`` tells ranks how often they were started."""
+"""Environment variable with the number of the attempt, set by ``tenon launch``."""
 
 
 def _launch() -> Communicator:
-    from tenon.distributed.processes.launch import launch  # NumPy comes with it
+    from tenon.distributed.processes.launch import launch  # imports NumPy
 
     return launch()
 
@@ -30,8 +30,8 @@ def _launch() -> Communicator:
 def prepare() -> RankFacts | None:
     """Set thread counts and install the failure hooks, if this process is one of several ranks.
 
-    The hooks come this early because an MPI job hangs when one rank dies of an import error while the
-    others already wait inside ``MPI_Init``. Modules that are walked are remembered from here on, so that
+    The hooks come this early because an MPI job hangs when one rank dies of an import error while the others
+    already wait inside ``MPI_Init``. Modules whose parameters are iterated are recorded from here on, so that
     ``identity.py`` can name parameters.
     """
     world.launch_with(_launch)

@@ -1,12 +1,12 @@
-"""Group gradients into a few flat arrays, so that one all-reduce carries many parameters.
+"""Gradient buckets: flat arrays, so that one all-reduce carries the gradients of many parameters.
 
 Buckets hold parameters in the order in which backward delivered their gradients on rank 0, or in reverse
-order of registration where nobody watched. Their memory is the communicator's: inside a node all ranks see
-it and reduce it where it lies. Averaged gradients stay there, and ``parameter.grad`` shows them; who keeps
-one for longer than a step keeps that memory.
+order of registration if that order is unknown. Their memory is allocated by the communicator: inside a node
+it is shared and reduced in place. Averaged gradients stay there, and ``parameter.grad`` is a view; a gradient
+that is kept for longer than a step keeps that memory alive.
 
-Behind the gradients lies a 1 for each that this rank has: the means of these say, with no message more, which
-parameters some ranks leave unused.
+The gradients are followed by a 1 for each that this rank has: the means of these tell, without another
+message, which parameters some ranks leave unused.
 
 All ranks compare their plans once: models that differ raise at construction, naming the parameters, instead
 of mixing gradients later.
@@ -32,14 +32,14 @@ from tenon.tensors.tensor import Tensor
 
 MEGABYTE = 1 << 20
 ALIGNMENT = 64
-"""Bytes between whose multiples gradients begin: one cache line."""
+"""Gradients begin at multiples of this many bytes: one cache line."""
 Array = np.ndarray[Any, Any]
 Reduce = Callable[["Bucket"], Any]
-"""Begins to reduce ``bucket.flat``; the result, an array like it or itself, comes from ``wait()``."""
+"""Starts to reduce ``bucket.flat``; ``wait()`` returns the result, an array like it or itself."""
 
 
 class Slot(NamedTuple):
-    """Where one parameter's gradient lies in its bucket, and its place among all parameters."""
+    """The bounds of a parameter's gradient in its bucket, and its index among all parameters."""
 
     name: str
     parameter: Tensor
@@ -49,7 +49,7 @@ class Slot(NamedTuple):
 
 
 class Bucket:
-    """Gradients of one dtype and device, side by side in ``flat``."""
+    """Gradients of one dtype and device, stored contiguously in ``flat``."""
 
     def __init__(
         self, parameters: Sequence[tuple[int, str, Tensor]], communicator: Communicator, model: str
@@ -68,69 +68,72 @@ class Bucket:
         self.work: Any = None
         self._communicator = communicator
         self._filled: set[int] = set()
-        self._shown: dict[int, weakref.ref[Shown]] = {}
+        self._views: dict[int, weakref.ref[SharedView]] = {}
         self._given = False
 
     def _use(self, message: Array) -> None:
-        """Let ``message`` hold the gradients; making its parts anew in each step would cost 1 us apiece."""
-        self._message, self._had = message, message[self._size :]
+        """Store the gradients in ``message``; its views are cached, as creating one costs 1 us."""
+        self._message, self._present = message, message[self._size :]
         self.flat = flat = message[: self._size]
         self._parts = [flat[s.start : s.stop].reshape(s.parameter.raw.shape) for s in self.slots]
-        self._lendable = [Lendable(part) for part in self._parts]
+        self._exports = [ArrayExport(part) for part in self._parts]
 
     def fill(self, index: int) -> bool:
-        """Copy the gradient of slot ``index`` in, zeros where there is none; return whether all are in."""
+        """Copy in the gradient of slot ``index``, or zeros; return whether the bucket is full."""
         gradient = self.slots[index].parameter.grad
         self._put(index, None if gradient is None else staging.to_host(gradient))
         return len(self._filled) == len(self.slots)
 
     def offer(self, index: int) -> Array | None:
-        """Where ranks sum a gradient up, as an array to lend; None where others use that memory."""
-        if self._given or self._lent(index) is not None:
+        """A view of the slot, for a gradient to be written into; None while that memory is in use."""
+        if self._given or self._live_view(index) is not None:
             return None
-        shown = Shown(self._lendable[index])
-        self._shown[index] = weakref.ref(shown)
-        return shown.lend()
+        view = SharedView(self._exports[index])
+        self._views[index] = weakref.ref(view)
+        return view.array()
 
     def take(self, index: int, gradient: Array) -> Array | None:
-        """``gradient`` in what ``offer`` gives, where it may have been made; None if it has to stay."""
-        part, shown = self._parts[index], self._lent(index)
-        if shown is not None:
-            return gradient if _lender(gradient) is shown and gradient.strides == part.strides else None
+        """``gradient`` in its slot, copied unless it was written there; None if the slot is in use."""
+        part, view = self._parts[index], self._live_view(index)
+        if view is not None:
+            return gradient if _memory_owner(gradient) is view and gradient.strides == part.strides else None
         place = self.offer(index)
         if place is not None:
             np.copyto(place, gradient)
         return place
 
     def own(self) -> Array:
-        """``flat``, for the caller to fill."""
-        if any(self._lent(index) is not None for index in range(len(self.slots))):
-            self._keep_lent()
+        """``flat``, marked as filled, for the caller to write; earlier views keep the old memory."""
+        if any(self._live_view(index) is not None for index in range(len(self.slots))):
+            self._release_memory()
         self._filled.update(range(len(self.slots)))
         return self.flat
 
     def give(self) -> dict[int, Array] | None:
-        """Each gradient's memory by its parameter's number, for programs to use whenever they run; others get
-        copies from now on. None while somebody else sees it."""
-        if any(self._lent(index) is not None for index in range(len(self.slots))):
+        """The memory of each gradient by parameter index, for compiled programs to use at any time.
+
+        From then on ``parameter.grad`` gets copies. None while any view of the memory is alive.
+        """
+        if any(self._live_view(index) is not None for index in range(len(self.slots))):
             return None
         self._given = True
         return {slot.number: part for slot, part in zip(self.slots, self._parts, strict=True)}
 
     def restart(self) -> None:
-        """Forget what was filled."""
+        """Mark all slots as empty."""
         self._filled.clear()
         self.work = None
 
     def start(
-        self, share: float = 1.0, reduce: Reduce | None = None, note: str = "", *, telling: bool = False
+        self, share: float = 1.0, reduce: Reduce | None = None, note: str = "", *, count_used: bool = False
     ) -> None:
-        """Begin to average over the ranks, or what ``reduce`` does; these gradients count ``share`` times.
+        """Start to average over the ranks, or ``reduce``; this rank's gradients are multiplied by ``share``.
 
-        ``note`` is compared between the ranks beside the name. With ``telling``, ``used`` answers afterwards.
+        ``note`` is compared between the ranks along with the name. With ``count_used`` the message carries
+        which gradients exist, for ``used``.
         """
-        if telling:
-            self._had[...] = [slot.parameter._grad is not None for slot in self.slots]
+        if count_used:
+            self._present[...] = [slot.parameter._grad is not None for slot in self.slots]
         for index in range(len(self.slots)):
             if index not in self._filled:
                 self.fill(index)
@@ -142,22 +145,22 @@ class Bucket:
         if reduce is not None:
             self.work = reduce(self)
         else:
-            sent = self._message if telling else self.flat
+            sent = self._message if count_used else self.flat
             self.work = self._communicator.start_all_reduce(sent, "mean", name=self.name + note)
 
     def used(self) -> dict[int, int]:
-        """How many ranks had a gradient, by the number of the parameter, after a message that tells it."""
+        """The number of ranks with a gradient by parameter index, after ``start`` with ``count_used``."""
         with WATCHERS.spanning(f"wait for {self.name}", "wait"):
             if self.work is not None:
                 self.work.wait()
         ranks = self._communicator.size
-        had = zip(self.slots, self._had.tolist(), strict=True)
+        had = zip(self.slots, self._present.tolist(), strict=True)
         return {slot.number: round(float(share.real) * ranks) for slot, share in had}
 
     def finish(self, used: Sequence[int]) -> None:
-        """Make the means the gradients, when they are there.
+        """Wait for the reduction and store the means in ``parameter.grad``.
 
-        ``used`` says for every parameter how many ranks have a gradient: where none has, it stays None.
+        ``used`` is the number of ranks with a gradient for every parameter: if 0, the gradient stays None.
         """
         if self.work is not None:
             with WATCHERS.spanning(f"wait for {self.name}", "wait"):
@@ -169,28 +172,28 @@ class Bucket:
                     self._deliver(index, slot.parameter)
         self.restart()
 
-    def mean_of(self, gradients: Sequence[Array], note: str, *, telling: bool) -> dict[int, Array]:
-        """The means of this bucket's parameters by their number, of gradients given as arrays: see ``start``.
+    def mean_of(self, gradients: Sequence[Array], note: str, *, count_used: bool) -> dict[int, Array]:
+        """Average ``gradients``, arrays by parameter index; return this bucket's means by index.
 
-        They lie in the bucket, where programs may have made the gradients. Who wants them for longer than the
-        step copies them.
+        The means are views of the bucket, where programs may have written the gradients, and are valid until
+        the next step.
         """
         for index, slot in enumerate(self.slots):
             self._put(index, gradients[slot.number])
         self._filled.clear()
         sent = self.flat
-        if telling:
-            self._had[...] = 1
+        if count_used:
+            self._present[...] = 1
             sent = self._message
         self._communicator.all_reduce(sent, "mean", sent, name=self.name + note)
         return {slot.number: part for slot, part in zip(self.slots, self._parts, strict=True)}
 
     def _put(self, index: int, gradient: Array | None) -> None:
-        shown = self._lent(index)
-        if shown is not None and (gradient is None or _lender(gradient) is not shown):
-            self._keep_lent()
-            shown = None
-        if shown is None:
+        view = self._live_view(index)
+        if view is not None and (gradient is None or _memory_owner(gradient) is not view):
+            self._release_memory()
+            view = None
+        if view is None:
             part = self._parts[index]
             if gradient is None:
                 part[...] = 0
@@ -198,29 +201,29 @@ class Bucket:
                 np.copyto(part, gradient, casting="same_kind")
         self._filled.add(index)
 
-    def _keep_lent(self) -> None:
-        """Somebody keeps what an earlier step gave them: they keep the memory, and this rank takes other."""
+    def _release_memory(self) -> None:
+        """Move to a copy of the memory, as views from an earlier step are still alive."""
         self._use(self._message.copy())
-        self._shown.clear()
+        self._views.clear()
 
-    def _lent(self, index: int) -> Shown | None:
-        """What shows the slot's part of ``flat`` to others, if there are any."""
-        reference = self._shown.get(index)
+    def _live_view(self, index: int) -> SharedView | None:
+        """The owner of the live views of the slot; None if there are none."""
+        reference = self._views.get(index)
         return None if reference is None else reference()
 
     def _deliver(self, index: int, parameter: Tensor) -> None:
-        """Let ``parameter.grad`` show its part of ``flat``; on other devices, copy."""
+        """Make ``parameter.grad`` a view of its part of ``flat``; on other devices, copy."""
         gradient = parameter._grad
-        shown = self._lent(index)
-        if gradient is not None and shown is not None and _lender(gradient.raw) is shown:
-            gradient._counter()[0] += 1  # It shows this memory already.
-        elif self._lends(parameter):
-            shown = Shown(self._lendable[index])
-            self._shown[index] = weakref.ref(shown)
+        view = self._live_view(index)
+        if gradient is not None and view is not None and _memory_owner(gradient.raw) is view:
+            gradient._counter()[0] += 1  # It is a view of this memory already.
+        elif self._may_share(parameter):
+            view = SharedView(self._exports[index])
+            self._views[index] = weakref.ref(view)
             if gradient is None:
-                parameter.grad = Tensor._of(shown.lend(), parameter._backend)
+                parameter.grad = Tensor._of(view.array(), parameter._backend)
             else:
-                gradient.raw = shown.lend()
+                gradient.raw = view.array()
                 gradient._counter()[0] += 1
         elif gradient is not None:
             staging.write(gradient, self._parts[index])
@@ -229,37 +232,37 @@ class Bucket:
             mean = backend.from_host(self._parts[index].copy(), parameter.device)
             parameter.grad = Tensor._of(mean, backend)
 
-    def _lends(self, parameter: Tensor) -> bool:
+    def _may_share(self, parameter: Tensor) -> bool:
         held = parameter._grad
         plain = type(parameter.raw) is np.ndarray and (held is None or not held.requires_grad)
         return plain and not self._given
 
 
-class Lendable:
-    """An array, and what NumPy needs to make others over its memory."""
+class ArrayExport:
+    """An array and its cached NumPy array interface, from which views are created."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
-        # NumPy itself knows the dtypes that have a letter; it takes others for plain bytes.
+        # Only NumPy's own dtypes survive the array interface; others, as bfloat16, are exported as bytes.
         self.plain = array.dtype.char in "fdFDe"
         self.interface = (array if self.plain else array.reshape(-1).view(np.uint8)).__array_interface__
 
 
-class Shown:
-    """Lends an array's memory; arrays made of what it lends, and their views, keep this object alive."""
+class SharedView:
+    """Exports an array's memory; arrays created from it, and their views, keep this object alive."""
 
-    def __init__(self, source: Lendable) -> None:
+    def __init__(self, source: ArrayExport) -> None:
         self._source = source
         self.__array_interface__ = source.interface
 
-    def lend(self) -> Array:
-        """An array over the same memory."""
-        lent, array = np.asarray(self), self._source.array
-        return lent if self._source.plain else lent.view(array.dtype).reshape(array.shape)
+    def array(self) -> Array:
+        """A new array over the same memory."""
+        view, source = np.asarray(self), self._source.array
+        return view if self._source.plain else view.view(source.dtype).reshape(source.shape)
 
 
-def _lender(array: Any) -> Any:
-    """The object that an array's memory comes from, below all views."""
+def _memory_owner(array: Any) -> Any:
+    """The object that owns an array's memory, below all views."""
     base = getattr(array, "base", None)
     while isinstance(base, np.ndarray):
         base = base.base
@@ -267,7 +270,7 @@ def _lender(array: Any) -> Any:
 
 
 def _summary(slots: Sequence[Slot]) -> str:
-    """First and last, how many, and a hash of all names, shapes and dtypes: compared at each message."""
+    """First and last name, count, and a hash of all names, shapes and dtypes, compared at each message."""
     first, last = slots[0].name, slots[-1].name
     if len(slots) == 1:
         return first
@@ -283,10 +286,10 @@ def plan(
     order: Sequence[int],
     model: str,
 ) -> list[Bucket]:
-    """Buckets of at most ``cap_mb`` MiB, except for parameters that are larger alone.
+    """Assign parameters to buckets of at most ``cap_mb`` MiB; larger parameters get one of their own.
 
-    ``order`` has the numbers of the parameters in the order in which backward delivers their gradients.
-    ``model`` tells this model from others of the same parameters.
+    ``order`` lists parameter indices in the order in which backward produces their gradients. ``model``
+    distinguishes this model from others with the same parameters.
     """
     parts: list[list[tuple[int, str, Tensor]]] = []
     groups: dict[tuple[str, str], list[tuple[int, str, Tensor]]] = {}
@@ -327,7 +330,7 @@ def agree(
 
 
 def _differences(plans: Sequence[Sequence[str]]) -> str:
-    """What each group of ranks with the same plan has and lacks, compared with rank 0."""
+    """For each group of ranks with equal plans, the difference from rank 0's."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for rank, lines in enumerate(plans):
         groups.setdefault(tuple(lines), []).append(rank)

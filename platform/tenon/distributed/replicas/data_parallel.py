@@ -1,8 +1,8 @@
 """``DistributedDataParallel``: a model whose gradients are the mean over all ranks.
 
-torch's face, with three differences that torch's users ask for: ``state_dict`` has no ``module.`` prefix
+torch's interface, with three differences that torch's users ask for: ``state_dict`` has no ``module.`` prefix
 (both forms load), parameters that a batch leaves unused are handled without a flag, and no process group
-has to be made first. The work is in ``gradients.py``.
+has to be initialized first. Averaging is implemented in ``gradients.py``.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ IGNORED = "_ddp_params_and_buffers_to_ignore"
 class DistributedDataParallel(Module, Joinable):
     """Run ``module`` on this rank's batch; after ``backward`` its gradients are the mean over all ranks.
 
-    At construction the ranks compare their models, and take over the parameters and buffers of rank 0.
-    While training, buffers follow rank 0 at each forward (``forward_sync_buffers=False`` leaves them).
-    ``static_graph`` promises that every step uses the same parameters, and saves a message a step;
-    ``find_unused_parameters`` says that some are unused on purpose, and silences the warning that names them.
+    At construction the ranks compare their models, and rank 0 broadcasts its parameters and buffers. While
+    training, rank 0's buffers are broadcast before each forward, unless ``forward_sync_buffers=False``.
+    ``static_graph`` promises that every step uses the same parameters, which saves a message a step;
+    ``find_unused_parameters`` declares that some may be unused, which silences the warning that names them.
 
     ``gradient_as_bucket_view`` has no effect: gradients always are views of their buckets on the CPU.
     ``device_ids``, ``output_device``, ``dim``, ``check_reduction``, ``skip_all_reduce_unused_params`` and
-    ``batched_grad_copy`` have no effect either; a value that asks for something else than what happens anyway
-    is answered by a warning. Inputs must already be on the module's device.
+    ``batched_grad_copy`` have no effect either; a value that requests other behaviour raises a warning.
+    Inputs must already be on the module's device.
 
-    ``deterministic="world"`` makes weights not depend on the number of ranks, bit for bit: each batch is cut
-    into ``shards``, and a rank computes its share of them one after another, with ``threads``. Train with
-    ``shards``, ``backward`` and ``finish``; the guide is ``docs/guide/deterministic.md``.
+    ``deterministic="world"`` makes weights independent of the number of ranks, bit for bit: each batch is
+    split into ``shards``, and a rank computes its share of them one after another, with ``threads`` threads.
+    Train with ``shards``, ``backward`` and ``finish``; the guide is ``docs/guide/deterministic.md``.
     """
 
     def __init__(
@@ -164,13 +164,13 @@ class DistributedDataParallel(Module, Joinable):
         if WATCHERS.recorder is not None:
             WATCHERS.recorder.guard_value("no_sync()", lambda: self.require_backward_grad_sync)
         follows = self.training and self.forward_sync_buffers and self._forward_syncs and is_grad_enabled()
-        root = self._meet(follows)
+        root = self._begin_iteration(follows)
         if follows:
             self.broadcast_buffers_now(root)
         return self.module(*inputs, **kwargs)
 
     def broadcast_buffers_now(self, root: int = 0) -> None:
-        """Let the buffers of all ranks be those of ``root``; all ranks must call it."""
+        """Broadcast the buffers of rank ``root``; collective."""
         buffers = list(self.module.buffers())
         if buffers and self.parameters_to_ignore:
             named = self.module.named_buffers()
@@ -191,7 +191,7 @@ class DistributedDataParallel(Module, Joinable):
         return self.forward_sync_buffers
 
     def _set_static_graph(self) -> None:
-        """``static_graph=True`` after construction, as torch's scripts may have it."""
+        """Set ``static_graph=True`` after construction; torch's private method, which scripts call."""
         if self.synchronizer.began:
             raise CommunicatorError(
                 "_set_static_graph() should be called before training loop starts and after "
@@ -200,10 +200,10 @@ class DistributedDataParallel(Module, Joinable):
         self.static_graph = self.synchronizer.static = True
 
     def shards(self, *parts: Any, step: int) -> Iterator[Any]:
-        """With ``deterministic="world"``: this rank's shards of a batch, in turn.
+        """With ``deterministic="world"``: iterate over this rank's shards of a batch.
 
         ``parts`` are the whole batch, the same on all ranks: tensors, arrays or lists (such as the numbers of
-        its samples), or dicts of them. ``step`` is the number of the step: random numbers follow from it.
+        its samples), or dicts of them. ``step`` is the number of the step: random numbers depend on it.
         """
         return self._deterministic("shards").split(*parts, step=step)
 
@@ -214,7 +214,7 @@ class DistributedDataParallel(Module, Joinable):
     def finish(self) -> float | None:
         """After the loop over ``shards``: make the gradients those of the mean over all samples.
 
-        Returns that mean. None, and no gradients, where nothing was counted.
+        Returns that mean; None, with no gradients, if the count is zero on all ranks.
         """
         return self._deterministic("finish").finish()
 
@@ -234,7 +234,7 @@ class DistributedDataParallel(Module, Joinable):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Let gradients add up on this rank only; the first backward outside averages the sums."""
+        """Accumulate gradients locally; the first backward outside averages the sums over the ranks."""
         self._refuse_deterministic("no_sync()")
         previous = self.require_backward_grad_sync
         self.require_backward_grad_sync = False
@@ -244,10 +244,10 @@ class DistributedDataParallel(Module, Joinable):
             self.require_backward_grad_sync = previous
 
     def register_comm_hook(self, state: Any, hook: Any) -> None:
-        """Let ``hook(state, bucket)`` reduce the gradients, once for each bucket and backward.
+        """Reduce gradients by ``hook(state, bucket)``, called once for each bucket and backward.
 
-        ``hook`` is torch's kind of function, or the name of one: "bf16", "fp16", "powersgd",
-        "batched_powersgd", or what a plugin declares with ``tenon_comm_hooks``.
+        ``hook`` is a function as in torch, or the name of one: "bf16", "fp16", "powersgd",
+        "batched_powersgd", or one that a plugin registers with ``tenon_comm_hooks``.
         """
         self._refuse_deterministic("a communication hook")
         if self.synchronizer.reduce is not None:
@@ -261,7 +261,7 @@ class DistributedDataParallel(Module, Joinable):
     def _set_params_and_buffers_to_ignore_for_model(
         module: Module, params_and_buffers_to_ignore: Iterable[str]
     ) -> None:
-        """Leave these out of all communication when ``module`` is wrapped; full names, as in torch."""
+        """Exclude these, by full names, from all communication once ``module`` is wrapped, as in torch."""
         setattr(module, IGNORED, list(params_and_buffers_to_ignore))
 
     def join(
@@ -270,10 +270,10 @@ class DistributedDataParallel(Module, Joinable):
         enable: bool = True,
         throw_on_early_termination: bool = False,
     ) -> Join:
-        """A block in which ranks may have different numbers of batches; see ``Join``.
+        """A context in which ranks may have different numbers of batches; see ``Join``.
 
         Gradients are divided by the number of all ranks, or with ``divide_by_initial_world_size=False`` by
-        that of the ranks that still have data. In the end all have the model of the one that ran longest.
+        that of the ranks that still have data. On exit the model of the last rank to finish is broadcast.
         """
         return Join(
             [self],
@@ -283,7 +283,7 @@ class DistributedDataParallel(Module, Joinable):
         )
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
-        """What a rank without data does for this model; ``divide_by_initial_world_size`` is its option."""
+        """The hook that shadows this model's collectives on a rank without data; see ``join``."""
         self._refuse_deterministic("join")
         return DataParallelJoinHook(self, kwargs.get("divide_by_initial_world_size", True))
 
@@ -297,8 +297,8 @@ class DistributedDataParallel(Module, Joinable):
         """The ranks that gradients are averaged over."""
         return self.process_group
 
-    def _meet(self, follows: bool) -> int:
-        """In a join block, begin an iteration with the other ranks; returns the rank to take buffers from."""
+    def _begin_iteration(self, follows: bool) -> int:
+        """In a ``Join`` context, announce an iteration to the other ranks; returns the buffers' root."""
         if not self._join_config.enable:
             self._taking_part = None
             self.synchronizer.scale = 1.0
@@ -309,7 +309,7 @@ class DistributedDataParallel(Module, Joinable):
         return self._exchange(True, self._forward_syncs and is_grad_enabled(), follows)[0]
 
     def _exchange(self, active: bool, syncs: bool, follows: bool) -> tuple[int, bool, bool]:
-        """The first rank with data, whether backward will average gradients, and whether buffers follow."""
+        """The first rank with data, whether backward averages gradients, and whether buffers sync."""
         mine = np.array([active, syncs, follows], np.int8)
         everyone = self.process_group.all_gather(mine, name="iteration of a join block").wait().astype(bool)
         self._taking_part = int(everyone[:, 0].sum())
@@ -343,7 +343,7 @@ class DistributedDataParallel(Module, Joinable):
         return self.module.load_state_dict(state_dict, strict=strict, assign=assign)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
-        made = DistributedDataParallel(
+        copied = DistributedDataParallel(
             copy.deepcopy(self.module, memo),
             self.device_ids,
             dim=self.dim,
@@ -358,14 +358,14 @@ class DistributedDataParallel(Module, Joinable):
             shards=SHARDS if self._logical is None else self._logical.shards,
             threads=1 if self._logical is None else self._logical.threads,
         )
-        if made._logical is not None and self._logical is not None:
-            made._logical.seed = self._logical.seed
-        memo[id(self)] = made
-        made.train(self.training)
-        return made
+        if copied._logical is not None and self._logical is not None:
+            copied._logical.seed = self._logical.seed
+        memo[id(self)] = copied
+        copied.train(self.training)
+        return copied
 
     def _on_gradient(self, parameter: Tensor) -> None:
-        """Runs in backward, whenever a gradient was added to ``parameter``."""
+        """Callback of backward after a gradient was accumulated into ``parameter``."""
         if not (self._forward_syncs and self.require_backward_grad_sync):
             return
         if queue_callback(self._synchronize):
@@ -374,8 +374,7 @@ class DistributedDataParallel(Module, Joinable):
 
 
 def release_parameters(parameters: Iterable[Tensor]) -> None:
-    """Take ``parameters``, whose shapes have changed, out of their ``DistributedDataParallel`` wrappers: they
-    no longer fit the buffers that are reduced, and the model needs a new wrapper."""
+    """Detach ``parameters``, whose shapes no longer fit the buckets; the model needs a new wrapper."""
     for parameter in parameters:
         parameter.__dict__.pop(DESTINATION, None)
         hooks = parameter.__dict__.get("_post_accumulate_hooks", {})
@@ -393,7 +392,7 @@ def _is_prefixed(state_dict: Mapping[str, Any], prefix: str, module: Module) -> 
 
 
 def _add_prefix(wrapper: DistributedDataParallel, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Below another module, keys without ``module.`` load too: give them the prefix that is looked for."""
+    """Pre-hook of loading below another module: add the prefix ``module.`` to keys that lack it."""
     if _is_prefixed(state_dict, prefix, wrapper.module):
         return
     for key in [key for key in state_dict if key.startswith(prefix)]:

@@ -2,8 +2,9 @@
 
 A training loop calls ``synchronize`` after backward; ``DistributedDataParallel`` fills buckets from hooks
 while backward runs and calls it at its end. Buckets are reduced in the plan's order, the same on every rank
-whatever its backward did: between nodes as soon as each and those before it are full, while backward goes
-on; inside a node at its end, as overlapping never paid there (the ranks compute on the same cores).
+whatever its backward did: between nodes each one as soon as it and those before it are full, overlapping
+backward; inside a node at the end of backward, as overlap never paid off there (the ranks compute on the same
+cores).
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ DEFAULT_CAP_MB = 25.0
 
 
 class GradientSynchronizer:
-    """Gradients of ``named_parameters``, averaged over the ranks of ``communicator``.
+    """Averages the gradients of ``named_parameters`` over the ranks of ``communicator``.
 
-    Making one compares the models of all ranks and copies the parameters of rank 0 to the others
-    (``broadcast=False`` leaves them). Parameters that do not require grad are copied, but not averaged.
-    ``static`` asks only once which parameters have gradients; without ``warn``, unused ones are not named.
-    ``in_use_order`` makes the buckets after the first backward, in the order in which ``fill`` was called.
-    ``module`` is what has the parameters: then ranks compare its layers as well.
+    Construction compares the models of all ranks and broadcasts the parameters of rank 0, unless
+    ``broadcast=False``. Parameters that do not require grad are broadcast, but not averaged. ``static``
+    determines only once which parameters have gradients; ``warn=False`` silences the warning about unused
+    ones. ``in_use_order`` builds the buckets after the first backward, in the order in which ``fill`` was
+    called. ``module`` owns the parameters; if given, ranks compare its layers as well.
     """
 
     def __init__(
@@ -69,13 +70,13 @@ class GradientSynchronizer:
         self.communicator.models += 1
         self.model = f"model {self.communicator.models}"
         self.reduce: buckets.Reduce | None = None
-        """What replaces the plain mean of a bucket: a communication hook."""
+        """A communication hook that replaces the plain mean of a bucket."""
         self.scale = 1.0
-        """Multiplies the means; set before backward."""
+        """A factor of the means; set before backward."""
         self.buckets: list[buckets.Bucket] = []
         self._numbers = {id(tensor): number for number, (_, tensor) in enumerate(self.parameters)}
         self.stepped = Followed(self._numbers)
-        """With what optimizers have stepped these parameters, which ranks compare."""
+        """The options of the last optimizer step of these parameters, which ranks compare."""
         if self.communicator.size > 1:
             self.stepped.listen()
         self._everything = np.ones(len(self.parameters), np.int32)
@@ -85,8 +86,8 @@ class GradientSynchronizer:
         self._full: set[int] = set()
         if not in_use_order:
             self._plan(range(len(self.parameters) - 1, -1, -1))
-        self._had: Any = None
-        self._settled: list[int] | None = None
+        self._static_used: Any = None
+        self._static_counts: list[int] | None = None
         self._warned = not warn
         if broadcast:
             tensors = [tensor for _, tensor in everything]
@@ -101,7 +102,7 @@ class GradientSynchronizer:
         }
 
     def restart(self) -> None:
-        """Forget what was filled: a new backward pass begins, and the last one may have failed midway."""
+        """Reset the buckets for a new backward pass; the last one may have failed midway."""
         for bucket in self.buckets:
             if bucket.work is not None:
                 bucket.work.wait()
@@ -110,7 +111,7 @@ class GradientSynchronizer:
         self._full.clear()
 
     def fill(self, parameter: Tensor) -> None:
-        """A gradient was added to that of ``parameter``: where sums overlap, take it into its bucket."""
+        """Copy a new gradient into its bucket if reductions overlap; start each bucket that is complete."""
         if (self.communicator.size == 1 and self.reduce is None) or _recording():
             return
         if self._arrivals is not None:
@@ -126,7 +127,7 @@ class GradientSynchronizer:
                 self._started += 1
 
     def place_of(self, parameter: Tensor) -> tuple[buckets.Bucket, int] | None:
-        """The bucket of ``parameter`` and its number there, if it is on the CPU and there are buckets."""
+        """The bucket of ``parameter`` and its index there; None on GPUs and before there are buckets."""
         if type(parameter.raw) is not np.ndarray or self.communicator.size == 1:
             return None
         return self._places.get(id(parameter))
@@ -138,13 +139,13 @@ class GradientSynchronizer:
         *,
         taking_part: int | None = None,
     ) -> None:
-        """Replace every gradient by its mean over the ranks; all ranks must call it.
+        """Replace every gradient by its mean over the ranks; collective.
 
         A parameter without a gradient counts as zero on this rank; where no rank has one, it stays None.
         With ``weight``, the mean over ranks is weighted: pass the number of samples behind this rank's
         (mean) gradient, and uneven batches count every sample once. With ``count`` too, the weighted sum is
         divided by the counts of all ranks: ``weight=1, count=samples`` suits gradients of a sum of losses.
-        ``taking_part`` says how many ranks can have gradients, where some have run out of data.
+        ``taking_part`` is the number of ranks that still have data, in a ``Join`` context.
         """
         if _recording():
             self._record(weight, count)
@@ -159,16 +160,16 @@ class GradientSynchronizer:
         if self.communicator.size == 1 and self.reduce is None and share == 1.0:
             return
         taking_part = self.communicator.size if taking_part is None else taking_part
-        if self._telling:
+        if self._counts_in_buckets:
             if self.static and taking_part == self.communicator.size:
-                self._notice_change(self._mine())
-            self._settle_order()
+                self._check_unchanged(self._local_used())
+            self._plan_in_use_order()
             for bucket in self.buckets:
-                bucket.start(share, note=self.stepped.text, telling=True)
-            used = self._told()
+                bucket.start(share, note=self.stepped.text, count_used=True)
+            used = self._used_of_buckets()
         else:
             used = self._count_used(taking_part)
-            self._settle_order()
+            self._plan_in_use_order()
             for bucket in self.buckets[self._started :]:
                 if any(used[slot.number] for slot in bucket.slots):
                     bucket.start(share, self.reduce, self._note())
@@ -179,7 +180,7 @@ class GradientSynchronizer:
         self._warn_of(used, taking_part)
 
     def synchronize_without_gradients(self, taking_part: int) -> None:
-        """``synchronize`` on a rank that has run out of data: it adds zeros, and gets what the others get."""
+        """``synchronize`` on a rank without data: it contributes zeros and gets the mean of the others."""
         for _, parameter in self.parameters:
             parameter.grad = None
         self.restart()
@@ -187,44 +188,47 @@ class GradientSynchronizer:
 
     @property
     def began(self) -> bool:
-        """Whether a backward has come to its end."""
+        """Whether a backward pass has completed."""
         return self._arrivals is None
 
     @property
-    def _telling(self) -> bool:
-        """Whether buckets tell who has which gradients. Those that begin during backward do not know yet, and
-        hooks expect gradients alone: then a message before them does."""
+    def _counts_in_buckets(self) -> bool:
+        """Whether buckets carry the counts of used parameters, in place of a message of their own.
+
+        Not if they start during backward, when the counts are unknown, nor with hooks, which expect gradients
+        alone.
+        """
         return self.reduce is None and not self.communicator.overlaps
 
-    def _told(self) -> list[int]:
-        """How many ranks had a gradient, for every parameter, after buckets that tell it."""
-        found: dict[int, int] = {}
+    def _used_of_buckets(self) -> list[int]:
+        """For every parameter the number of ranks with a gradient, as carried by the buckets."""
+        used: dict[int, int] = {}
         for bucket in self.buckets:
-            found.update(bucket.used())
-        return [found[number] for number in range(len(found))]
+            used.update(bucket.used())
+        return [used[number] for number in range(len(used))]
 
-    def _mine(self) -> Any:
-        """For every parameter whether this rank has a gradient."""
+    def _local_used(self) -> Any:
+        """For every parameter whether this rank has a gradient, as int32."""
         if any(parameter._grad is None for _, parameter in self.parameters):
             return np.array([parameter._grad is not None for _, parameter in self.parameters], np.int32)
         return self._everything
 
     def _count_used(self, taking_part: int) -> list[int]:
-        """How many ranks have a gradient, for every parameter, by a message of its own."""
-        mine = self._mine()
+        """For every parameter the number of ranks with a gradient, by an all-reduce of its own."""
+        local = self._local_used()
         if not self.static or taking_part < self.communicator.size:
-            return self._sum_used(mine)
-        self._notice_change(mine)
-        if self._settled is None:
-            self._settled = self._sum_used(mine)
-        return self._settled
+            return self._sum_used(local)
+        self._check_unchanged(local)
+        if self._static_counts is None:
+            self._static_counts = self._sum_used(local)
+        return self._static_counts
 
-    def _notice_change(self, mine: Any) -> None:
-        """Raise where this rank's gradients are of other parameters than before."""
-        if self._had is None:
-            self._had = mine
-        elif not np.array_equal(mine, self._had):
-            pairs = zip(self.parameters, mine, self._had, strict=True)
+    def _check_unchanged(self, local: Any) -> None:
+        """Raise if other parameters have gradients on this rank than in the step before."""
+        if self._static_used is None:
+            self._static_used = local
+        elif not np.array_equal(local, self._static_used):
+            pairs = zip(self.parameters, local, self._static_used, strict=True)
             changed = [name for (name, _), now, before in pairs if now != before]
             names = ", ".join(changed[:10])
             raise CommunicatorError(
@@ -234,16 +238,16 @@ class GradientSynchronizer:
             )
 
     def _note(self) -> str:
-        """What buckets say of optimizers, where no other message of the step does."""
+        """The optimizer's options, for a bucket to carry if no other message of the step does."""
         return self.stepped.text if self.static else ""
 
-    def _sum_used(self, mine: Any) -> list[int]:
+    def _sum_used(self, local: Any) -> list[int]:
         name = f"parameters with gradients of {self.model}{self.stepped.text}"
-        used: list[int] = self.communicator.all_reduce(mine, name=name).wait().tolist()
+        used: list[int] = self.communicator.all_reduce(local, name=name).wait().tolist()
         return used
 
-    def _settle_order(self) -> None:
-        """Make the buckets, once, in the order in which gradients came on rank 0, those without one last."""
+    def _plan_in_use_order(self) -> None:
+        """Build the buckets, once, in the order in which gradients arrived on rank 0; unused ones last."""
         if self._arrivals is None:
             return
         rest = (n for n in range(len(self.parameters) - 1, -1, -1) if n not in self._arrivals)
@@ -253,7 +257,7 @@ class GradientSynchronizer:
         self._plan(order.tolist())
 
     def _record(self, weight: float | None, count: float | None) -> None:
-        """``synchronize`` in a compiled function: the same messages, as one step of its program."""
+        """Record ``synchronize`` into a compiled function: the same messages, as one step of its program."""
         if self.communicator.size == 1 and self.reduce is None and count in (None, weight):
             return
         if self.reduce is not None:
@@ -275,27 +279,27 @@ class GradientSynchronizer:
                 gradient.copy_(mean)
 
     def _average_arrays(self, *gradients: Any) -> list[Any]:
-        """The means of all gradients, given as arrays in the order of the parameters."""
-        telling = self._telling
-        note = self.stepped.text if telling else ""
-        used = [] if telling else self._sum_used(self._everything)
-        self._settle_order()
+        """The means of ``gradients``, arrays in the order of the parameters."""
+        in_buckets = self._counts_in_buckets
+        note = self.stepped.text if in_buckets else ""
+        used = [] if in_buckets else self._sum_used(self._everything)
+        self._plan_in_use_order()
         means: dict[int, Any] = {}
         for bucket in self.buckets:
-            means.update(bucket.mean_of(gradients, note, telling=telling))
+            means.update(bucket.mean_of(gradients, note, count_used=in_buckets))
         if not self._warned:
-            self._warn_of(used or self._told(), self.communicator.size)
+            self._warn_of(used or self._used_of_buckets(), self.communicator.size)
         return [means[number] for number in range(len(gradients))]
 
     def _places_for_programs(self) -> list[Any] | None:
-        """The memory in the buckets for every gradient, if programs may have it."""
-        found: dict[int, Any] = {}
+        """The memory of every gradient in its bucket, for compiled programs; None if it has other views."""
+        memory: dict[int, Any] = {}
         for bucket in self.buckets:
             given = bucket.give() if self.communicator.size > 1 else None
             if given is None:
                 return None
-            found.update(given)
-        return [found[number] for number in range(len(found))] or None
+            memory.update(given)
+        return [memory[number] for number in range(len(memory))] or None
 
     def _warn_of(self, used: Sequence[int], taking_part: int) -> None:
         if self._warned:
@@ -305,7 +309,7 @@ class GradientSynchronizer:
             self._warn(unused)
 
     def _share(self, weight: float, count: float) -> tuple[float, int]:
-        """The factor that makes a plain mean over ranks the weighted one, and how many counts are not 0."""
+        """The factor from the plain to the weighted mean, and the number of ranks of nonzero count."""
         if not (weight >= 0 and count >= 0):
             raise CommunicatorError(f"weight={weight}, count={count} must be numbers of samples, 0 or more.")
         pair = np.array([count, count > 0], np.float64)
@@ -319,7 +323,7 @@ class GradientSynchronizer:
         return float(weight) * self.communicator.size / total, int(taking_part)
 
     def _warn(self, unused: Sequence[str]) -> None:
-        """One warning per model, on rank 0: every rank knows what any rank left unused."""
+        """Warn once per model, on rank 0; every rank knows which parameters any rank left unused."""
         self._warned = True
         if self.communicator.rank == 0:
             shown = ", ".join(unused[:10]) + (f" and {len(unused) - 10} more" if len(unused) > 10 else "")
@@ -335,7 +339,7 @@ class GradientSynchronizer:
 def broadcast_tensors(
     tensors: Sequence[Tensor], communicator: Communicator, *, root: int = 0, name: str = "tensors"
 ) -> None:
-    """Overwrite ``tensors`` on every rank by those of ``root``, packed into few messages of at most 25 MB."""
+    """Broadcast ``tensors`` from rank ``root``, packed into messages of at most 25 MB."""
     if communicator.size == 1:
         return
     # What is only read is made equal by itself: a program cannot write there, and need not.
