@@ -1,7 +1,7 @@
-"""``tenon.nn``: modules, containers, parameters, layers. PyTorch's names.
+"""``tenon.nn``: modules, containers, parameters and layers, under PyTorch's names.
 
-To add a layer, write its class in ``layers/<family>.py`` and name it in that file's ``__all__``. A new family
-has its line in ``layers/__init__.py``.
+To add a layer, write its class in ``layers/<family>.py`` and list it in that file's ``__all__``. A new family
+also needs its line in ``layers/__init__.py``.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""torch's ``torch.nn.attention``: a choice among ways of computing attention, of which there is one here.
+"""``torch.nn.attention``: selection of attention backends; tenon has a single implementation.
 
-``F.scaled_dot_product_attention`` computes what torch's math and fused kernels compute, in one way for all
-devices (ADR 0022), so a region that allows any of them changes nothing, and one that allows none is refused.
+``F.scaled_dot_product_attention`` has one implementation for all devices, equivalent to PyTorch's math and
+fused kernels (ADR 0022), so a context that allows any backend has no effect, and one that allows none raises.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["SDPBackend", "sdpa_kernel"]
 
 
 class SDPBackend(IntEnum):
-    """torch's names of its ways of computing attention."""
+    """PyTorch's names of its attention backends."""
 
     ERROR = -1
     MATH = 0
@@ -28,9 +28,9 @@ class SDPBackend(IntEnum):
 
 @contextlib.contextmanager
 def sdpa_kernel(backends: list[SDPBackend] | SDPBackend, set_priority: bool = False) -> Iterator[None]:
-    """A region in which attention may be computed in these ways; ArgumentError if there is none of them.
+    """Context manager that restricts attention to ``backends``; ArgumentError if none is available.
 
-    ``set_priority`` has no effect: there is one way of computing attention.
+    ``set_priority`` has no effect: there is a single implementation.
     """
     allowed = [backends] if isinstance(backends, SDPBackend) else backends
     if not isinstance(allowed, (list, tuple)) or not all(isinstance(b, SDPBackend) for b in allowed):

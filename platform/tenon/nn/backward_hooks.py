@@ -1,12 +1,12 @@
-"""Full backward hooks: what makes the gradients of a module's inputs and outputs visible as tuples.
+"""Full backward hooks: pass the gradients of a module's inputs and outputs to hooks, as tuples.
 
-Around a call two boundary nodes are put into the graph, one over all tensor inputs and one over all
-tensor outputs. The outer one keeps the output gradients (after the pre-hooks), the inner one calls
-the hooks with both and passes on what they return.
+A call is surrounded by two boundary nodes in the autograd graph, one over all tensor inputs and one over all
+tensor outputs. In backward the node of the outputs stores their gradients (after the pre-hooks), and the node
+of the inputs calls the hooks with both and propagates what they return.
 
-A boundary hands out views, not copies, of the tensors that cross it. In-place changes on either side,
-such as ``ReLU(inplace=True)``, therefore go the way every in-place change of a view goes, and work;
-torch refuses them (pytorch#61519).
+A boundary returns views, not copies, of its tensors. In-place changes on either side, such as
+``ReLU(inplace=True)``, are therefore handled as in-place changes of views, and work; PyTorch raises
+(pytorch#61519).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BOUNDARY = StandIn("module_boundary", "BackwardHookFunctionBackward", outputs=0
 
 
 class _Boundary(CustomNode):
-    """Identity over several tensors; ``change`` sees, and may replace, all their gradients together."""
+    """Identity over several tensors; ``change`` receives all their gradients and may replace them."""
 
     __slots__ = ()
 
@@ -44,12 +44,12 @@ class _Boundary(CustomNode):
         self.__dict__["change"] = change
 
     def apply_tensors(self, grads: Sequence[Any], create_graph: bool) -> list[Any]:
-        """The gradients of the inputs: those of the outputs after ``change``."""
+        """Return the gradients of the inputs: those of the outputs after ``change``."""
         return self.__dict__["change"](list(grads))
 
 
 def _cross(tensors: Sequence[Any], change: Callable[[list[Any]], list[Any]]) -> list[Any]:
-    """Views of ``tensors`` on the other side of a new boundary."""
+    """Return views of ``tensors`` behind a new boundary node."""
     node = _Boundary(tensors, change)
     crossed = []
     for index, tensor in enumerate(tensors):
@@ -76,7 +76,7 @@ class BackwardHook:
         self.grad_outputs: Any = None
 
     def wrap_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """``args`` with every tensor that needs a gradient behind a boundary."""
+        """Return ``args`` with every tensor that requires a gradient behind a boundary node."""
         self.inputs = [(a.raw.shape, a.raw.dtype) if isinstance(a, Tensor) else None for a in args]
         self.input_index = [i for i, a in enumerate(args) if _needs_grad(a)]
         if not self.input_index or not self.hooks:
@@ -86,7 +86,7 @@ class BackwardHook:
         return wrapped
 
     def wrap_outputs(self, result: Any) -> Any:
-        """``result`` (a tensor or a tuple) with every tensor that needs a gradient behind a boundary."""
+        """Return ``result``, a tensor or tuple, with tensors that require a gradient behind a boundary."""
         if not isinstance(result, (Tensor, tuple)):
             warnings.warn(
                 "For backward hooks to be called, module output should be a Tensor or a tuple of Tensors "
@@ -133,9 +133,9 @@ class BackwardHook:
     def _at_inputs(self, grads: list[Any]) -> list[Any]:
         grad_outputs, self.grad_outputs = self.grad_outputs, None
         if grad_outputs is None:
-            # The gradient came around the outputs, as in a second-order pass: there is nothing to show.
+            # The gradient did not pass through the outputs, as in double backward: nothing to report.
             return grads
-        # Torch shows zeros, not None, for a tensor input that gets no gradient.
+        # PyTorch passes zeros, not None, for a tensor input without a gradient.
         like = next(grad for grad in grads if grad is not None)
         arrived = dict(zip(self.input_index, grads, strict=True))
         grad_inputs: Any = tuple(
@@ -150,7 +150,7 @@ class BackwardHook:
     def _returned(
         self, kind: str, what: str, returned: Sequence[Tensor] | None, before: tuple[Any, ...]
     ) -> tuple[Tensor | None, ...]:
-        """What a hook returned, as a tuple as long as ``before``."""
+        """Return a hook's result as a tuple of the length of ``before``."""
         if returned is None:
             return before
         if isinstance(returned, Tensor):
@@ -180,7 +180,7 @@ class BackwardHook:
 
 
 def _zeros(like: Tensor, spec: tuple[Any, Any] | None) -> Tensor | None:
-    """Zeros of a floating tensor argument; None for every other argument."""
+    """Return zeros for a floating-point tensor argument; None for every other argument."""
     if spec is None or spec[1].kind in "iub":
         return None
     return table.new_full(like, shape=tuple(spec[0]), value=0, dtype=spec[1])
@@ -191,7 +191,7 @@ def _needs_grad(value: Any) -> bool:
 
 
 def _replaced(values: tuple[Any, ...], index: list[int], new: list[Any]) -> Any:
-    """``values``, a tuple or a named tuple, with ``new`` at ``index``."""
+    """Return ``values``, a tuple or named tuple, with ``new`` at ``index``."""
     items = list(values)
     for position, value in zip(index, new, strict=True):
         items[position] = value

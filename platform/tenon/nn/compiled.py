@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class OptimizedModule(Module):
-    """A module whose call is compiled; everything else is the original's (torch's class of this name).
+    """A wrapper around a module whose call is compiled (PyTorch's class of this name).
 
-    The original is the child ``_orig_mod`` and shares its parameters: state-dict keys carry that prefix, as
-    in torch.
+    The original module is the child ``_orig_mod``: all other attributes are read from it, and state-dict keys
+    carry that prefix, as in PyTorch.
     """
 
     def __init__(self, module: Module, compiled: Any) -> None:
@@ -24,7 +24,7 @@ class OptimizedModule(Module):
         self.__dict__["training"] = module.training
 
     def forward(self, *args: Tensor, **kwargs: Any) -> Tensor:
-        """The original's call, replayed where it is recorded."""
+        """Call the original module, by replaying a recorded program if there is one."""
         return self._compiled(*args, **kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -36,12 +36,12 @@ class OptimizedModule(Module):
 
     @property
     def programs(self) -> list[Any]:
-        """The programs made so far."""
+        """The compiled programs so far."""
         return list(self._compiled.programs)
 
     @property
     def reasons(self) -> list[str]:
-        """Every recording and refusal, in words."""
+        """A log of all recordings, and of reasons not to compile, as text."""
         return list(self._compiled.reasons)
 
     def __getattr__(self, name: str) -> Any:

@@ -36,7 +36,7 @@ def compile(
     disable: bool = False,
     explain: bool = False,
 ) -> Any:
-    """The compiled form of ``model``: a function, a method or a module; also a decorator (torch.compile).
+    """Compile ``model``: a function, a method or a module; also usable as a decorator (torch.compile).
 
     Calls run eagerly once, are recorded twice, and are replayed from then on if both recordings agree. What a
     function cannot keep static (a value read by Python, shapes that depend on data) leaves it eager, with one
@@ -65,20 +65,20 @@ def compile(
 
 
 def is_compiling() -> bool:
-    """Whether a compiled function is being recorded right now (torch.compiler.is_compiling)."""
+    """Whether a function is currently being recorded for compilation (torch.compiler.is_compiling)."""
     return WATCHERS.recorder is not None
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """``fn``, which a compiled function may not replay: what calls it stays eager. Also a decorator.
+    """Exclude ``fn`` from compilation: functions that call it stay eager. Also a decorator.
 
-    In contrast to PyTorch, which compiles what lies before and behind, all of the compiled function does; its
-    one warning says ``reason``. ``recursive`` changes nothing.
+    PyTorch compiles the parts before and after the call (a graph break); here the whole calling function
+    stays eager, with one warning that contains ``reason``. ``recursive`` has no effect.
 
     >>> import tenon
-    >>> said = []
-    >>> logged = tenon.compiler.disable(lambda x: said.append(x.shape) or x)
-    >>> logged(tenon.ones(2)), said
+    >>> shapes = []
+    >>> logged = tenon.compiler.disable(lambda x: shapes.append(x.shape) or x)
+    >>> logged(tenon.ones(2)), shapes
     (tensor([1., 1.]), [torch.Size([2])])
     """
     if fn is None:
@@ -108,32 +108,32 @@ T = TypeVar("T")
 
 
 def is_exporting() -> bool:
-    """False: nothing is exported."""
+    """Return False: nothing is traced for export (torch.compiler.is_exporting)."""
     return False
 
 
 def reset() -> None:
-    """Forget all programs; compiled functions record anew."""
+    """Discard all compiled programs; compiled functions record again."""
     for each in list(EVERY):
         each.forget()
 
 
 def cudagraph_mark_step_begin() -> None:
-    """Nothing: results are arrays of their own, not places that the next step writes to."""
+    """Do nothing: results own their memory, which later steps do not overwrite."""
 
 
 def allow_in_graph(fn: T) -> T:
-    """``fn``: what a compiled function calls is recorded, op by op."""
+    """Return ``fn`` unchanged: calls within a compiled function are recorded op by op."""
     return fn
 
 
 def assume_constant_result(fn: T) -> T:
-    """``fn``: what Python computes while it is recorded is a constant of the program."""
+    """Return ``fn`` unchanged: values that Python computes during recording are constants of the program."""
     return fn
 
 
 def list_backends(exclude_tags: Any = ()) -> list[str]:
-    """The names that ``compile`` takes for its one compiler; ``exclude_tags`` has no effect."""
+    """Return the backend names that ``compile`` accepts, all one compiler; ``exclude_tags`` has no effect."""
     return ["inductor", "tenon"]
 
 

@@ -1,6 +1,7 @@
 """Containers of modules: ``Sequential``, ``ModuleList``, ``ModuleDict``.
 
-Each is a list or dict whose elements are children, so their parameters are found, moved and saved.
+Each is a list or dict whose elements are registered as children, so that their parameters are traversed,
+moved and saved.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tenon.nn.module import Module, indent
 
 
 def position(index: Any, size: int) -> int:
-    """``index`` counted from the front; IndexError outside of ``size`` elements."""
+    """Return ``index`` normalised to ``[0, size)``; IndexError if it is out of range."""
     index = operator.index(index)
     if not -size <= index < size:
         raise IndexError(f"index {index} is out of range")
@@ -25,7 +26,7 @@ def position(index: Any, size: int) -> int:
 
 
 class Container(Module):
-    """Deprecated: a module made from keywords; ``Module`` itself does all of this."""
+    """Deprecated: a module with children from keyword arguments; use ``Module``."""
 
     def __init__(self, **kwargs: Any) -> None:
         warnings.warn(
@@ -40,7 +41,7 @@ class Container(Module):
 
 
 class _Numbered(Module):
-    """What Sequential and ModuleList share: children named ``"0"``, ``"1"``, ... in order."""
+    """Base class of Sequential and ModuleList: children named ``"0"``, ``"1"``, ... in order."""
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -77,7 +78,7 @@ class _Numbered(Module):
 
 
 class Sequential(_Numbered):
-    """Modules called one after the other, each with the output of the one before.
+    """Chain of modules: each is called with the output of the previous one.
 
     Takes modules, or one OrderedDict that names them.
     """
@@ -92,7 +93,7 @@ class Sequential(_Numbered):
                 self.add_module(str(index), module)
 
     def forward(self, input: Any) -> Any:
-        """The output of the last module."""
+        """Return the output of the last module."""
         for module in self._modules.values():
             input = module(input)
         return input
@@ -156,7 +157,7 @@ class Sequential(_Numbered):
 
 
 class _InsertTypeError(ModuleTypeError, AssertionError):
-    """Torch raises AssertionError here."""
+    """Also an AssertionError, which PyTorch raises here."""
 
 
 def _not_a_module(value: Any) -> Exception:
@@ -170,7 +171,7 @@ def _not_sequential(value: Any) -> Exception:
 
 
 class ModuleList(_Numbered):
-    """A list of modules. It is not called: the module that owns it uses the elements as it likes."""
+    """A list of modules, whose elements the owning module calls; the list itself is not callable."""
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
@@ -212,7 +213,7 @@ class ModuleList(_Numbered):
         return ModuleList(chain(self, other))
 
     def __repr__(self) -> str:
-        """As any module's, with equal neighbours written once: ``(0-2): 3 x Linear(...)``."""
+        """Return the module's repr with equal neighbours merged: ``(0-2): 3 x Linear(...)``."""
         runs: list[tuple[int, str]] = []  # length and text
         for text in map(repr, self):
             if runs and runs[-1][1] == text:
@@ -286,7 +287,7 @@ class ModuleDict(Module):
 
 
 def pairs(kind: str, values: Any) -> Iterable[tuple[Any, Any]]:
-    """``(key, value)`` of a mapping or of an iterable of pairs, which is checked."""
+    """Return the ``(key, value)`` pairs of a mapping, or of an iterable of pairs after validation."""
     if isinstance(values, (Mapping, Module)) and hasattr(values, "items"):
         return list(values.items())
     if not isinstance(values, Iterable):
@@ -294,7 +295,7 @@ def pairs(kind: str, values: Any) -> Iterable[tuple[Any, Any]]:
             f"{kind}.update should be called with an iterable of key/value pairs, but got "
             f"{type(values).__name__}"
         )
-    found = []
+    result = []
     for number, pair in enumerate(values):
         if not isinstance(pair, Iterable):
             raise ModuleTypeError(
@@ -305,8 +306,8 @@ def pairs(kind: str, values: Any) -> Iterable[tuple[Any, Any]]:
             raise ModuleValueError(
                 f"{kind} update sequence element #{number} has length {len(both)}; 2 is required"
             )
-        found.append(both)
-    return found
+        result.append(both)
+    return result
 
 
 __all__ = ["Container", "ModuleDict", "ModuleList", "Sequential"]

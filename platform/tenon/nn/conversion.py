@@ -1,4 +1,4 @@
-"""Behaviours of modules that PyTorch lets one choose ahead of their becoming the default."""
+"""``torch.__future__``: switches for the conversion of module parameters."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ class _Chosen:
 
 
 def set_overwrite_module_params_on_conversion(value: bool) -> None:
-    """Whether ``module.to()`` and its kin put new parameters in place of the old ones.
+    """Choose whether ``module.to()`` and similar methods replace parameters by new objects.
 
-    By default a parameter keeps its identity and its data is exchanged, so that an optimizer made
-    before the conversion still holds it.
+    By default a parameter keeps its identity and its data is replaced, so that an optimizer created before
+    the conversion still refers to it.
     """
     _Chosen.overwrite = value
 
 
 def get_overwrite_module_params_on_conversion() -> bool:
-    """Whether conversion puts new parameters in place of the old ones; default False."""
+    """Return whether conversion replaces parameters by new objects; default False."""
     return _Chosen.overwrite
 
 
 def set_swap_module_params_on_conversion(value: bool) -> None:
-    """Whether ``load_state_dict(assign=True)`` and conversion keep the parameters, with new contents in them.
+    """Choose whether ``load_state_dict(assign=True)`` and conversion keep parameter objects by swapping.
 
-    Subclasses of Tensor are then asked by ``module_load`` what to put in their place. Conversion by
-    ``module.to()`` and its kin keeps parameters without this too, but for those on the meta device.
+    Subclasses of Tensor then determine their new content by ``module_load``. Without this, conversion by
+    ``module.to()`` and similar methods also keeps parameter objects, except on the meta device.
     """
     _Chosen.swap = value
 
 
 def get_swap_module_params_on_conversion() -> bool:
-    """Whether assigning a state dict keeps the identity of the parameters; default False."""
+    """Return whether assigning a state dict keeps the parameter objects; default False."""
     return _Chosen.swap

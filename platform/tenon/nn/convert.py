@@ -1,8 +1,8 @@
-"""Changing the device, dtype or storage of all parameters and buffers of a module.
+"""Conversion of a module: change the device, dtype or storage of all its parameters and buffers.
 
-Everything goes through ``_apply(fn)``, which third-party modules override. Parameters keep their
-identity: their data is exchanged, so an optimizer made before the conversion still holds them. Only what
-leaves the meta device, or goes there, is made anew, as in torch.
+Everything goes through ``_apply(fn)``, which third-party modules override. Parameters keep their identity:
+their data is replaced, so that an optimizer created before the conversion still refers to them. Only moves to
+or from the meta device create new parameters, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tenon.tensors.tensor import Tensor
 
 
 class Conversion(Traversal):
-    """The part of Module that converts it; every method changes the module itself and returns it."""
+    """Mixin of Module: conversion. Every method changes the module in place and returns it."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         if recurse:
@@ -151,18 +151,18 @@ class Conversion(Traversal):
         """Move all parameters and buffers to memory that other processes can map."""
         for member in (*self.parameters(), *self.buffers()):
             if is_lazy(member):
-                member.share_memory_()  # refuses, before anything has been moved
+                member.share_memory_()  # raises before anything has been moved
         return self._apply(lambda t: t.share_memory_())
 
 
 def _converted(parameter: Any, fn: Callable[[Tensor], Tensor]) -> Any:
-    """A new parameter of what ``fn`` makes of ``parameter``, with a gradient if that has one."""
+    """Return a new parameter with ``fn(parameter)`` as data, and ``fn`` of its gradient if it has one."""
     with no_grad():
         return _around(fn(parameter), parameter, fn)
 
 
 def _around(data: Tensor, parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:
-    """A new parameter that holds ``data`` in place of ``parameter``."""
+    """Return a new parameter with ``data`` that replaces ``parameter``."""
     with no_grad():
         new = Parameter(data.detach(), parameter.requires_grad)
         if parameter.grad is not None:
@@ -171,19 +171,19 @@ def _around(data: Tensor, parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> 
 
 
 def _exchange(parameter: Any, fn: Callable[[Tensor], Tensor]) -> Any:
-    """Replace the data of ``parameter``, and of its gradient, by what ``fn`` makes of them; returns it.
+    """Replace the data of ``parameter`` and of its gradient by the results of ``fn``; return the parameter.
 
-    From meta to a device and back torch has a new parameter, and so has this. Modules that shared the old one
+    Moves to or from the meta device create a new parameter, as in PyTorch; modules that shared the old one
     share the new one.
     """
     grad = parameter.grad
     with no_grad():
         data = fn(parameter)
         if (data.device.type == "meta") != (parameter.device.type == "meta"):
-            made = parameter.__dict__.get("_became")
-            if made is None or made.device != data.device or made.dtype != data.dtype:
-                made = parameter.__dict__["_became"] = _around(data, parameter, fn)
-            return made
+            successor = parameter.__dict__.get("_became")
+            if successor is None or successor.device != data.device or successor.dtype != data.dtype:
+                successor = parameter.__dict__["_became"] = _around(data, parameter, fn)
+            return successor
         new_grad = None if grad is None else fn(grad)
     if data is not parameter:
         parameter.data = data
@@ -193,7 +193,7 @@ def _exchange(parameter: Any, fn: Callable[[Tensor], Tensor]) -> Any:
 
 
 def _swap(parameter: Tensor, fn: Callable[[Tensor], Tensor], name: str) -> None:
-    """As ``_exchange``, by ``swap_tensors``: with the attributes and classes of what ``fn`` makes."""
+    """As ``_exchange``, but by ``swap_tensors``: includes class and attributes of the result of ``fn``."""
     grad = parameter.grad
     with no_grad():
         data = fn(parameter)

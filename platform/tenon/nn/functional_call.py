@@ -1,4 +1,4 @@
-"""Calling a module with other parameters and buffers, leaving the module itself as it was."""
+"""Call a module with other parameters and buffers, without changing the module (``torch.func``)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """``module(*args, **kwargs)`` with the named parameters and buffers replaced for this call.
+    """Call ``module(*args, **kwargs)`` with the named parameters and buffers replaced for this call.
 
-    ``args`` that is no tuple is one argument. ``tie_weights``: a value given for one name of a shared
-    tensor holds for all its names. ``strict``: the names must be exactly the module's. If the module
-    assigns to a replaced buffer, the new value is found in the dict afterwards.
+    ``args`` that is not a tuple is a single argument. ``tie_weights``: a value for one name of a shared
+    tensor applies to all its names. ``strict``: the names must be exactly the module's. If the module assigns
+    to a replaced buffer, the dict contains the new value afterwards.
 
     >>> import tenon
     >>> layer = tenon.nn.Linear(2, 1)
@@ -63,7 +63,7 @@ def _joined(dicts: Sequence[Any]) -> dict[str, Any]:
 
 @contextmanager
 def replaced(module: Module, given: dict[str, Any], *, tie_weights: bool, strict: bool) -> Iterator[None]:
-    """Inside, ``module`` has the tensors of ``given``; afterwards its own again."""
+    """Context manager: ``module`` has the tensors of ``given`` inside, and its own again afterwards."""
     values = _with_tied_names(module, given) if tie_weights else given
     if strict:
         _check_names(module, values)
@@ -95,7 +95,7 @@ def _target(module: Module, name: str) -> tuple[Any, str]:
 
 
 def _swap(owner: Any, name: str, value: Tensor) -> Tensor:
-    """Put ``value`` (or nothing) where ``name`` is; return what was there (or ``_MISSING``)."""
+    """Set the member ``name`` to ``value``, or delete it; return the previous value (or ``_MISSING``)."""
     for registry in (owner._parameters, owner._buffers):
         if name in registry:
             held = registry[name]
@@ -120,7 +120,7 @@ def _named_tensors(module: Module) -> dict[str, Any]:
 
 
 def _with_tied_names(module: Module, given: dict[str, Any]) -> dict[str, Any]:
-    """``given``, with each value also under the other names of the tensor that it replaces."""
+    """Return ``given`` with each value also under the other names of the shared tensor that it replaces."""
     names_of: dict[int, list[str]] = {}
     for name, tensor in _named_tensors(module).items():
         names_of.setdefault(id(tensor), []).append(name)
@@ -150,7 +150,7 @@ def _check_names(module: Module, given: dict[str, Any]) -> None:
 
 
 def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parameters and buffers of equal modules, stacked by name: new leaves for an ensemble."""
+    """Stack the parameters and buffers of equal modules by name: new leaves, for ensembles with ``vmap``."""
     models = list(models)
     if not models:
         raise ModuleError("stack_module_state: Expected at least one model, got 0.")

@@ -1,4 +1,4 @@
-"""torch.nn.grad: the gradients of convolutions as functions of their own, made of ops like any other.
+"""``torch.nn.grad``: the gradients of convolutions as differentiable functions.
 
 >>> import tenon
 >>> input, weight = tenon.ones(1, 1, 3, 3), tenon.ones(1, 1, 1, 2)
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import tenon.ops  # noqa: F401 - a table without ops finds nothing
+import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.nn.functional.arguments import per_axis
 
@@ -71,7 +71,7 @@ def conv1d_input(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The gradient of ``conv1d`` for its input of ``input_size`` ``[N, C, L]``."""
+    """Return the gradient of ``conv1d`` with respect to its input of ``input_size`` ``[N, C, L]``."""
     return _input(input_size, weight, grad_output, stride, padding, dilation, groups, 1)
 
 
@@ -84,7 +84,7 @@ def conv1d_weight(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The gradient of ``conv1d`` for its weight of ``weight_size``."""
+    """Return the gradient of ``conv1d`` with respect to its weight of ``weight_size``."""
     return _weight(input, weight_size, grad_output, stride, padding, dilation, groups, 1)
 
 
@@ -97,7 +97,7 @@ def conv2d_input(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The gradient of ``conv2d`` for its input of ``input_size`` ``[N, C, H, W]``."""
+    """Return the gradient of ``conv2d`` with respect to its input of ``input_size`` ``[N, C, H, W]``."""
     return _input(input_size, weight, grad_output, stride, padding, dilation, groups, 2)
 
 
@@ -110,7 +110,7 @@ def conv2d_weight(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The gradient of ``conv2d`` for its weight of ``weight_size``."""
+    """Return the gradient of ``conv2d`` with respect to its weight of ``weight_size``."""
     return _weight(input, weight_size, grad_output, stride, padding, dilation, groups, 2)
 
 
@@ -123,7 +123,7 @@ def conv3d_input(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The gradient of ``conv3d`` for its input of ``input_size`` ``[N, C, D, H, W]``."""
+    """Return the gradient of ``conv3d`` with respect to its input of ``input_size`` ``[N, C, D, H, W]``."""
     return _input(input_size, weight, grad_output, stride, padding, dilation, groups, 3)
 
 
@@ -136,5 +136,5 @@ def conv3d_weight(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The gradient of ``conv3d`` for its weight of ``weight_size``."""
+    """Return the gradient of ``conv3d`` with respect to its weight of ``weight_size``."""
     return _weight(input, weight_size, grad_output, stride, padding, dilation, groups, 3)

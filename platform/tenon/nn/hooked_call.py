@@ -1,4 +1,4 @@
-"""Calling a module that has hooks, is watched, or both: the path ``Module.__call__`` avoids.
+"""The slow path of ``Module.__call__``: calls of modules with hooks, or under a recorder or profiler.
 
 Order, as in torch: global forward pre-hooks, the module's own, forward, global forward hooks, the
 module's own; backward hooks are set up around forward. If anything raises, the ``always_call``
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``module(*args, **kwargs)`` with all that surrounds ``forward``; compiled after ``compile()``."""
+    """Call ``module`` with its hooks; the compiled form after ``module.compile()``."""
     compiled = module._compiled_call_impl
     return call_eagerly(module, args, kwargs) if compiled is None else compiled(*args, **kwargs)
 
 
 def call_eagerly(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The same, never compiled."""
+    """Call ``module`` with its hooks, never compiled."""
     active = scopes.active
     if active is None:
         return _hooked(module, args, kwargs)
@@ -62,7 +62,7 @@ def _hooked(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def _pre_hook(module: Module, hook: Any, with_kwargs: bool, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """``args`` and ``kwargs`` as the hook leaves them."""
+    """Run a forward pre-hook; return ``args`` and ``kwargs`` as it changed them."""
     if not with_kwargs:
         returned = hook(module, args)
         if returned is None:
@@ -79,13 +79,13 @@ def _pre_hook(module: Module, hook: Any, with_kwargs: bool, args: Any, kwargs: A
 
 
 def _post_hook(module: Module, hook: Any, with_kwargs: bool, args: Any, kwargs: Any, result: Any) -> Any:
-    """``result`` as the hook leaves it."""
+    """Run a forward hook; return ``result`` as it changed it."""
     returned = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
     return result if returned is None else returned
 
 
 class _Call:
-    """One call with global, backward or always-called hooks: its values as the hooks left them so far."""
+    """One call with global, backward or ``always_call`` hooks, and its current arguments and result."""
 
     def __init__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.module = module
@@ -98,7 +98,7 @@ class _Call:
         self.pre_with_kwargs = own("_forward_pre_hooks_with_kwargs", hooks.EMPTY)
 
     def _post(self) -> list[tuple[int, Any, bool, bool, bool]]:
-        """Forward hooks: ``(id, hook, with_kwargs, always_call, is_global)``; forward may have added some."""
+        """Return forward hooks as ``(id, hook, with_kwargs, always_call, is_global)``, in their order."""
         own = self.module.__dict__.get
         kinds = (
             (
@@ -121,7 +121,7 @@ class _Call:
         ]
 
     def run(self) -> Any:
-        """The output after all hooks."""
+        """Run the call; return the output after all hooks."""
         try:
             return self._run()
         except Exception:
@@ -145,7 +145,7 @@ class _Call:
         return self.result
 
     def _around(self) -> list[BackwardHook]:
-        """What has to be put around forward for the backward hooks: nothing, or one for each kind."""
+        """Return the backward-hook objects to install around ``forward``: none, or one of each kind."""
         own = self.module.__dict__.get
         pre = [*hooks._global_backward_pre_hooks.values(), *own("_backward_pre_hooks", hooks.EMPTY).values()]
         full: list[Any] = []

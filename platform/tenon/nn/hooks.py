@@ -1,11 +1,11 @@
-"""Where module hooks are kept: per module, and global for all modules.
+"""Storage of module hooks: per module, and global for all modules.
 
-A module without hooks has no hook dictionaries. Torch's attributes (``_forward_hooks`` and its kin)
-are descriptors that make their dictionary when it is first read or written; ``Module.__call__``
-looks at one flag only. Global hooks work the same way: ``global_hooks`` is None while none exists.
+A module without hooks has no hook dictionaries. PyTorch's attributes (``_forward_hooks`` etc.) are
+descriptors that create their dictionary when it is first read or written; ``Module.__call__`` checks a single
+flag. Global hooks work the same way: ``global_hooks`` is None while none exists.
 
-``generation()`` moves with every change of a dictionary that affects calls. Whoever stores the
-outcome of a call, such as a compiler, has it in the key, so no hook is ever silently dropped.
+``generation()`` changes with every change of a dictionary that affects calls. Caches of calls, such as the
+compiler's, include it in their key, so that no hook is ever silently dropped.
 
 Next: ``module.py`` registers a module's own hooks, ``hooked_call.py`` runs all of them.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class HookDict(OrderedDict[int, Any]):
-    """Hooks by id, in the order in which they run."""
+    """An ordered dict of hooks by id, in the order in which they run."""
 
     def _changed(self) -> None:
         Generation.value += 1
@@ -63,7 +63,7 @@ class HookDict(OrderedDict[int, Any]):
 
 
 class _GlobalHookDict(HookDict):
-    """Hooks of all modules; keeps ``global_hooks`` true to whether there are any."""
+    """A dict of global hooks, which keeps ``global_hooks`` in sync."""
 
     def _changed(self) -> None:
         super()._changed()
@@ -75,7 +75,7 @@ EMPTY: HookDict = HookDict()
 
 
 class HookAttribute:
-    """The attribute ``module._forward_hooks`` and its kin: a dictionary made on first use."""
+    """Descriptor of ``module._forward_hooks`` and similar attributes: a dictionary created on first use."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -113,7 +113,7 @@ _global_module_registration_hooks = HookDict()
 _global_parameter_registration_hooks = HookDict()
 
 global_hooks: bool | None = None
-#: Which kind ``_global_backward_hooks`` holds: True for full hooks, False for the old ones.
+#: Kind of hooks in ``_global_backward_hooks``: True for full hooks, False for deprecated ones.
 global_is_full_backward_hook: bool | None = None
 
 
@@ -205,7 +205,7 @@ def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> Rem
 
 
 def run_registration_hooks(hooks: HookDict, module: Any, name: str, value: Any) -> Any:
-    """The value to register, after every registration hook has had a chance to replace it."""
+    """Run all registration hooks on a value; return the value to register, which they may replace."""
     for hook in list(hooks.values()):
         output = hook(module, name, value)
         if output is not None:

@@ -1,9 +1,9 @@
-"""Initial values of parameters: ``torch.nn.init``.
+"""Initialisation of parameters: ``torch.nn.init``.
 
-Every function fills the tensor it is given, in place and untaped, and returns that same tensor. Numbers
-come from the default generator or from ``generator=``, in PyTorch's order, so a seed gives PyTorch's
-weights. Formulas that read a gain or a fan take them from ``calculate_gain`` and the tensor's shape: axis 0
-is what goes out, axis 1 what comes in, further axes are the receptive field.
+Every function fills its tensor in place, without recording gradients, and returns it. Random numbers come
+from the default generator or from ``generator=``, in PyTorch's order, so that a seed yields PyTorch's
+weights. Gain and fan are those of ``calculate_gain`` and of the tensor's shape: axis 0 is fan out, axis 1 fan
+in, further axes are the receptive field.
 
 Next: the layers call these in ``reset_parameters``.
 """
@@ -85,7 +85,7 @@ _GAINS = {"tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 3.0 / 4, **dict.fromk
 
 
 def calculate_gain(nonlinearity: Nonlinearity, param: int | float | None = None) -> float:
-    """The factor by which a layer before ``nonlinearity`` should scale its weights; ``param`` is a slope.
+    """Return the recommended weight gain for ``nonlinearity``; ``param`` is the slope of a leaky ReLU.
 
     >>> round(calculate_gain("leaky_relu", 0.2), 4)
     1.3868
@@ -103,7 +103,7 @@ def calculate_gain(nonlinearity: Nonlinearity, param: int | float | None = None)
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Fill with uniform numbers from [a, b)."""
+    """Fill with samples of the uniform distribution U[a, b)."""
     with no_grad():
         tensor.uniform_(a, b, generator=generator)
     return tensor
@@ -112,7 +112,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with normal numbers."""
+    """Fill with samples of the normal distribution N(mean, std^2)."""
     with no_grad():
         tensor.normal_(mean, std, generator=generator)
     return tensor
@@ -145,7 +145,7 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Fill with normal numbers of which those outside [a, b] are redrawn."""
+    """Fill with samples of the normal distribution truncated to [a, b] (by rejection)."""
     if tensor.is_meta:
         return tensor
     if mean < a - 2 * std or mean > b + 2 * std:
@@ -169,7 +169,7 @@ def _normal_cdf(x: float) -> float:
 def _redraw_outside(
     tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Generator | None
 ) -> None:
-    # The bounds as the dtype holds them: a value that rounds to a bound lies inside.
+    # The bounds rounded to the dtype: a value that rounds to a bound is inside.
     low, high = (create.tensor(bound, dtype=tensor.dtype).item() for bound in (a, b))
     tensor.normal_(mean, std, generator=generator)
     while bool((outside := (tensor < low) | (tensor > high)).any()):
@@ -180,7 +180,7 @@ def _redraw_outside(
 def _reject_uniform(
     tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Generator | None
 ) -> None:
-    """Little of the normal lies in [a, b]: draw there uniformly, keep by density relative to the peak."""
+    """Sample by rejection from U[a, b], for intervals that contain little of the normal's mass."""
     mode = max(a, min(mean, b))
     log_peak = -0.5 * ((mode - mean) / std) ** 2
     candidates = factories.empty_like(tensor)
@@ -314,9 +314,9 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
-    """Fill a matrix with normal numbers, and a share ``sparsity`` of each column with zeros: Martens, 2010.
+    """Fill a matrix with normal samples, a fraction ``sparsity`` of each column with zeros: Martens, 2010.
 
-    The zeros' places come from ``generator`` too; PyTorch always takes them from its default generator.
+    The positions of zeros come from ``generator`` too; PyTorch always draws them from its default generator.
     """
     _require_matrix(tensor)
     if tensor.is_meta:
@@ -331,7 +331,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 
 
 def _deprecated(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The old name of ``function``, without the underscore: warns and calls it."""
+    """Return the deprecated alias of ``function`` without the underscore: it warns and calls it."""
     new = function.__name__
     old = new[:-1]
 
@@ -346,7 +346,7 @@ def _deprecated(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return alias
 
 
-# What code with its own initial values imports from torch.
+# Private names that third-party initialisers import from PyTorch.
 _no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_ = uniform_, normal_, trunc_normal_
 _no_grad_fill_, _no_grad_zero_ = constant_, zeros_
 

@@ -1,4 +1,4 @@
-"""``LazyModuleMixin``: modules that learn their sizes from the first input."""
+"""``LazyModuleMixin``: modules that infer their sizes from the first input."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tenon.nn.parameter import is_lazy
 
 
 class LazyModuleMixin:
-    """Put before a module class: ``class LazyLinear(LazyModuleMixin, Linear)``.
+    """Mixin for lazy modules; precedes the module class: ``class LazyLinear(LazyModuleMixin, Linear)``.
 
-    The subclass makes ``UninitializedParameter``s and defines ``initialize_parameters(*args)``,
-    which materializes them for the first call's arguments. Then the module becomes ``cls_to_become``.
+    The subclass creates ``UninitializedParameter``s and defines ``initialize_parameters(*args)``, which
+    materializes them for the first call's arguments. The module's class then becomes ``cls_to_become``.
     """
 
     cls_to_become: type[Any] | None = None
@@ -40,7 +40,7 @@ class LazyModuleMixin:
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Materialize what the state dict has values for."""
+        """Materialize the parameters that the state dict has values for."""
         for name, member in self._members():
             given = state_dict.get(prefix + name)
             if is_lazy(member) and given is not None and not is_lazy(given):
@@ -56,7 +56,7 @@ class LazyModuleMixin:
         return any(is_lazy(member) for _, member in self._members())
 
     def _infer_parameters(self, module: Any, args: Any, kwargs: Any = None) -> None:
-        """The pre-hook of the first call: initialise, then stop being lazy."""
+        """Forward pre-hook of the first call: initialise the parameters, then change the class."""
         module.initialize_parameters(*args, **(kwargs or {}))
         if module.has_uninitialized_params():
             raise ModuleError(f"module {module._get_name()} has not been fully initialized")

@@ -1,12 +1,13 @@
-"""Masks as steps of a weight's pipeline, and the base classes of what chooses them.
+"""Pruning masks as steps of a weight's pipeline, and the base classes of pruning methods.
 
-``method.apply(module, "weight", ...)`` asks ``method.compute_mask`` which elements to keep, and puts a
-mask at the end of the pipeline of ``module.weight`` (``weights.py``): ``weight_mask`` becomes a buffer, and a
-parameter ``weight`` becomes ``weight_orig``. Pruning again joins the masks; after a parametrization a mask of
-its own follows, ``weight_mask_2``.
+``method.apply(module, "weight", ...)`` computes a mask by ``method.compute_mask`` and appends it to the
+pipeline of ``module.weight`` (``weights.py``): ``weight_mask`` becomes a buffer, and a parameter ``weight``
+becomes ``weight_orig``. Pruning again combines the masks; after a parametrization a separate mask follows,
+``weight_mask_2``.
 
-The method also stands among the module's forward pre-hooks, where torch keeps it and code looks for it. There
-it does nothing: the weight is computed when it is read. Criteria are plugins, names of ``nn/utils/prune.py``.
+The method is also registered as a forward pre-hook of the module, where PyTorch stores it and third-party
+code looks for it. The hook does nothing: the weight is computed when it is read. Criteria come from plugins,
+by the names of ``nn/utils/prune.py``.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from tenon.tensors.creation.factories import ones_like
 
 @dataclass
 class Mask:
-    """The step that multiplies by a buffer of zeros and ones."""
+    """Pipeline step that multiplies by a buffer of zeros and ones."""
 
     buffer: str
     is_mask: ClassVar[bool] = True
 
     def forward(self, module: Any, *values: Any) -> Any:
-        """The value where the mask is one."""
+        """Return the value where the mask is one, and 0 elsewhere."""
         (value,) = values
         return module._buffers[self.buffer].to(value.dtype) * value
 
     def right_inverse(self, module: Any, value: Any) -> Any:
-        """The value itself; ShapeError if it is not of the mask's shape."""
+        """Return the value itself; ShapeError if its shape differs from the mask's."""
         shape = module._buffers[self.buffer].shape
         if value.shape != shape:
             raise ShapeError(
@@ -57,43 +58,43 @@ class Mask:
         return value
 
     def discard(self, module: Any) -> None:
-        """Delete the mask and the hook that stands for it."""
+        """Delete the mask and its forward pre-hook."""
         delattr(module, self.buffer)
         remove_hook(module, _method_behind(module, self.buffer))
 
 
 class BasePruningMethod(ABC):
-    """What chooses the elements to keep; a subclass defines ``compute_mask`` and ``PRUNING_TYPE``.
+    """Base class of pruning methods; a subclass defines ``compute_mask`` and ``PRUNING_TYPE``.
 
-    ``PRUNING_TYPE`` says which part of a tensor pruned before is left to choose from: ``"unstructured"`` the
-    elements that are left, ``"structured"`` the slices along ``self.dim`` that are not all zero, ``"global"``
+    ``PRUNING_TYPE`` selects the candidates in a tensor that was pruned before: ``"unstructured"`` the
+    remaining elements, ``"structured"`` the slices along ``self.dim`` that are not all zero, ``"global"``
     everything.
     """
 
     PRUNING_TYPE: ClassVar[str]
     _tensor_name: str
     _mask_name: str
-    #: A compiler need not warn that this hook's Python does not run in replays.
+    #: Tells the compiler not to warn that this hook does not run in replays.
     hook_without_effect: ClassVar[bool] = True
 
     def __call__(self, module: Any, inputs: Any) -> None:
-        """Do nothing: the weight is computed when the module reads it."""
+        """Do nothing (forward pre-hook): the weight is computed when the module reads it."""
         return None
 
     @abstractmethod
     def compute_mask(self, t: Any, default_mask: Any) -> Any:
-        """Zeros and ones of ``t``'s shape; zero also where ``default_mask`` is, which is left as it is."""
+        """Return zeros and ones of ``t``'s shape, zero also where ``default_mask`` is; do not modify that."""
 
     def apply_mask(self, module: Any) -> Any:
-        """The pruned tensor of ``module``: the original times the mask."""
+        """Return the pruned tensor of ``module``: the original times the mask."""
         return getattr(module, self._tensor_name)
 
     @classmethod
     def apply(cls, module: Any, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any) -> Any:
-        """Make ``cls(*args, **kwargs)`` and prune ``module.<name>`` by it; the method that now stands for it.
+        """Prune ``module.<name>`` by ``cls(*args, **kwargs)``; return the method now registered for it.
 
-        ``importance_scores``, of the tensor's shape, are looked at instead of its values. Any error leaves
-        the module as it was.
+        ``importance_scores``, of the tensor's shape, are used instead of its values. On any error the module
+        is unchanged.
         """
         tensor = getattr(module, name)
         method: Any = cls(*args, **kwargs)
@@ -135,7 +136,7 @@ class BasePruningMethod(ABC):
         return method
 
     def prune(self, t: Any, default_mask: Any = None, importance_scores: Any = None) -> Any:
-        """``t`` with zeros where the mask computed for it, or for ``importance_scores``, has them."""
+        """Return ``t`` times the mask computed for it, or for ``importance_scores``."""
         if importance_scores is not None and importance_scores.shape != t.shape:
             raise OptionError(
                 f"importance_scores should have the same shape as tensor t, got {importance_scores.shape} vs "
@@ -146,7 +147,7 @@ class BasePruningMethod(ABC):
         return t * self.compute_mask(scores, default_mask=default).to(t.dtype)
 
     def remove(self, module: Any) -> None:
-        """Make the zeros permanent: everything up to the last mask becomes part of what is stored."""
+        """Make the pruning permanent: all steps up to the last mask are baked into the stored tensor."""
         pipeline = pipeline_of(module, self._tensor_name)
         masks = [] if pipeline is None else [i for i, step in enumerate(pipeline.steps) if step.is_mask]
         if pipeline is None or not masks:
@@ -158,13 +159,13 @@ class BasePruningMethod(ABC):
 
 
 class Criterion(BasePruningMethod):
-    """A method that zeroes the elements of the smallest scores; a subclass defines ``score``.
+    """Base class of pruning methods that zero the elements with the smallest scores, defined by ``score``.
 
     ``tenon.prune.mask_channels`` and ``mask_weights`` take one by its name, and add up its scores.
     """
 
     PRUNING_TYPE = "unstructured"
-    #: Whether ``score`` looks at the gradient that ``backward()`` left.
+    #: Whether ``score`` needs the gradient of the weight.
     needs_gradient: ClassVar[bool] = False
 
     def __init__(self, amount: Any) -> None:
@@ -173,10 +174,10 @@ class Criterion(BasePruningMethod):
 
     @abstractmethod
     def score(self, weight: Any, gradient: Any) -> Any:
-        """How much each element of ``weight`` matters, from 0 on; ``gradient`` is None if not needed."""
+        """Return the non-negative importance of each element; ``gradient`` is None if not needed."""
 
     def compute_mask(self, t: Any, default_mask: Any) -> Any:
-        """Zeros at the smallest of ``t``, which are scores."""
+        """Return a mask with zeros at the smallest of the scores ``t``."""
         number = checked_count(self.amount, t.numel())
         mask = default_mask.clone().contiguous()
         if number:
@@ -187,7 +188,7 @@ class Criterion(BasePruningMethod):
     def apply(  # type: ignore[override]
         cls, module: Any, name: str, amount: Any, importance_scores: Any = None
     ) -> Any:
-        """Prune ``module.<name>`` by ``amount``, by its scores or those given."""
+        """Prune ``amount`` of ``module.<name>`` by its scores, or by ``importance_scores``."""
         if importance_scores is None:
             importance_scores = scores_by(cls, module, name)
         return super().apply(module, name, amount=amount, importance_scores=importance_scores)
@@ -211,7 +212,7 @@ def scores_by(criterion: type[Criterion], module: Any, name: str) -> Any:
 
 
 class PruningContainer(BasePruningMethod):
-    """Several methods that pruned one tensor after each other."""
+    """A sequence of pruning methods applied to one tensor."""
 
     def __init__(self, *args: Any) -> None:
         self._pruning_methods: tuple[Any, ...] = ()
@@ -221,7 +222,7 @@ class PruningContainer(BasePruningMethod):
             self.add_pruning_method(method)
 
     def add_pruning_method(self, method: Any) -> None:
-        """Let ``method`` prune what the others left; TypeError or ValueError if it cannot."""
+        """Append ``method``; TypeError or ValueError if it is not one, or for another tensor."""
         if not isinstance(method, BasePruningMethod):
             raise ModuleTypeError(f"{type(method)} is not a BasePruningMethod subclass")
         if self._tensor_name != method._tensor_name:
@@ -241,18 +242,18 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[idx]
 
     def compute_mask(self, t: Any, default_mask: Any) -> Any:
-        """``default_mask`` with what the latest method removes from the part that is left to it."""
+        """Return ``default_mask`` combined with the latest method's mask of its remaining candidates."""
         method = self._pruning_methods[-1]
         mask = default_mask.to(t.dtype)
         kept = _left_to(method, t, mask)
-        made = method.compute_mask(t[kept], default_mask=mask[kept])
+        part = method.compute_mask(t[kept], default_mask=mask[kept])
         mask = mask.clone()
-        mask[kept] = made.to(mask.dtype)
+        mask[kept] = part.to(mask.dtype)
         return mask
 
 
 def _left_to(method: Any, t: Any, mask: Any) -> Any:
-    """The index of the part of ``t`` from which ``method`` chooses."""
+    """Return the index of the candidates of ``method`` in ``t``, according to its ``PRUNING_TYPE``."""
     if method.PRUNING_TYPE == "unstructured":
         return mask == 1
     if method.PRUNING_TYPE == "structured":
@@ -265,7 +266,7 @@ def _left_to(method: Any, t: Any, mask: Any) -> Any:
 
 
 def _joined(module: Any, buffer: str, method: Any) -> PruningContainer:
-    """A new container of the methods behind the mask ``buffer``, and ``method``."""
+    """Return a new container of the methods that computed the mask ``buffer``, and ``method``."""
     old = _method_behind(module, buffer)
     before = () if old is None else old if isinstance(old, PruningContainer) else (old,)
     container = PruningContainer(*before, method)
@@ -278,7 +279,7 @@ def _replace_hook(module: Any, method: Any) -> None:
         if isinstance(hook, BasePruningMethod) and hook._mask_name == method._mask_name:
             module._forward_pre_hooks[key] = method
             return
-    module.register_forward_pre_hook(method)  # somebody removed the one that was there
+    module.register_forward_pre_hook(method)  # the previous one was removed by other code
 
 
 def _attach(module: Any, name: str, pipeline: Pipeline | None, method: Any, mask: Any) -> None:
@@ -301,17 +302,17 @@ def _methods(module: Any) -> list[Any]:
 
 
 def _method_behind(module: Any, buffer: str) -> Any:
-    """The method whose mask is ``buffer``."""
+    """Return the method whose mask is ``buffer``."""
     return next((method for method in _methods(module) if method._mask_name == buffer), None)
 
 
 def method_of(module: Any, name: str) -> BasePruningMethod | None:
-    """The method that pruned ``name`` last, or None."""
+    """Return the method that pruned ``name`` last, or None."""
     return next((m for m in reversed(_methods(module)) if m._tensor_name == name), None)
 
 
 def is_pruned(module: Any) -> bool:
-    """Whether some tensor of ``module`` or of a module below is pruned."""
+    """Whether any tensor of ``module`` or its descendants is pruned."""
     return any(_methods(each) for each in module.modules())
 
 
@@ -319,7 +320,7 @@ def is_pruned(module: Any) -> bool:
 
 
 def check_amount(amount: Any) -> None:
-    """TypeError or ValueError unless ``amount`` is a share in [0, 1] or a number of elements."""
+    """Raise TypeError or ValueError unless ``amount`` is a fraction in [0, 1] or a number of elements."""
     if not isinstance(amount, numbers.Real):
         raise ModuleTypeError(f"Invalid type for amount: {amount}. Must be int or float.")
     largest = math.inf if isinstance(amount, numbers.Integral) else 1.0
@@ -330,7 +331,7 @@ def check_amount(amount: Any) -> None:
 
 
 def check_amount_of(amount: Any, tensor_size: int) -> None:
-    """ValueError if ``amount`` counts more than ``tensor_size`` elements."""
+    """Raise ValueError if ``amount`` is a number greater than ``tensor_size``."""
     if isinstance(amount, numbers.Integral) and int(amount) > tensor_size:
         raise ModuleValueError(
             f"amount={amount} should be smaller than the number of parameters to prune={tensor_size}"
@@ -338,18 +339,18 @@ def check_amount_of(amount: Any, tensor_size: int) -> None:
 
 
 def count(amount: Any, tensor_size: int) -> int:
-    """How many of ``tensor_size`` elements ``amount`` is: a share if it is a float, rounded as torch does."""
+    """Return ``amount`` as a number of elements; a float is a fraction of ``tensor_size``, rounded."""
     return int(amount) if isinstance(amount, numbers.Integral) else round(amount * tensor_size)
 
 
 def checked_count(amount: Any, tensor_size: int) -> int:
-    """``count`` of an amount that fits."""
+    """Validate ``amount`` and return it as a number of elements."""
     check_amount_of(amount, tensor_size)
     return count(amount, tensor_size)
 
 
 def check_structured(t: Any) -> None:
-    """ValueError unless ``t`` has at least two axes."""
+    """Raise ValueError unless ``t`` has at least two axes."""
     if t.dim() <= 1:
         raise ModuleValueError(
             "Structured pruning can only be applied to multidimensional tensors. Found tensor of shape "
@@ -358,17 +359,17 @@ def check_structured(t: Any) -> None:
 
 
 def check_axis(t: Any, dim: int) -> None:
-    """IndexError unless ``t`` has the axis ``dim``."""
+    """Raise IndexError unless ``t`` has the axis ``dim``."""
     if dim >= t.dim():
         raise IndexError(f"Invalid index {dim} for tensor of size {t.shape}")
 
 
 def slice_norms(t: Any, n: Any, dim: int) -> Any:
-    """The ``n``-norm of each slice of ``t`` along ``dim``."""
+    """Return the ``n``-norm of each slice of ``t`` along ``dim``."""
     others = tuple(axis for axis in range(t.dim()) if axis != dim % t.dim())
     return t.norm(p=n, dim=others)
 
 
 def flattened(tensors: list[Any]) -> Any:
-    """All elements of ``tensors`` in one vector."""
+    """Concatenate all elements of ``tensors`` into one vector."""
     return table.cat(*(t.reshape(-1) for t in tensors), axis=0)

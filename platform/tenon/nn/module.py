@@ -1,9 +1,9 @@
-"""``Module``: the base class of every network; its call, its text, and how hooks are registered.
+"""``Module``: the base class of all neural networks: calls, hooks and ``repr``.
 
-What a module stores is in ``registration.py``, how its tree is walked in ``traverse.py``, conversion in
-``convert.py``, state dicts in ``state.py``. Each is one part of the one class ``Module``.
+Its other parts are mixins: registration of members in ``registration.py``, traversal of the module tree in
+``traverse.py``, conversion in ``convert.py``, state dicts in ``state.py``.
 
-Calling is the hot path: three checks, then ``forward``. Anything else goes to ``hooked_call.py``.
+Calls are a hot path: three checks, then ``forward``. All other cases go to ``hooked_call.py``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def _forward_unimplemented(self: Any, *input: Any) -> Any:
-    """Compute the output from the inputs. Every module defines its own.
+    """Compute the output from the inputs; every module overrides it.
 
     Call the module, not ``forward``: the call also runs the hooks.
     """
@@ -35,7 +35,7 @@ def _forward_unimplemented(self: Any, *input: Any) -> Any:
 
 
 def indent(text: str, width: int) -> str:
-    """``text`` with all but its first line indented; blank lines stay empty."""
+    """Indent all lines of ``text`` but the first; blank lines stay empty."""
     first, *rest = text.split("\n")
     return "\n".join([first, *(" " * width + line if line.strip() else "" for line in rest)])
 
@@ -60,7 +60,7 @@ class Module(State):
 
     call_super_init: bool = False
     training: bool
-    #: None until some hook dictionary exists; what ``__call__`` looks at.
+    #: None until a hook dictionary exists; the flag that ``__call__`` checks.
     _hooks: Any = None
     _is_full_backward_hook: bool | None = None
     _compiled_call_impl: Any = None
@@ -96,7 +96,7 @@ class Module(State):
     forward: Callable[..., Any] = _forward_unimplemented
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """``forward(*args, **kwargs)`` with the hooks around it."""
+        """Call ``forward(*args, **kwargs)`` and the registered hooks."""
         here = scopes.here
         outer = here.place
         here.place = (ref(self) if outer is None else outer[0], id(self), type(self))
@@ -155,7 +155,7 @@ class Module(State):
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Call ``hook(module, grad_input, grad_output)`` after the module's backward.
 
-        It may return a new ``grad_input``. Both are tuples, with None for what is no tensor;
+        It may return a new ``grad_input``. Both are tuples, with None for arguments that are not tensors;
         ``grad_input`` covers positional arguments only. If no input needs a gradient the hook gets
         ``(None, ...)`` and a warning is given. Unlike in torch, inputs and outputs may be changed in
         place, as ``ReLU(inplace=True)`` does.
@@ -192,16 +192,16 @@ class Module(State):
         return handle
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile the calls of this module, in place; the options are those of ``tenon.compile``."""
-        from tenon.nn.compiler import compile  # the compiler is loaded by those who use it
+        """Compile the calls of this module in place, with the options of ``tenon.compile``."""
+        from tenon.nn.compiler import compile  # imported here: loaded only if used
 
         self.__dict__["_compiled_call_impl"] = compile(self._call_impl, *args, **kwargs)
-        self.__dict__["_hooks"] = True  # off the shortest path of __call__
+        self.__dict__["_hooks"] = True  # leave the fast path of __call__
 
     # Text.
 
     def extra_repr(self) -> str:
-        """What to print between the parentheses of the module's ``repr``; override it."""
+        """Return the text between the parentheses of the module's ``repr``; override it."""
         return ""
 
     def __repr__(self) -> str:

@@ -1,11 +1,11 @@
-"""``register_backward_hook``: the hook that came before full backward hooks, with full gradients.
+"""``register_backward_hook``: PyTorch's deprecated backward hook, here with full gradients.
 
-In torch such a hook sits on the node of the module's last operation. It sees that operation's inputs
-instead of the module's, and misses outputs that other nodes made. Under the same name tenon gives what
-a full hook gives: the gradients of all tensors that go in and come out, also of those in lists and
-dictionaries. Where torch would give something else, and says so, tenon says so with the same words.
+In PyTorch such a hook is attached to the autograd node of the module's last operation. It receives the
+gradients of that operation's inputs instead of the module's, and misses outputs of other nodes. Here it
+receives those of a full hook: the gradients of all input and output tensors, also of those in lists and
+dictionaries. Where PyTorch's gradients would differ, and it warns, tenon issues the same warning.
 
-Next: ``backward_hooks.py``, which does the work.
+Next: ``backward_hooks.py``, the implementation.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class OldBackwardHook(BackwardHook):
         self.args: tuple[Any, ...] = ()
 
     def wrap_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """``args`` with every tensor in them that needs a gradient behind a boundary."""
+        """Return ``args`` with every tensor in them that requires a gradient behind a boundary."""
         leaves, spec = tree_flatten(args)
         self.args = tree_unflatten(super().wrap_inputs(tuple(leaves)), spec)
         return self.args
 
     def wrap_outputs(self, result: Any) -> Any:
-        """``result`` with every tensor in it that needs a gradient behind a boundary."""
+        """Return ``result`` with every tensor in it that requires a gradient behind a boundary."""
         situation = _unlike_torch(self.args, result)
         if situation is not None:
             warnings.warn(f"Using {situation} {_ADVICE}", OldHookWarning, stacklevel=6)
@@ -48,7 +48,7 @@ class OldBackwardHook(BackwardHook):
 
 
 def _unlike_torch(args: tuple[Any, ...], result: Any) -> str | None:
-    """Why torch's hook would get other gradients than the module's; None if it would get the same."""
+    """Return why PyTorch's hook would receive other gradients than the module's; None if the same."""
     outputs = result if isinstance(result, tuple) else (result,)
     if not all(isinstance(output, Tensor) for output in outputs):
         return (

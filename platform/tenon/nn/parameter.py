@@ -1,7 +1,7 @@
-"""Parameters and buffers: tensors that a Module registers when they are assigned to it.
+"""Parameters and buffers: tensors that a Module registers on assignment.
 
 ``UninitializedParameter`` and ``UninitializedBuffer`` have a dtype and a device but no shape yet; lazy
-layers ``materialize`` them at their first call.
+layers ``materialize`` them in their first call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RAW: Any = Value.__dict__["raw"]
 
 
 def _leaf(cls: type, data: Any, requires_grad: bool) -> Any:
-    """A leaf of class ``cls`` that shares ``data``'s memory and versions."""
+    """Return a leaf of class ``cls`` that shares the memory and version counter of ``data``."""
     if data is None:
         data = factories.empty(0)
     if not isinstance(data, Tensor):
@@ -34,15 +34,15 @@ def _leaf(cls: type, data: Any, requires_grad: bool) -> Any:
 
 
 class Parameter(Tensor):
-    """A tensor that is learned: assigned to a module, it appears in ``parameters()``.
+    """A learnable tensor: assigned to a module, it appears in ``parameters()``.
 
-    Requires grad unless told otherwise, also inside ``no_grad``. Shares memory with ``data``.
+    Requires grad by default, also inside ``no_grad``. Shares memory with ``data``.
     """
 
     __torch_function__ = disabled
 
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
-        """Make a leaf around ``data``; an empty one without."""
+        """Create a leaf that shares the memory of ``data``; an empty one without."""
         return _leaf(cls, data, requires_grad)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -56,7 +56,7 @@ class Parameter(Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         hooks: OrderedDict[int, Any] = (
             OrderedDict()
-        )  # hooks are not saved; torch's format has a place for them
+        )  # PyTorch's format has a slot for hooks, which are not saved
         given = (type(self), self.data, self.requires_grad, hooks)
         held = {name: value for name, value in self.__dict__.items() if name not in NOT_COPIED}
         return (_rebuild_parameter_with_state, (*given, held)) if held else (_rebuild_parameter, given)
@@ -69,13 +69,13 @@ def _rebuild_parameter(cls: Any, data: Tensor, requires_grad: bool, backward_hoo
 def _rebuild_parameter_with_state(
     cls: Any, data: Tensor, requires_grad: bool, backward_hooks: Any, state: dict[str, Any]
 ) -> Any:
-    made = cls(data, requires_grad)
-    made.__dict__.update(state)
-    return made
+    parameter = cls(data, requires_grad)
+    parameter.__dict__.update(state)
+    return parameter
 
 
 class Buffer(Tensor):
-    """A tensor that is state but not learned: assigned to a module, it appears in ``buffers()``.
+    """A tensor that is state but not learnable: assigned to a module, it appears in ``buffers()``.
 
     ``persistent`` says whether it is part of the module's ``state_dict``.
     """
@@ -84,7 +84,7 @@ class Buffer(Tensor):
     __torch_function__ = disabled
 
     def __new__(cls, data: Any = None, *, persistent: bool = True) -> Any:
-        """Make a buffer around ``data``; an empty one without."""
+        """Create a buffer that shares the memory of ``data``; an empty one without."""
         buffer = _leaf(cls, data, False if data is None else data.requires_grad)
         buffer.persistent = persistent
         return buffer
@@ -108,7 +108,7 @@ def _rebuild_buffer(cls: Any, data: Tensor, requires_grad: bool, persistent: boo
 
 
 class UninitializedTensorMixin:
-    """What tensors without a shape have in common: converting them works, computing with them does not."""
+    """Mixin of tensors without a shape: they can be converted, but not computed with."""
 
     __slots__ = ()
     cls_to_become: ClassVar[type]
@@ -116,7 +116,7 @@ class UninitializedTensorMixin:
 
     @property
     def raw(self) -> NoReturn:
-        """There is no data yet."""
+        """Raise: there is no data yet."""
         raise ModuleValueError(
             f"Attempted to use an uninitialized parameter: {type(self).__name__} has no data yet. This error "
             f"happens "
@@ -136,17 +136,17 @@ class UninitializedTensorMixin:
 
     @property
     def dtype(self) -> Any:
-        """The dtype to come."""
+        """The dtype after ``materialize``."""
         return self._empty.dtype
 
     @property
     def device(self) -> Any:
-        """The device to come."""
+        """The device after ``materialize``."""
         return self._empty.device
 
     @property
     def shape(self) -> NoReturn:
-        """Not known yet."""
+        """Raise: the shape is not known yet."""
         raise ModuleError(
             "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in "
             "`load_state_dict` when trying to load an uninitialized parameter into an initialized one. Call "
@@ -166,7 +166,7 @@ class UninitializedTensorMixin:
         self.raw, self._backend = data.raw, data._backend  # type: ignore[misc]
 
     def share_memory_(self) -> NoReturn:
-        """There is no memory yet."""
+        """Raise: there is no memory yet."""
         raise ModuleError(
             "Can't share memory on an uninitialized parameter or buffer. Call `forward` to initialize the "
             "parameters "
@@ -174,15 +174,15 @@ class UninitializedTensorMixin:
         )
 
     def is_floating_point(self) -> bool:
-        """Whether the dtype to come is floating."""
+        """Whether the dtype is floating point."""
         return bool(self._empty.is_floating_point())
 
     def is_complex(self) -> bool:
-        """Whether the dtype to come is complex."""
+        """Whether the dtype is complex."""
         return bool(self._empty.is_complex())
 
     def detach(self) -> Any:
-        """Itself: there is nothing to detach."""
+        """Return itself: there is no graph to detach from."""
         return self
 
     def __repr__(self) -> str:
@@ -241,5 +241,5 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):  # type: ignore[mis
 
 
 def is_lazy(param: Any) -> bool:
-    """Whether ``param`` is a parameter or buffer without a shape."""
+    """Whether ``param`` is an uninitialized parameter or buffer."""
     return isinstance(param, UninitializedTensorMixin)

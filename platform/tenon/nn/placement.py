@@ -1,9 +1,9 @@
-"""Saying in which module an error happened, at no cost while none happens.
+"""Error context: the path of the module that raised, at no cost without errors.
 
-``Module.__call__`` runs ``forward`` in a ``try`` block, which is free in Python 3.11. On the way out
-each module prepends its part of the path, found among its own ``named_modules()``; nobody has to
-know in advance which call is the outermost. The exception carries the path as
-``tenon_module_path`` and shows it: a TenonError at the end of its text, any other as a note.
+``Module.__call__`` runs ``forward`` in a ``try`` block, which is free in Python 3.11. While the exception
+propagates, each module prepends its part of the path, looked up in its own ``named_modules()``, so that the
+outermost call need not be known in advance. The exception carries the path as ``tenon_module_path`` and
+displays it: a TenonError at the end of its message, any other as a note.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Passed(NamedTuple):
-    """What an exception remembers of the modules it passed; plain values, so that it still pickles."""
+    """Record, on an exception, of the modules it has passed; plain values, so that it stays picklable."""
 
     path: str  # from the module passed last to the innermost one
     innermost: str  # class name
@@ -28,7 +28,7 @@ class _Passed(NamedTuple):
 
 
 def place(module: Module, error: BaseException) -> None:
-    """Tell ``error`` that it passes through ``module``'s call."""
+    """Record on ``error`` that it propagates through the call of ``module``."""
     passed: _Passed | None = error.__dict__.get("_tenon_passed")
     name = type(module).__name__
     if passed is None:
@@ -39,7 +39,7 @@ def place(module: Module, error: BaseException) -> None:
         step = _path_below(module, passed.last) or f"<{passed.last_name}>"
         path, innermost = f"{step}.{passed.path}" if passed.path else step, passed.innermost
     note = f"in module {path} ({innermost})" if path else f"in module {innermost}"
-    # Exceptions may refuse new attributes (frozen dataclasses do); then the error goes out as it is.
+    # Exceptions may reject new attributes (frozen dataclasses do): they propagate unchanged.
     with contextlib.suppress(AttributeError, TypeError):
         error._tenon_passed = _Passed(path, innermost, id(module), name, note)  # type: ignore[attr-defined]
         error.tenon_module_path = path  # type: ignore[attr-defined]

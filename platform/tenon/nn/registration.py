@@ -1,10 +1,10 @@
-"""How a module learns of its parameters, buffers and children.
+"""Registration of a module's parameters, buffers and children.
 
-``__setattr__`` decides by type: a Parameter, a Buffer and a Module register themselves under the
-attribute's name, a tensor assigned to a buffer's name stays a buffer, everything else is plain.
-``register_*`` do the same by name. The errors' wording is torch's, because code matches on it.
+``__setattr__`` decides by type: a Parameter, Buffer or Module is registered under the attribute's name, a
+tensor assigned to a buffer's name replaces that buffer, everything else is a plain attribute. ``register_*``
+do the same by name. Error messages are PyTorch's, because code matches on them.
 
-Names in ``_weights`` are no attributes: they are computed when read, by a pipeline of ``weights.py``.
+Names in ``_weights`` are not stored: they are computed when read, by a pipeline of ``weights.py``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ABSENT: Any = object()
 
 
 def typename(value: Any) -> str:
-    """torch's name of a value's type, as in ``cannot assign 'torch.FloatTensor' object``."""
+    """Return PyTorch's name of a value's type, as in ``cannot assign 'torch.FloatTensor' object``."""
     if isinstance(value, Tensor):
         return str(value.type())
     named = value if hasattr(value, "__qualname__") or hasattr(value, "__name__") else type(value)
@@ -49,7 +49,7 @@ def _check_name(kind: str, name: Any, owner: Any, registry: dict[str, Any]) -> N
 
 
 class Registration:
-    """The part of Module that stores; see ``registry.py`` for the storage."""
+    """Mixin of Module: registration of members; see ``registry.py`` for their storage."""
 
     training: bool
     _parameters: dict[str, Parameter | None]
@@ -59,7 +59,7 @@ class Registration:
     _mirrors: ClassVar[bool] = True
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add ``tensor`` as a buffer: state that is no parameter, such as a running mean.
+        """Add ``tensor`` as a buffer: state that is not a parameter, such as a running mean.
 
         A persistent buffer is part of ``state_dict``. ``None`` reserves the name.
         """
@@ -119,7 +119,7 @@ class Registration:
         self._store_module(name, module)
 
     def register_module(self, name: str, module: Any) -> None:
-        """The same as ``add_module``."""
+        """Alias of ``add_module``."""
         self.add_module(name, module)
 
     def _store_module(self, name: str, module: Any) -> None:
@@ -184,7 +184,7 @@ class Registration:
                     adopt(self, each, value[each])
 
     def _clear_for(self, name: str, registry: str) -> None:
-        """Take ``name`` away from plain attributes and from the registries other than ``registry``."""
+        """Remove ``name`` from plain attributes and from the registries other than ``registry``."""
         attributes = self.__dict__
         if attributes.get(name, _ABSENT) is not attributes[registry].get(name, _ABSENT):
             attributes.pop(name, None)
@@ -243,9 +243,9 @@ class Registration:
     def __getattr__(self, name: str) -> Any:
         attributes = self.__dict__
         for registry in NAMES:
-            found = attributes.get(registry, {}).get(name, _ABSENT)
-            if found is not _ABSENT:
-                return found
+            value = attributes.get(registry, {}).get(name, _ABSENT)
+            if value is not _ABSENT:
+                return value
         computed = attributes.get("_weights")
         if computed is not None and name in computed:
             return computed[name].read(self)
@@ -269,7 +269,7 @@ class Registration:
         self.__dict__["_non_persistent_buffers_set"] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        """``__dict__`` without what the registries mirror into it."""
+        """Return ``__dict__`` without the entries that registries mirror into it."""
         state = self.__dict__.copy()
         for registry in NAMES:
             for name, value in state.get(registry, {}).items():

@@ -2,14 +2,14 @@
 
 ``module._parameters``, ``_buffers`` and ``_modules`` are real dicts, so iterating, copying and
 ``in`` run at C speed and third-party code that edits them keeps working. Each change is mirrored into
-the module's ``__dict__``; reading ``module.weight`` therefore is one dict hit instead of a failed
-attribute lookup, a Python call to ``__getattr__`` and up to three searches.
+the module's ``__dict__``; reading ``module.weight`` is therefore one dict lookup instead of a failed
+attribute lookup, a Python call to ``__getattr__`` and up to three dict lookups.
 
-The mirror is only an accelerator: ``Module.__getattr__`` still finds what is not mirrored. That is
-the case where a plain attribute hides the entry, and for classes with a ``__getattr__`` of their own,
-which may want to see every read.
+The mirror is only a cache: ``Module.__getattr__`` also finds entries that are not mirrored. These are entries
+hidden by a plain attribute, and those of classes with their own ``__getattr__``, which may need to intercept
+every read.
 
-The module is held by a weak reference: a strong one would be a cycle, and large models would live on
+The reference to the module is weak: a strong one would form a cycle, and large models would stay in memory
 until the garbage collector runs.
 """
 
@@ -32,7 +32,7 @@ NAMES = ("_parameters", "_buffers", "_modules")
 
 
 class Registry(dict[str, V]):
-    """Named members of one module; ``bind`` says which."""
+    """Named members of one module, set by ``bind``."""
 
     __slots__ = ("__weakref__", "_owner")
     tracks_structure: ClassVar[bool] = False
@@ -43,7 +43,7 @@ class Registry(dict[str, V]):
 
     @property
     def owner(self) -> Any:
-        """The module whose members these are, or None."""
+        """The owning module, or None."""
         return None if self._owner is None else self._owner()
 
     def bind(self, module: Module) -> None:
@@ -56,7 +56,7 @@ class Registry(dict[str, V]):
         self._note()
 
     def release(self) -> None:
-        """Take the mirrored entries back and let go of the module."""
+        """Remove the mirrored entries from the module, and the reference to it."""
         owner = self.owner
         self._owner = None
         if owner is not None:
@@ -114,7 +114,7 @@ class Registry(dict[str, V]):
             self[name] = value
 
     def setdefault(self, name: str, default: Any = None) -> Any:
-        """The entry ``name``, made from ``default`` if it is missing."""
+        """Return the entry ``name``, set to ``default`` if it is missing."""
         if name not in self:
             self[name] = default
         return self[name]
@@ -132,7 +132,7 @@ class Registry(dict[str, V]):
 
 
 class ModuleRegistry(Registry[V]):
-    """The children; a change makes known module paths stale."""
+    """Registry of children; changes invalidate cached module paths."""
 
     __slots__ = ()
     tracks_structure = True
@@ -146,7 +146,7 @@ KINDS: dict[str, type[Registry[Any]]] = {
 
 
 def _unmirror(owner: Module, name: str, value: Any) -> None:
-    """Remove the mirrored ``value``; show what another registry has under the same name."""
+    """Remove the mirrored ``value``; mirror the entry of another registry of the same name, if any."""
     attributes = owner.__dict__
     if attributes.get(name, _ABSENT) is value:
         del attributes[name]
@@ -154,21 +154,21 @@ def _unmirror(owner: Module, name: str, value: Any) -> None:
 
 
 def _remirror(owner: Module, name: str) -> None:
-    """Where two registries have ``name``, mirror the one that torch would find first.
+    """If several registries have ``name``, mirror the entry that takes precedence in PyTorch.
 
-    An attribute that no registry knows was set around them; it hides the entry, as in torch.
+    An attribute set without a registry (by ``__dict__``) hides the entry, as in PyTorch.
     """
     attributes = owner.__dict__
     if not owner._mirrors:
         return
-    found = [attributes[each][name] for each in NAMES if name in attributes.get(each, ())]
+    entries = [attributes[each][name] for each in NAMES if name in attributes.get(each, ())]
     shown = attributes.get(name, _ABSENT)
-    if found and (shown is _ABSENT or any(shown is value for value in found)):
-        attributes[name] = found[0]
+    if entries and (shown is _ABSENT or any(shown is value for value in entries)):
+        attributes[name] = entries[0]
 
 
 def adopt(module: Any, name: str, value: Any) -> None:
-    """Make ``value`` the registry ``name`` of ``module``: what ``module._modules = {...}`` does.
+    """Set the registry ``name`` of ``module`` to ``value``, as for ``module._modules = {...}``.
 
     A registry that belongs to another living module is copied, so that a shallow copy of a module
     has its own members and never writes into the original.
