@@ -34,6 +34,7 @@ def works(T):
     return {
         "x + y": lambda: x + y,
         "x + 2": lambda: x + 2,
+        "add(x, y)": lambda: T.add(x, y),
         "x + w, taped": lambda: x + w,
         "w * w, taped": lambda: w * w,
         "x @ w, taped": lambda: x @ w,

@@ -68,8 +68,9 @@ if TYPE_CHECKING:
 
 else:
 
-    class Methods(*ALL_METHODS, Value, plain=True):
-        """Every family of methods."""
+    class Methods(Value, *ALL_METHODS, plain=True):
+        """Every family of methods; ``Value`` first, as ``isinstance(x, Value)``, which ops ask two or three
+        times, walks the bases in their order."""
 
         __slots__ = ()
 
