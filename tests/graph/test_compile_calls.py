@@ -70,7 +70,7 @@ def test_calls_under_anomaly_detection_are_eager(twins):
 
     assert "CompiledFunction" in str(expected.grad_fn)
     assert "CompiledFunction" not in str(watched.grad_fn)
-    assert tenon.allclose(expected, watched)
+    assert tenon.allclose(expected, watched, atol=1e-6)  # sums near 0 keep the rounding of their terms
 
 
 def test_threads_share_one_compiled_function(twins):
