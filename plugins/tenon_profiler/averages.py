@@ -1,6 +1,6 @@
-"""Events as torch's users know them, their sums by name, and the table of these.
+"""Events with PyTorch's attributes, their averages by name, and the table that prints them.
 
-Times are microseconds; *self* is without what nests inside.
+Times are in microseconds; *self* excludes nested events.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Interval:
     end: float
 
     def elapsed_us(self) -> float:
-        """How long it is."""
+        """Its length in microseconds."""
         return self.end - self.start
 
 
@@ -72,12 +72,12 @@ class _Times:
 
     @property
     def cpu_time(self) -> float:
-        """The mean of an event."""
+        """The mean per event."""
         return self.cpu_time_total / max(self.count, 1)
 
     @property
     def device_time(self) -> float:
-        """The mean of an event."""
+        """The mean per event."""
         return self.device_time_total / max(self.count, 1)
 
     @property
@@ -127,7 +127,7 @@ class _Times:
 
 
 class FunctionEvent(_Times):
-    """One event, with torch's attributes."""
+    """One event, with the attributes of PyTorch's class."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class FunctionEvent(_Times):
 
     @classmethod
     def of(cls, event: Event) -> FunctionEvent:
-        """``event``, as it was recorded."""
+        """Build one from the recorded ``event``."""
         stack = event.get("Call stack", "")
         made = cls(
             event.get("External id", 0),
@@ -183,7 +183,7 @@ class FunctionEvent(_Times):
         return made
 
     def adopt(self, child: FunctionEvent) -> None:
-        """Take ``child``, which happened inside, out of this event's own time."""
+        """Add a nested event and subtract its time from this event's self time."""
         self.cpu_children.append(child)
         child.cpu_parent = self
         self.self_cpu_time_total -= child.cpu_time_total
@@ -196,7 +196,7 @@ class FunctionEvent(_Times):
 
 
 class FunctionEventAvg(_Times):
-    """Sums over events of one key; ``cpu_time`` is the mean."""
+    """Sums over events with the same key; ``cpu_time`` is their mean."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class FunctionEventAvg(_Times):
         self.count = 0
 
     def add(self, event: FunctionEvent | FunctionEventAvg) -> FunctionEventAvg:
-        """One more event, or all that another sum is of; the first gives its key to a sum without one."""
+        """Add an event, or another average; an empty one takes the key of the first."""
         if self.key is None:
             self.key = event.key
         self.count += event.count
@@ -231,7 +231,7 @@ class FunctionEventAvg(_Times):
 
 
 def function_events(events: Iterable[Event]) -> list[FunctionEvent]:
-    """Nested, each with the memory that was taken and given back inside, and the time of its kernels."""
+    """Convert recorded events: nested, with memory allocated and freed inside, and their kernels' time."""
     listed = list(events)
     nest(listed)
     kernels = {e.get("External id"): e.duration / 1000 for e in listed if e.category == "kernel"}
@@ -269,7 +269,7 @@ def function_events(events: Iterable[Event]) -> list[FunctionEvent]:
 
 
 class EventList(list[Any]):
-    """Events, or sums of them."""
+    """A list of events or of averages."""
 
     def key_averages(
         self,
@@ -319,7 +319,7 @@ class EventList(list[Any]):
 
     @staticmethod
     def supported_export_stacks_metrics() -> list[str]:
-        """What ``export_stacks`` may write."""
+        """The metrics that ``export_stacks`` accepts."""
         return list(stacks.METRICS)
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str) -> None:
@@ -328,7 +328,7 @@ class EventList(list[Any]):
 
     @property
     def self_cpu_time_total(self) -> float:
-        """Microseconds, each counted once."""
+        """Total self time of all events, in microseconds."""
         return sum(float(event.self_cpu_time_total) for event in self)
 
     def table(

@@ -1,4 +1,4 @@
-"""Records of a tap, as ``Event``s. ``tenon/observe/records.py`` says what each record holds."""
+"""Convert a tap's records to ``Event``s; ``tenon/observe/records.py`` documents each record's fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LAUNCHES = 1_000_000_000
 
 
 class Converter:
-    """Makes events of records; keeps what many events share, and the running total of memory."""
+    """Converts records to events; caches what many events share, and keeps the running total of memory."""
 
     def __init__(self, clock: Any) -> None:
         self._wall = clock.wall
@@ -29,20 +29,20 @@ class Converter:
         self._modules: dict[int, int] = {}
         self._of_class: dict[str, int] = {}
         self._names: dict[int, str] = {}
-        #: Whether there was anything yet.
+        #: Whether any record has been converted.
         self.converted = False
-        #: Bytes now, by device.
+        #: Bytes allocated at present, by device.
         self.allocated: Counter[int] = Counter()
         #: What lives, by its block's id: its number, and as MEMORY tells it. This keeps the block.
         self._living: dict[int, tuple[int, Sequence[Any]]] = {}
         self._count = itertools.count(1)
-        #: Releases that another thread told before.
+        #: Releases recorded by another thread before their allocations were converted.
         self._early: list[tuple[int, int, Any]] = []
         self._launches = 0
         self._programs = Programs(clock.wall)
 
     def forget(self) -> None:
-        """Hear no more of the end of what lives."""
+        """Stop tracking live blocks."""
         self._living.clear()
 
     def convert(self, taken: Iterable[tuple[int, list[Any]]]) -> list[Event]:

@@ -1,4 +1,4 @@
-"""Tells observers of other plugins what events a profile found."""
+"""Dispatch a profile's events to the observers that other plugins provide."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from tenon.extend import observe
 from tenon_profiler.events import Event
 
 
-class Told:
-    """The observers of one profile. One that raises is told no more."""
+class Observers:
+    """The observers of one profile; one that raises is removed, with a warning."""
 
     def __init__(self, observers: Iterable[Any]) -> None:
         self._observers = list(observers)
 
-    def tell(self, events: Sequence[Event]) -> None:
-        """Each event to each observer, as what it is."""
+    def notify(self, events: Sequence[Event]) -> None:
+        """Call ``on_op``, ``on_scope`` or ``on_step`` of each observer for each event."""
         for observer in list(self._observers):
             try:
                 for event in events:
-                    _tell(observer, event)
+                    _notify(observer, event)
             except Exception as error:
                 self._observers.remove(observer)
                 observe.warn_of_sink(type(observer).__qualname__, error)
-                with contextlib.suppress(Exception):  # said to fail already; its file is freed if it can be
+                with contextlib.suppress(
+                    Exception
+                ):  # its failure is reported already; try to release its file
                     observer.close()
 
     def close(self) -> None:
-        """The profile is over."""
+        """Close the observers at the end of the profile."""
         for observer in self._observers:
             try:
                 observer.close()
@@ -37,7 +39,7 @@ class Told:
                 observe.warn_of_sink(type(observer).__qualname__, error)
 
 
-def _tell(observer: Any, event: Event) -> None:
+def _notify(observer: Any, event: Event) -> None:
     name, phase = event.name, event.get("Phase", "forward")
     if name.startswith("ProfilerStep#"):
         observer.on_step(observe.StepEvent(int(name.partition("#")[2]), event.begin, event.end))

@@ -31,7 +31,7 @@ def part_of(event: Event, around: str) -> str:
 def steps(events: Iterable[Event]) -> list[tuple[str, int, dict[str, int]]]:
     """Name, nanoseconds and parts of each profiled step; the parts add up to the whole.
 
-    Where no step was told, the busiest thread is one from end to end.
+    Without recorded steps, the busiest thread counts as one step from end to end.
     """
     listed = list(events)
     marked = [event for event in listed if event.name.startswith(STEP)]

@@ -1,4 +1,4 @@
-"""``profile``: torch.profiler's class. Steps and cycles are here; the work is ``recording.py``'s."""
+"""``profile``: torch.profiler's class. It schedules steps and cycles; ``recording.py`` records them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenon_profiler import averages, memory
 from tenon_profiler.events import Event
 from tenon_profiler.handler import tensorboard_trace_handler
 from tenon_profiler.header import header_of, machine
-from tenon_profiler.observers import Told
+from tenon_profiler.observers import Observers
 from tenon_profiler.recording import Recording, warn_of_disk
 from tenon_profiler.schedule import ProfilerAction, ProfilerActivity, supported_activities
 
@@ -66,16 +66,16 @@ class profile:
         self.current_action = ProfilerAction.NONE
         self._clock, self._session = clock, session
         self._trace_id: Callable[[], str] | None = custom_trace_id_callback
-        #: In progress, and the latest that is over.
+        #: The recording in progress, and the latest completed one.
         self._recording: Recording | None = None
         self._done: Recording | None = None
         self._earlier: list[Event] = []
         self._metadata: dict[str, Any] = {}
         self._cycle = 0
         self._begun = 0
-        #: Nothing can be written: no cycle begins any more.
+        #: Writing failed: no further cycle is recorded.
         self._ended = False
-        self._told = Told(())
+        self._observers = Observers(())
 
     def __enter__(self) -> profile:
         self.start()
@@ -87,16 +87,16 @@ class profile:
     # Steps.
 
     def start(self) -> None:
-        """Begin with step 0."""
+        """Start the profile at step 0."""
         if isinstance(self.on_trace_ready, tensorboard_trace_handler):
             machine()  # now, and not between two steps, where other ranks would wait
-        self._told = Told(observe.open_observers(self._session))
+        self._observers = Observers(observe.open_observers(self._session))
         self.current_action = self._action()
         if self.current_action is not ProfilerAction.NONE:
             self._begin()
 
     def step(self) -> None:
-        """A step is over, and the next begins."""
+        """Mark the end of a step and the start of the next."""
         recording, before = self._recording, self.current_action
         if recording is not None and before in _RECORDING:
             lane = recording.tap.lane()
@@ -115,13 +115,13 @@ class profile:
         self._begun = observe.now()
 
     def stop(self) -> None:
-        """Record no more; a cycle that was not over is handed to ``on_trace_ready`` as it is."""
+        """Stop recording; an unfinished cycle is passed to ``on_trace_ready`` as it is."""
         if self.current_action is ProfilerAction.WARMUP:
             self._drop()
         else:
             self._finish()
         self.current_action = ProfilerAction.NONE
-        self._told.close()
+        self._observers.close()
 
     def _action(self) -> ProfilerAction:
         return ProfilerAction.RECORD if self.schedule is None else self.schedule(self.step_num)
@@ -147,12 +147,12 @@ class profile:
                 warn_of_disk(str(handler.folder), error)
                 self._ended = True
                 return
-        told = Told(()) if warming else self._told
-        self._recording = Recording(options, clock, header, writer, told)
+        observers = Observers(()) if warming else self._observers
+        self._recording = Recording(options, clock, header, writer, observers)
         self._begun = observe.now()
 
     def _drop(self) -> None:
-        """Leave the records of warm-up steps out."""
+        """Discard the records of warm-up steps."""
         if self._recording is not None:
             self._recording.discard()
             self._recording = None
@@ -184,7 +184,7 @@ class profile:
 
     @property
     def recorded(self) -> bool:
-        """Whether a cycle is over."""
+        """Whether a cycle has been completed."""
         return self._done is not None
 
     def events(self) -> averages.EventList:
@@ -243,26 +243,26 @@ class profile:
         memory.export(self._all(), path, device or "cpu")
 
     def add_metadata(self, key: str, value: str) -> None:
-        """Put a text into the traces that begin from now on, and into exports."""
+        """Add a string to the metadata of traces that start later, and of exports."""
         self._metadata[key] = value
 
     def add_metadata_json(self, key: str, value: str) -> None:
-        """The same for JSON."""
+        """Add a JSON value to the metadata of traces that start later, and of exports."""
         self._metadata[key] = json.loads(value)
 
     preset_metadata_json = add_metadata_json
 
     def set_custom_trace_id_callback(self, callback: Callable[[], str]) -> None:
-        """Who names the traces of the cycles that begin from now on."""
+        """Set the function that names the traces of cycles that start later."""
         self._trace_id = callback
 
     def get_trace_id(self) -> str | None:
-        """The name of the latest trace, if somebody gives names."""
+        """The name of the latest trace; None without a callback that names traces."""
         found: str | None = self._metadata.get("trace_id")
         return found
 
     def toggle_collection_dynamic(self, enable: bool, activities: Iterable[ProfilerActivity]) -> None:
-        """Record no more, or again, in the midst of a step; all activities together."""
+        """Pause or resume recording within a step, for all activities together."""
         if not set(activities):
             return
         if self._recording is None:
@@ -302,7 +302,7 @@ class autograd_profile(profile):
         self.enabled = enabled
 
     def start(self) -> None:
-        """Begin, if enabled."""
+        """Start recording, if enabled."""
         if self.enabled:
             super().start()
 
@@ -324,5 +324,5 @@ class autograd_profile(profile):
 
     @property
     def self_cpu_time_total(self) -> float:
-        """Microseconds of everything, each counted once."""
+        """Total self time of all events, in microseconds."""
         return self.events().self_cpu_time_total

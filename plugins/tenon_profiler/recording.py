@@ -22,26 +22,31 @@ from tenon.extend import errors, observe
 from tenon_profiler.convert import Converter
 from tenon_profiler.events import Event
 from tenon_profiler.header import machine
-from tenon_profiler.observers import Told
+from tenon_profiler.observers import Observers
 from tenon_profiler.trace import TraceWriter, event_of, read_trace
 
 #: Events that are kept in memory, about 0.3 kB each.
 LIMIT = 150_000
-#: Items of records that wait to become events, eleven an op; and how long they do where a file is written.
+#: Record items (eleven per op), and nanoseconds if a file is written, after which records are flushed.
 WAITING, PATIENCE = 250_000, 1_000_000_000
 
 
 class Recording:
-    """Begins at once. ``writer`` is where events go as they come; with None they are kept."""
+    """Opens a tap on construction. Events go to ``writer`` as they arrive; if None, they stay in memory."""
 
     def __init__(
-        self, options: Any, clock: Any, header: dict[str, Any], writer: TraceWriter | None, told: Told
+        self,
+        options: Any,
+        clock: Any,
+        header: dict[str, Any],
+        writer: TraceWriter | None,
+        observers: Observers,
     ) -> None:
         self.header = header
         self.writer = writer
         self.events: list[Event] = []
         self.converter = Converter(clock)
-        self._told = told
+        self._observers = observers
         self._spool: TraceWriter | None = None
         self._flushed = time.perf_counter_ns()
         self._kept = True
@@ -56,15 +61,15 @@ class Recording:
             raise
 
     def _due(self, tap: Any) -> None:
-        if self._lock.locked():  # another thread is at it
+        if self._lock.locked():  # another thread is flushing
             return
         waiting = sum(len(lane.records) for lane in tap.lanes)
-        late = self.writer is not None and time.perf_counter_ns() - self._flushed > PATIENCE
-        if waiting > WAITING or late:
+        overdue = self.writer is not None and time.perf_counter_ns() - self._flushed > PATIENCE
+        if waiting > WAITING or overdue:
             self.flush()
 
     def flush(self) -> None:
-        """Make events of records; the time that takes is shown in the trace."""
+        """Convert records to events; the trace shows the time that takes."""
         begin = time.perf_counter_ns()
         events = self._take()
         self._flushed = end = time.perf_counter_ns()
@@ -76,7 +81,7 @@ class Recording:
         with self._lock, _uninterrupted():
             events = self.converter.convert(self.tap.take())
             if events:
-                self._told.tell(events)
+                self._observers.notify(events)
                 try:
                     self._store(events)
                 except OSError as error:
@@ -85,7 +90,7 @@ class Recording:
         return events
 
     def _give_up(self, error: OSError) -> None:
-        """The disk is full, or gone: the program goes on, the profile does not."""
+        """End the profile after an error of the disk; the program continues."""
         self.tap.close()
         self.converter.forget()
         self._lost = True
@@ -119,23 +124,23 @@ class Recording:
         return not self.converter.converted and not any(lane.records for lane in self.tap.lanes)
 
     def discard(self) -> None:
-        """Record no more, and forget what was recorded."""
+        """Stop recording and drop what was recorded."""
         self.tap.close()
         if self.writer is not None:
             self.writer.abandon()
 
     def step_over(self) -> None:
-        """A step has ended: a good moment to flush, if it is time."""
+        """Flush at the end of a step, if due."""
         self._due(self.tap)
 
     def stop(self) -> None:
-        """Record no more."""
+        """Stop recording."""
         self.tap.close()
         self._take()
         self.converter.forget()
 
     def save(self) -> None:
-        """Complete the file that events went to."""
+        """Complete the file that events were written to."""
         assert self.writer is not None
         if self._lost or not self.writer.part.exists():
             return
@@ -175,7 +180,7 @@ class Recording:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait until records are where they are kept."""
+    """Delay KeyboardInterrupt until the records are stored, so that none is lost."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
@@ -191,7 +196,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def warn_of_disk(name: str, error: OSError) -> None:
-    """Say that the profile ends, because ``name`` cannot be written."""
+    """Warn that the profile ends because ``name`` cannot be written."""
     warnings.warn(
         f"the profile has ended, the program goes on: {name} cannot be written ({error.strerror}). What was"
         " written can be read. Make room, or choose another folder.",

@@ -1,4 +1,4 @@
-"""Which process this is, and one clock for all ranks.
+"""The process's place among the ranks, and a clock shared by all ranks.
 
 ``perf_counter`` is one clock for all processes of a host. On several hosts ``align`` compares clocks at
 barriers; who calls it does so on all ranks.
@@ -18,9 +18,9 @@ from tenon.distributed.communication.communicator import Communicator
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _DAY = 86_400_000_000_000
-#: Barriers of a turn, turns at most, and nanoseconds that are well enough.
+#: Barriers per round, the maximum number of rounds, and the error in nanoseconds at which to stop.
 _ROUNDS, _TURNS, _GOAL = 15, 12, 200_000
-#: What clocks may go wrong by: quartz is good to a tenth of that.
+#: The assumed relative drift of clocks; that of quartz is a tenth of it.
 DRIFT = 500e-6
 
 
@@ -54,7 +54,7 @@ class Clock:
 
 
 def place() -> Place:
-    """As the communicator says, if there is one; none is made."""
+    """The place by the communicator, if one exists; none is created."""
     found = world.current()
     if found is None:
         return Place(0, 0, 1, 0, socket.gethostname(), "local")
@@ -62,7 +62,7 @@ def place() -> Place:
 
 
 def own_clock() -> Clock:
-    """This host's."""
+    """This host's clock, not aligned with other hosts."""
     readings = [(time.time_ns() - time.perf_counter_ns()) for _ in range(5)]
     wall = sorted(readings)[len(readings) // 2]
     now = time.time_ns()
@@ -87,15 +87,15 @@ def align(communicator: Communicator) -> Clock:
             communicator.barrier()
             times.append((came, time.perf_counter_ns() + own.wall))
         said = json.dumps([own.id, own.wall, own.base, times]).encode()
-        told: list[Any] = [
+        announced: list[Any] = [
             json.loads(text) for text in communicator.all_gather_bytes(said, name="clocks of profiles")
         ]
-        for known, (*_, theirs) in zip(passed, told, strict=True):
+        for known, (*_, theirs) in zip(passed, announced, strict=True):
             known += theirs
-        first_id, first_wall, base, _ = told[0]
+        first_id, first_wall, base, _ = announced[0]
         ranges = [
             (0, 0) if each[0] == first_id else _between(passed[0], known)
-            for each, known in zip(told, passed, strict=True)
+            for each, known in zip(announced, passed, strict=True)
         ]
         if all(most - least <= _GOAL for least, most in ranges):
             break

@@ -1,4 +1,4 @@
-"""What an ``Observer`` is told, one value per event; times are nanoseconds since 1970 on rank 0's clock."""
+"""The events that an ``Observer`` receives; times are nanoseconds since 1970 on rank 0's clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Lane``: where one thread's records go, and where that thread is."""
+"""``Lane``: the buffer of one thread's records, and the thread's current module and phase."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenon.observe.records import RELEASED
 
 
 class Lane:
-    """Records of one thread in the order in which things ended: ``extend`` adds one, all items at once."""
+    """Records of one thread in order of their ends; ``extend`` appends one record, atomically."""
 
     __slots__ = ("calls", "due", "extend", "freed", "module", "phase", "records", "steps", "tid")
 
@@ -19,9 +19,9 @@ class Lane:
         self.tid = threading.get_native_id()
         self.records: list[Any] = []
         self.extend: Callable[[Iterable[Any]], None] = self.records.extend
-        #: What is called at the end of a block that was taken here.
+        #: Callback for the release of a block allocated in this thread.
         self.freed = _freeing(self.extend)
-        #: When the tap's owner wants to be called next.
+        #: When to call the tap's owner next.
         self.due = due
         #: Module calls in progress: label, begin, number, and what they were called in.
         self.calls: list[tuple[str, int, int, str]] = []
@@ -30,21 +30,21 @@ class Lane:
         self.begin()
 
     def begin(self) -> None:
-        """This thread is nowhere yet."""
+        """Reset to the state outside of any module, in the phase "forward"."""
         self.module = ""
         self.phase = "forward"
         self.calls.clear()
         self.steps.clear()
 
     def take(self) -> list[Any]:
-        """All records so far, which are then gone from here; the thread may go on meanwhile."""
+        """Remove and return all records so far; safe while the thread continues to append."""
         taken = self.records[:]
         del self.records[: len(taken)]
         return taken
 
 
 def _freeing(extend: Callable[[Iterable[Any]], None]) -> Callable[[Any], None]:
-    """``freed(block)``, which leaves its record."""
+    """Return ``freed(block)``, which records the release of a block."""
     now = time.perf_counter_ns
 
     def freed(block: Any) -> None:

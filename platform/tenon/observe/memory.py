@@ -1,9 +1,8 @@
-"""Arrays that ops made, from their birth to their end: the owner is the op that made them. And the memory of
-compiled programs, which is laid out once and theirs as long as they live.
+"""Allocation and release of arrays, each owned by the op that allocated it, and of compiled programs' arenas.
 
-Only memory that an op's result owns is counted: not views, nor arrays that came from outside. An array's end
-is its own, found by a weak reference: the block, which its records hold and then who took them. With its last
-holder gone, an end is not told.
+Only memory that an op's result owns is counted: neither views nor arrays from outside. The release of an
+array is detected by a weak reference, the block, which is held by its records and then by whoever took these.
+Once its last holder is gone, the release is not reported. An arena lives as long as its program.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tenon.observe.records import MEMORY
 
 
 class Blocks:
-    """Blocks of memory that were taken while the tap was open."""
+    """Tracks the blocks of memory allocated while the tap is open."""
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
         #: By class of arrays, the backends that have devices with memory of their own.
@@ -31,14 +30,14 @@ class Blocks:
         #: Ops seen so far whose one result on the host, if it is not a view, is memory of its own.
         self.owners: set[Any] = set()
         self._lanes = lanes
-        #: Of programs, the block, and what will tell its end.
+        #: Per program its block, and the finalizer that records the release.
         self._arenas: WeakKeyDictionary[Any, tuple[Any, weakref.finalize[Any, Any]]] = WeakKeyDictionary()
 
     def made(self, out: Any, op: Any, args: Any, lane: Lane, when: int) -> Any:
-        """At its end, ``when``, ``op`` gave ``out``, an array or several arrays or tensors, for ``args``.
+        """Track ``out``, the array, or several arrays or tensors, that ``op(*args)`` returned at ``when``.
 
-        What is returned goes into the op's record: a block, or None if there is none or if it has a record of
-        its own.
+        Returns the block for the op's record; None if nothing was allocated, or if the allocation has a
+        record of its own.
         """
         if out.__class__ is ndarray and out.base is None:
             if isinstance(op, Primitive) and not op.view:
@@ -48,7 +47,7 @@ class Blocks:
         return None
 
     def _part(self, out: Any, op: Any, args: Any, lane: Lane, when: int) -> None:
-        """The same for what the op's record cannot tell: one of several, a view's base, on a device."""
+        """Record what does not fit into the op's record: several results, a view's base, device memory."""
         kind, device = out.__class__, -1
         if isinstance(out, tuple):
             for each in out:
@@ -66,10 +65,10 @@ class Blocks:
             lane.extend((MEMORY, when, out.nbytes, block, op, lane.module, lane.phase, device))
 
     def _begin(self, out: Any, op: Any, args: Any, lane: Lane) -> Any:
-        """The block of ``out``; None if that was there before."""
+        """Track ``out``: return its block, or None if ``op`` did not allocate it or it is tracked already."""
         for block in weakref.getweakrefs(out):
-            told = block.__callback__
-            if told is lane.freed or any(told is other.freed for other in self._lanes):
+            callback = block.__callback__
+            if callback is lane.freed or any(callback is other.freed for other in self._lanes):
                 return None
         if not fresh(out, args):
             return None
@@ -78,8 +77,8 @@ class Blocks:
         return weakref.ref(out, lane.freed)
 
     def laid_out(self, program: Any, lane: Lane) -> None:
-        """``program`` has its arena: all that its values will ever take, the caller's arrays left out."""
-        if program in self._arenas:  # it is bound anew
+        """Track the arena of ``program``, which holds all its values but the caller's arrays."""
+        if program in self._arenas:  # it is bound again
             block, ending = self._arenas.pop(program)
             ending.detach()
             lane.freed(block)
@@ -92,13 +91,13 @@ class Blocks:
             lane.extend((MEMORY, time.perf_counter_ns(), size, block, program.name, "", "forward", -1))
 
     def close(self) -> None:
-        """Hear of no program's end any more; of an array's, nobody does who drops its block."""
+        """Stop tracking programs; an array is no longer tracked once its block is dropped."""
         for _, ending in self._arenas.values():
             ending.detach()
 
 
 def fresh(out: Any, args: Any) -> bool:
-    """Whether the array ``out`` is none of ``args``: a kernel that works in place gives what it was given."""
+    """Whether the array ``out`` is none of ``args``: an in-place kernel returns its argument."""
     for given in args:  # noqa: SIM110 - all() takes 0.3 us more
         if given is out:
             return False

@@ -1,4 +1,4 @@
-"""``Observer``: what a plugin derives to do something else with the events of a profile."""
+"""``Observer``: the base class by which a plugin receives the events of a profile."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from tenon.plugins.manager import host
 
 
 class Observer:
-    """Is told of everything in a profile, in batches, some time after it happened.
+    """Receives every event of a profile, in batches, some time after it happened.
 
-    Offered by the hook ``tenon_open_observers``. What it does takes no time from the ops that are measured,
-    but from the step that follows. One that raises is told no more, with a warning: programs outlive it.
+    Provided through the hook ``tenon_open_observers``. Its time is not part of the measured ops but of the
+    step that follows. An observer that raises is removed with a warning; the program continues.
     """
 
     def on_op(self, event: OpEvent) -> None:
-        """An op is over."""
+        """Called for each op that has ended."""
 
     def on_scope(self, event: ScopeEvent) -> None:
-        """A scope is over."""
+        """Called for each scope that has ended."""
 
     def on_step(self, event: StepEvent) -> None:
-        """A step is over."""
+        """Called for each step that has ended."""
 
     def close(self) -> None:
-        """The profile is over."""
+        """Called at the end of the profile; release resources here."""
 
 
 def open_observers(session: Any = None) -> list[Observer]:
-    """Those that plugins offer for a profile that begins; a warning names a plugin that fails to."""
-    found: list[Observer] = []
+    """Collect the observers of all plugins for a new profile; warn of a plugin whose hook raises."""
+    observers: list[Observer] = []
     for offer in reversed(host().hook.tenon_open_observers.get_hookimpls()):
         try:
             offered: Any = offer.function(**dict.fromkeys(offer.argnames, session))
-            found += offered or ()
+            observers += offered or ()
         except Exception as error:
             warn_of_sink(f"of the plugin {offer.plugin_name}", error)
-    return found
+    return observers
 
 
 def warn_of_sink(name: str, error: Exception) -> None:
-    """Say that a sink is told no more, because of ``error``, and where that was raised."""
+    """Warn that a sink is removed because of ``error``, and where that was raised."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     warnings.warn(
         f"the sink {name} is told no more, the program and its profile go on: {type(error).__name__}: {error}"

@@ -1,8 +1,9 @@
-"""What a tap leaves per event: some items of one flat list, the first of which is the kind.
+"""The format of a tap's records: each is a run of items in one flat list that begins with its kind.
 
-Anything better would take longer than many ops. Times are ``perf_counter_ns``. A signature has two items for
-each argument: shape and dtype of an array, the class and None of anything else; it is None where shapes are
-not recorded. Equal ones are not made one: looking them up takes as long as the rest of a record.
+A richer structure would take longer than many ops do. Times are ``perf_counter_ns``. A signature has two
+items for each argument: shape and dtype of an array, the class and None of anything else; it is None where
+shapes are not recorded. Equal signatures are not shared: looking them up takes as long as the rest of a
+record.
 
 ======== ==========================================================================================
 OP       op or maker, begin, end, module, phase, signature, bytes of the output, attrs, stack, the block
@@ -34,7 +35,7 @@ ANNOTATION, OPERATOR, WAIT, PROFILER = "user_annotation", "cpu_op", "tenon_wait"
 
 
 class Maker:
-    """What stands for the op in the record of a function that makes arrays and is none: its name."""
+    """Takes the place of the op in the record of a function that creates arrays without an op."""
 
     view = False
 
@@ -42,7 +43,7 @@ class Maker:
         self.name = name
 
     def cost(self, *given: Any, **attrs: Any) -> float:
-        """Nobody knows."""
+        """Unknown."""
         return 0.0
 
 

@@ -1,10 +1,10 @@
-"""``Tap``: opens every place where work can be seen, and turns what passes there into records.
+"""``Tap``: instruments dispatch, kernels, modules, programs and collectives, and records each call.
 
-Ops are seen where the interceptor slot ends, in plain dispatch, below whatever casts or records; the arrays'
-ops inside gradient rules and optimizers in the backends' raw namespaces; what changes in place, gradient
-nodes and waits by ``engine/watchers.py``; programs and collectives by their modules; module calls by scopes.
-What runs is what would run without a tap: nothing is in the slot, so that backward passes and optimizers work
-on bare arrays, and compiled functions stay compiled.
+Ops are recorded in plain dispatch, below all interceptors such as autocast and graph recording; ops on bare
+arrays, inside gradient rules and optimizers, in the backends' raw namespaces; in-place changes, gradient
+nodes and waits by ``engine/watchers.py``; programs and collectives by callbacks of their modules; module
+calls by scopes. The program runs as it would without a tap: no interceptor is installed, so that backward
+passes and optimizers work on bare arrays, and compiled functions stay compiled.
 
 This file is hot while a profile is open: an op costs eleven items of a list, see ``tests/bench/profiler.py``.
 """
@@ -41,9 +41,9 @@ from tenon.observe.stack import stack_here
 from tenon.optim import step_hooks
 
 now = time.perf_counter_ns
-#: Backends whose ops are over when they return.
+#: Backends whose ops have completed when they return.
 _HOST = frozenset(("cpu", "meta"))
-#: How often the owner may be called, in nanoseconds: it flushes, so that memory is bounded.
+#: The interval in nanoseconds between calls of the owner, which flushes, so that memory is bounded.
 PATIENCE = 50_000_000
 
 
@@ -76,7 +76,7 @@ class Tap:
         self._plain: tuple[Any, ...] = ()
 
     def open(self) -> None:
-        """Begin; UnsupportedError if another profile is open."""
+        """Start recording; UnsupportedError if another tap is open."""
         if OPEN.tap is not None:
             raise UnsupportedError(
                 "Profiler is already enabled in this process. Leave the other profile first."
@@ -110,7 +110,7 @@ class Tap:
         ]
 
     def close(self) -> None:
-        """End; nothing is paid any more."""
+        """Stop recording and remove all instrumentation."""
         if not self.is_open:
             return
         OPEN.tap = None
@@ -134,7 +134,7 @@ class Tap:
         return OPEN.tap is self
 
     def lane(self) -> Lane:
-        """This thread's."""
+        """The lane of the current thread."""
         try:
             found: Lane = self._local.lane
         except AttributeError:
@@ -143,11 +143,11 @@ class Tap:
         return found
 
     def take(self) -> list[tuple[int, list[Any]]]:
-        """Thread and records of every lane, which are then gone from here."""
+        """Remove and return the records of every lane, with its thread."""
         return [(lane.tid, lane.take()) for lane in self.lanes]
 
     def overdue(self, lane: Lane) -> None:
-        """Give the owner its turn."""
+        """Call the owner, which may flush."""
         self._due(self)
         lane.due = now() + PATIENCE
 
@@ -285,7 +285,7 @@ class Tap:
 
 
 def signature_of(args: Any) -> tuple[Any, ...]:
-    """What ``records.py`` calls so, of tensors, arrays and numbers."""
+    """The signature of tensors, arrays and numbers; ``records.py`` documents its format."""
     given: list[Any] = []
     for a in args:
         array = a.raw if isinstance(a, Value) else a
@@ -294,7 +294,7 @@ def signature_of(args: Any) -> tuple[Any, ...]:
 
 
 def _leave_to_the_parent() -> None:
-    """A process that was forked has the tap, and the file that it writes, of its parent."""
+    """Disable the inherited tap in a forked process, as its file belongs to the parent."""
     if OPEN.tap is not None:
         OPEN.tap.close()
 
