@@ -1,9 +1,9 @@
-"""``tenon.compile``: a function that records itself once and replays the program from then on.
+"""``tenon.compile``: record a function's graph, compile it, and replay the program in later calls.
 
-The first call with arguments of some shapes runs as if nothing were compiled (optimizers make their state,
-lazy modules their parameters). The second and the third are recorded; if both give the same graph, the later
-ones replay it. What differs between two calls though shapes are the same, such as a number that Python
-computed and froze into the graph, is found that way, and the function stays eager with that reason.
+The first call with arguments of some shapes runs eagerly (optimizers create their state, lazy modules their
+parameters). The second and the third are recorded; if both yield the same graph, later calls replay it. A
+value that differs between the two though the shapes agree, such as a number that Python computed and that
+became a constant of the graph, is detected by that comparison: the function then stays eager and reports why.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ from tenon.graph.suspension import SUSPENSION
 from tenon.tensors.pytree import REGISTERED, TreeSpec, tree_flatten
 from tenon.tensors.where import user_line
 
-#: Recordings kept for one function; with more kinds of calls it stays eager.
+#: Maximum number of programs per function; further kinds of calls stay eager.
 LIMIT = 8
 #: Recordings of one kind of call that wait for an equal one, and calls that may set something up first.
 PATIENCE = 4
 #: Recordings of one kind of call over the life of a function; beyond, it stays eager.
 MANY = 64
 
-#: Held while a thread records: two cannot at a time.
+#: Held while a thread records; only one can at a time.
 _RECORDING = threading.Lock()
 
 
 class Case:
-    """What is known about calls with one key."""
+    """The programs and pending recordings for calls with one key (shapes, dtypes, plain values)."""
 
     __slots__ = ("alike", "calls", "pending", "reason", "recorded", "replays", "settled")
 
     def __init__(self) -> None:
         self.calls = self.recorded = self.settled = 0
-        #: Recordings that wait for an equal one.
+        #: Recordings not yet confirmed by an equal one.
         self.pending: list[Recording] = []
         #: The latest first.
         self.replays: list[Any] = []
-        #: A quick test for calls of this kind; None if there is none.
+        #: A fast check for calls of this kind; None if there is none.
         self.alike: Any = None
         #: Why these calls stay eager; None if they do not.
         self.reason: str | None = None
@@ -89,7 +89,7 @@ class Compiled:
         EVERY.add(self)
 
     def forget(self) -> None:
-        """Record anew from the next call on."""
+        """Discard all programs and recordings; the next calls record again."""
         self.cases.clear()
         self.casting.clear()
         self.reasons.clear()
@@ -97,7 +97,7 @@ class Compiled:
         self._warned = self._warned_hooks = False
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """A compiled method: every instance has its own recordings."""
+        """Bind to an instance; each instance has its own programs."""
         if instance is None:
             return self
         bound = self.function.__get__(instance, owner)
@@ -110,17 +110,17 @@ class Compiled:
         return kept
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles carry the function; they record anew."""
+        """Pickle and copy the function only; the copy records again."""
         return Compiled, (self.function, self.fullgraph, self.explain)
 
     @property
     def programs(self) -> list[Any]:
-        """The programs made so far; ``.source`` is their text, ``.graph`` what they run."""
+        """The compiled programs; ``.source`` is the generated Python, ``.graph`` the graph."""
         own = [p for case in self.cases.values() for replay in case.replays for p in replay.programs]
         return own + [p for each in self.casting.values() for p in each.programs]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, or replay it."""
+        """Replay the program for these arguments, or call the function, recording it if needed."""
         if (
             WATCHERS.recorder is not None
             or WATCHERS.taped is not None
@@ -128,7 +128,7 @@ class Compiled:
             or MODES
             or STANCE.eager
         ):
-            return self.function(*args, **kwargs)  # part of another recording, or somebody watches
+            return self.function(*args, **kwargs)  # inside of another recording, or under an interceptor
         if SUSPENSION.reason is not None:
             raise UnsupportedError(f"{_name(self.function)}: {SUSPENSION.reason}")
         if PRECISION.casting is not None:
@@ -160,7 +160,7 @@ class Compiled:
         return self._record(case, args, kwargs)
 
     def _find(self, args: Any, kwargs: Any, mode: tuple[Any, ...]) -> tuple[Any, Case | None]:
-        """The leaves of the arguments, and the case of their kind; None to stay eager."""
+        """Flatten the arguments and look up their case; None to run eagerly."""
         leaves, structure = _flat(args, kwargs)
         key: Any = (structure, _key(leaves), *mode)
         try:
@@ -300,7 +300,7 @@ class Compiled:
         warnings.warn_explicit(text, TenonWarning, file or "<unknown>", int(line or 0))
 
     def _stay_eager(self, reason: str) -> None:
-        """Say so, the first time as a warning."""
+        """Record the reason to stay eager; the first time, warn."""
         self._tell(f"stays eager: {reason}")
         if not self._warned:
             self._warned = True
@@ -329,7 +329,7 @@ def _name(function: Any) -> str:
 
 
 def _flat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
-    """The leaves of the arguments, and a hashable description of their nest."""
+    """The leaves of the arguments, and a hashable description of their structure."""
     if not kwargs and not any(
         a.__class__ in _CONTAINERS or a.__class__ in REGISTERED or hasattr(a, "_fields") for a in args
     ):

@@ -26,13 +26,13 @@ _COUNT = itertools.count()
 
 
 def conditions(replay: Any, names: Names) -> str:
-    """Everything that must hold, as one expression: guards, and memory where it lay."""
+    """All guards, and the check that memory has not moved, as one expression."""
     checks = [guard.source(names) for guard in replay.recording.guards]
     return " and ".join([c for c in checks if c != "True"] + [placed(replay, names)])
 
 
 def placed(replay: Any, names: Names) -> str:
-    """Whether parameters and state have the memory that the program is bound to."""
+    """The check that parameters and state are still in the memory that the program is bound to."""
     return " and ".join(f"{names(t)}.raw is {names(raw)}" for t, raw in replay.places) or "True"
 
 

@@ -1,4 +1,4 @@
-"""``epilogue``: the op of a node that stands for a product and for what is done to its result at once."""
+"""``epilogue``: the op of a node for a product fused with the elementwise steps on its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions under which a recording holds, beside the shapes of its arguments."""
+"""Guards: the conditions beside argument shapes under which a recording is valid."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Names:
         self._known: dict[int, str] = {}
 
     def __call__(self, value: Any) -> str:
-        """The name of ``value``."""
+        """Return a name for ``value``, the same for the same object."""
         name = self._known.get(id(value))
         if name is None:
             name = self._known[id(value)] = f"o{len(self._known)}"
@@ -83,7 +83,7 @@ def are(what: str, members: Iterable[tuple[Any, str, Any]]) -> Guard:
 
 
 def literal(value: Any, names: Names) -> str:
-    """``value`` in generated code."""
+    """Spell ``value`` as a literal of generated code."""
     return repr(value) if value is None or value is True or value is False else names(value)
 
 
@@ -190,7 +190,7 @@ class Same:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether two such values are told apart by what they are: numbers, flags, strings, tuples of them."""
+    """Whether values of this kind are compared by ``==``: numbers, flags, strings, tuples of them."""
     return value.__class__ in _PLAIN or (value.__class__ is tuple and all(map(is_plain, value)))
 
 

@@ -1,5 +1,5 @@
-"""The part of a recorder that hears of what Python does beside the ops: random draws, numbers read back,
-schedules, collectives, memory exchanged."""
+"""The part of a recorder that handles Python's effects beside the ops: random draws, values read back,
+schedules, collectives, and exchanges of memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tenon.tensors.where import user_line
 
 
 class Host:
-    """What Python does beside the ops."""
+    """Callbacks for Python's effects beside the ops."""
 
     graph: Graph
     values: Values
@@ -40,17 +40,17 @@ class Host:
         raise NotImplementedError
 
     def refuse(self, error: CaptureError) -> None:
-        """The function cannot be recorded."""
+        """Give up recording, with a reason."""
         raise NotImplementedError
 
     def exchanged(self, tensor: Any) -> None:
-        """``tensor`` is about to show other memory."""
+        """Callback: ``tensor`` is about to be rebound to other memory."""
         entry = self.values.find(tensor.raw)
         if self._listens() and (entry is None or entry.storage.node is not None):
             self.unsupported("giving a tensor from outside other memory (data=, an in-place view, out=)")
 
     def unsupported(self, what: str) -> None:
-        """The function does something that no replay could repeat."""
+        """Refuse to record an effect that no replay could repeat."""
         if self._listens():
             self.refuse(
                 CaptureError(
@@ -59,7 +59,7 @@ class Host:
             )
 
     def reseeded(self, what: str, again: Callable[[], Any] | None) -> None:
-        """A random generator was changed by something that is no draw."""
+        """Callback: a random generator was seeded, or its state set."""
         if not self._listens():
             return
         if again is None:
@@ -94,7 +94,7 @@ class Host:
         self.questions.append(problem)
 
     def listening(self) -> bool:
-        """Whether what this thread does now is recorded."""
+        """Whether the current thread is being recorded."""
         return self._listens()
 
     def guard_value(self, what: str, get: Callable[[], Any]) -> None:

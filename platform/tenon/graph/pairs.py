@@ -1,4 +1,4 @@
-"""Compiled forwards that gradients flow through: two programs and the node between them."""
+"""Compiled forwards with a compiled backward: two programs, and the autograd node that links them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Pair:
         self.backend = backend
         self.program = Program(backward.graph, backend)
         self.bound = -1
-        self.busy: Any = None  # weak reference to the node whose values lie here
+        self.busy: Any = None  # weak reference to the node whose saved values this memory holds
 
     def bind(self) -> None:
-        """Lay the backward over the forward's values; after the forward was bound anew, again."""
+        """Bind the backward to the forward's values; again if the forward has been bound again."""
         if self.bound == self.forward.bindings:
             return
         tensors = {o.node: o.tensor for o in self.forward.recording.outside}
@@ -50,12 +50,12 @@ class Pair:
 
     @property
     def free(self) -> bool:
-        """Whether no backward can come that would read these values."""
+        """Whether the memory may be reused: no backward that reads these values can still run."""
         return self.busy is None or self.busy() is None
 
 
 class PairNode(CustomNode):
-    """The node behind the outputs of one call."""
+    """The ``grad_fn`` of the outputs of one call."""
 
     __slots__ = ()
 
@@ -110,7 +110,7 @@ class PairNode(CustomNode):
         ]
 
     def release(self) -> None:
-        """The values are not needed any more."""
+        """Release the saved values."""
         if self.pair is not None:
             self.pair.busy = None
             self.pair = None

@@ -41,11 +41,11 @@ class Block(Life):
         self.maker = maker
         #: The block whose memory it uses instead of its own.
         self.into: Block | None = None
-        #: Its bytes, once they are there.
+        #: Its bytes, once allocated.
         self.root: Any = None
 
     def final(self) -> Block:
-        """The block whose memory it is in the end."""
+        """The block that owns the memory, after following in-place reuse."""
         block = self
         while block.into is not None:
             block = block.into
@@ -101,7 +101,7 @@ class MemoryPlan:
         self._place_exchanged()
         self._allocate()
 
-    # --- what lies where, if there were no end of memory ---
+    # --- blocks and views, before any memory is shared ---
 
     def _place_given(self, arrays: Mapping[Node, Array]) -> None:
         """One block per group of inputs and constants that overlap."""
@@ -158,7 +158,7 @@ class MemoryPlan:
             self.arrays[node.out(index)], self.blocks[node.out(index)] = array, block
         return True
 
-    # --- who may share ---
+    # --- which blocks may share memory ---
 
     def _measure_lives(self) -> None:
         for position, node in enumerate(self.steps):
@@ -219,7 +219,7 @@ class MemoryPlan:
         )
 
     def _reuse_in_place(self) -> None:
-        """Let results take the place of operands that die with them."""
+        """Place results in the memory of operands that are last read by the same call."""
         for position, node in enumerate(self.steps):
             places = replaceable(node)
             if not places:
@@ -254,7 +254,7 @@ class MemoryPlan:
         )
 
     def _place_exchanged(self) -> None:
-        """Make what ranks exchange where they exchange it, and take the results there."""
+        """Place values that ranks exchange in the communication buffers, and read the results there."""
         given = sorted((b.start, b.start + b.nbytes) for b in set(self.blocks.values()) if b.maker is None)
         taken: set[int] = set()
         for position, node in enumerate(self.steps):

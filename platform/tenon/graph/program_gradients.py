@@ -1,9 +1,9 @@
-"""Gradients that lie in a program's memory, and what becomes of those that a caller keeps.
+"""Gradients stored in a program's buffers, and how references that a caller holds stay valid.
 
-A run writes its gradients where the run before wrote its own. Whoever still has one of those would see it
-change, though eager code makes new ones for each step. So a run first counts the references to them, which
-takes 30 ns apiece: a tensor that somebody keeps gets a copy of what it holds. Arrays and views of them cannot
-be moved: while somebody keeps one the call is eager, and from then on that gradient is given away as a copy.
+A run overwrites the gradients of the previous run, whereas eager code allocates new ones for each step. So a
+run first reads their reference counts, which takes 30 ns apiece: a tensor that is still referenced gets a
+copy of its data. An array, or a view of one, cannot be moved to other memory: while it is referenced the call
+runs eagerly, and from then on the program returns that gradient as a copy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``Recorder``: the interceptor that turns one real execution into a graph.
 
-Every op runs as usual and is written down. What is not an op is told to the recorder through
+Every op runs as usual and is recorded. Events that are not ops reach the recorder as callbacks of
 ``tenon.engine.watchers``: arrays made from Python data, changes in place, random draws, numbers read back by
 Python. Values are followed by the identity of their arrays, see ``values.py``.
 
@@ -47,17 +47,17 @@ class Recorder(Host, Options, Gradients):
         self.values = Values(self.graph, backend)
         self.guards: list[Guard] = []
         self.value_guards: list[Guard] = []
-        #: Tensors outside that ops read: their input nodes, by id of the array.
+        #: Input nodes of the external tensors that ops read, by id of the array.
         self.outside: dict[int, tuple[Node, Any]] = {}
         #: Leaves that ops read: their gradients may change.
         self.leaves: dict[int, Any] = {}
         self.roots: dict[int, Any] = {}
         self.optimizers: dict[int, Any] = {}
-        #: What Python does beside the ops and has to do again at every run, after it.
+        #: Callbacks that repeat Python's side effects after every replay.
         self.after: list[Callable[[], None]] = []
         self.expects = False
         self.questions: list[Callable[[], str | None]] = []
-        #: Why this recording cannot be replayed, though the next may be; None if it can.
+        #: Why this recording cannot be replayed, though the next one may be; None if it can.
         self.settling: str | None = None
         self._scalars: dict[Any, Scalar] = {}
         self._counts: dict[Any, tuple[Scalar, list[Any]]] = {}
@@ -72,10 +72,10 @@ class Recorder(Host, Options, Gradients):
         self._thread = threading.get_ident()
         self._read = backend.to_host
 
-    # --- from begin to end ---
+    # --- start and stop ---
 
     def start(self) -> None:
-        """Begin to record."""
+        """Start recording."""
         if WATCHERS.recorder is not None:
             raise CaptureError(
                 "a compiled function was called while another is being recorded in another thread. Record "
@@ -88,7 +88,7 @@ class Recorder(Host, Options, Gradients):
         self.backend.to_host = self._host_read
 
     def stop(self) -> None:
-        """Stop recording, if it has begun; to be called again where it was interrupted."""
+        """Stop recording; idempotent, so that an interrupted call can be repeated."""
         SLOT.pop(self)
         if WATCHERS.recorder is self:
             vars(self.backend).pop("to_host", None)
@@ -113,7 +113,7 @@ class Recorder(Host, Options, Gradients):
     # --- ops ---
 
     def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """Execute ``op`` and write it down."""
+        """Execute ``op`` and record it."""
         below = SLOT.below(self)
         if threading.get_ident() != self._thread:
             return below(op, args, attrs)
@@ -152,7 +152,7 @@ class Recorder(Host, Options, Gradients):
         return out
 
     def refuse(self, error: CaptureError) -> None:
-        """The function cannot be recorded; unless that is an error, it goes on as if nobody watched."""
+        """Give up recording with a reason; the function continues unrecorded unless errors are requested."""
         if self.strict:
             raise error
         self.failure = self.failure or error
@@ -215,7 +215,7 @@ class Recorder(Host, Options, Gradients):
         return self.values.read(entry)
 
     def _enter(self, tensor: Any) -> Entry:
-        """A tensor from outside is read for the first time: an input, or a view of one."""
+        """Add an input, or a view of one, for an external tensor that is read for the first time."""
         raw = tensor.raw
         if raw.base is not None:
             for known in list(self.values.entries.values()):
@@ -242,23 +242,23 @@ class Recorder(Host, Options, Gradients):
         self._kept.append(tensor.raw)
         return node
 
-    # --- what is no op ---
+    # --- events that are not ops ---
 
     def made(self, array: Any) -> None:
-        """``array`` was made from Python data, or filled with one value."""
+        """Callback: ``array`` was created from Python data, or filled with one value."""
         if self._listens() and self.values.find(array) is None:
             self._kept.append(array)
             self.values.add(array, self.graph.constant(array).out())
 
     def copied(self, array: Any, source: Any) -> None:
-        """``array`` is a copy of the tensor ``source``, made beside the ops."""
+        """Callback: ``array`` is a copy of the tensor ``source``, made without an op."""
         if self._listens():
             self._kept.append(array)
             with self.refusing():
                 self.values.add(array, self.ref(source))
 
     def writing(self, tensor: Any) -> None:
-        """The memory of ``tensor`` is about to change: a constant in it is kept as it was."""
+        """Callback: the memory of ``tensor`` is about to change; a constant in it is copied first."""
         if not self._listens():
             return
         with self.refusing():
@@ -274,7 +274,7 @@ class Recorder(Host, Options, Gradients):
                 node.value = node.value.copy()
 
     def wrote(self, tensor: Any, array: Any) -> None:
-        """``array`` was copied into the memory of ``tensor``."""
+        """Callback: ``array`` was copied into the memory of ``tensor``."""
         if self._listens():
             with self.refusing():
                 self._wrote(tensor, array)
@@ -296,7 +296,7 @@ class Recorder(Host, Options, Gradients):
         self.values.write(entry, value)
 
     def settle(self, why: str) -> None:
-        """This call set something up that the next will find done: record the next one instead."""
+        """This call did one-time setup; discard its recording and record the next call instead."""
         self.settling = self.settling or why
 
 

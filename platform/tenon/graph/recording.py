@@ -1,7 +1,7 @@
-"""``record``: run a function once and bring home its graph, bound to the memory around it.
+"""``record``: run a function once and return its graph, bound to the memory that it used.
 
-A ``Recording`` says where the inputs of its graph lie (arguments, parameters, state), what the function
-returned, which gradients it left behind, and when all this holds (``guards``).
+A ``Recording`` holds the graph, the sources of its inputs (arguments, parameters, state), the structure of
+the returned values, the gradients set on leaves, and the ``guards`` under which all this is valid.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tenon.tensors.pytree import TreeSpec, tree_flatten
 
 @dataclass(slots=True)
 class Outside:
-    """Memory that the graph reads or writes in place: the array of ``tensor``, found again at every run."""
+    """Memory that the graph reads or writes in place: the array of ``tensor``, looked up at every run."""
 
     node: Node
     tensor: Any
@@ -80,7 +80,7 @@ class Recording:
     """One recorded call."""
 
     graph: Graph
-    #: What Python found in variables, attributes and items.
+    #: Guards on variables, attributes and items that Python code read.
     places: PlacesGuard
     outside: list[Outside] = field(default_factory=list)
     fed: list[Fed] = field(default_factory=list)
@@ -198,7 +198,7 @@ def overlapping(leaves: list[Any], position: int, positions: list[int]) -> bool:
 
 
 def _bind_outside(recorder: Recorder, made: Recording, leaves: list[Any]) -> None:
-    """Which objects own the memory from outside; gradients made elsewhere are fed like arguments."""
+    """Find the owners of external memory; gradients from outside are copied in like arguments."""
     written = {s.node for s in recorder.values.storages if s.written}
     positions = {id(leaf): i for i, leaf in enumerate(leaves) if isinstance(leaf, Value)}
     owners: dict[int, Any] = {}
@@ -255,7 +255,7 @@ def _name_outside(recorder: Recorder, made: Recording) -> None:
 
 
 def _returned(recorder: Recorder, made: Recording, leaves: list[Any], result: Any) -> list[Any]:
-    """Say what the function returned; the tensors through which a gradient may still flow."""
+    """Describe the returned structure, and collect the tensors through which a gradient may still flow."""
     flat, made.spec = tree_flatten(result)
     positions = {id(leaf): i for i, leaf in enumerate(leaves) if isinstance(leaf, Value)}
     outside = {id(tensor) for _, tensor in recorder.outside.values()} | set(recorder.leaves)
@@ -304,7 +304,7 @@ def _alive(tensor: Any) -> bool:
 
 
 def _gradients(recorder: Recorder, made: Recording, leaves: list[Any]) -> None:
-    """What the function leaves behind in ``leaf.grad``, where it set that."""
+    """The gradients that the function set on leaves, as ``leaf.grad``."""
     positions = {id(leaf): i for i, leaf in enumerate(leaves) if isinstance(leaf, Value)}
     made.guards.append(recorder.gradients_found(set(positions)))
     for key, leaf in recorder.given.items():

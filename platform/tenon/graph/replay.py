@@ -39,14 +39,14 @@ class Replay:
         #: Arguments among the leaves, and those that are changed in place.
         self.arguments = recording.arguments
         self.changes = recording.changed_arguments
-        #: How often it was bound; whoever lies over its values looks here.
+        #: The number of times it was bound; a backward bound to its values compares this.
         self.bindings = 0
         self.bind()
         if not partitioned:
             self._take_gradients()
 
     def bind(self) -> None:
-        """Lay the program over the memory of now."""
+        """Bind the program to the current memory."""
         arrays: dict[Any, Any] = {}
         buffers = {}
         for fed in self.fed:
@@ -75,7 +75,7 @@ class Replay:
         self.program_gradients.settle()
 
     def _enter(self) -> None:
-        """Write the function that a call enters by."""
+        """Generate the function that a call runs."""
         if self.partitioned:
             self.body = entry.body(self)
         else:
@@ -111,7 +111,7 @@ class Replay:
         return True
 
     def prepare(self) -> bool:
-        """Bind anew if a parameter or state has got other memory; whether that was so."""
+        """Bind again if a parameter or state has moved in memory; returns whether it did."""
         with self.lock:
             for tensor, raw in self.places:
                 if tensor.raw is not raw:
@@ -121,7 +121,7 @@ class Replay:
 
     @property
     def programs(self) -> list[Program]:
-        """What it runs."""
+        """The programs it runs."""
         return [self.program]
 
     def output(self, index: int) -> Any:

@@ -1,4 +1,4 @@
-"""What code asks for when it reshapes, splits, chunks or slices a tensor, and who may answer otherwise.
+"""Hooks that see, and may replace, the sizes with which code reshapes, splits, chunks or slices tensors.
 
 Code that computes a size itself, such as ``width // self.heads``, goes on asking for that size when some of
 the channels were removed from the model. A handler sees every such request before it is carried out and
@@ -10,7 +10,7 @@ returns what is to be done instead. A request has a kind, a shape and what is as
 - ``"slice"``: ``narrow`` or ``x[a:b]`` of an axis, where ``shape`` is its size, its number and the rank of
   the tensor, with the slice.
 
-Without a handler a request costs one look at a global variable.
+Without a handler a request costs one read of a global variable.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def running_call() -> scopes.Place | None:
 
 
 def install(handler: Handler) -> None:
-    """Let ``handler`` answer all requests of this process from now on; the first one installed stays."""
+    """Install ``handler`` for all requests of this process; the first one installed stays."""
     global _installed
     if _installed is None:
         _installed = handler
@@ -46,7 +46,7 @@ def install(handler: Handler) -> None:
 
 
 def answer(kind: str, shape: tuple[int, ...], asked: Any) -> Any:
-    """What the installed handler makes of a request; without one, what the request says."""
+    """Pass a request to the installed handler and return its answer; without one, the request itself."""
     if _installed is not None:
         return _installed(kind, shape, asked)
     return even_chunks(shape[0], asked) if kind == "chunks" else asked

@@ -1,4 +1,4 @@
-"""What compiled functions do for now: torch.compiler's ``set_stance``.
+"""The process-wide policy of compiled functions: torch.compiler's ``set_stance``.
 
 Read in each call of a compiled function, by all threads.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from tenon.errors import ArgumentError, CaptureError
 
-#: "eager_then_compile" and its kin are what "default" does here: a first call is eager.
+#: "eager_then_compile" and "aot_eager_then_compile" equal "default" here: a first call is always eager.
 STANCES = (
     "default",
     "force_eager",
@@ -22,23 +22,23 @@ STANCES = (
 
 
 class Stance:
-    """The stance that holds."""
+    """The active stance."""
 
     __slots__ = ("eager", "name")
 
     def __init__(self) -> None:
-        self.take("default")
+        self.activate("default")
 
-    def take(self, name: str) -> None:
-        """Let ``name`` hold."""
+    def activate(self, name: str) -> None:
+        """Activate the stance ``name``."""
         if name not in STANCES:
             raise ArgumentError(f"set_stance: invalid stance {name!r}. Use one of {', '.join(STANCES)}.")
         self.name = name
-        #: Whether compiled functions are not even asked for their programs.
+        #: Whether compiled functions run eagerly without looking up a program.
         self.eager = name == "force_eager"
 
     def may_record(self, function: str) -> bool:
-        """Whether a call without a program may make one; an error where there must be one."""
+        """Whether a call without a program may record one; CaptureError under "fail_on_recompile"."""
         if self.name == "fail_on_recompile":
             raise CaptureError(
                 f"Detected recompile when torch.compile stance is 'fail_on_recompile': {function} has no "
@@ -51,10 +51,11 @@ STANCE = Stance()
 
 
 class set_stance:
-    """Let compiled functions do as ``stance`` says: from now on, in a block, or in a function it decorates.
+    """Set the stance of compiled functions: from now on, within a block, or in a function it decorates.
 
-    ``"force_eager"``: run eagerly. ``"eager_on_recompile"``: replay what was compiled, run all else eagerly.
-    ``"fail_on_recompile"``: replay what was compiled, all else is an error. ``"default"``: none of these.
+    ``"force_eager"``: run eagerly. ``"eager_on_recompile"``: replay what was compiled, run everything else
+    eagerly. ``"fail_on_recompile"``: replay what was compiled, raise CaptureError otherwise. ``"default"``:
+    compile as needed.
 
     >>> import tenon
     >>> double = tenon.compile(lambda x: x * 2)
@@ -73,21 +74,21 @@ class set_stance:
                 "set_stance: skip_guard_eval_unsafe and force_backend are not known here; leave them away."
             )
         self._before, self._stance = STANCE.name, stance
-        STANCE.take(stance)
+        STANCE.activate(stance)
 
     def __enter__(self) -> None:
-        STANCE.take(self._stance)
+        STANCE.activate(self._stance)
 
     def __exit__(self, *exc: object) -> None:
-        STANCE.take(self._before)
+        STANCE.activate(self._before)
 
     def __call__(self, function: Any) -> Any:
-        """``function``, during whose calls the stance holds; not now."""
-        STANCE.take(self._before)
+        """Decorate ``function`` with the stance, and restore the one before for the present."""
+        STANCE.activate(self._before)
 
         @functools.wraps(function)
-        def standing(*args: Any, **kwargs: Any) -> Any:
+        def with_stance(*args: Any, **kwargs: Any) -> Any:
             with set_stance(self._stance):
                 return function(*args, **kwargs)
 
-        return standing
+        return with_stance

@@ -18,7 +18,7 @@ Chain = tuple[tuple[Any, dict[str, Any]], ...]
 
 
 class Storage:
-    """Memory behind one array and all its views: its graph value as a whole."""
+    """The memory that an array and all its views share, with the graph value of the whole."""
 
     __slots__ = ("__weakref__", "node", "ref", "version", "written")
 
@@ -31,7 +31,7 @@ class Storage:
 
 
 class Entry:
-    """What is known of one array."""
+    """The graph value of one array, and how it views its storage."""
 
     __slots__ = ("array", "chain", "ref", "storage", "version")
 

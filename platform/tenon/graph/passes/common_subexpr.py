@@ -1,4 +1,4 @@
-"""Compute once what is computed twice."""
+"""Common subexpression elimination."""
 
 from __future__ import annotations
 

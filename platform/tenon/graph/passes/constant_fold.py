@@ -1,4 +1,4 @@
-"""Compute now what no run can change."""
+"""Constant folding."""
 
 from __future__ import annotations
 

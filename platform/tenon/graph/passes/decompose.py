@@ -3,7 +3,7 @@
 Three answers, and the backend gives them. Where all parts are one cluster that it takes (``Backend.fuse``),
 they become calls that know what they are parts of (``Node.part_of``): ``fuse`` keeps them together, and adds
 what is around them. Else a composite stays whole if the backend has a kernel of its name, or if it is a
-product, whose bias and sums belong to the product's kernel. Else its parts go their own ways.
+product, whose bias and sums belong to the product's kernel. Otherwise its parts become independent calls.
 
 What has an expression of its own (``silu``) counts as a primitive, as far as no slope is kept beside it.
 """
@@ -54,7 +54,7 @@ def parts(node: Node) -> tuple[list[Node], list[Ref]] | None:
     is no graph of calls."""
     calls = _Calls(node)
     try:
-        made = _made(node, Namespace(calls), [calls.given(a) for a in node.args])
+        made = _outputs(node, Namespace(calls), [calls.given(a) for a in node.args])
     except NotFusableError:
         return None
     if tuple(m.aval for m in made) != node.avals:
@@ -66,7 +66,7 @@ def _elementary(node: Node) -> bool:
     return node.op.expression is not None and len(node.avals) == 1
 
 
-def _made(node: Node, f: Any, args: list[Any]) -> tuple[Value, ...]:
+def _outputs(node: Node, f: Any, args: list[Any]) -> tuple[Value, ...]:
     """All outputs of ``node``, residuals included where it has them, as written with ``f``."""
     op = node.op
     hidden = op.residuals and len(node.avals) > op.outputs
@@ -98,14 +98,14 @@ def _one_cluster(node: Node, backend: Backend) -> bool:
     }
     args = [values[a] if a.__class__ is Ref else a for a in node.args]
     try:
-        made = _made(node, Namespace(builder), args)
+        made = _outputs(node, Namespace(builder), args)
         return tuple(m.aval for m in made) == node.avals and takes(backend, builder.build(made))
     except NotFusableError:
         return False
 
 
 def _dissolves(node: Node, backend: Backend) -> bool:
-    """Whether the parts of ``node`` go their own ways: there is no better kernel, and nothing is lost by it.
+    """Whether to replace ``node`` by independent calls: there is no better kernel, and no precision is lost.
 
     Floats of 16 bits would be rounded after every part.
     """

@@ -55,7 +55,7 @@ class _Fuser:
         self._possible: dict[Cluster, bool] = {}
 
     def run(self) -> None:
-        """All of it."""
+        """Form the groups and rewrite the graph."""
         for group, members in list(self.groups.members.items()):
             if members[0].part_of is not None or self._fusable(members[0]):
                 made = self._cluster(members)
@@ -65,7 +65,7 @@ class _Fuser:
         self._join_readers()
         self._rewrite()
 
-    # --- who with whom ---
+    # --- grouping ---
 
     def _fusable(self, node: Node) -> bool:
         op = node.op
@@ -174,7 +174,7 @@ class _Fuser:
         after: dict[Node, Node] = {}
         for group, made in self.made.items():
             members = sorted(self.groups.members[group], key=self.place.__getitem__)
-            if not _worth(members, made):
+            if not _profitable(members, made):
                 continue
             node = Node("call", fused, tuple(made.ins))
             node.attrs = {"cluster": made.cluster}
@@ -234,8 +234,8 @@ def _alike(one: Cluster, other: Cluster) -> bool:
     return _largest(one) == _largest(other)
 
 
-def _worth(members: list[Node], made: Made) -> bool:
-    """Whether a kernel beats NumPy: it does for several ops at once, and for what takes several passes."""
+def _profitable(members: list[Node], made: Made) -> bool:
+    """Whether a compiled kernel beats NumPy: for several ops, or for one on ``ALONE`` elements or more."""
     if all(isinstance(n.op, MOVES) for n in members):
         return False
     if len(members) > 1:

@@ -1,4 +1,4 @@
-"""Copy what is returned of memory that the same run overwrites."""
+"""Copy returned values that alias memory which the same run overwrites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run calls in an order in which less memory is alive at one time.
+"""Reorder calls to lower the peak of memory that is live at one time.
 
 What counts is the most bytes alive at once (the lower bound of any arena). Two orders are tried against the
 one that is there: each time the call that frees most beyond what it makes; and every call as late as its
@@ -14,7 +14,7 @@ from tenon.graph.arena import aligned
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.plan import replaceable
 
-#: Bytes below which an order is not worth a change: what is in the caches anyway.
+#: Peaks below this many bytes are left alone, as they fit into the caches.
 LEAST = 1 << 16
 
 
