@@ -84,8 +84,8 @@ def take(nest: Nest, parts: list[int], labels: list[tuple[str, str]], swept: Swe
         if depth:
             around = nest.parent[here]
             outer, step[here] = part[around], step[around]
-            meeting = (part[here] == WAIT) | (part[here] == COMMUNICATION)
-            given = (outer == DATA) | (((outer == OPTIMIZER) | (outer == COMMUNICATION)) & ~meeting)
+            communicating = (part[here] == WAIT) | (part[here] == COMMUNICATION)
+            given = (outer == DATA) | (((outer == OPTIMIZER) | (outer == COMMUNICATION)) & ~communicating)
             part[here[given]] = outer[given]
         opened = here[(part[here] == STEP) & (step[here] < 0)]
         step[opened] = opened

@@ -1,6 +1,6 @@
-"""torch's functions by name. Most are a tensor's method called on the first argument (``derived.py``).
+"""PyTorch's top-level functions by name. Most call a tensor's method on the first argument (``derived.py``).
 
-``tenon.__getattr__`` looks here for names that have no home of their own.
+``tenon.__getattr__`` looks up names here that no module of the package defines.
 """
 
 from __future__ import annotations
@@ -44,21 +44,25 @@ _FUNCTIONS["einsum"] = einsum
 
 __all__ = sorted(_FUNCTIONS)
 
-#: Families without functions of tensors, and functions that no tensor takes over.
+#: Modules and names whose functions are not subject to ``__torch_function__``.
 _OWN = (checks, control, settings, typed)
-_TELLING = {"broadcast_shapes", "is_storage", "is_tensor", "typename"}.union(*(m.__all__ for m in _OWN))
+_NOT_OVERRIDABLE = {"broadcast_shapes", "is_storage", "is_tensor", "typename"}.union(
+    *(m.__all__ for m in _OWN)
+)
 _MAKING = (
     "arange", "as_tensor", "empty", "empty_permuted", "empty_strided", "eye", "from_numpy", "full",
     "linspace", "logspace", "normal", "ones", "rand", "randint", "randn", "randperm", "scalar_tensor",
     "tensor", "tril_indices", "triu_indices", "zeros",
 )  # fmt: skip
 _LIKE = ("empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
-_MADE = {
+_CREATION = {
     n: getattr(m, n) for m in (create, factories, ranges, draws) for n in (*_MAKING, *_LIKE) if hasattr(m, n)
 }
 rerouting.register(
     "torch",
-    {n: f for n, f in _FUNCTIONS.items() if n not in _TELLING} | _MADE | {"result_type": result_type},
+    {n: f for n, f in _FUNCTIONS.items() if n not in _NOT_OVERRIDABLE}
+    | _CREATION
+    | {"result_type": result_type},
     bare=[
         *_MAKING,
         *(n for n in making.__all__ if n.endswith("window")),

@@ -1,4 +1,4 @@
-"""Assertions and numbers that torch's compiler can read as symbols; here every number is a number."""
+"""PyTorch's assertions and ``sym_*`` functions; numbers are never symbolic here."""
 
 from __future__ import annotations
 

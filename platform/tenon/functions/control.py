@@ -20,14 +20,14 @@ def _true(value: Any) -> bool:
 def cond(
     pred: bool, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Tensor] = ()
 ) -> Tensor:
-    """``true_fn(*operands)`` where ``pred`` holds, else ``false_fn(*operands)``."""
+    """Call ``true_fn(*operands)`` if ``pred`` is true, else ``false_fn(*operands)``."""
     if not isinstance(pred, (bool, Value)):
         raise TypeError(f"Expected pred to be bool or tensor, but got {pred}.")
     return (true_fn if _true(pred) else false_fn)(*operands)
 
 
 def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any) -> Any:
-    """``body_fn`` applied to what it returns for as long as ``cond_fn`` of that holds."""
+    """Apply ``body_fn`` to its own results as long as ``cond_fn`` of them is true; return the last ones."""
     carried = tuple(carried_inputs)
     while _true(cond_fn(*carried)):
         carried = tuple(body_fn(*carried))

@@ -1,4 +1,4 @@
-"""The copying forms of views: ``permute_copy(x, dims)`` is ``x.permute(dims)`` in memory of its own."""
+"""Copying variants of view functions: ``permute_copy(x, dims)`` is a copy of ``x.permute(dims)``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Functions that are a tensor's method called on the first argument: ``tenon.exp(x)`` is ``x.exp()``.
+"""Functions generated from tensor methods: ``tenon.exp(x)`` is ``x.exp()``.
 
-One mechanism makes them all from the methods: torch's parameter name ``input``, NumPy's ``axis`` and
-``keepdims``, ``out=``, and the two refusals that torch makes (a first argument that is no tensor; ``out=``
-where a gradient would be lost).
+One generator derives them all and handles PyTorch's parameter name ``input``, NumPy's ``axis`` and
+``keepdims``, ``out=``, and PyTorch's two errors (a first argument that is not a tensor; ``out=`` where a
+gradient would be lost).
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ Function = Callable[..., Any]
 
 
 def refuse(name: str, value: Any) -> TypeError:
-    """The error for a first argument that is no tensor."""
+    """Create the TypeError for a first argument that is not a tensor."""
     kind = type(value)
     said = f"numpy.{kind.__name__}" if kind.__module__ == "numpy" else kind.__name__
     return TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {said}")
 
 
-def into(out: Any, made: Any) -> Any:
-    """``made`` written into ``out``: a tensor, or a tuple of them for functions with several results."""
-    if isinstance(made, tuple):
-        written = [write_out(o, m) for o, m in zip(out, made, strict=True)]
-        return type(made)(written) if isinstance(made, NamedResult) else tuple(written)
-    return write_out(out, made)
+def into(out: Any, result: Any) -> Any:
+    """Write ``result`` into ``out``, a tensor, or a tuple of them for functions with several results."""
+    if isinstance(result, tuple):
+        written = [write_out(o, m) for o, m in zip(out, result, strict=True)]
+        return type(result)(written) if isinstance(result, NamedResult) else tuple(written)
+    return write_out(out, result)
 
 
-def _check_exact(name: str, words: str, out: Any, made: Any) -> None:
-    for given, found in zip(*(v if isinstance(v, tuple) else (v,) for v in (out, made)), strict=True):
+def _check_exact(name: str, words: str, out: Any, result: Any) -> None:
+    for given, found in zip(*(v if isinstance(v, tuple) else (v,) for v in (out, result)), strict=True):
         if given.raw.dtype != found.raw.dtype:
             if words == "scan":
                 kinds = [scalar_name(v.dtype) for v in (found, given)]
                 raise DTypeError(f"{name}: expected scalar_type {kinds[0]} but found {kinds[1]} for out")
             if words == "result":
-                part = "values" if found is made.values else "indices"
+                part = "values" if found is result.values else "indices"
                 raise DTypeError(
                     f"expected scalar type '{scalar_name(found.dtype)}' but got '{scalar_name(given.dtype)}'"
                     f" for {part} output"
@@ -60,7 +60,7 @@ def _check_exact(name: str, words: str, out: Any, made: Any) -> None:
 
 
 def derive(name: str) -> Function:
-    """The function ``name`` made from ``Tensor``'s method of that name, as its ``FunctionForm`` says."""
+    """Generate the function ``name`` from ``Tensor``'s method of that name and its ``FunctionForm``."""
     form = FUNCTION_FORMS[name]
     numbers = form.first != "tensor"
     refuse_memory = {"apart": refuse_overlap, "same": refuse_partial}.get(form.memory)
@@ -90,17 +90,17 @@ def derive(name: str) -> Function:
         if refuse_memory is not None:
             for each in out if isinstance(out, tuple) else (out,):
                 refuse_memory(each, *(a for a in args if isinstance(a, Value)))
-        made = method(*args, **kwargs)
+        result = method(*args, **kwargs)
         if form.out == "converted":
-            made = made.to(out.dtype)
+            result = result.to(out.dtype)
         if form.out == "exact" or kwargs.get("dtype") is not None:
-            _check_exact(name, form.refusal, out, made)
+            _check_exact(name, form.refusal, out, result)
         if form.out == "boolean" and out.raw.dtype.kind != "b":
             raise DTypeError(f"{name} does not support non-boolean outputs.")
-        if form.out == "kept" and args[0].raw.dtype == made.raw.dtype != out.raw.dtype:
-            found, wanted = scalar_name(out.dtype), scalar_name(made.dtype)
+        if form.out == "kept" and args[0].raw.dtype == result.raw.dtype != out.raw.dtype:
+            found, wanted = scalar_name(out.dtype), scalar_name(result.dtype)
             raise DTypeError(f"Found dtype {found} but expected {wanted}: {name} keeps it, in out= too.")
-        return written(out, made) if form.resizes else into(out, made)
+        return written(out, result) if form.resizes else into(out, result)
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "tenon"
@@ -125,5 +125,5 @@ def _signature(parameters: list[inspect.Parameter], plain: bool) -> inspect.Sign
 
 
 def derive_all() -> dict[str, Function]:
-    """All derived functions by name."""
+    """Generate all derived functions, by name."""
     return {name: derive(name) for name in FUNCTION_FORMS}

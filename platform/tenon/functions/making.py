@@ -1,4 +1,4 @@
-"""Tensors made of other data: complex numbers, windows, buffers, DLPack."""
+"""Tensor creation from other data: complex numbers, windows, buffers, DLPack."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def complex(real: Tensor, imag: Tensor, *, out: Any = None) -> Tensor:
 
 
 def _check_parts(x: Tensor, y: Tensor, out: Any) -> None:
-    """That two parts of complex numbers are of one floating dtype, and ``out`` of the complex one."""
+    """Raise unless both parts have one floating dtype, and ``out`` the complex dtype that matches."""
     first, second = scalar_name(x.dtype), scalar_name(y.dtype)
     if any(v.raw.dtype not in (np.float16, np.float32, np.float64) for v in (x, y)):
         raise DTypeError(
@@ -61,7 +61,7 @@ def _check_parts(x: Tensor, y: Tensor, out: Any) -> None:
 
 @titled(lambda input, value: f"Fill{int(isinstance(value, Value))}")
 def fill(input: Tensor, value: Tensor | float) -> Tensor:
-    """A tensor like ``input``, full of ``value`` (a number or a tensor of one element)."""
+    """Return a tensor like ``input`` filled with ``value``, a number or a tensor of one element."""
     return input.clone().fill_(value)
 
 
@@ -244,9 +244,9 @@ def asarray(
         made = as_tensor(obj, dtype, device)
     else:
         place = source.device if device is None and source is obj else as_device(device)
-        elsewhere = place.type != source.device.type or None is not place.index != source.device.index
+        other_device = place.type != source.device.type or None is not place.index != source.device.index
         other = dtype is not None and source.dtype is not dtypes.as_dtype(dtype)
-        if copy is False and elsewhere:
+        if copy is False and other_device:
             raise ArgumentError(
                 f"can't alias tensor from device '{source.device}' to '{place}'. Leave copy=False away."
             )
@@ -305,7 +305,7 @@ def frombuffer(
 
 
 def _check_part(room: int, size: int, count: int, offset: int) -> None:
-    """That ``count`` elements of ``size`` bytes lie from byte ``offset`` on in a buffer of ``room`` bytes."""
+    """Raise unless ``count`` elements of ``size`` bytes at ``offset`` fit into a buffer of ``room`` bytes."""
     if not room or not count:
         raise ArgumentError(f"both buffer length ({room}) and count ({count}) must not be 0")
     if not 0 <= offset < room:

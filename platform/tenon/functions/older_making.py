@@ -1,4 +1,4 @@
-"""Makers of tensors that torch has deprecated."""
+"""Creation functions that PyTorch has deprecated."""
 
 from __future__ import annotations
 

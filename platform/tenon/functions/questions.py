@@ -1,4 +1,4 @@
-"""Questions about tensors and other objects: ``is_tensor``, ``typename``."""
+"""Predicates and type names of objects: ``is_tensor``, ``typename``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_tensor(obj: Any) -> bool:
 
 
 def is_storage(obj: Tensor) -> bool:
-    """Whether ``obj`` is the memory behind a tensor."""
+    """Whether ``obj`` is a storage."""
     return isinstance(obj, (TypedStorage, UntypedStorage))
 
 
@@ -35,7 +35,7 @@ def typename(obj: Any) -> str:
 
 
 def _debug_has_internal_overlap(x: Any) -> int:
-    """Whether elements of ``x`` share memory: 0 no, 1 yes, 2 not looked into, as torch."""
+    """Whether elements of ``x`` overlap in memory: 0 no, 1 yes, 2 undetermined, as in PyTorch."""
     axes = sorted((step, size) for step, size in zip(x.stride(), x.shape, strict=True) if size != 1)
     dense = 1
     for step, size in axes:

@@ -37,8 +37,8 @@ class _State:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Ask for results that repeat bit by bit. CPU kernels always do; other backends read this setting, and
-    what torch then refuses (``put`` without ``accumulate``, ``max_unpool2d``) is refused."""
+    """Require bitwise reproducible results. CPU kernels always are; other backends read this setting, and
+    the ops that PyTorch then rejects (``put`` without ``accumulate``, ``max_unpool2d``) raise."""
     for name, value in (("'mode' (position 1)", mode), ("'warn_only'", warn_only)):
         if not isinstance(value, bool):
             raise TypeError(
@@ -92,7 +92,7 @@ def set_flush_denormal(mode: bool) -> bool:
 
 
 def set_num_threads(int: Any) -> None:  # torch's parameter name
-    """Set how many threads the CPU's kernels use: BLAS, oneDNN, compiled loops and shared-out work."""
+    """Set how many threads the CPU's kernels use: BLAS, oneDNN, compiled loops and parallel loops."""
     if not isinstance(int, numbers.Integral):
         raise TypeError(f"set_num_threads expects an int, but got {type(int).__name__}")
     if int <= 0:
@@ -107,7 +107,7 @@ def get_num_threads() -> int:
 
 
 def set_num_interop_threads(int: Any) -> None:  # torch's parameter name
-    """Checked and forgotten: ops run one after the other, on the thread that calls them."""
+    """Check the argument; it has no effect, as ops run sequentially on the calling thread."""
     if not isinstance(int, numbers.Integral):
         raise TypeError(f"set_num_interop_threads expects an int, but got {type(int).__name__}")
     if int <= 0:
@@ -115,17 +115,17 @@ def set_num_interop_threads(int: Any) -> None:  # torch's parameter name
 
 
 def get_num_interop_threads() -> int:
-    """1: ops run one after the other."""
+    """Always 1: ops run sequentially on the calling thread."""
     return 1
 
 
 def set_warn_always(b: bool, /) -> None:
-    """Whether what is else said once a process (``tensors/alerts.py``) goes to Python's filters each time."""
+    """Whether warnings that are given once per process (``tensors/alerts.py``) are given each time."""
     if not isinstance(b, bool):
         raise TypeError(f"set_warn_always expects a bool, but got {type(b).__name__}")
     Settings.warn_always = b
 
 
 def is_warn_always_enabled() -> bool:
-    """What ``set_warn_always`` said last."""
+    """The setting of ``set_warn_always``."""
     return Settings.warn_always

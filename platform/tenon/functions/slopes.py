@@ -86,7 +86,7 @@ def _gaps(x: Any, axis: int, coordinates: Any) -> Any:
 
 
 def _edge(values: Sequence[Tensor], gaps: Sequence[Tensor | float], edge_order: int) -> Tensor:
-    """The slope at an end, of the values beside it and the signed distances between them."""
+    """The derivative at an end, from its neighbouring values and their signed distances."""
     near, far = gaps[0], gaps[-1]
     if edge_order == 1:
         return (values[1] - values[0]) / near

@@ -1,7 +1,7 @@
-"""``FloatTensor``, ``LongTensor`` and their kin: torch's old tensor types, one for each dtype on the CPU;
-those of ``torch.cuda`` on the GPU.
+"""Legacy tensor types such as ``FloatTensor`` and ``LongTensor``: one for each dtype on the CPU, those of
+``torch.cuda`` on the GPU.
 
-``LongTensor(2, 3)`` and ``LongTensor([1, 2])`` make a tensor, ``isinstance(t, LongTensor)`` asks for its
+``LongTensor(2, 3)`` and ``LongTensor([1, 2])`` make a tensor, ``isinstance(t, LongTensor)`` tests its
 dtype, ``t.type(LongTensor)`` converts it. The tensors themselves are all of the one class ``Tensor``.
 """
 
@@ -46,7 +46,7 @@ class _TensorType(type):
 
 
 class _Typed(metaclass=_TensorType):
-    """Makes tensors of one dtype on one kind of device."""
+    """A legacy tensor type: creates tensors of one dtype on one kind of device."""
 
     dtype: ClassVar[dtypes.dtype] = dtypes.float32
     device_type: ClassVar[str] = "cpu"

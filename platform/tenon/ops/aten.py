@@ -1,8 +1,8 @@
-"""torch's names of operators, for a policy that tells one from another: ``ops.aten.mm.default``.
+"""PyTorch's operator names, ``ops.aten.mm.default``, by which policies and handlers identify ops.
 
-``called`` names the operator that torch would run for one call of an op here: a ``linear`` with a bias is its
-``addmm``. Overloads of one name are the same to us, as is a leading underscore: ``aten._softmax.default ==
-aten.softmax.int``.
+``called`` returns the operator that PyTorch would run for a call of an op here: ``addmm`` for a ``linear``
+with a bias. Overloads of one name compare equal, and leading underscores are ignored:
+``aten._softmax.default == aten.softmax.int``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from tenon.errors import IndexRangeError, UnsupportedError
 
-#: Ranks of the operands, two standing for more -> the product that torch runs.
+#: Ranks of the operands (2 for 2 and more) -> the product that PyTorch runs.
 _PRODUCTS = {(1, 1): "dot", (2, 1): "mv", (1, 2): "mm", (2, 2): "mm"}
 
 
@@ -24,7 +24,7 @@ class Operator:
 
     def __init__(self, name: str, overload: str = "") -> None:
         self.name = name
-        #: Which one was asked for; "" of the operator itself.
+        #: The overload's name; "" for the operator itself.
         self.overload = overload
         self.key = name.replace("_", "").lower()
 
@@ -34,7 +34,7 @@ class Operator:
 
     @property
     def overloadpacket(self) -> Operator:
-        """The operator, whatever the overload."""
+        """The operator without its overload."""
         return Operator(self.name)
 
     def __getattr__(self, overload: str) -> Operator:
@@ -43,7 +43,7 @@ class Operator:
         return Operator(self.name, overload)
 
     def __call__(self, tensor: Any, *args: Any, **options: Any) -> Any:
-        """The operator on ``tensor``: its method of the same name, or the function."""
+        """Call the method of ``tensor`` with the operator's name, or the function."""
         if self.name != "index":
             function = getattr(type(tensor), self.name, None) or getattr(
                 sys.modules["tenon"], self.name, None
@@ -66,7 +66,7 @@ class Operator:
         return f"aten.{self.name}.{self.overload}" if self.overload else f"aten.{self.name}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without it a copy has no name yet when its methods are looked for.
+        # By default, unpickling looks up methods before ``name`` exists, which __getattr__ needs.
         return Operator, (self.name, self.overload)
 
 

@@ -1,7 +1,7 @@
-"""What is wrong with an index: its dtype or shape, where it points, or what is written there.
+"""Errors for invalid indices: their dtype or shape, their range, or the value written there.
 
-The kernels look after the fact where NumPy looks anyway (``out_of_range``, ``ill_fitting``): an index that is
-right costs nothing.
+Where NumPy checks an index itself, kernels diagnose only after it has raised (``out_of_range``,
+``ill_fitting``), so that a valid index costs nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tenon.tensors.keys import INDEX, result_shape
 
 
 def out_of_range(x: Any, layout: tuple[Any, ...], indices: Any, error: Exception) -> IndexRangeError:
-    """The error for index arrays that NumPy refused: the first place outside of ``x``, in torch's words."""
+    """Create the error for index arrays that NumPy rejected; it names the first index out of range."""
     places = [axis for axis, k in enumerate(layout) if k is INDEX]
     for axis, index in zip(places, indices, strict=True):
         size = x.shape[axis]
@@ -39,7 +39,7 @@ def out_of_range(x: Any, layout: tuple[Any, ...], indices: Any, error: Exception
 
 
 def ill_fitting(x: Any, y: Any, layout: tuple[Any, ...], indices: Any, error: Exception) -> Exception:
-    """The error for a value ``y`` that NumPy could not write at the index arrays."""
+    """Create the error for a value ``y`` whose shape does not fit the index arrays."""
     shape = result_shape(x.shape, layout, indices)
     if np.shape(y) == shape:
         return ShapeError(str(error))
@@ -50,7 +50,7 @@ def ill_fitting(x: Any, y: Any, layout: tuple[Any, ...], indices: Any, error: Ex
 
 
 def check_along(name: str, x: Any, index: Any, axis: int) -> None:
-    """That ``index`` is one for ``x`` along ``axis``: its dtype, rank and sizes."""
+    """Raise unless the dtype, rank and sizes of ``index`` are valid for ``x`` along ``axis``."""
     if index.dtype.kind not in "iu":
         raise IndexRangeError(
             f"{name}(): Expected dtype int32/int64 for index, got {index.dtype}. Use .long()."
@@ -71,7 +71,7 @@ def check_along(name: str, x: Any, index: Any, axis: int) -> None:
 
 
 def check_range(xp: Any, name: str, index: Any, size: int, axis: int) -> None:
-    """That each element of ``index`` is one of ``size`` places along ``axis``."""
+    """Raise IndexRangeError unless each element of ``index`` is within ``size`` along ``axis``."""
     if index.size:
         low, high = int(index.min()), int(index.max())
         if low < 0 or high >= size:

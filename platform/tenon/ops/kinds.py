@@ -1,4 +1,4 @@
-"""The NumPy dtype of whatever a rule is given: an array, an aval or a tensor."""
+"""Dtype queries and conversions that work on arrays, avals and tensors alike, for use in rules."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 def dtype_of(x: Any) -> np.dtype[Any]:
-    """``x.dtype`` as NumPy's, also of a tensor."""
-    found = x.dtype
-    dtype: np.dtype[Any] = getattr(found, "numpy", found)
+    """The NumPy dtype of an array, an aval or a tensor."""
+    own = x.dtype
+    dtype: np.dtype[Any] = getattr(own, "numpy", own)
     return dtype
 
 
 def is_complex(x: Any) -> bool:
-    """Whether ``x`` holds complex numbers."""
+    """Whether ``x`` has a complex dtype."""
     return dtype_of(x).kind == "c"
 
 
 def is_floating(x: Any) -> bool:
-    """Whether ``x`` holds real floating numbers."""
+    """Whether ``x`` has a real floating dtype."""
     return dtype_of(x).kind in "fV"
 
 
 def is_short(x: Any) -> bool:
-    """Whether ``x`` holds floating numbers of 16 bits."""
+    """Whether ``x`` is float16 or bfloat16."""
     return rounding.is_short(dtype_of(x))
 
 
 def title_of(x: Any) -> str:
-    """The dtype as torch's error messages call it: ``Float``, ``Long``."""
+    """The dtype's name in PyTorch's error messages: ``Float``, ``Long``."""
     return scalar_name(FROM_NUMPY[dtype_of(x)])
 
 
 def widened(f: Any, *values: Any) -> tuple[Any, ...]:
-    """``values`` with those of 16 bits in float32."""
+    """Cast 16-bit floating ``values`` to float32; the others (and None) are returned unchanged."""
     return tuple(f.cast(v, dtype=_FLOAT32) if v is not None and is_short(v) else v for v in values)
 
 
-def matching(f: Any, made: Any, x: Any) -> Any:
-    """``made`` in the dtype of ``x``."""
-    return made if dtype_of(made) == dtype_of(x) else f.cast(made, dtype=dtype_of(x))
+def matching(f: Any, result: Any, x: Any) -> Any:
+    """Cast ``result`` to the dtype of ``x`` if it differs."""
+    return result if dtype_of(result) == dtype_of(x) else f.cast(result, dtype=dtype_of(x))
 
 
 def refuse_zero(xp: Any, x: Any, y: Any) -> None:
-    """DivisionByZeroError for integers of which some are to be divided by 0."""
+    """Raise DivisionByZeroError if an integer divisor contains 0."""
     kind = getattr(y, "dtype", getattr(x, "dtype", None))
     if kind is not None and kind.kind in "iu" and bool(xp.any(xp.equal(y, 0))):
         raise DivisionByZeroError("ZeroDivisionError: integer division by zero; check the divisor.")

@@ -1,4 +1,4 @@
-"""Casts, copies and aliases: what changes an array's dtype or owner but not its numbers."""
+"""Casts, copies and aliases: ops that change an array's dtype or memory but not its values."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Contiguous(Primitive):
 
 
 class Alias(Primitive):
-    """Another tensor on the same memory, with a node of its own."""
+    """A view of the whole input, with an autograd node of its own."""
 
     kind = Kind.MEMORY
     view = True
@@ -101,7 +101,7 @@ class Alias(Primitive):
 
 
 class Ordered(Alias):
-    """``x`` itself, whose gradient will lie in memory as C has arrays."""
+    """The identity; the gradient of ``x`` is made contiguous."""
 
     grad_name = "AliasBackward0"
 

@@ -28,7 +28,7 @@ def adjoint(f: Any, x: Any) -> Any:
 
 
 class Factorization(Primitive):
-    """Base: checks matrices, runs LAPACK, turns its failures into words."""
+    """Base class: checks matrices, calls LAPACK, and converts its failures to error messages."""
 
     kind = Kind.CONTRACT
     square = True
@@ -61,13 +61,13 @@ class Factorization(Primitive):
             raise LinearAlgebraError(what_failed(self.name, function, error, args)) from None
 
 
-def kept(xp: Any, made: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``made``, and copies of it as residuals: outputs may be written to before the gradient reads them."""
-    return (*made, *(xp.array(m, copy=True) for m in made))
+def kept(xp: Any, result: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``result``, with copies as residuals, since outputs may be modified before the gradient reads them."""
+    return (*result, *(xp.array(r, copy=True) for r in result))
 
 
 def there(residuals: tuple[Any, ...]) -> bool:
-    """Whether a rule has them: not where its own graph is wanted, and not where there are shapes alone."""
+    """Whether residuals exist: not under ``create_graph``, and not where only shapes are inferred."""
     return bool(residuals) and residuals[0] is not None
 
 
@@ -93,7 +93,7 @@ class Inv(Factorization):
 
 
 def _column(bound: Any) -> Any:
-    """A bound beside the values of each matrix."""
+    """Reshape a bound per matrix to broadcast along the values of each matrix."""
     return bound[..., None] if hasattr(bound, "shape") else bound
 
 
