@@ -195,7 +195,7 @@ class Criterion(BasePruningMethod):
 
 
 def scores_by(criterion: type[Criterion], module: Any, name: str) -> Any:
-    """The scores of ``module.<name>``; PruningError without a gradient where one is needed."""
+    """Return the scores of ``module.<name>``; PruningError if a required gradient is missing."""
     weight, gradient = getattr(module, name), None
     if criterion.needs_gradient:
         pipeline = pipeline_of(module, name)

@@ -1,6 +1,6 @@
 """Containers of parameters: ``ParameterList`` and ``ParameterDict``.
 
-Both turn every tensor they are given into a Parameter; other objects are kept as they are.
+Both convert every tensor to a Parameter on assignment; other objects are stored unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _as_parameter(value: Tensor | int | str | None) -> Tensor | int | str | None
 
 
 def _describe(key: int | str, value: Tensor | int | str, type_text: str) -> str:
-    """One line of the repr: ``(0): Parameter containing: [torch.float32 of size 2x3]``."""
+    """Return one line of the repr: ``(0): Parameter containing: [torch.float32 of size 2x3]``."""
     if not isinstance(value, Tensor):
         return f"  ({key}): Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
@@ -65,7 +65,7 @@ class ParameterList(Module):
 
     def extend(self, values: Iterable[Any]) -> Self:
         """Add every element of an iterable at the end; return the list."""
-        # A tensor is iterable too, but its rows are never meant here.
+        # A tensor is iterable too, but passing one is a mistake.
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
             raise ModuleTypeError(
                 f"ParameterList.extend should be called with an iterable, but got {type(values).__name__}"
@@ -81,14 +81,14 @@ class ParameterList(Module):
         return [name for name in super().__dir__() if not name.isdigit()]
 
     def extra_repr(self) -> str:
-        """One line per element."""
+        """Return one line per element."""
         return "\n".join(
             _describe(i, value, str(value.dtype) if isinstance(value, Tensor) else "")
             for i, value in enumerate(self)
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse: a list computes nothing."""
+        """Raise: a list is not callable."""
         raise ModuleError("ParameterList should not be called.")
 
 
@@ -133,11 +133,11 @@ class ParameterDict(Module):
         return key in self._keys
 
     def copy(self) -> ParameterDict:
-        """A new ParameterDict with the same parameters."""
+        """Return a new ParameterDict with the same parameters."""
         return ParameterDict(OrderedDict((key, self[key]) for key in self._keys))
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The value of ``key``, set to ``default`` if there is none."""
+        """Return the value of ``key``, set to ``default`` if there is none."""
         if key not in self:
             self[key] = default
         return self[key]
@@ -161,23 +161,23 @@ class ParameterDict(Module):
         return key, self.pop(key)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of ``key``, or ``default``."""
+        """Return the value of ``key``, or ``default``."""
         return self[key] if key in self._keys else default
 
     def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
-        """A new ParameterDict with ``default`` for every key."""
+        """Return a new ParameterDict with ``default`` for every key."""
         return ParameterDict((key, default) for key in keys)
 
     def keys(self) -> KeysView[str]:
-        """The names."""
+        """Return the names."""
         return self._keys.keys()
 
     def items(self) -> Iterable[tuple[str, Any]]:
-        """Names and values."""
+        """Return pairs of name and value."""
         return ((key, self[key]) for key in self._keys)
 
     def values(self) -> Iterable[Any]:
-        """The values."""
+        """Return the values."""
         return (self[key] for key in self._keys)
 
     def update(self, parameters: Any) -> None:
@@ -189,11 +189,11 @@ class ParameterDict(Module):
             self[key] = value
 
     def extra_repr(self) -> str:
-        """One line per entry."""
+        """Return one line per entry."""
         return "\n".join(_describe(key, value, typename(value)) for key, value in self.items())
 
     def __call__(self, input: Any) -> Any:
-        """Refuse: a dict computes nothing."""
+        """Raise: a dict is not callable."""
         raise ModuleError("ParameterDict should not be called.")
 
     def __or__(self, other: Any) -> ParameterDict:

@@ -1,10 +1,10 @@
-"""``state_dict``, ``load_state_dict`` and what third-party modules override in them.
+"""``state_dict``, ``load_state_dict`` and the methods of them that third-party modules override.
 
-A load is a transaction. First every module checks its keys and shapes and leaves its copies
-undone (``Transaction.later``); only if nothing is wrong anywhere they are carried out. Modules that
-do more than that run at once, because their own code may read what was just loaded, or change the
-module: a class with its own ``_load_from_state_dict`` or ``set_extra_state``, a module with a pre-hook,
-and everything below a post-hook. Those are remembered first and put back if the load fails.
+A load is a transaction. First every module validates its keys and shapes and defers its copies
+(``Transaction.later``); they are executed only if there is no error in the whole tree. Modules with custom
+code are loaded immediately, because that code may read the loaded values or change the module: a class with
+its own ``_load_from_state_dict`` or ``set_extra_state``, a module with a pre-hook, and everything below a
+post-hook. Their previous state is saved first, and restored if the load fails.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tenon.nn.transaction import Transaction
 from tenon.tensors.tensor import Tensor
 
 EXTRA_STATE_KEY_SUFFIX = "_extra_state"
-#: Keys of what a computed weight is stored as; the first group is part of the weight's own name.
+#: Keys of the stored tensors of a computed weight; the first group is part of the weight's own name.
 _STEPS = re.compile(r"(?:parametrizations\.)?(\w+?)(?:\.original\d*|_orig|_g)$")
 T_destination = TypeVar("T_destination", bound=dict[str, Any])
 
 
 class IncompatibleKeys(namedtuple("IncompatibleKeys", ("missing_keys", "unexpected_keys"))):
-    """What ``load_state_dict`` returns: two lists of names."""
+    """Result of ``load_state_dict``: the missing and the unexpected keys."""
 
     __slots__ = ()
     missing_keys: list[str]
@@ -48,7 +48,7 @@ class IncompatibleKeys(namedtuple("IncompatibleKeys", ("missing_keys", "unexpect
 
 
 class WrappedHook:
-    """A hook that gets its module first, without keeping the module alive."""
+    """A hook that receives its module as first argument, but holds only a weak reference to it."""
 
     def __init__(self, hook: Callable[..., Any], module: Any = None) -> None:
         self.hook = hook
@@ -57,7 +57,7 @@ class WrappedHook:
         self.module: weakref.ref[Any] | None = None if module is None else weakref.ref(module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the hook, with its module if it wants that."""
+        """Call the hook, with its module if it was registered so."""
         if self.module is None:
             return self.hook(*args, **kwargs)
         module = self.module()
@@ -73,14 +73,14 @@ class WrappedHook:
 
 
 class State(Conversion):
-    """The part of Module that saves and loads it."""
+    """Mixin of Module: saving and loading."""
 
     _version: int = 1
     dump_patches: bool = False
     T_destination = T_destination
 
     def get_extra_state(self) -> Any:
-        """State besides tensors to keep in ``state_dict``; override together with ``set_extra_state``."""
+        """Return state other than tensors for ``state_dict``; override together with ``set_extra_state``."""
         raise ModuleError(
             f"{type(self).__name__} defines no get_extra_state, so there is no extra state to ask for. "
             "Override it, "
@@ -88,7 +88,7 @@ class State(Conversion):
         )
 
     def set_extra_state(self, state: Any) -> None:
-        """Take back what ``get_extra_state`` returned."""
+        """Restore what ``get_extra_state`` returned."""
         raise ModuleError(
             f"{type(self).__name__} defines no set_extra_state, so it cannot take {type(state).__name__!r} "
             "back. "
@@ -111,9 +111,9 @@ class State(Conversion):
     def state_dict(
         self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
     ) -> Any:
-        """All parameters and persistent buffers by path, here and below: references, not copies.
+        """Return all parameters and persistent buffers of the module tree by path: references, not copies.
 
-        Tensors come detached unless ``keep_vars``. Positional arguments are deprecated.
+        Tensors are detached unless ``keep_vars``. Positional arguments are deprecated.
         """
         if args:
             warnings.warn(
@@ -160,7 +160,7 @@ class State(Conversion):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Take this module's own state, not its children's, out of ``state_dict``; report into the lists."""
+        """Load this module's own state, not its children's, from ``state_dict``; append errors to lists."""
         for hook in list(self.__dict__.get("_load_state_dict_pre_hooks", EMPTY).values()):
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         local_state: dict[str, Tensor] = {
@@ -194,10 +194,10 @@ class State(Conversion):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """Copy (with ``assign`` put) the tensors of ``state_dict`` into this module; all or nothing.
+        """Copy (with ``assign``, assign) the tensors of ``state_dict`` into this module; atomic.
 
-        ``strict`` refuses missing and unexpected keys. Returns both lists. Any error leaves the module
-        as it was: keys and shapes of the whole tree are checked before the first value is written.
+        ``strict`` raises for missing and unexpected keys. Returns both lists. On any error the module is
+        unchanged: keys and shapes of the whole tree are checked before the first value is written.
         """
         if not isinstance(state_dict, Mapping):
             raise ModuleTypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
@@ -227,7 +227,7 @@ class State(Conversion):
     # Hooks.
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """As ``register_state_dict_post_hook``; what a hook of the root returns replaces the dict."""
+        """As ``register_state_dict_post_hook``, but the result of a hook of the root replaces the dict."""
         if getattr(hook, "_from_public_api", False):
             raise ModuleError(
                 "Cannot register the same function as the state dict post hook that was previously "
@@ -271,12 +271,12 @@ class State(Conversion):
 
 
 def overrides(module: Any, name: str) -> bool:
-    """Whether the module's class has its own method ``name`` instead of Module's."""
+    """Whether the module's class overrides Module's method ``name``."""
     return getattr(type(module), name) is not getattr(State, name)
 
 
 class _Plan(NamedTuple):
-    """What one ``load_state_dict`` hands down the tree."""
+    """Arguments that one ``load_state_dict`` passes down the module tree."""
 
     transaction: Transaction
     metadata: Mapping[str, Any]
@@ -286,7 +286,7 @@ class _Plan(NamedTuple):
 
 
 def _load(module: Any, state_dict: Any, prefix: str, at_once: bool, plan: _Plan) -> None:
-    """Load ``module`` and everything below; ``at_once`` if somebody above wants to see the values."""
+    """Load ``module`` and its descendants; ``at_once`` if a post-hook of an ancestor may read the values."""
     post_hooks = list(module.__dict__.get("_load_state_dict_post_hooks", EMPTY).values())
     custom = (
         overrides(module, "_load_from_state_dict")
@@ -315,7 +315,7 @@ def _load(module: Any, state_dict: Any, prefix: str, at_once: bool, plan: _Plan)
 def _take(
     module: Any, name: str, member: Tensor, key: str, given: Any, assign: bool, errors: list[str]
 ) -> None:
-    """Check one tensor and arrange that it is copied or assigned."""
+    """Validate one tensor and defer its copy or assignment."""
     if not isinstance(given, Tensor):
         errors.append(
             f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object '
@@ -323,7 +323,7 @@ def _take(
         )
         return
     if is_lazy(member) and is_lazy(given):
-        return  # neither has a value yet
+        return  # both are uninitialized
     if not is_lazy(member):
         if len(member.shape) == 0 and tuple(given.shape) == (1,):
             given = given[0]
@@ -354,17 +354,17 @@ def _take(
 
 
 def _advice(keys: IncompatibleKeys, strict: bool) -> str:
-    """What to do next, after the list of errors."""
-    said = "\nNothing was loaded: the module is as it was."
+    """Return advice to append to the list of errors."""
+    text = "\nNothing was loaded: the module is as it was."
     if strict and keys.unexpected_keys and all(key.startswith("module.") for key in keys.unexpected_keys):
-        return f'{said} All keys start with "module.": a data-parallel wrapper saved them; strip that prefix.'
+        return f'{text} All keys start with "module.": a data-parallel wrapper saved them; strip that prefix.'
     if strict and (keys.missing_keys or keys.unexpected_keys):
-        return f"{said}{_about_steps(keys)} Pass strict=False to load the keys that do match."
-    return said
+        return f"{text}{_about_steps(keys)} Pass strict=False to load the keys that do match."
+    return text
 
 
 def _about_steps(keys: IncompatibleKeys) -> str:
-    """What to say where one side's weight is computed by steps and the other's is stored as it is."""
+    """Return advice if a weight is parametrized or pruned in only one of module and checkpoint."""
     ours, theirs = (
         {_STEPS.sub(r"\1", key) for key in side} & set(other) for side, other in (keys, keys[::-1])
     )

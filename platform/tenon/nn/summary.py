@@ -1,8 +1,9 @@
-"""``tenon.summary(model, example)``: what a model holds and computes, module by module.
+"""``tenon.summary(model, example)``: parameters, memory and FLOPs of a model, module by module.
 
-The model runs once on the meta device, where ops are their shape rules: nothing is computed or allocated, no
-buffer changes, no random number is drawn. A forward that reads values, or mixes in tensors of its own, runs
-as it is instead, with buffers and random numbers put back. Floating-point operations are ``op.cost``'s.
+The model runs once on the meta device, where only shape rules are evaluated: nothing is computed or
+allocated, no buffer changes, no random number is drawn. A forward that reads values, or creates tensors on
+another device, runs on its real device instead, with buffers and random state restored. FLOPs are those of
+``op.cost``.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ if TYPE_CHECKING:
 __all__ = ["Row", "Summary", "summary"]
 
 
-#: Columns where no terminal says how many it has.
+#: Width of the table, in characters, if the output is not a terminal.
 _WIDTH = 110
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One module: everything includes its children; a module used in several places has one row."""
+    """One module, including its children; a module used in several places has one row."""
 
     path: str
     kind: str
     parameters: int
     parameter_bytes: int
-    #: Shapes of the tensors that its last call returned; empty if it was not called.
+    #: Shapes of the tensors returned by its last call; empty if it was not called.
     output_shapes: tuple[tuple[int, ...], ...]
-    #: Bytes of these tensors, of all calls.
+    #: Bytes of the returned tensors, summed over all calls.
     output_bytes: int
     flops: float
     calls: int
@@ -59,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The rows in the order of ``named_modules()``, and totals; ``str`` is the table."""
+    """The rows in the order of ``named_modules()``, and totals; ``str`` returns the table."""
 
     rows: tuple[Row, ...]
     parameters: int
@@ -67,11 +68,11 @@ class Summary:
     parameter_bytes: int
     buffer_bytes: int
     flops: float
-    #: Of the outputs of modules without children.
+    #: Total size of the outputs of modules without children.
     output_bytes: int
 
     def __getitem__(self, path: str) -> Row:
-        """The row of the module at ``path``."""
+        """Return the row of the module at ``path``."""
         for row in self.rows:
             if row.path == path:
                 return row
@@ -87,7 +88,7 @@ class Summary:
 
 
 class _Tally:
-    """What was counted for one module."""
+    """Counters of one module."""
 
     def __init__(self) -> None:
         self.shapes: tuple[tuple[int, ...], ...] = ()
@@ -97,18 +98,18 @@ class _Tally:
 
 
 class _Counter:
-    """Hears of every call of a module and of every op."""
+    """Observer of all module calls and ops."""
 
     def __init__(self) -> None:
         self.tallies: dict[int, _Tally] = {}
         self.running: list[_Tally] = []
 
     def enter(self, module: Module, args: Sequence[Tensor]) -> None:
-        """A module begins."""
+        """Called before a module's forward."""
         self.running.append(self.tallies.setdefault(id(module), _Tally()))
 
     def leave(self, module: Module, args: Sequence[Tensor], output: Any) -> None:
-        """A module has returned."""
+        """Called after a module's forward."""
         tally = self.running.pop()
         avals = [aval_of(t.raw) for t in tree_leaves(output) if isinstance(t, Tensor)]
         tally.shapes = tuple(tuple(a.shape) for a in avals)
@@ -116,7 +117,7 @@ class _Counter:
         tally.calls += 1
 
     def run(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """An op is called: it counts for every module that is running, once for those running twice."""
+        """Count an op for every module that is running, once even for modules that run recursively."""
         result = SLOT.below(self)(op, args, attrs)
         avals = [aval_of(a.raw) if isinstance(a, Tensor) else a for a in args]
         with contextlib.suppress(NotInferable):
@@ -127,7 +128,7 @@ class _Counter:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Count what happens inside."""
+        """Context manager: count calls and ops inside."""
         handles = [
             register_module_forward_pre_hook(self.enter),
             register_module_forward_hook(self.leave),
@@ -142,16 +143,16 @@ class _Counter:
 
 
 def summary(model: Module, example: Any) -> Summary:
-    """Print a table of ``model``'s modules, and return its numbers.
+    """Print a table of ``model``'s modules, and return it as a ``Summary``.
 
-    ``example`` is what the model is called with: one argument, a tuple or list of them, or a mapping of
-    keyword arguments. Its tensors may be on the meta device. The model keeps its mode, buffers and gradients;
+    ``example`` is the input of the model: one argument, a tuple or list of arguments, or a mapping of keyword
+    arguments. Its tensors may be on the meta device. The model keeps its mode, buffers and gradients;
     lazy modules stay lazy.
 
     >>> import tenon
     >>> from tenon import nn
-    >>> found = tenon.summary(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), tenon.ones(2, 4))  # doctest: +SKIP
-    >>> found.parameters, found["0"].flops  # doctest: +SKIP
+    >>> result = tenon.summary(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), tenon.ones(2, 4))  # doctest: +SKIP
+    >>> result.parameters, result["0"].flops  # doctest: +SKIP
     (40, 128.0)
     """
     args: tuple[Any, ...] = tuple(example) if isinstance(example, (tuple, list)) else (example,)
@@ -162,10 +163,10 @@ def summary(model: Module, example: Any) -> Summary:
     counted = copy.deepcopy(model) if lazy else model
     with no_grad():
         counter = _counted(counted, args, kwargs, lazy)
-    made = _made(counted, counter)
+    result = _summary_of(counted, counter)
     screen = Console(highlight=False)
-    _print(made, screen if screen.is_terminal else Console(highlight=False, width=_WIDTH))
-    return made
+    _print(result, screen if screen.is_terminal else Console(highlight=False, width=_WIDTH))
+    return result
 
 
 def _counted(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any], lazy: bool) -> _Counter:
@@ -195,7 +196,7 @@ def _counted(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any], lazy:
     return counter
 
 
-def _made(model: Module, counter: _Counter) -> Summary:
+def _summary_of(model: Module, counter: _Counter) -> Summary:
     rows = []
     for path, module in model.named_modules():
         tally = counter.tallies.get(id(module), _Tally())
@@ -225,7 +226,7 @@ def _made(model: Module, counter: _Counter) -> Summary:
 
 
 def _short(number: float, base: float = 1000.0) -> str:
-    """``number`` in three digits with a prefix."""
+    """Format ``number`` with three digits and an SI prefix."""
     for prefix in ("", "k", "M", "G", "T"):
         if abs(number) < base:
             return f"{number:.3g} {prefix}"
@@ -233,12 +234,12 @@ def _short(number: float, base: float = 1000.0) -> str:
     return f"{number:.3g} P"
 
 
-def _print(found: Summary, console: Console) -> None:
+def _print(result: Summary, console: Console) -> None:
     table = Table()
     table.add_column("Module", no_wrap=True)
     for heading in ("Parameters", "Output", "FLOPs", "Weights", "Outputs"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in found.rows:
+    for row in result.rows:
         depth = row.path.count(".") + bool(row.path)
         name = "  " * depth + (f"{row.path.rpartition('.')[2]}: " if row.path else "") + row.kind
         table.add_row(
@@ -251,7 +252,7 @@ def _print(found: Summary, console: Console) -> None:
         )
     console.print(table)
     console.print(
-        f"{found.parameters:,} parameters ({found.trainable:,} trainable), {_short(found.parameter_bytes)}B;"
-        f" buffers {_short(found.buffer_bytes)}B; outputs of innermost modules {_short(found.output_bytes)}B;"
-        f" {_short(found.flops)}FLOPs"
+        f"{result.parameters:,} parameters ({result.trainable:,} trainable),"
+        f" {_short(result.parameter_bytes)}B; buffers {_short(result.buffer_bytes)}B;"
+        f" outputs of innermost modules {_short(result.output_bytes)}B; {_short(result.flops)}FLOPs"
     )

@@ -1,8 +1,8 @@
-"""All-or-nothing changes of a module's members: writes that wait, and an undo for those that cannot.
+"""Atomic changes of a module's members: deferred writes, and rollback of immediate ones.
 
-Waiting writes need no second copy of the model. They are probed (an empty slice is copied: dtype,
-device and writability without touching a value) and carried out together. Modules whose own code runs
-while loading are copied aside first, by ``immediately``, and restored if anything fails later.
+Deferred writes need no second copy of the model. They are probed (copying an empty slice checks dtype, device
+and writability without changing a value) and executed together. Modules with custom loading code are backed
+up first, by ``immediately``, and restored if anything fails later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _current: contextvars.ContextVar[Transaction | None] = contextvars.ContextVar("t
 
 
 class Write(NamedTuple):
-    """One tensor to copy into, or put in place of, a member."""
+    """One tensor to be copied into a member, or assigned in its place."""
 
     key: str
     module: Any
@@ -38,7 +38,7 @@ class Write(NamedTuple):
     assign: bool
 
     def probe(self) -> None:
-        """Raise what the write would raise; almost always two attribute reads show that it will not."""
+        """Raise what the write would raise; in most cases two attribute reads show that it succeeds."""
         if self.assign or is_lazy(self.member):
             return
         ours, theirs = self.member.raw, self.given.raw
@@ -47,7 +47,7 @@ class Write(NamedTuple):
             _empty_part(self.member).copy_(_empty_part(self.given))
 
     def carry_out(self) -> None:
-        """Write."""
+        """Execute the write."""
         swap = get_swap_module_params_on_conversion() and not is_lazy(self.member)
         if swap and type(self.member).module_load is not Tensor.module_load:  # type: ignore[attr-defined]
             self._swap()
@@ -69,7 +69,7 @@ class Write(NamedTuple):
         setattr(self.module, self.name, given)
 
     def _swap(self) -> None:
-        """Let the member's class say what comes in its place, and exchange the two."""
+        """Swap the member with the result of its class's ``module_load``."""
         member, given = self.member, self.given
         with no_grad():
             new = member.module_load(given, assign=self.assign)
@@ -85,7 +85,7 @@ class Write(NamedTuple):
 
 
 class Transaction:
-    """Collects the writes of one load; leaving the ``with`` block by an error undoes everything."""
+    """The writes of one load; if the ``with`` block raises, everything is rolled back."""
 
     def __init__(self) -> None:
         self._waiting: list[Write] = []
@@ -108,7 +108,7 @@ class Transaction:
     def later(
         key: str, module: Module, name: str, member: Tensor, given: Tensor, assign: bool, errors: list[str]
     ) -> None:
-        """Arrange one write; without a transaction, or inside ``immediately``, write now."""
+        """Defer one write; without a transaction, or inside ``immediately``, execute it now."""
         transaction = _current.get()
         write = Write(key, module, name, member, given, assign)
         if transaction is not None and not transaction._immediate:
@@ -122,7 +122,7 @@ class Transaction:
 
     @contextmanager
     def immediately(self, module: Any) -> Iterator[None]:
-        """Write at once inside; ``module`` and all below are remembered first. None changes nothing."""
+        """Context manager: write immediately, after a backup of ``module`` and its tree; None: no effect."""
         if module is None:
             yield
             return
@@ -135,13 +135,13 @@ class Transaction:
             self._immediate -= 1
 
     def remember(self, module: Module, values: bool = True) -> None:
-        """Keep the module's members aside, once; with ``values`` a copy of their values too."""
+        """Back up the module's members, at most once; with ``values`` a copy of their values too."""
         if (module, values) not in self._remembered and (module, True) not in self._remembered:
             self._remembered.add((module, values))
             self._memories.append(Memory(module, values))
 
     def carry_out(self, errors: list[str]) -> None:
-        """Make all waiting writes, after probing every one."""
+        """Execute all deferred writes, after probing every one."""
         for write in self._waiting:
             _try(write.probe, write, errors)
         if not errors:
@@ -150,7 +150,7 @@ class Transaction:
 
 
 class Memory:
-    """What one module held: its attributes, its members and, with ``values``, copies of their values."""
+    """Backup of one module: its attributes, its members and, with ``values``, copies of their values."""
 
     def __init__(self, module: Any, values: bool) -> None:
         self.module = module
@@ -167,7 +167,7 @@ class Memory:
         self.extra = copy.deepcopy(module.get_extra_state()) if values and _has_extra_state(module) else None
 
     def restore(self) -> None:
-        """Put everything back, including what the module's own code replaced or changed in place."""
+        """Restore everything, including what the module's own code replaced or changed in place."""
         if self.extra is not None:
             self.module.set_extra_state(self.extra)
         attributes = self.module.__dict__
@@ -196,7 +196,7 @@ class Memory:
 
 
 def _writable(tensor: Tensor) -> bool:
-    """Whether its values can change at all: those of quantized layers cannot."""
+    """Whether the values can be written in place: those of quantized layers cannot."""
     return bool(getattr(getattr(tensor.raw, "flags", None), "writeable", True))
 
 

@@ -1,4 +1,4 @@
-"""Walking the tree of modules: children, parameters, buffers, and finding one by its path."""
+"""Traversal of the module tree: children, parameters, buffers, and lookup by path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Traversal(Registration):
-    """The part of Module that visits it and everything below."""
+    """Mixin of Module: traversal."""
 
     def _get_name(self) -> str:
         parametrized = "_weights" in self.__dict__ and "parametrizations" in self._modules
@@ -26,7 +26,7 @@ class Traversal(Registration):
         self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
         """Yield ``(path, module)`` for this module (path ``prefix``) and all below, each once by default."""
-        # A stack instead of recursion: a generator inside a generator costs its depth for every item.
+        # An explicit stack: nested generators would cost their depth for every item.
         memo = set() if memo is None else memo
         waiting: list[tuple[str, Any]] = [(prefix, self)]
         while waiting:
@@ -71,7 +71,7 @@ class Traversal(Registration):
         recurse: bool = True,
         remove_duplicate: bool = True,
     ) -> Iterator[tuple[str, Any]]:
-        """Yield members with their paths; ``get_members_fn`` gives ``(name, member)`` pairs of one module."""
+        """Yield members with their paths; ``get_members_fn`` returns a module's ``(name, member)`` pairs."""
         seen: set[int] = set()
         modules: Any = [(prefix, self)]
         if recurse:
@@ -106,7 +106,7 @@ class Traversal(Registration):
             return
         if WALKED.modules is not None:
             WALKED.modules.add(self)
-        # Runs in every step, for zero_grad; the names that nobody asked for would double its time.
+        # Called in every step, by zero_grad; building names would double its time.
         seen: set[int] = set()
         for _, module in self.named_modules() if recurse else (("", self),):
             for each in module._parameters.values():
@@ -129,7 +129,7 @@ class Traversal(Registration):
             for _, buffer in self.named_buffers(recurse=recurse):
                 yield buffer
             return
-        # Without names, as in ``parameters``: data parallel looks for buffers in each forward pass.
+        # Without names, as in ``parameters``: data parallel iterates over buffers in each forward pass.
         seen: set[int] = set()
         for _, module in self.named_modules() if recurse else (("", self),):
             for each in module._buffers.values():
@@ -138,7 +138,7 @@ class Traversal(Registration):
                     yield each
 
     def get_submodule(self, target: str) -> Module:
-        """The module at the dotted path ``target``; the empty path is this module."""
+        """Return the module at the dotted path ``target``; the empty path is this module."""
         module: Any = self
         for name in target.split(".") if target else ():
             if not hasattr(module, name):
@@ -149,7 +149,7 @@ class Traversal(Registration):
         return module
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
-        """Put ``module`` at the dotted path ``target``; with ``strict`` only where a module is already."""
+        """Set ``module`` at the dotted path ``target``; with ``strict`` only if a module exists there."""
         if target == "":
             raise ModuleValueError("Cannot set the submodule without a target name!")
         if not isinstance(module, Traversal):
@@ -171,18 +171,18 @@ class Traversal(Registration):
         return module, name, getattr(module, name)
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter at the dotted path ``target``."""
-        _, name, found = self._get_member(target)
-        if not isinstance(found, Parameter):
+        """Return the parameter at the dotted path ``target``."""
+        _, name, member = self._get_member(target)
+        if not isinstance(member, Parameter):
             raise ModuleAttributeError(f"`{name}` is not an nn.Parameter")
-        return found
+        return member
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer at the dotted path ``target``."""
-        module, name, found = self._get_member(target)
+        """Return the buffer at the dotted path ``target``."""
+        module, name, member = self._get_member(target)
         if name not in module._buffers:
             raise ModuleAttributeError(f"`{name}` is not a buffer")
-        return found
+        return member
 
     def apply(self, fn: Callable[[Module], Any]) -> Self:
         """Call ``fn`` with every module below, then with this one; return this one."""
@@ -205,13 +205,13 @@ class Traversal(Registration):
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Say for all parameters whether they get gradients."""
+        """Set ``requires_grad`` of all parameters."""
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters, or with ``set_to_none=False`` fill them with zeros."""
+        """Set the gradients of all parameters to None, or with ``set_to_none=False`` to zero."""
         for parameter in self.parameters():
             grad = parameter.grad
             if grad is None:

@@ -1,14 +1,14 @@
-"""The weight pipeline: a weight that is computed from what is stored, by steps in order.
+"""The weight pipeline: a weight that is computed from stored tensors by a sequence of steps.
 
-Parametrizing a weight, pruning it, and the older ``weight_norm`` and ``spectral_norm`` all put steps into the
-one pipeline of that weight, whatever the order. A pipeline belongs to one name of one module. It holds no
-tensor: what is stored lies in the ordinary registries (``weight_orig`` and ``weight_mask`` of the module,
-``original`` of ``parametrizations.weight``), so it moves, saves, loads and is reduced over ranks as any
-parameter or buffer. The weight itself is no attribute at all: reading it ends in ``Module.__getattr__``,
-which asks the pipeline. So it is never stale, and a module with computed weights can be copied and pickled.
+Parametrizing a weight, pruning it, and the older ``weight_norm`` and ``spectral_norm`` all add steps to the
+one pipeline of that weight, in any order. A pipeline belongs to one name of one module. It holds no tensor:
+the stored tensors are in the ordinary registries (``weight_orig`` and ``weight_mask`` of the module,
+``original`` of ``parametrizations.weight``), so they are moved, saved, loaded and reduced over ranks as any
+parameter or buffer. The weight itself is not an attribute: reading it ends in ``Module.__getattr__``, which
+evaluates the pipeline. So it is never stale, and a module with computed weights can be copied and pickled.
 
-Two ways to get rid of steps: baking freezes everything up to a step into what is stored, dropping takes a
-step away and leaves the others. Next: ``nn/utils/parametrize.py`` and ``nn/masks.py`` register steps.
+Steps can be removed by baking, which folds all steps up to one into the stored tensor, or by dropping, which
+removes a step and leaves the others. Next: ``nn/utils/parametrize.py`` and ``nn/masks.py`` register steps.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from tenon.tensors.tensor import Tensor
 if TYPE_CHECKING:
     from tenon.nn.module import Module
 
-#: Weights computed since the outermost ``cached()`` was entered, by what they depend on.
+#: Cache of weights computed since the outermost ``cached()`` was entered, by what they depend on.
 _cache: ContextVar[dict[tuple[Any, ...], Any] | None] = ContextVar("weights", default=None)
 
 
 class Step(Protocol):
-    """One step of a pipeline; it holds no module and no tensor, and finds both by name."""
+    """One step of a pipeline; it holds no module and no tensor, but looks up both by name."""
 
-    #: Whether it only zeroes elements, so that any value is its own right inverse.
+    #: Whether the step only zeroes elements, so that any value is its own right inverse.
     is_mask: ClassVar[bool]
 
     def forward(self, module: Any, *values: Any) -> Any:
-        """The weight after this step; the first step gets every stored tensor."""
+        """Return the weight after this step; the first step receives every stored tensor."""
 
     def right_inverse(self, module: Any, value: Any) -> Any:
-        """What this step makes ``value`` of; a sequence if it is the first of several stored tensors."""
+        """Return the input from which this step computes ``value``; a sequence for several stored tensors."""
 
     def discard(self, module: Any) -> None:
-        """Take away what the step keeps in ``module``."""
+        """Remove what the step stores in ``module``."""
 
 
 @dataclass
 class Parametrized:
-    """The step that a module of ``parametrizations.<name>`` computes, counted within that list."""
+    """The step computed by one module of ``parametrizations.<name>``, by its index in that list."""
 
     name: str
     index: int
@@ -62,15 +62,15 @@ class Parametrized:
         return module.parametrizations[self.name][self.index](*values)
 
     def right_inverse(self, module: Any, value: Any) -> Any:
-        """``right_inverse`` of the module; ModuleError without one."""
+        """Call ``right_inverse`` of the module; ModuleError if it has none."""
         return inverse(module.parametrizations[self.name][self.index], value)
 
     def discard(self, module: Any) -> None:
-        """Nothing: the list forgets its modules together."""
+        """Do nothing: the list removes its modules together."""
 
 
 def inverse(parametrization: Any, value: Any) -> Any:
-    """``parametrization.right_inverse(value)``, or a ModuleError that says what is missing."""
+    """Return ``parametrization.right_inverse(value)``; ModuleError if it is not defined."""
     if not hasattr(parametrization, "right_inverse"):
         raise ModuleError(
             f"parametrization {type(parametrization).__name__} does not implement right_inverse. Give it a "
@@ -81,7 +81,7 @@ def inverse(parametrization: Any, value: Any) -> Any:
 
 @dataclass
 class Pipeline:
-    """How ``name`` of a module is computed: ``steps`` in order, from the tensors ``stored``."""
+    """The computation of ``name`` of a module: ``steps`` in order, from the tensors ``stored``."""
 
     name: str
     #: Names of the stored tensors, in ``parametrizations.<name>`` if there is one and else in the module.
@@ -91,7 +91,7 @@ class Pipeline:
     # --- reading and writing ---
 
     def read(self, module: Any) -> Any:
-        """The weight now; inside ``cached()`` the one that was computed before."""
+        """Return the weight; inside ``cached()`` the cached one."""
         cache = _cache.get()
         if cache is None:
             return self.value(module)
@@ -101,7 +101,7 @@ class Pipeline:
         return cache[key][0]
 
     def value(self, module: Any, count: int | None = None) -> Any:
-        """The weight after the first ``count`` steps; after all of them if None."""
+        """Compute the weight after the first ``count`` steps; after all of them if None."""
         steps = self.steps[:count]
         if count is None and self.all_parametrized:
             return module.parametrizations[self.name]()
@@ -111,7 +111,7 @@ class Pipeline:
         return values[0]
 
     def write(self, module: Any, value: Any) -> None:
-        """Change what is stored so that the weight becomes ``value``, as far as the steps can."""
+        """Change the stored tensors so that the weight becomes ``value``, as far as the steps allow."""
         if not isinstance(value, Tensor):
             raise ModuleTypeError(
                 f"cannot assign '{typename(value)}' as '{self.name}', which is computed by "
@@ -150,11 +150,11 @@ class Pipeline:
         return all(type(step) is Parametrized for step in self.steps)
 
     def listed(self, module: Any) -> bool:
-        """Whether what is stored lies in ``parametrizations.<name>``."""
+        """Whether the stored tensors are in ``parametrizations.<name>``."""
         return "parametrizations" in module._modules and self.name in module.parametrizations
 
     def owner(self, module: Any) -> Any:
-        """The module that holds what is stored."""
+        """Return the module that holds the stored tensors."""
         return module.parametrizations[self.name] if self.listed(module) else module
 
     def originals(self, module: Any) -> list[Any]:
@@ -163,9 +163,9 @@ class Pipeline:
         return [getattr(owner, name) for name in self.stored]
 
     def bake(self, module: Any, count: int) -> None:
-        """Freeze the first ``count`` steps into what is stored; the others stay.
+        """Fold the first ``count`` steps into the stored tensor; the others stay.
 
-        Where one tensor is stored it stays the same object, so that an optimizer still holds it.
+        A single stored tensor stays the same object, so that an optimizer still refers to it.
         """
         with no_grad():
             value = self.value(module, count)
@@ -179,11 +179,11 @@ class Pipeline:
         self.settle(module, tensor, self.steps[count:])
 
     def drop_parametrizations(self, module: Any) -> None:
-        """Take away all but the masks, which then act on what is stored."""
+        """Remove all steps but the masks, which then apply to the stored tensor."""
         self.settle(module, self.originals(module)[0], [step for step in self.steps if step.is_mask])
 
     def settle(self, module: Any, tensor: Any, steps: Sequence[Any]) -> None:
-        """Let ``steps``, some of those that there are, compute the weight from ``tensor`` alone."""
+        """Keep only ``steps``, a subset of the steps, and compute the weight from ``tensor`` alone."""
         for step in self.steps:
             if step not in steps:
                 step.discard(module)
@@ -209,7 +209,7 @@ class Pipeline:
         forget()
 
     def alias(self, module: Any) -> None:
-        """Let ``weight_orig`` be readable where there is a mask and something else is stored."""
+        """Make ``weight_orig`` readable if there is a mask but another tensor is stored."""
         original = f"{self.name}_orig"
         if any(step.is_mask for step in self.steps) and original not in self.stored:
             computed(module)[original] = Before(self.name)
@@ -221,37 +221,37 @@ class Pipeline:
 
 @dataclass
 class Before:
-    """``weight_orig`` of a weight whose masks are not all that there is: the value before the first mask."""
+    """``weight_orig`` of a weight with masks and other steps: the value before the first mask."""
 
     name: str
 
     def read(self, module: Any) -> Any:
-        """Compute the steps before."""
+        """Compute the steps before the first mask."""
         pipeline = computed(module)[self.name]
         first = next(i for i, step in enumerate(pipeline.steps) if step.is_mask)
         return pipeline.value(module, first)
 
     def write(self, module: Any, value: Any) -> None:
-        """Refuse: it is not stored."""
+        """Raise: the value is not stored."""
         raise ModuleError(
             f"'{self.name}_orig' is computed by the steps before the mask. Assign to '{self.name}' instead."
         )
 
 
 def computed(module: Any) -> dict[str, Any]:
-    """The names of ``module`` that are computed when they are read, and by what."""
-    found: dict[str, Any] = module.__dict__.setdefault("_weights", {})
-    return found
+    """Return the computed names of ``module`` and their pipelines."""
+    pipelines: dict[str, Any] = module.__dict__.setdefault("_weights", {})
+    return pipelines
 
 
 def pipeline_of(module: Module, name: str) -> Pipeline | None:
-    """The pipeline that computes ``name``, or None."""
-    found = module.__dict__.get("_weights", {}).get(name)
-    return found if isinstance(found, Pipeline) else None
+    """Return the pipeline that computes ``name``, or None."""
+    pipeline = module.__dict__.get("_weights", {}).get(name)
+    return pipeline if isinstance(pipeline, Pipeline) else None
 
 
 def stored_tensor(module: Any, name: str) -> Any:
-    """The parameter or buffer ``name`` that a pipeline may begin with; None if there is none."""
+    """Return the parameter or buffer ``name`` that a pipeline may start from; None if there is none."""
     for registry in (module._parameters, module._buffers):
         if registry.get(name) is not None:
             return registry[name]
@@ -259,7 +259,7 @@ def stored_tensor(module: Any, name: str) -> Any:
 
 
 def refuse_lazy(weight: Any, name: str, what: str) -> None:
-    """ModuleValueError if ``weight`` has no shape yet; ``name`` is the class of the step."""
+    """Raise ModuleValueError if ``weight`` is uninitialized; ``name`` is the class of the step."""
     if is_lazy(weight):
         raise ModuleValueError(
             f"The module passed to `{name}` can't have uninitialized parameters. Make sure to run the dummy"
@@ -268,13 +268,13 @@ def refuse_lazy(weight: Any, name: str, what: str) -> None:
 
 
 def open_pipeline(module: Any, name: str, stored: tuple[str, ...]) -> Pipeline:
-    """A pipeline without steps in place of ``name``, whose tensor has been taken; put the tensors first."""
+    """Create a pipeline without steps for ``name``, after its tensor was removed and stored elsewhere."""
     pipeline = computed(module)[name] = Pipeline(name, stored)
     return pipeline
 
 
 def begin_pipeline(module: Any, name: str, step: Any, stored: dict[str, Any]) -> None:
-    """Let ``step`` compute ``name`` from the tensors ``stored``, which are registered instead of it."""
+    """Create a pipeline in which ``step`` computes ``name`` from ``stored`` tensors, registered instead."""
     check_name_is_free(module, name)
     check_names_are_new(module, *stored)
     _, persistent = take(module, name)
@@ -292,8 +292,8 @@ def remove_hook(module: Any, hook: Any) -> None:
 
 
 def check_name_is_free(module: Any, name: str) -> None:
-    """Errors if the class says that its weights have no steps (``no_steps``, the reason), or itself has
-    ``name``, which would hide what the pipeline computes."""
+    """Raise if the class does not support steps (``no_steps``, the reason), or if a class attribute ``name``
+    would hide the computed weight."""
     reason = getattr(type(module), "no_steps", "")
     if reason:
         raise ModuleTypeError(
@@ -307,7 +307,7 @@ def check_name_is_free(module: Any, name: str) -> None:
 
 
 def check_names_are_new(module: Any, *names: str) -> None:
-    """ModuleValueError if ``module`` has one of ``names`` already."""
+    """Raise ModuleValueError if ``module`` already has one of ``names``."""
     for name in names:
         if hasattr(module, name):
             raise ModuleValueError(
@@ -317,7 +317,7 @@ def check_names_are_new(module: Any, *names: str) -> None:
 
 
 def close(module: Any, name: str) -> None:
-    """Forget the pipeline of ``name``."""
+    """Remove the pipeline of ``name``."""
     names = computed(module)
     del names[name]
     if not names:
@@ -325,14 +325,14 @@ def close(module: Any, name: str) -> None:
 
 
 def take(owner: Any, name: str) -> tuple[Any, bool]:
-    """Take the parameter or buffer ``name`` away; the tensor, and whether it is saved."""
+    """Remove the parameter or buffer ``name``; return the tensor, and whether it is persistent."""
     tensor, persistent = stored_tensor(owner, name), name not in owner._non_persistent_buffers_set
     delattr(owner, name)
     return tensor, persistent
 
 
 def put(owner: Module, name: str, tensor: Tensor, persistent: bool = True) -> None:
-    """Register ``tensor`` as the parameter or buffer that it was."""
+    """Register ``tensor`` as a parameter or buffer, whichever it was."""
     if isinstance(tensor, Parameter):
         owner.register_parameter(name, tensor)
     else:
@@ -341,10 +341,10 @@ def put(owner: Module, name: str, tensor: Tensor, persistent: bool = True) -> No
 
 @contextmanager
 def cached() -> Iterator[None]:
-    """Inside, each computed weight is computed once, until it is assigned to or its steps change.
+    """Context manager: cache each computed weight until it is assigned to or its steps change.
 
-    For models that read a weight several times in one forward, such as recurrent ones. Steps of an
-    optimizer are not seen: leave the block before them.
+    For models that read a weight several times in one forward, such as recurrent ones. Optimizer steps do not
+    invalidate the cache: leave the block before them.
     """
     if _cache.get() is not None:
         yield
@@ -357,7 +357,7 @@ def cached() -> Iterator[None]:
 
 
 def forget() -> None:
-    """Compute weights anew from here on, also inside ``cached()``."""
+    """Invalidate the cache of ``cached()``."""
     cache = _cache.get()
     if cache is not None:
         cache.clear()
