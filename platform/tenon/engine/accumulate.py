@@ -1,4 +1,4 @@
-"""The end of a gradient's way: ``leaf.grad``."""
+"""Accumulation of gradients into ``leaf.grad``, the last step of a backward pass at a leaf."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ DESTINATION = "_gradient_destination"
 
 
 class GradientDestination(Protocol):
-    """Memory of somebody else's in which the gradients of a leaf shall lie, who hears of each.
+    """An external buffer for a leaf's gradient, as a bucket of data parallel, notified of each gradient.
 
-    Put one into ``leaf.__dict__[DESTINATION]``.
+    Register one in ``leaf.__dict__[DESTINATION]``.
     """
 
     def take(self, grad: Any) -> Any:
-        """Put the first gradient of a pass where it belongs, and return it there; None to leave it."""
+        """Move the first gradient of a pass into the buffer and return the array there; None to decline."""
 
     def ops(self, f: Any) -> Any:
-        """``f`` for the rule of a pass's first gradient, which may make a product in its place at once."""
+        """The namespace for the rule of a pass's first gradient; its ops may write into the buffer."""
 
     def arrived(self) -> None:
-        """Hear that a gradient was added to ``leaf.grad``."""
+        """Called after a gradient was added to ``leaf.grad``."""
 
 
 def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
-    """Add ``grad`` to ``leaf.grad`` (in place unless the graph of the gradient is wanted).
+    """Add ``grad`` to ``leaf.grad``, in place unless ``create_graph``.
 
-    A leaf that was frozen since the op ran gets it only if its gradients have a destination.
+    ``fresh``: no other reference to the array exists, so that it need not be copied. A leaf that was frozen
+    after the op ran is skipped unless it has a gradient destination.
     """
     held, backend = leaf._grad, leaf._backend
     extra = leaf.__dict__
@@ -79,19 +80,19 @@ def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
 
 
 def _both_dense(raw: Any, grad: Any) -> bool:
-    """Whether both lie in memory as C has arrays: their strides may differ where sizes are 1."""
+    """Whether both are C-contiguous; their strides may still differ in axes of size 1."""
     return bool(raw.flags.c_contiguous and grad.flags.c_contiguous)
 
 
 def _laid_as(raw: Any, grad: Any) -> Any:
-    """A copy of ``grad`` whose axes lie in memory as those of ``raw`` do: channels last, for instance."""
+    """Copy ``grad`` into the memory format of ``raw``, such as channels_last."""
     order = sorted(range(raw.ndim), key=lambda axis: -raw.strides[axis])
     back = sorted(range(raw.ndim), key=order.__getitem__)
     return grad.transpose(order).copy().transpose(back)
 
 
 def _kind_of_grad(leaf: Any, grad: Any) -> Any:
-    """The array dtype of ``leaf``'s gradient: its own, or what its ``grad_dtype`` says."""
+    """The NumPy dtype of ``leaf``'s gradient: the leaf's own unless ``grad_dtype`` is set."""
     found = leaf.__dict__.get("_grad_dtype", leaf.dtype)
     return grad.dtype if found is None else found.numpy
 
@@ -106,7 +107,7 @@ def _accumulate_tensor(leaf: Any, held: Any, grad: Any, create_graph: bool) -> N
     if held is None:
         # A copy: two leaves may receive the same tensor, or views of one.
         own: Any = grad if create_graph else Value.make(grad.raw, grad._backend)
-        if create_graph and leaf._node is None:  # as torch does it, whose graph shows a copy here
+        if create_graph and leaf._node is None:  # torch's graph shows a copy here
             result: Any = Value.make(leaf._backend.empty(grad.raw.shape, kind, leaf.device), leaf._backend)
             leaf.grad = result.copy_(own)
         else:

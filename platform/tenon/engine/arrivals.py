@@ -1,4 +1,4 @@
-"""Leaves with hooks in a backward pass: each gets its whole gradient at once."""
+"""Complete gradients for leaves with hooks: all contributions of a backward pass are summed first."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ _LEAF = -1
 
 
 class Arrivals:
-    """Gradients on their way to leaves with hooks: a hook runs once, on the sum, as soon as nothing more can
-    come.
+    """Partial gradients of leaves with hooks: hooks run once, on the sum, as soon as it is complete.
 
-    That takes knowing how many edges of the graph still lead to each leaf, so the first such leaf costs one
-    walk over what is left of the graph; passes without hooks never pay it.
+    This requires the number of unvisited edges to each leaf, so the first such leaf costs one traversal of
+    the remaining graph; passes without hooks never pay for it.
     """
 
     def __init__(self, sweep: Any) -> None:
         self.sweep = sweep
-        self.waiting: dict[int, list[Any]] = {}  # id of leaf -> [leaf, sum of what came, nobody else's]
+        self.waiting: dict[int, list[Any]] = {}  # id of leaf -> [leaf, partial sum, fresh]
         self.open: dict[int, int] = {}  # id of leaf -> edges from nodes not yet visited
         self.counted: set[int] | None = None  # ids of nodes whose edges are in ``open``
         self.alive: list[Any] = []  # keeps counted nodes alive, and with them their ids
@@ -40,7 +39,7 @@ class Arrivals:
                     stack.append(edge[0])
 
     def arrive(self, leaf: Any, grad: Any, fresh: bool) -> None:
-        """Add ``grad`` to what waits for ``leaf``; ``fresh`` if nobody else holds it."""
+        """Add ``grad`` to the partial sum of ``leaf``; ``fresh`` if nothing else refers to the array."""
         entry = self.waiting.get(id(leaf))
         if entry is None:
             self.waiting[id(leaf)] = [leaf, grad, fresh]
@@ -48,7 +47,7 @@ class Arrivals:
             entry[1:] = entry[1] + grad, True
 
     def visited(self, node: Any) -> None:
-        """``node`` has sent its gradients: deliver to the leaves for which it was the last."""
+        """Deliver to the leaves whose last open edge came from ``node``, which has sent its gradients."""
         if self.counted is None:  # this node's own edges are done, all others lie behind what is pending
             self._count()
             known = False
@@ -63,6 +62,6 @@ class Arrivals:
                     self.sweep.deliver(*self.waiting.pop(key))
 
     def rest(self) -> None:
-        """Deliver where a counted edge brought no gradient in the end."""
+        """Deliver the remaining sums, of leaves with an edge along which no gradient flowed."""
         while self.waiting:
             self.sweep.deliver(*self.waiting.pop(next(iter(self.waiting))))

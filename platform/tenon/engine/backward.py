@@ -1,7 +1,7 @@
-"""``backward`` and ``grad``: what a pass starts from, what it collects, and how it ends.
+"""``backward`` and ``grad``: set up a backward pass, collect its results, run its final callbacks.
 
-``sweep.py`` walks the graph; here roots and first gradients are checked, the wanted inputs marked, and
-callbacks queued by hooks are run.
+``sweep.py`` traverses the graph; here the roots and initial gradients are checked, the nodes that lead to
+requested inputs are marked, and callbacks queued by hooks are called.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def backward(
     create_graph: bool = False,
     inputs: Any = None,
 ) -> None:
-    """Accumulate the gradients of ``tensors`` into the leaves (or into ``inputs`` only)."""
+    """Accumulate the gradients of ``tensors`` into the leaves, or only into ``inputs``
+    (torch.autograd.backward)."""
     if create_graph:
         warnings.warn(_CYCLE, TenonWarning, stacklevel=3)
     try:
@@ -87,8 +88,8 @@ def grad(
     """Gradients of ``outputs`` with respect to ``inputs``, without touching any ``.grad``
     (torch.autograd.grad).
 
-    ``is_grads_batched``: the first axis of each of ``grad_outputs`` numbers passes of their own, and the
-    gradients are stacked along it, one row a pass.
+    ``is_grads_batched``: the first axis of each of ``grad_outputs`` is a batch axis: one pass is run per row,
+    and the gradients are stacked along it.
     """
     if is_grads_batched:
         options = (retain_graph, create_graph, only_inputs, allow_unused, materialize_grads)
@@ -234,7 +235,7 @@ def _key(tensor: Any) -> tuple[int, int]:
 
 
 def _want(sweep: Sweep, roots: Any, targets: Any) -> None:
-    """Collect gradients at ``targets`` only, and visit only nodes that lead there."""
+    """Restrict ``sweep`` to collecting gradients at ``targets`` and visiting nodes that lead there."""
     for t in targets:
         if t._view is not None:
             t._refresh()
@@ -255,7 +256,7 @@ def _want(sweep: Sweep, roots: Any, targets: Any) -> None:
 
 
 def _mark(start: Any, goals: set[int], leads: dict[int, bool]) -> None:
-    """Fill ``leads[id(node)]``: does any path from the node reach a goal? Iterative, for deep graphs."""
+    """Set ``leads[id(node)]`` to whether a path from the node reaches a goal; iterative, for deep graphs."""
     stack = [(start, False)]
     while stack:
         node, done = stack.pop()
@@ -289,7 +290,7 @@ def _beyond(targets: Any, leads: dict[int, bool]) -> set[int]:
 
 
 def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
-    """Checked first gradients: ones for scalars, else what was given."""
+    """Check and return the initial gradients: ones for scalars where none is given."""
     if len(grads) != len(roots):
         raise GradError(f"got {len(roots)} tensors and {len(grads)} gradients")
     result = []
@@ -338,7 +339,7 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
 
 
 def _data(value: Any) -> Any:
-    """``value``'s array; where it stands for other tensors, the one that its class copies out."""
+    """The backend array of ``value``; a wrapper subclass is converted to one."""
     raw = value.raw
     backend = value._backend
     return raw if raw.__class__ is backend.array_type else backend.as_array(raw)

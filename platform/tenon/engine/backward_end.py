@@ -28,7 +28,7 @@ def queue_callback(callback: Callable[[], None]) -> bool:
     """Call ``callback`` once, when the outermost pass (``backward`` or ``grad``) of this thread is done; for
     use in hooks.
 
-    True where it was not queued in this pass yet. A pass that raises drops its callbacks.
+    Returns True unless it is queued already. A pass that raises drops its callbacks.
     """
     if callback in PASS.queued:
         return False
@@ -37,7 +37,7 @@ def queue_callback(callback: Callable[[], None]) -> bool:
 
 
 def call_queued() -> None:
-    """At the end of a pass: call what is queued, unless it was inside of another."""
+    """Call the queued callbacks at the end of a pass, unless it is nested in another."""
     while PASS.queued and not PASS.inside:  # a callback may queue another
         queued, PASS.queued = PASS.queued, ()
         for callback in queued:

@@ -1,8 +1,8 @@
-"""Room on Python's stack for backward passes inside of backward passes.
+"""Raise Python's recursion limit for nested (reentrant) backward passes.
 
-A custom Function may run a pass in its ``backward``, whose Function may run another: each takes a dozen of
-Python's thousand frames. torch goes on in another thread, where everything of this thread's own would be
-missing; frames of Python's take no room on the machine's stack, so more of them are allowed instead.
+A custom Function may run a backward pass in its ``backward``, and so on: each level takes a dozen of Python's
+thousand frames. torch continues in another thread, which would lack this thread's thread-local state; Python
+frames take no space on the C stack, so the recursion limit is raised instead.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import sys
 import threading
 
-#: So many passes inside of each other get so many frames more.
+#: Every ``EVERY`` nested passes raise the limit by ``FRAMES``.
 EVERY, FRAMES = 25, 1000
-#: Where a pass that never ends is a RecursionError after all.
+#: The upper bound, so that infinite recursion still is a RecursionError.
 _LAST = 100_000
 
 
 class _Room:
-    """How many passes hold more frames, and the limit without them; of all threads, as the limit is."""
+    """The number of raises in effect, and the original limit; process-wide, as the limit is."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,7 +25,7 @@ class _Room:
         self._limit = 0
 
     def take(self) -> None:
-        """Allow more frames."""
+        """Raise the limit by ``FRAMES``."""
         with self._lock:
             now = sys.getrecursionlimit()
             if not self._holding:
@@ -34,7 +34,7 @@ class _Room:
             sys.setrecursionlimit(min(now + FRAMES, max(now, _LAST)))
 
     def leave(self) -> None:
-        """The limit as before, once nobody holds more."""
+        """Undo one ``take``; the last one restores the original limit."""
         with self._lock:
             self._holding -= 1
             if not self._holding:

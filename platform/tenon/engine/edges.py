@@ -1,7 +1,7 @@
-"""What the user sees of the graph: nodes under torch's class names, a leaf's ``AccumulateGrad``, edges.
+"""The user's view of the autograd graph: torch's node class names, ``AccumulateGrad`` of leaves, edges.
 
-The tape itself needs none of this: a node gets its class name when somebody first looks at it, and a
-leaf has no node of its own at all. Hooks put on an ``AccumulateGrad`` therefore lie on the leaf.
+The tape itself needs none of this: a node gets its class name when it is first inspected, and a leaf has
+no node at all. Hooks registered on an ``AccumulateGrad`` are therefore stored on the leaf.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tenon.tensors.size import Size
 
 
 class InputMetadata(NamedTuple):
-    """What a node expects of the gradient of one of its outputs."""
+    """Shape, dtype and device of the gradient that a node expects for one of its outputs."""
 
     shape: Size
     dtype: Any
@@ -33,7 +33,7 @@ def metadata_of(avals: Any, device: Any) -> tuple[InputMetadata | None, ...]:
 
 
 class AccumulateGrad:
-    """torch's face of a leaf in ``next_functions``; ``variable`` is the leaf."""
+    """The node that represents a leaf in ``next_functions``, as in torch; ``variable`` is the leaf."""
 
     next_functions: tuple[Any, ...] = ()
 
@@ -46,7 +46,7 @@ class AccumulateGrad:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """A dictionary that the user may fill."""
+        """A dictionary for the user's own data."""
         found: dict[str, Any] = self.variable.__dict__.setdefault("_node_metadata", {})
         return found
 
@@ -65,7 +65,7 @@ class AccumulateGrad:
 
     def _registry(self, name: str) -> LeafHooks:
         extra = self.variable.__dict__
-        extra.setdefault("_post_accumulate_hooks", LeafHooks())  # the sweep looks closer where it finds this
+        extra.setdefault("_post_accumulate_hooks", LeafHooks())  # makes the sweep check for leaf hooks
         found: LeafHooks = extra.setdefault(name, LeafHooks())
         return found
 
@@ -74,7 +74,7 @@ class AccumulateGrad:
 
 
 def accumulator_of(leaf: Any) -> AccumulateGrad:
-    """The one ``AccumulateGrad`` of ``leaf``; it lives as long as somebody holds it."""
+    """The unique ``AccumulateGrad`` of ``leaf``, which refers to it weakly."""
     reference = leaf.__dict__.get("_accumulator")
     found: AccumulateGrad | None = None if reference is None else reference()
     if found is None:
@@ -84,7 +84,7 @@ def accumulator_of(leaf: Any) -> AccumulateGrad:
 
 
 def run_prehooks(leaf: Any, grad: Any, hooks: Any) -> Any:
-    """The gradient tensor ``grad`` after the pre-hooks of ``leaf``'s ``AccumulateGrad``."""
+    """Run the pre-hooks of ``leaf``'s ``AccumulateGrad`` on the tensor ``grad``; return the result."""
     for hook in list(hooks.values()):
         changed = hook((grad,))
         if changed is not None:
@@ -98,7 +98,7 @@ def _class_of(base: type, name: str) -> type:
 
 
 def shown(node: Any, tensor: Any = None) -> Any:
-    """``node`` with torch's name as its class's; it remembers the shape of ``tensor``, its only output."""
+    """Give ``node`` a class of torch's name, and store the aval of ``tensor``, its only output; return it."""
     cls = node.__class__
     if "_shown" not in cls.__dict__ and cls.__name__ != node.name():
         node.__class__ = _class_of(cls, node.name())
@@ -121,14 +121,14 @@ def avals_of(node: Any) -> tuple[Any, ...]:
 
 
 class GradientEdge(NamedTuple):
-    """Where a tensor's gradient goes: a node and which of its outputs."""
+    """The graph edge of a tensor, its node and output index (torch.autograd.graph.GradientEdge)."""
 
     node: Any
     output_nr: int
 
 
 class EdgeEnd:
-    """Stands for the tensor at a ``GradientEdge`` as root or wanted input of a backward pass."""
+    """A placeholder for the tensor at a ``GradientEdge``, as root or requested input of a backward pass."""
 
     __slots__ = ("_backend", "_index", "_node", "raw")
 
@@ -155,7 +155,7 @@ class EdgeEnd:
 
 
 def end_of(value: Any) -> Any:
-    """The tensor at ``value``, if that is a ``GradientEdge``, or what stands for it; a tensor as it is."""
+    """The leaf or placeholder at ``value`` if that is a ``GradientEdge``; any other value unchanged."""
     if not isinstance(value, GradientEdge):
         return value
     return value.node.variable if isinstance(value.node, AccumulateGrad) else EdgeEnd(value)

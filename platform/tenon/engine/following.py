@@ -1,24 +1,25 @@
-"""Results in the memory format of their input: ``channels_last`` through ops that know one order only.
+"""Propagate the ``channels_last`` memory format through ops whose kernels write C order only.
 
-Kernels of convolutions, pools and their kin write plain C order. Where the strides of an input say that its
-channels lie last, the result is laid out anew (a walk more, which plain inputs do not pay), as torch's
-users read it off ``stride()`` and ``is_contiguous(memory_format=...)``.
+Kernels of convolutions, pools and similar ops write contiguous results. If the strides of an input are those
+of channels_last, the result is copied into that format (one more pass over it, which contiguous inputs do
+not pay for), as torch users expect of ``stride()`` and ``is_contiguous(memory_format=...)``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-#: Axes in the order in which ``channels_last`` lays them, by rank, and how they come back.
+#: By rank, the permutation of axes into the memory order of channels_last, and its inverse.
 LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 BACK = {4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
 
 
 def channels_lie_last(x: Any) -> bool:
-    """Whether the strides of an array of four or five axes grow from channels over columns to images.
+    """Whether an array of four or five axes has the strides of channels_last, by the rules of
+    c10's ``is_channels_last_strides_2d``.
 
-    Gaps do not matter. Axes of one element have strides too, and only those tell ``[N, 1, H, W]`` in one
-    format from the same in the other; where they do not, it is plain.
+    Gaps do not matter. The strides of axes of size 1 count: only they distinguish ``[N, 1, H, W]`` in either
+    format; if they do not, it is contiguous.
     """
     rank = x.ndim
     if rank != 4 and rank != 5:
@@ -37,7 +38,7 @@ def channels_lie_last(x: Any) -> bool:
 
 
 def laid_last(xp: Any, x: Any) -> Any:
-    """A copy of ``x`` whose channels lie last, without gaps; ``x`` itself where they do, or it has none."""
+    """``x`` as a dense channels_last array: a copy, or ``x`` itself if it is one or has another rank."""
     axes = LAST.get(x.ndim)
     if axes is None:
         return x
@@ -50,12 +51,12 @@ def laid_last(xp: Any, x: Any) -> Any:
 
 
 def in_c_order(xp: Any, x: Any) -> Any:
-    """``x``, which NumPy's loops may have left in the order of their input, in C order."""
+    """``x`` in C order; NumPy's loops may have kept the order of their input."""
     return x if x.flags.c_contiguous else xp.ascontiguousarray(x)
 
 
 def plain(kernel: Any, xp: Any) -> Any:
-    """``kernel`` with outputs in C order."""
+    """Wrap ``kernel`` so that its outputs are in C order."""
 
     def laid(x: Any, *rest: Any, **attrs: Any) -> Any:
         out = kernel(x, *rest, **attrs)
@@ -65,7 +66,7 @@ def plain(kernel: Any, xp: Any) -> Any:
 
 
 def following(kernel: Any, op: Any, xp: Any) -> Any:
-    """``kernel`` with outputs in the memory format of the first ``op.follows`` inputs."""
+    """Wrap ``kernel`` so that its outputs have the memory format of the first ``op.follows`` inputs."""
     visible, both = op.outputs, op.follows > 1
 
     def followed(x: Any, *rest: Any, **attrs: Any) -> Any:

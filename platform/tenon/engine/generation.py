@@ -1,14 +1,14 @@
-"""A number that moves with every change of what a module call does beside its ops: hooks, so far.
+"""Generation counters of hooks and module attributes, for cache invalidation.
 
-Whoever stores the outcome of a call, such as a compiler, has it in its key, so that no hook is ever silently
-dropped.
+A cache of what a module call does, as the compiler's, has the counter in its key, so that a hook added
+later is never silently skipped.
 """
 
 from __future__ import annotations
 
 
 class Generation:
-    """The counter of the process."""
+    """The counters of the process; ``value`` counts changes of call hooks."""
 
     value = 0
     #: Counts the changes of the hooks of all modules.

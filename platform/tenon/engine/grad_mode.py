@@ -16,25 +16,25 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-#: Stands for the version counter of tensors made in inference mode: they have none.
+#: The sentinel version counter of inference tensors, whose versions are not tracked.
 UNCOUNTED: list[int] = [0]
 
 
 class _Mode(threading.local):
     enabled: bool = True
     inference: bool = False
-    #: Whether a view that was changed shows its own op as its history, not ``as_strided``.
+    #: Whether a view modified in place shows its own op in ``grad_fn``, not ``as_strided``.
     replay: bool = False
     multithreading: bool = True
-    #: Whether tangents go on through ops that are not taped: not inside a custom Function's ``forward``.
+    #: Whether forward-mode tangents propagate; not inside a custom Function's ``forward``.
     forward: bool = True
-    #: A backward pass in progress serves to find tangents: ``autograd/onward.py``.
+    #: Whether the running backward pass computes forward-mode tangents: ``autograd/onward.py``.
     pushing: bool = False
-    #: What new tensors get as their version counter.
+    #: The initial version counter of new tensors.
     counter: list[int] | None = None
 
     def set(self, enabled: bool, inference: bool) -> None:
-        """Both at once."""
+        """Set both flags, and the version counter of new tensors with them."""
         self.enabled, self.inference = enabled, inference
         self.counter = UNCOUNTED if inference else None
 
@@ -43,7 +43,7 @@ MODE = _Mode()
 
 
 class GradContext:
-    """Base of the context managers: restores the mode it found, also when used as a decorator."""
+    """Base of the context managers, which restore the previous mode; also usable as decorators."""
 
     def __init__(self) -> None:
         self._previous: list[tuple[bool, bool]] = []
@@ -63,7 +63,7 @@ class GradContext:
         return type(self)()
 
     def __call__(self, function: Function) -> Function:
-        """``function`` with this mode around each call."""
+        """Decorate ``function`` so that each call runs in this mode."""
         decorated: Any
         if inspect.isclass(function):
             warnings.warn(
@@ -128,21 +128,21 @@ class _Decorating(GradContext):
 
 
 class no_grad(_Decorating):
-    """Ops inside are not taped; results do not require grad."""
+    """Disable gradient tracking: ops inside are not recorded and results do not require grad."""
 
     def _target(self) -> tuple[bool, bool]:
         return False, MODE.inference
 
 
 class enable_grad(_Decorating):
-    """Ops inside are taped again, also within ``no_grad``, though never in ``inference_mode``."""
+    """Enable gradient tracking, also within ``no_grad``, but not within ``inference_mode``."""
 
     def _target(self) -> tuple[bool, bool]:
         return not MODE.inference, MODE.inference
 
 
 class set_grad_enabled(GradContext):
-    """Set the mode at once; as a context manager restore it at the end."""
+    """Set the grad mode immediately; as a context manager, restore it on exit."""
 
     def __init__(self, mode: bool) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class set_grad_enabled(GradContext):
         return self.mode, MODE.inference
 
     def __call__(self, function: Function) -> Function:
-        """As a decorator: the mode is set per call, not at once."""
+        """Decorate ``function``: the mode is set for each call, not immediately."""
         MODE.set(*self._previous[-1])
         return super().__call__(function)
 
@@ -167,10 +167,10 @@ class set_grad_enabled(GradContext):
 
 
 class inference_mode(GradContext):
-    """As ``no_grad``, and the tensors made inside stay out of autograd for good (torch.inference_mode).
+    """As ``no_grad``, and tensors created inside can never take part in autograd (torch.inference_mode).
 
-    Saving one for a backward pass, or writing to one outside, is a GradError; ``clone()`` gives a normal
-    tensor. ``inference_mode(False)`` inside makes normal tensors again.
+    Saving one for a backward pass, or writing to one outside, is a GradError; ``clone()`` returns a normal
+    tensor. Inside ``inference_mode(False)`` normal tensors are created again.
 
     >>> import tenon
     >>> with tenon.inference_mode():
@@ -198,7 +198,7 @@ class inference_mode(GradContext):
 
 
 class _Switch:
-    """A mode of this thread that is set at once; as a context manager, restored at the end."""
+    """A thread-local mode that is set immediately; as a context manager, restored on exit."""
 
     _name: ClassVar[str]
 
@@ -219,19 +219,19 @@ class _Switch:
 
 
 class set_multithreading_enabled(_Switch):
-    """Noted as in torch, at once or as a context manager; a backward pass runs in its caller's thread."""
+    """Accepted for compatibility and recorded: a backward pass always runs in its caller's thread."""
 
     _name = "multithreading"
 
 
 def is_multithreading_enabled() -> bool:
-    """What ``set_multithreading_enabled`` said last in this thread."""
+    """The value last set by ``set_multithreading_enabled`` in this thread."""
     return MODE.multithreading
 
 
 class _force_original_view_tracking(_Switch):
-    """Show the history of views that are modified in place under their own ops' names, at once; as a context
-    manager restore the mode at the end. Their gradients go through those ops in either mode."""
+    """Show the ``grad_fn`` of views modified in place under their own ops' names, from now on or inside a
+    ``with`` block. Their gradients are computed through those ops in either mode."""
 
     _name = "replay"
 
@@ -242,7 +242,7 @@ def is_view_replay_enabled() -> bool:
 
 
 def is_grad_enabled() -> bool:
-    """Whether ops are taped in this thread."""
+    """Whether ops are recorded for autograd in this thread."""
     return MODE.enabled
 
 

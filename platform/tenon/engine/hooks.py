@@ -25,7 +25,7 @@ def new_hooks() -> OrderedDict[int, Callable[..., Any]]:
 
 
 class LeafHooks(OrderedDict[int, Callable[..., Any]]):
-    """The hooks of a leaf: compiled functions hear of every change."""
+    """The hooks of a leaf; every change increments ``Generation.value``, to invalidate compiled code."""
 
     def __setitem__(self, key: int, hook: Callable[..., Any]) -> None:
         super().__setitem__(key, hook)
@@ -53,8 +53,8 @@ def tensor_hooks(tensor: Any) -> Any:
 
 
 def run_tensor_hooks(hooks: Any, grad: Any, backend: Any) -> Any:
-    """``grad`` after each hook had its say; array in, array out, or tensor in, tensor out. Where no gradient
-    came, hooks get None."""
+    """Run ``hooks`` on ``grad`` and return the result: an array for an array, a tensor for a tensor. An
+    undefined gradient is passed to hooks as None."""
     for hook in list(hooks.values()):
         given = grad if grad is None or isinstance(grad, Value) else Value.make(grad, backend)
         result = hook(given)

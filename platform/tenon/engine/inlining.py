@@ -1,12 +1,12 @@
-"""``@inlined(tail)``: the statements of a function ``tail`` in place of the calls of it, when a module loads.
+"""``@inlined(tail)``: inline calls of the function ``tail`` at import time, by rewriting the syntax tree.
 
-A call costs some 250 instructions, 2 % of an addition of small arrays. So the end that all runs of an op
-share is written once, as an ordinary function, and put into each run here. Called instead, it would do the
-same: where a module's source is not at hand, nothing is inlined.
+A call costs some 250 instructions, 2 % of an addition of small arrays. So the common end of all variants of
+dispatch is written once, as an ordinary function, and inlined into each. Inlining does not change behaviour:
+if a module's source is not available, the function is called instead.
 
-What can be inlined: ``t = tail(...)``, a statement of a function's own block, of a ``tail`` that returns
-once, at its end. Arguments take the places of parameters as they are written, and ``lambda: value`` that of
-``parameter()``.
+Only statements ``t = tail(...)`` at the top level of a function's body are inlined, of a ``tail`` that
+returns once, at its end. Argument expressions are substituted for parameters, and the body of an argument
+``lambda: value`` for ``parameter()``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def inlined(tail: Callable[..., Any]) -> Callable[[F], F]:
-    """A decorator that puts the statements of ``tail`` in place of ``t = tail(...)`` in a function."""
+    """A decorator that replaces ``t = tail(...)`` in a function by the statements of ``tail``."""
 
     def decorate(function: F) -> F:
         assert isinstance(function, FunctionType)
@@ -52,7 +52,7 @@ def _definitions(file: str) -> dict[str, ast.FunctionDef] | None:
 
 
 def _copy(node: Any) -> Any:
-    """A tree of its own: expressions that stand for several places must not be shared."""
+    """A deep copy of a syntax tree: an expression substituted at several places must not be shared."""
     if isinstance(node, list):
         return [_copy(each) for each in node]
     if not isinstance(node, ast.AST):
@@ -62,7 +62,7 @@ def _copy(node: Any) -> Any:
 
 
 def _statements(statement: ast.stmt, tail: ast.FunctionDef) -> list[ast.stmt]:
-    """``statement``, or what stands for it where it is ``name = tail(...)``."""
+    """The statements that replace ``statement``: those of ``tail`` if it is ``name = tail(...)``."""
     if not (
         isinstance(statement, ast.Assign)
         and isinstance(statement.value, ast.Call)
@@ -83,18 +83,18 @@ def _statements(statement: ast.stmt, tail: ast.FunctionDef) -> list[ast.stmt]:
 
 
 class _Filled(ast.NodeTransformer):
-    """Puts arguments in the places of parameters."""
+    """Substitutes arguments for parameters."""
 
     def __init__(self, arguments: dict[str, ast.expr]) -> None:
         self.arguments = arguments
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """A parameter that is read: the argument."""
+        """Replace a parameter that is read by its argument."""
         argument = self.arguments.get(node.id)
         return node if argument is None or not isinstance(node.ctx, ast.Load) else _copy(argument)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """``parameter()`` of a lambda: what it gives."""
+        """Replace ``parameter()`` by the body of its argument, if that is a lambda."""
         argument = self.arguments.get(node.func.id) if isinstance(node.func, ast.Name) else None
         if isinstance(argument, ast.Lambda):
             return _copy(argument.body)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 
 class Interceptor(Protocol):
-    """Anything that stands between an op's call and its execution."""
+    """An object that intercepts op calls before they are executed."""
 
     def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """Handle one op call; return what the op returns."""
@@ -28,12 +28,12 @@ class Slot:
 
     def __init__(self) -> None:
         self.top: Interceptor | None = None
-        #: Replaced, never changed: other threads may be reading it.
+        #: Replaced, never mutated: other threads may be reading it.
         self._stack: tuple[Interceptor, ...] = ()
         self._lock = threading.Lock()
-        #: Plain dispatch, set by ``dispatch.py``: ``execute(op, args, attrs)``, and quicker with one argument
-        #: ``single(op, x, attrs)``, with two and no attrs ``pair(op, x, y)``; of a composite without gradient
-        #: rules ``parts(op, args, attrs)``. A profile in progress puts its own around each.
+        #: Plain dispatch, set by ``dispatch.py``: ``execute(op, args, attrs)``, the fast paths
+        #: ``single(op, x, attrs)`` and ``pair(op, x, y)``, and for a composite without gradient rules
+        #: ``parts(op, args, attrs)``. A running profiler wraps each of them.
         self.execute: Callable[..., Any]
         self.parts: Callable[..., Any]
         self.single: Callable[..., Any]
@@ -46,9 +46,11 @@ class Slot:
             self.top = interceptor
 
     def sink(self, interceptor: Interceptor) -> None:
-        """Put ``interceptor`` at the bottom: it sees what all others made of an op. What comes under it later
-        must be sunk too, so that ``below`` takes what dispatch takes. What has a true ``lowest`` stays under
-        the others."""
+        """Put ``interceptor`` at the bottom: it sees ops as all others have rewritten them.
+
+        Interceptors added under it later must be sunk too, so that ``below`` agrees with dispatch. One with a
+        true ``lowest`` stays below all others.
+        """
         with self._lock:
             under = 0
             if not getattr(interceptor, "lowest", False):
@@ -57,7 +59,7 @@ class Slot:
             self.top = self._stack[-1]
 
     def pop(self, interceptor: Interceptor) -> None:
-        """Remove ``interceptor``, wherever it stands; nothing if an interrupted call has done so already."""
+        """Remove ``interceptor`` from any position; a no-op if an interrupted call has removed it already."""
         with self._lock:
             self._stack = tuple(each for each in self._stack if each is not interceptor)
             self.top = self._stack[-1] if self._stack else None
@@ -73,8 +75,7 @@ class Slot:
         return stack[index - 1].run if index else self.execute
 
     def watched(self) -> bool:
-        """Whether somebody wants to see every op, and not only to choose the dtypes of this thread's forward
-        ones."""
+        """Whether an interceptor observes or rewrites ops, instead of only casting arguments (autocast)."""
         return self.top is not None and not all(getattr(i, "only_casts", False) for i in self._stack)
 
 

@@ -26,7 +26,7 @@ class MetaBackend(Backend):
     array_type = Aval
 
     def bind(self, op: Op) -> Kernel:
-        """The op's shape rule is its kernel."""
+        """Return the op's shape rule ``infer`` as its kernel."""
         if op.residuals:
             return lambda *args, **attrs: (*_several(op.infer(*args, **attrs)), *([None] * op.residuals))
         return _of_numbers(op) if op.promotion is not None else op.infer
@@ -68,7 +68,7 @@ def _several(avals: Any) -> tuple[Any, ...]:
 
 
 def _of_numbers(op: Op) -> Kernel:
-    """``op.infer``, but a call without any aval, as rules make of two Python numbers, gives the number."""
+    """``op.infer``, except that a call on Python numbers only, as gradient rules make, returns a number."""
 
     def call(*args: Any, **attrs: Any) -> Any:
         for a in args:

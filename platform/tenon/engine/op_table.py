@@ -1,4 +1,4 @@
-"""The table that finds ops by name, and tells those who ask of each op that registers."""
+"""The registry of ops by name, with callbacks for every op that is registered."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OpTable:
             visit(op)
 
     def for_each(self, visit: Callable[[Op], None]) -> None:
-        """Call ``visit`` with every op: those of now, and those to come when they register."""
+        """Call ``visit`` with every op: those registered now, and later ones when they are registered."""
         self._visitors.append(visit)
         for op in list(self.by_name.values()):
             visit(op)
@@ -57,7 +57,7 @@ class OpTable:
 
 
 def _define_nothing(name: str) -> None:
-    """No plugin offers ops."""
+    """Define nothing: the default of ``OpTable.define``."""
 
 
 table = OpTable()

@@ -1,7 +1,7 @@
-"""In which precision a function computes where autocast is on: what ``tenon.amp`` and functions agree on.
+"""Autocast policies of functions: the protocol between ``tenon.amp`` and functions made of several ops.
 
-Autocast chooses dtypes per op. A function made of several ops that torch counts as one says with ``runs_in``
-what is to happen to its arguments; its own ops then run as they are. Off, it costs a look at a thread-local.
+Autocast chooses dtypes per op. A function of several ops that is one op in torch declares with ``runs_in``
+how its arguments are cast; its ops are then not cast again. Without autocast it costs one thread-local read.
 
 ``tenon.amp.casting`` sets ``PRECISION``.
 """
@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Precision(threading.local):
-    #: ``call(policies, function, args, kwargs)`` casts and calls; None where nothing is cast in this thread.
+    #: ``call(policies, function, args, kwargs)`` casts and calls; None if autocast is off in this thread.
     call: Any = None
     #: This thread's autocast as ``tenon.compile`` sees it: ``key``, ``lifted()`` and ``around(function)``.
     casting: Any = None
@@ -32,7 +32,7 @@ POLICIES = ("lower", "float32", "widest", "given", "usual")
 
 
 def runs_in(policy: str, cuda: str | None = None) -> Callable[[Function], Function]:
-    """Cast the tensors among the arguments as ``policy`` says, where autocast is on.
+    """Cast the tensor arguments of a function by ``policy`` (one of ``POLICIES``) while autocast is on.
 
     ``cuda`` is the policy for tensors on a GPU, where torch's differs.
     """

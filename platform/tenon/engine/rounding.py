@@ -1,4 +1,4 @@
-"""How ops of several steps round floats of 16 bits: as torch's single ops do, which compute in float32."""
+"""Rounding of composites on 16-bit floats: as torch's single ops, which compute in float32."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from tenon.engine.op import Composite, Kind
 
 
 def is_short(dtype: Any) -> bool:
-    """A float of 16 bits."""
+    """Whether ``dtype`` is float16 or bfloat16."""
     return bool(dtype.itemsize == 2 and dtype.kind in "fV")
 
 
 def as_one(op: Composite, kernel: Any) -> Any:
-    """``kernel`` of an op of several steps, which on floats of 16 bits rounds as torch's single op does."""
+    """Wrap the ``kernel`` of a composite so that 16-bit floats are rounded as by torch's single op."""
     if op.widens:
         return kernel
     return _in_float32(kernel) if op.kind is Kind.ELEMENTWISE else _rounded(kernel)
 
 
 def _in_float32(kernel: Any) -> Any:
-    """``kernel``, with arguments of 16 bits computed in float32 and results rounded once."""
+    """Wrap ``kernel`` to compute 16-bit arguments in float32 and round the results once."""
 
     def call(*args: Any, **attrs: Any) -> Any:
         own = getattr(args[0], "dtype", None)
@@ -42,8 +42,8 @@ def _narrowed(out: Any, own: Any) -> Any:
 
 
 def _rounded(kernel: Any) -> Any:
-    """``kernel``, with results of bfloat16 arguments rounded back: beside Python numbers NumPy computes them
-    in float32."""
+    """Wrap ``kernel`` to round the results of bfloat16 arguments back: with Python numbers, NumPy computes
+    them in float32."""
 
     def call(*args: Any, **attrs: Any) -> Any:
         out = kernel(*args, **attrs)

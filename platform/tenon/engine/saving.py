@@ -1,4 +1,4 @@
-"""Hooks on what the tape saves: ``pack`` when an op has run, ``unpack`` when its gradient is computed."""
+"""Saved-tensor hooks: ``pack`` is called when an op has run, ``unpack`` when its gradient is computed."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _STACK = _Stack()
 
 
 def innermost() -> SavedTensorsHooks | None:
-    """The hooks that what is saved now goes through."""
+    """The innermost hooks active in this thread, or None."""
     return _STACK.hooks[-1] if _STACK.hooks else None
 
 
 def hooks_are_let_in() -> bool:
-    """Whether no ``disable_saved_tensors_hooks`` is at work in this thread."""
+    """Whether saved-tensor hooks are enabled in this thread (no ``disable_saved_tensors_hooks``)."""
     return _STACK.refused is None
 
 
 @contextlib.contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """Refuse hooks on saved values inside, with ``error_message``."""
+    """Make saved-tensor hooks an error inside the ``with`` block, with ``error_message``."""
     before, _STACK.refused = _STACK.refused, error_message
     try:
         if _STACK.hooks:
@@ -50,7 +50,7 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 
 
 class SavedTensorsHooks:
-    """While active in a thread, every value that the tape saves goes through both hooks."""
+    """A context manager: every value saved in it is packed by ``pack_hook``, and unpacked for its use."""
 
     def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
         self.pack_hook = pack_hook
@@ -66,7 +66,7 @@ class SavedTensorsHooks:
 
 
 def _restack(hooks: tuple[SavedTensorsHooks, ...]) -> None:
-    """Put ``hooks`` in place of those of this thread; the tape tells of new nodes while there are any."""
+    """Replace this thread's hooks; listen to new nodes of the tape while there are any."""
     if hooks and not _STACK.hooks:
         WATCHERS.add(_pack)
     elif _STACK.hooks and not hooks:
@@ -75,7 +75,7 @@ def _restack(hooks: tuple[SavedTensorsHooks, ...]) -> None:
 
 
 def check_hooks(pack_hook: Any, unpack_hook: Any, taken: bool) -> None:
-    """TypeError unless both are functions; GradError if the value is ``taken`` by other hooks."""
+    """Raise TypeError unless both are callable, GradError if the value has hooks already (``taken``)."""
     if not callable(pack_hook) or not callable(unpack_hook):
         raise TypeError("register_hooks: incompatible function arguments; it takes two functions.")
     if taken:
@@ -83,7 +83,7 @@ def check_hooks(pack_hook: Any, unpack_hook: Any, taken: bool) -> None:
 
 
 class Packed:
-    """One saved value as ``pack_hook`` made it, and where its history goes."""
+    """The result of ``pack_hook`` for one saved value, and the graph edge of the value."""
 
     __slots__ = ("edge", "packed", "unpack_hook")
 
@@ -96,7 +96,7 @@ class Packed:
             if tensor._node is None
             else (tensor._node, tensor._index)
         )
-        given = tensor  # a leaf as it is, so that hooks may tell it by its identity
+        given = tensor  # a leaf itself, so that hooks can recognise it by identity
         if tensor._node is not None:
             given = Value.make(tensor.raw, tensor._backend)
             given._version_counter = tensor._counter()
@@ -110,7 +110,7 @@ class Packed:
             )
 
     def unpack(self) -> Any:
-        """The tensor again, with its history."""
+        """Call the unpack hook; return its tensor with the saved value's history."""
         found = _in_mode(False, self.unpack_hook, self.packed)
         if not isinstance(found, Value):
             raise TypeError(
@@ -122,7 +122,7 @@ class Packed:
         if self.edge is None:
             return result
         target, index = self.edge
-        if index == OUT:  # a leaf: its gradient goes through an alias, as the value may lie elsewhere now
+        if index == OUT:  # a leaf: its gradient goes through an alias, as the value may be on another device
             alias = _in_mode(True, table.alias, target)
             result._node, result._track = alias._node, alias._track
         else:
@@ -131,7 +131,7 @@ class Packed:
 
 
 def _in_mode(taped: bool, function: Callable[[Any], Any], value: Any) -> Any:
-    """``function(value)`` with grad mode ``taped``; hooks that it enters or leaves stay as they were."""
+    """``function(value)`` with grad mode ``taped``; changes that it makes to the hooks are undone."""
     previous, MODE.enabled = MODE.enabled, taped
     hooks = _STACK.hooks
     try:

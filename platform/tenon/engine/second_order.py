@@ -1,7 +1,7 @@
-"""Rules run on tensors: for ``create_graph``, and whenever an interceptor watches.
+"""Run gradient rules on tensors: for ``create_graph``, and while an interceptor observes ops.
 
-A node with residuals knows its gradient only as arrays; when the gradient's own graph is wanted, it is
-derived from the composite's parts instead, which are differentiable to any order.
+The rule of a node with residuals works on arrays only; for a differentiable gradient (``create_graph``), it
+is derived from the composite's parts instead, which are differentiable to any order.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tenon.errors import GradError
 
 
 def gradients(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]:
-    """Gradients of ``node``'s inputs as tensors, None where ``edges`` is None or nothing flows.
+    """Gradients of ``node``'s inputs as tensors; None for edges that are None and inputs without gradient.
 
-    Rules run in the dtypes of the forward op, in an autocast region too.
+    Rules run in the dtypes of the forward op, also inside an autocast region.
     """
     if PRECISION.call is None:
         return _by_rules(node, edges, grad, create_graph)
@@ -32,7 +32,7 @@ def gradients(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]
 
 
 def apply(node: Any, grads: tuple[Any, ...]) -> Any:
-    """What a node gives for ``grads``, one for each output: a tensor (or None), or a tuple of them."""
+    """Apply ``node`` to ``grads``, one per output; return a tensor (or None), or a tuple of them."""
     expected = len(node.output_avals or (None,))
     if len(grads) != expected:
         raise TypeError(f"expected {expected} arguments, got {len(grads)} instead, in {node.name()}")
@@ -72,7 +72,7 @@ def _by_rules(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]
 
 
 def _refuse_detached(node: Any) -> None:
-    """GradError if a saved tensor lost its history: the derivative of the gradient would be wrong."""
+    """Raise GradError if a saved tensor was detached: the derivative of the gradient would be wrong."""
     for value, edge in zip(node.saved or (), node.edges, strict=False):
         if value is not None and edge is not None and edge[1] >= 0 and value._node is None:
             raise GradError(
@@ -83,7 +83,7 @@ def _refuse_detached(node: Any) -> None:
 
 
 def _residuals(node: Any) -> tuple[Any, ...]:
-    """As tensors, where they are arrays."""
+    """The residuals of ``node``, arrays among them as tensors."""
     kind = node.backend.array_type
     return tuple(Value.make(r, node.backend) if isinstance(r, kind) else r for r in unpacked_residuals(node))
 

@@ -1,7 +1,7 @@
-"""Gradients that are None: a custom Function returned none for an input that requires grad.
+"""Undefined gradients: a custom Function returned None for an input that requires grad.
 
-torch still visits the nodes behind it. An op passes the nothing on; a Function gets zeros, or None where it
-asked for that. So Functions always run, and hooks on nodes see them run.
+torch still visits the nodes behind it. An op propagates the None; a Function receives zeros, or None with
+``set_materialize_grads(False)``. So Functions always run, and hooks on nodes are called.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tenon.engine.value import Value
 
 
 def send_nothing(sweep: Any, edge: Any) -> None:
-    """Note at ``edge`` that its node is to be visited though nothing may come."""
+    """Schedule a visit of the node at ``edge``, even if no gradient reaches it."""
     target, index = edge
     if index < 0 or target in sweep.pending or (sweep.needed is not None and id(target) not in sweep.needed):
         return
@@ -23,7 +23,7 @@ def send_nothing(sweep: Any, edge: Any) -> None:
 
 
 def visit_nothing(sweep: Any, node: Any) -> None:
-    """Visit a node to which no gradient came."""
+    """Visit a node that no gradient has reached."""
     for hooks in (node.hooks or {}).values():
         run_tensor_hooks(hooks, None, node.backend)
     edges = node.edges if sweep.needed is None else sweep.open_edges(node.edges)

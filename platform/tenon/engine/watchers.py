@@ -1,7 +1,7 @@
-"""``WATCHERS``: callbacks at the places where something happens beside ops, so that upper layers can see it.
+"""``WATCHERS``: callbacks by which upper layers observe events other than ops.
 
-Every field is None while nobody listens, and then costs one look. Whoever sets a field puts back what was
-there before. What sees or rewrites the ops themselves stands in ``interceptor.SLOT`` instead.
+Every field is None without a listener, and then costs one attribute read. Code that sets a field restores
+the previous value. Objects that observe or rewrite ops are in ``interceptor.SLOT`` instead.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ _NOTHING = nullcontext()
 
 
 class Watchers:
-    """One field a place."""
+    """One field per event; None if there is no listener."""
 
     __slots__ = (
         "_listeners", "around_creation", "around_kernel", "around_visit", "changes", "differentiated",
         "recorder", "requested_sizes", "span", "taped",
     )  # fmt: skip
 
-    #: ``taped(node)``: a node was added to the tape, and its output is known. ``add`` and ``remove`` set it.
+    #: ``taped(node)``: a node was recorded and its output is set. ``add`` and ``remove`` assign it.
     taped: Callable[[Any], None] | None
-    #: ``differentiated(node, gradients)``: a backward pass computed what a node gives to its inputs.
+    #: ``differentiated(node, gradients)``: a backward pass computed the gradients of a node's inputs.
     differentiated: Callable[[Any, Any], None] | None
-    #: ``around_visit(visit)``: called with a node and its gradient instead of ``visit``.
+    #: ``around_visit(visit)`` returns a wrapper of ``visit(node, gradient)`` of the sweep.
     around_visit: Callable[[Callable[[Any, Any], None]], Callable[[Any, Any], None]] | None
-    #: ``span(name, phase)``: the context of work that is no op: a backward pass, a wait for data.
+    #: ``span(name, phase)``: a context around work that is not an op: a backward pass, a wait for data.
     span: Callable[[str, str], AbstractContextManager[Any]] | None
-    #: ``around_kernel(backend, op, kernel)``: called instead of a kernel that works in place.
+    #: ``around_kernel(backend, op, kernel)`` returns a wrapper of a kernel that works in place.
     around_kernel: Callable[[Any, Any, Callable[..., Any]], Callable[..., Any]] | None
-    #: ``around_creation(name, make, args, options)``: what is called instead of ``make(*args, **options)``
-    #: where arrays are made without an op: from data, by shape, at random.
+    #: ``around_creation(name, make, args, options)`` replaces ``make(*args, **options)`` where arrays are
+    #: created without an op: from data, by shape, at random.
     around_creation: Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None
-    #: ``requested_sizes(kind, shape, sizes)``: what to take for the sizes that code asks of ``reshape``
-    #: and its kin (kind "shape"), of ``split`` ("cut"), ``chunk`` ("chunks": their number; the answer are
-    #: sizes) or ``x[a:b]`` ("slice", with ``(size, axis, axes)`` for a shape).
+    #: ``requested_sizes(kind, shape, sizes)`` returns replacements for the sizes passed to ``reshape`` and
+    #: similar ops (kind "shape"), ``split`` ("cut"), ``chunk`` ("chunks": a count; the result is sizes)
+    #: or ``x[a:b]`` ("slice", with ``(size, axis, rank)`` as the shape).
     requested_sizes: Callable[[str, tuple[int, ...], Any], Any] | None
-    #: ``changes(op, x, args, attrs)``: asked before an in-place change without grad; true if done.
+    #: ``changes(op, x, args, attrs)`` is called before an in-place op without grad; true if it performed it.
     changes: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], bool] | None
-    #: Hears of arrays that are made, read by Python, or written beside the ops, by methods of these names
+    #: Is notified of arrays created, read by Python, or written outside of ops, by methods of these names
     #: (``made``, ``reading``, ``writing``, ``wrote``, ``copied``, ``exchanged``, ``host_draw``,
-    #: ``gradient_read``, ``gradient_set``), and refuses by ``unsupported(what)`` what it cannot follow.
-    recorder: Any  # only its owner knows its class
+    #: ``gradient_read``, ``gradient_set``); ``unsupported(what)`` raises for what it cannot record.
+    recorder: Any  # its class belongs to an upper layer
 
     def __init__(self) -> None:
         self._listeners: tuple[Callable[[Any], None], ...] = ()
@@ -54,7 +54,7 @@ class Watchers:
         self.around_creation = self.requested_sizes = self.changes = self.recorder = None
 
     def add(self, listener: Callable[[Any], None]) -> None:
-        """Call ``listener`` with every node that is taped from now on, once even if it was added twice."""
+        """Call ``listener`` with every node recorded from now on; only once per node if added twice."""
         self._listeners = (*self._listeners, listener)
         self.taped = self._tell
 
@@ -71,7 +71,7 @@ class Watchers:
             listener(node)
 
     def spanning(self, name: str, phase: str) -> AbstractContextManager[Any]:
-        """The context that ``span`` gives; one that does nothing where nobody listens."""
+        """The context of ``span``; a null context without a listener."""
         return _NOTHING if self.span is None else self.span(name, phase)
 
 
@@ -79,7 +79,7 @@ WATCHERS = Watchers()
 
 
 def watched_creation(make: F) -> F:
-    """``make``, which makes arrays without an op, called through ``around_creation`` under its own name."""
+    """Decorate ``make``, which creates arrays without an op, to be observed by ``around_creation``."""
 
     @functools.wraps(make)
     def watched(*args: Any, **options: Any) -> Any:
