@@ -1,6 +1,6 @@
-"""The model as the tab Graphs shows it: a GraphDef of a recorded call, RunMetadata with times of a profile.
+"""The model for TensorBoard's tab Graphs: a GraphDef of a recorded call, RunMetadata with profiled times.
 
-tensorboardX would trace a torch model for this; here the ops are those that ``tenon.extend.record`` saw.
+tensorboardX would trace a torch model for this; here ``tenon.extend.record`` records the ops.
 Namespaces are module paths under the model's class name, edges carry shapes. TensorBoard takes a group's time
 to be the span from its first start to its last end, so nodes are laid end to end.
 """
@@ -17,9 +17,9 @@ _DEVICE = "/device:CPU:0"
 
 
 class ModelGraph:
-    """One call of ``model`` on ``inputs`` in evaluation mode, op by op; nothing of the model changes.
+    """The graph of one call of ``model`` on ``inputs`` in evaluation mode; the model is not modified.
 
-    CaptureError where the call cannot be recorded, as ``tenon.compile(fullgraph=True)`` raises it.
+    CaptureError if the call cannot be recorded, as from ``tenon.compile(fullgraph=True)``.
     """
 
     def __init__(self, model: Any, *inputs: Any) -> None:
@@ -29,45 +29,45 @@ class ModelGraph:
         model.eval()
         try:
             with no_grad():
-                _, found = record(model, inputs, {})
+                _, recorded = record(model, inputs, {})
         finally:
             for module in training:
                 module.training = True
-        if isinstance(found, errors.CaptureError):
-            raise found
-        self._graph = found.graph
-        self._names = self._named()
+        if isinstance(recorded, errors.CaptureError):
+            raise recorded
+        self._graph = recorded.graph
+        self._names = self._unique_names()
 
     def definition(self) -> Any:
-        """The GraphDef."""
+        """Build the GraphDef."""
         from tensorboardX.proto.graph_pb2 import GraphDef  # type: ignore[import-untyped]
         from tensorboardX.proto.versions_pb2 import VersionDef  # type: ignore[import-untyped]
 
-        made = GraphDef(versions=VersionDef(producer=22))
+        graph_def = GraphDef(versions=VersionDef(producer=22))
         for node in self._graph.nodes:
             kind = self._op(node)
-            shown = made.node.add(name=self._names[node], op=kind, device=_DEVICE)
+            shown = graph_def.node.add(name=self._names[node], op=kind, device=_DEVICE)
             shown.input.extend(self._edge(ref) for ref in node.refs)
             _set_shapes(shown, node.avals)
             for key, value in (*node.attrs.items(), ("source", node.where)):
                 if value != "":
                     shown.attr[key].s = str(value).encode()
         for index, ref in enumerate(self._graph.outputs):
-            shown = made.node.add(name=f"output/{index}", op="Output", device=_DEVICE)
+            shown = graph_def.node.add(name=f"output/{index}", op="Output", device=_DEVICE)
             shown.input.append(self._edge(ref))
             _set_shapes(shown, [ref.aval])
-        return made
+        return graph_def
 
     def timed(self, times: Mapping[tuple[str, str], float]) -> Any:
-        """RunMetadata that spreads ``times``, microseconds by module path and op, over the nodes.
+        """Build RunMetadata that distributes ``times``, microseconds by module path and op, over the nodes.
 
-        What a module spent in ops that this graph does not have (those of a gradient; the statistics of a
-        batch norm) goes to its nodes that have no time of their own.
+        A module's time in ops that are not in this graph (those of gradients; the statistics of batch norm)
+        is assigned to its nodes without a time of their own.
         """
         from tensorboard.compat.proto.config_pb2 import RunMetadata  # type: ignore[import-untyped]
 
-        made, start = RunMetadata(), 1.0  # TensorBoard takes a start at 0 for none
-        stats = made.step_stats.dev_stats.add(device=_DEVICE)
+        metadata, start = RunMetadata(), 1.0  # TensorBoard treats a start of 0 as missing
+        stats = metadata.step_stats.dev_stats.add(device=_DEVICE)
         spread = self._spread(times)
         for node in self._graph.calls:
             length = spread.get(node, 0.0)
@@ -79,30 +79,30 @@ class ModelGraph:
                 output = shown.output.add(slot=slot).tensor_description
                 output.allocation_description.requested_bytes = _nbytes(aval)
                 _set_shape(output.shape, aval)
-        return made
+        return metadata
 
     def _spread(self, times: Mapping[tuple[str, str], float]) -> dict[Any, float]:
         nodes: dict[str, list[Any]] = {}
         for node in self._graph.calls:
             nodes.setdefault(self.path(node.module), []).append(node)
-        found: dict[Any, float] = {}
+        assigned: dict[Any, float] = {}
         left: dict[str, float] = {}
         for (module, op), time in times.items():
             path = self.path(module)
             same = [node for node in nodes.get(path, ()) if node.name == op]
             for node in same:
-                found[node] = time / len(same)
+                assigned[node] = time / len(same)
             if not same:
                 left[path] = left.get(path, 0.0) + time
         for path, time in left.items():
             all_here = nodes.get(path, [])
-            here = [node for node in all_here if node not in found] or all_here
+            here = [node for node in all_here if node not in assigned] or all_here
             for node in here:
-                found[node] = found.get(node, 0.0) + time / len(here)
-        return found
+                assigned[node] = assigned.get(node, 0.0) + time / len(here)
+        return assigned
 
     def path(self, module: str) -> str:
-        """A module's path below the model, however it was written down; "" for the model itself."""
+        """A module's path below the model, without the model's own name; "" for the model itself."""
         return "" if module == self._top else module.removeprefix(f"{self._top}.")
 
     def _op(self, node: Any) -> str:
@@ -115,8 +115,8 @@ class ModelGraph:
     def _edge(self, ref: Any) -> str:
         return self._names[ref.node] + (f":{ref.index}" if ref.index else "")
 
-    def _named(self) -> dict[Any, str]:
-        wanted = {node: self._wanted(node) for node in self._graph.nodes}
+    def _unique_names(self) -> dict[Any, str]:
+        wanted = {node: self._preferred_name(node) for node in self._graph.nodes}
         taken: set[str] = set()
         for name in wanted.values():  # a node is not named like a group of nodes
             parts = name.split("/")
@@ -131,7 +131,7 @@ class ModelGraph:
             names[node] = unique
         return names
 
-    def _wanted(self, node: Any) -> str:
+    def _preferred_name(self, node: Any) -> str:
         if node.kind == "input" and node.value is None:
             return f"input/{node.label}"
         path, own = self.path(node.module), node.name

@@ -1,6 +1,6 @@
-"""Open a writer per rank when a run starts, write what it measures, close it. tensorboardX loads only then.
+"""Plugin hooks of a run: open a writer per rank, write metrics, close it; tensorboardX is imported only then.
 
-What is about the run as a whole (loss, accuracy, gradients, configuration) is rank 0's, in the run's folder;
+Data of the run as a whole (loss, accuracy, gradients, configuration) is rank 0's, in the run's folder;
 the others write their own speed and memory to ``rank_N`` below.
 """
 
@@ -38,7 +38,7 @@ class _State:
 
 @hookimpl
 def tenon_session_start(session: Any) -> None:
-    """A writer for this rank; rank 0's begins with what the run is."""
+    """Open this rank's writer; rank 0 also writes the configuration and the model."""
     if not session.config.log.tensorboard:
         return
     from tenon_tensorboard.writer import RunWriter
@@ -56,7 +56,7 @@ def tenon_session_start(session: Any) -> None:
 
 @hookimpl
 def tenon_step_end(session: Any, step: int, metrics: Mapping[str, Any]) -> None:
-    """Every ``log.every`` steps: speed, memory, the norm of all gradients; histograms where asked for."""
+    """Write speed, memory and gradient norm every ``log.every`` steps, and histograms if configured."""
     writer, done = _State.writer, step + 1
     if writer is None:
         return
@@ -79,7 +79,7 @@ def tenon_step_end(session: Any, step: int, metrics: Mapping[str, Any]) -> None:
 
 @hookimpl
 def tenon_report(metrics: Mapping[str, Any], step: int) -> None:
-    """Numbers as scalars; `test_accuracy` becomes `test/accuracy`."""
+    """Write numeric metrics as scalars; `test_accuracy` becomes `test/accuracy`."""
     if _State.writer is None:
         return
     for name, value in metrics.items():
@@ -91,7 +91,7 @@ def tenon_report(metrics: Mapping[str, Any], step: int) -> None:
 
 @hookimpl(trylast=True)  # the profile whose times the graph shows is complete
 def tenon_session_finish(session: Any, error: BaseException | None) -> None:
-    """Whatever happened, what was written is on disk."""
+    """Write graph and hyperparameters of a completed run, and close the writer in any case."""
     writer, _State.writer = _State.writer, None
     if writer is None:
         return
@@ -100,7 +100,7 @@ def tenon_session_finish(session: Any, error: BaseException | None) -> None:
         from tenon_tensorboard.of_session import write_graph
 
         write_graph(session, writer)
-    judged = {tag: value for tag, value in _State.metrics.items() if tag.startswith(("train/", "test/"))}
-    if session.is_main and judged:
-        writer.hyperparameters(session.config.model_dump(mode="json"), judged)
+    results = {tag: value for tag, value in _State.metrics.items() if tag.startswith(("train/", "test/"))}
+    if session.is_main and results:
+        writer.hyperparameters(session.config.model_dump(mode="json"), results)
     writer.close()

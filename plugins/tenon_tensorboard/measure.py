@@ -1,4 +1,4 @@
-"""Numbers of a step that no metric holds."""
+"""Measurements of a step: gradient norm and memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tenon.extend import backend_for
 
 
 def gradient_norm(model: Any) -> float:
-    """The 2-norm of all gradients together, as the optimizer saw them (clipped, where they are)."""
+    """The 2-norm of all gradients together, as used by the optimizer (after clipping)."""
     squares = 0.0
     for parameter in model.parameters():
         if parameter.grad is not None:
@@ -18,5 +18,5 @@ def gradient_norm(model: Any) -> float:
 
 
 def megabytes(device: Any) -> float:
-    """What the process (on the CPU) or its tensors (on a GPU) use now."""
+    """The memory in use by the process (on the CPU) or by its tensors (on a GPU), in MB."""
     return backend_for(device).memory(device).used / 1e6

@@ -15,15 +15,15 @@ from tenon_tensorboard.times import times_of
 
 
 def write_graph(session: Any, writer: Any) -> None:
-    """Rank 0 writes it. All ranks compute the batch, as parts of the model may lie on others.
+    """Write the graph on rank 0; collective, as the model may communicate.
 
-    Where the model cannot be recorded, a line says why.
+    If the model cannot be recorded, prints the reason.
     """
     config = session.config
     count = max(1, config.batch_size // session.size // config.accumulate)
     inputs = fetch(session.data.train, range(min(count, len(session.data.train))))[0]
     traces: list[Path] = []
-    # What times are written with is of TensorBoard's own package, which is an extra.
+    # RunMetadata is defined in TensorBoard's own package, which is an optional dependency.
     if config.profile is not None and importlib.util.find_spec("tensorboard") is not None:
         traces = sorted(session.folder.glob(f"*_{session.rank}.*.pt.trace.json.gz"))
     try:

@@ -16,5 +16,5 @@ __all__ = [
 
 @hookimpl
 def tenon_observers() -> Mapping[str, str]:
-    """What scripts import of ``torch.utils.tensorboard``."""
+    """Register ``SummaryWriter`` of ``torch.utils.tensorboard``."""
     return {"SummaryWriter": "tenon_tensorboard.summary_writer:SummaryWriter"}

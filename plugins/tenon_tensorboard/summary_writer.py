@@ -1,7 +1,7 @@
-"""``torch.utils.tensorboard.SummaryWriter``: what a script hands it, as TensorBoard's event files.
+"""``torch.utils.tensorboard.SummaryWriter``: writes TensorBoard event files.
 
-What was written is on the disk after ``flush`` and ``close``, with the first call five seconds after the last
-time, and when the interpreter ends, as scripts seldom close their writer. Not here: ``add_embedding``.
+Data are flushed to disk by ``flush`` and ``close``, by the first call five seconds after the last flush, and
+at interpreter exit, as scripts seldom close their writer. ``add_embedding`` is not implemented.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NUMPYS = ("auto", "fd", "doane", "scott", "stone", "rice", "sturges", "sqrt")
 
 
 def _array(value: Any) -> Any:
-    """A tensor, or a list with tensors in it, as an array on the CPU; anything else as it is."""
+    """Convert a tensor, or a list of tensors, to a NumPy array; anything else is returned unchanged."""
     if isinstance(value, tenon.Tensor):
         value = value.detach().cpu()
         return (value.float() if value.dtype is tenon.bfloat16 else value).numpy()
@@ -34,7 +34,7 @@ def _array(value: Any) -> Any:
 class SummaryWriter:
     """Writes to ``log_dir``, or to ``runs/<time>_<host><comment>``; also a context manager.
 
-    ``max_queue`` and ``flush_secs`` are taken for torch's sake: nothing queues.
+    ``max_queue`` and ``flush_secs`` are accepted for compatibility and ignored: there is no queue.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SummaryWriter:
         self._writer(folder or self.log_dir).write(step or 0, walltime, summary=summary)
 
     def get_logdir(self) -> str:
-        """The folder."""
+        """The folder that this writer writes to."""
         return self.log_dir
 
     def add_scalar(
@@ -82,7 +82,7 @@ class SummaryWriter:
         new_style: bool = False,
         double_precision: bool = False,
     ) -> None:
-        """One number."""
+        """Write a scalar."""
         self._add(self._make.scalar(tag, float(scalar_value)), global_step, walltime)
 
     def add_scalars(
@@ -92,7 +92,7 @@ class SummaryWriter:
         global_step: int | None = None,
         walltime: float | None = None,
     ) -> None:
-        """Several numbers in one chart: each is a run of its own, in a folder below."""
+        """Write several scalars into one chart: each is a run of its own, in a subfolder."""
         for tag, value in tag_scalar_dict.items():
             folder = f"{self.log_dir}/{main_tag.replace('/', '_')}_{tag}"
             self._add(self._make.scalar(main_tag, float(value)), global_step, walltime, folder)
@@ -106,10 +106,10 @@ class SummaryWriter:
         walltime: float | None = None,
         max_bins: int | None = None,
     ) -> None:
-        """How numbers are spread. ``bins``: edges, "tensorflow", or a rule of ``numpy.histogram``."""
+        """Write a histogram. ``bins``: edges, "tensorflow", or a rule of ``numpy.histogram``."""
         edges = BINS if isinstance(bins, str) and bins not in _NUMPYS else bins
-        made = self._make.histogram(tag, np.ravel(_array(values)), edges, max_bins=max_bins)
-        self._add(made, global_step, walltime)
+        summary = self._make.histogram(tag, np.ravel(_array(values)), edges, max_bins=max_bins)
+        self._add(summary, global_step, walltime)
 
     def add_image(
         self,
@@ -119,7 +119,7 @@ class SummaryWriter:
         walltime: float | None = None,
         dataformats: str = "CHW",
     ) -> None:
-        """A picture: numbers of 0 to 1, or bytes."""
+        """Write an image: floats in [0, 1], or uint8."""
         self._add(self._make.image(tag, _array(img_tensor), dataformats=dataformats), global_step, walltime)
 
     def add_images(
@@ -130,7 +130,7 @@ class SummaryWriter:
         walltime: float | None = None,
         dataformats: str = "NCHW",
     ) -> None:
-        """Pictures in a grid."""
+        """Write a batch of images as a grid."""
         self.add_image(tag, img_tensor, global_step, walltime, dataformats)
 
     def add_figure(
@@ -141,7 +141,7 @@ class SummaryWriter:
         close: bool = True,
         walltime: float | None = None,
     ) -> None:
-        """A figure of matplotlib, or a list of figures of one size."""
+        """Write a matplotlib figure, or a list of figures of one size."""
         with without_torch():
             from tensorboardX.utils import figure_to_image  # type: ignore[import-untyped]
         several = isinstance(figure, list)
@@ -156,7 +156,7 @@ class SummaryWriter:
         fps: int = 4,
         walltime: float | None = None,
     ) -> None:
-        """Moving pictures ``[N, T, C, H, W]`` (needs moviepy)."""
+        """Write a video ``[N, T, C, H, W]`` (needs moviepy)."""
         self._add(self._make.video(tag, _array(vid_tensor), fps), global_step, walltime)
 
     def add_audio(
@@ -186,9 +186,9 @@ class SummaryWriter:
         weights: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Precision over recall, of labels 0 and 1 and the probabilities that were predicted for them."""
-        given = _array(labels), _array(predictions), num_thresholds, _array(weights)
-        self._add(self._make.pr_curve(tag, *given), global_step, walltime)
+        """Write a precision-recall curve of binary labels and their predicted probabilities."""
+        arguments = _array(labels), _array(predictions), num_thresholds, _array(weights)
+        self._add(self._make.pr_curve(tag, *arguments), global_step, walltime)
 
     def add_mesh(
         self,
@@ -200,14 +200,14 @@ class SummaryWriter:
         global_step: int | None = None,
         walltime: float | None = None,
     ) -> None:
-        """Points ``[N, P, 3]`` or triangles in space."""
-        made = self._make.mesh(tag, _array(vertices), _array(colors), _array(faces), config_dict)
-        self._add(made, global_step, walltime)
+        """Write a 3-D point cloud ``[N, P, 3]`` or triangle mesh."""
+        summary = self._make.mesh(tag, _array(vertices), _array(colors), _array(faces), config_dict)
+        self._add(summary, global_step, walltime)
 
     def add_graph(
         self, model: Any, input_to_model: Any = None, verbose: bool = False, use_strict_trace: bool = True
     ) -> None:
-        """The model in the tab Graphs, as one call with ``input_to_model`` shows it."""
+        """Write the model's graph, recorded from one call with ``input_to_model``."""
         from tenon_tensorboard.graph import ModelGraph
 
         inputs = input_to_model if isinstance(input_to_model, (list, tuple)) else (input_to_model,)
@@ -221,38 +221,38 @@ class SummaryWriter:
         run_name: str | None = None,
         global_step: int | None = None,
     ) -> None:
-        """What a run was made with and how it ended: a run of its own, in a folder below."""
+        """Write hyperparameters and final metrics as a run of its own, in a subfolder."""
         folder = os.path.join(self.log_dir, run_name or str(time.time()))
-        given = {k: v.item() if isinstance(v, tenon.Tensor) else v for k, v in hparam_dict.items()}
+        arguments = {k: v.item() if isinstance(v, tenon.Tensor) else v for k, v in hparam_dict.items()}
         metrics = {k: float(v) for k, v in metric_dict.items()}
-        for made in self._make.hparams(given, metrics):
-            self._add(made, global_step, None, folder)
+        for summary in self._make.hparams(arguments, metrics):
+            self._add(summary, global_step, None, folder)
         for tag, value in metrics.items():
             self._add(self._make.scalar(tag, value), global_step, None, folder)
 
     def add_custom_scalars(self, layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
-        """Charts of the tab Custom Scalars: category, title, kind and tags."""
+        """Define charts of the tab Custom Scalars: category, title, kind and tags."""
         self._writer(self.log_dir).layout(layout)
 
     def add_custom_scalars_multilinechart(
         self, tags: Sequence[str], category: str = "default", title: str = "untitled"
     ) -> None:
-        """One chart of several lines."""
+        """Define a chart of several lines."""
         self.add_custom_scalars({category: {title: ["Multiline", list(tags)]}})
 
     def add_custom_scalars_marginchart(
         self, tags: Sequence[str], category: str = "default", title: str = "untitled"
     ) -> None:
-        """One line between two others."""
+        """Define a chart of a line with a margin between two others."""
         self.add_custom_scalars({category: {title: ["Margin", list(tags)]}})
 
     def flush(self) -> None:
-        """Everything written so far is on the disk."""
+        """Flush everything written so far to disk."""
         for writer in self._writers.values():
             writer.flush()
 
     def close(self) -> None:
-        """Close the files; what is written afterwards goes to new ones."""
+        """Close the files; later writes open new ones."""
         _close(self._writers)
 
     def __enter__(self) -> SummaryWriter:

@@ -1,4 +1,4 @@
-"""How long each module's ops take in one step, read from a trace."""
+"""Per-module op times of a training step, read from a trace."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ Times = dict[tuple[str, str], float]
 
 
 def times_of(trace: str | os.PathLike[str]) -> dict[str, Times]:
-    """Microseconds of a profiled step by phase, then by module path and op; TraceError if it is no trace.
+    """Microseconds per profiled step by phase, then by module path and op; TraceError if it is no trace.
 
-    Phases are "forward" and "backward". Ops inside ops count with the outermost; a fused kernel's time is
-    shared by its source ops.
+    Phases are "forward" and "backward". Nested ops are attributed to the outermost; a fused kernel's time is
+    divided among its source ops.
     """
     events = list(tenon.profiler.read_trace(trace)[1])
     steps = sum(1 for event in events if str(event.get("name", "")).startswith("ProfilerStep#")) or 1
-    found: dict[str, Times] = {"forward": {}, "backward": {}}
+    phases: dict[str, Times] = {"forward": {}, "backward": {}}
     for event in _outermost(events):
         args = event["args"]
-        times = found.get(args.get("Phase", ""))
+        times = phases.get(args.get("Phase", ""))
         if times is None:
             continue
         names = args.get("Source ops") or [event["name"].removeprefix("tenon::")]
         for name in names:
             key = (args.get("Module", ""), name)
             times[key] = times.get(key, 0.0) + event["dur"] / len(names) / steps
-    return found
+    return phases
 
 
 def _outermost(events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Ops, gradient nodes and kernels that are inside no other; the run of a program is none of them."""
+    """Ops, gradient nodes and kernels that are not nested in another; runs of programs do not count."""
     spans = [e for e in events if e.get("cat") == "cpu_op" and "Program" not in e["args"]]
     ends: dict[int, float] = {}
     for event in sorted(spans, key=lambda e: (e["ts"], -e["dur"])):

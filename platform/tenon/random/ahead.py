@@ -1,4 +1,4 @@
-"""Float32 normals computed ahead of need, because NumPy's cost for one block is nearly that for a hundred.
+"""A cache of float32 normals computed ahead, because NumPy's cost for one block is nearly that for a hundred.
 
 Small draws share one run of ``unit32`` over the words that the stream has buffered. The values are kept
 with the position of their first word, so they are found again only by a draw that starts on one of their

@@ -1,8 +1,8 @@
 """``Generator`` and the process's default one, with PyTorch's names.
 
 A generator's numbers are drawn on the host, so one seed gives the same numbers on every device. This layer
-lies below tensors: a state is a uint8 NumPy array here, and ``core`` tells ``state_conversion`` how to wrap
-it.
+is below tensors: a state is a uint8 NumPy array here, and ``tenon.tensors`` registers with
+``state_conversion`` how to wrap it.
 
 Next: ``continuous.py`` and ``discrete.py`` draw from ``stream_of(generator)``.
 """
@@ -30,8 +30,10 @@ DEFAULT_SEED = 67280421310721
 
 
 class Watch:
-    """Told of every change of a generator that is no draw: ``changed(what, again)``, where ``again`` makes
-    the same change once more, or is None if that would not be the same."""
+    """A callback ``changed(what, again)`` for changes of a generator other than draws, such as seeding.
+
+    ``again`` repeats the change; None if it cannot be repeated with the same effect.
+    """
 
     changed: Callable[[str, Callable[[], Any] | None], None] | None = None
 
@@ -109,7 +111,7 @@ class Generator:
             self._stream.set_state(_as_array(new_state))
 
     def clone_state(self) -> Generator:
-        """A new generator on the same device that will give the same numbers."""
+        """A new generator on the same device and with the same state."""
         return _rebuild(str(self._device), self._raw_state())
 
     def get_offset(self) -> int:
@@ -160,7 +162,7 @@ def _checked_seed(seed: int) -> int:
     return value & 0xFFFFFFFFFFFFFFFF
 
 
-#: What functions draw from when no generator is given.
+#: The generator of functions that are called without one.
 default_generator = Generator()
 default_generator.seed()
 _default_stream = default_generator._stream

@@ -1,6 +1,6 @@
-"""The current address for counter-based numbers: which seed, step and samples an operation works for.
+"""The address of counter-based random numbers: the seed, step and samples of the current operation.
 
-A training loop that wants numbers independent of ranks and batch cuts opens a context around each step:
+A training loop whose numbers shall not depend on ranks and batch splits opens a context around each step:
 
     with random.keyed(seed=7, step=step, samples=global_indices):
         loss = model(batch).sum()
@@ -28,7 +28,7 @@ from tenon.random.philox import CounterGenerator
 
 
 class Keys:
-    """(seed, step, samples) and the number of the next random operation."""
+    """An address (seed, step, samples), with a counter of random operations."""
 
     __slots__ = ("_generator", "_next", "samples", "step")
 
@@ -44,7 +44,7 @@ class Keys:
         return self._generator.seed
 
     def next_op(self) -> int:
-        """A number for one random operation of this step; keep it to draw the same again."""
+        """Number the next random operation of this step; the same number draws the same values again."""
         op = self._next
         self._next += 1
         return op
@@ -84,7 +84,7 @@ class _Slot:
 
 
 def current() -> Keys | None:
-    """The keys that the running step set, or None: draw from the stream."""
+    """The keys of the innermost ``keyed`` context; None means to draw from the stream."""
     return _Slot.keys
 
 

@@ -1,4 +1,4 @@
-"""Where drawn numbers go: a new array, or an existing one in the order of its memory.
+"""Store drawn numbers into a new array, or into an existing one in memory order.
 
 PyTorch fills a non-contiguous tensor in memory order (its iterator sorts dimensions by stride), so a
 transposed view receives the numbers along its rows in memory and not along its logical rows. ``deliver``
@@ -42,7 +42,7 @@ _name_of: dict[Any, str] = {}
 
 
 def name_of(dtype: Any) -> str:
-    """``dtype.name``, which NumPy builds anew at every look (2 us)."""
+    """``dtype.name``, cached: NumPy builds it at every access (2 us)."""
     name = _name_of.get(dtype)
     if name is None:
         name = _name_of[dtype] = dtype.name

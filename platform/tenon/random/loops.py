@@ -1,7 +1,7 @@
-"""Long loops of the stream that a backend may do faster, bit for bit the same; without one NumPy does them.
+"""Accelerated loops of the random stream: a backend may replace NumPy's, with identical bits.
 
-A backend gives an object with the methods of ``Loops`` to ``use``. ``worth(n)`` is asked first, with the
-number of words that a draw takes.
+A backend registers an object with the methods of ``Loops`` by ``use``. ``worth(n)`` is called first, with the
+number of words of a draw.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from typing import Any, Protocol
 
 
 class Loops(Protocol):
-    """What may be done faster."""
+    """The loops that a backend may accelerate."""
 
     def worth(self, words: int) -> bool:
-        """Whether the other methods should be used for a draw of so many words."""
+        """Whether the other methods are faster than NumPy for a draw of so many words."""
 
     def words(self, bits: Any, out: Any) -> bool:
-        """Fill uint32 ``out`` from NumPy's ``MT19937``, which moves on; False if that cannot be done."""
+        """Fill uint32 ``out`` from NumPy's ``MT19937``, whose state advances; False if unsupported."""
 
     def below(self, words: Any, threshold: float, out: Any) -> None:
         """float32 ``out``: 1 where the 53-bit integer of two words is below ``threshold``, else 0."""
 
     def unit32(self, words: Any, out: Any) -> None:
-        """``box_muller.unit32``."""
+        """Unit normals from words, as ``box_muller.unit32``."""
 
     def log1p(self, values: Any) -> None:
         """The C library's log1p of flat float64 ``values``, in place."""
 
     def swaps(self, values: Any, jumps: Any) -> None:
-        """For each ``i`` in turn, int64 ``values[i]`` and ``values[jumps[i]]`` change places."""
+        """Swap int64 ``values[i]`` and ``values[jumps[i]]`` for each ``i`` in turn."""
 
 
 class _State:
@@ -36,11 +36,11 @@ class _State:
 
 
 def use(loops: Loops | None) -> None:
-    """Let ``loops`` do what it says is worth it; None goes back to NumPy."""
+    """Register ``loops``; None restores NumPy's."""
     _State.loops = loops
 
 
 def loops_for(words: int) -> Loops | None:
-    """Who is to do a draw of so many words; None: NumPy."""
-    found = _State.loops
-    return found if found is not None and found.worth(words) else None
+    """The registered loops if they are worth it for so many words, else None, which means NumPy."""
+    loops = _State.loops
+    return loops if loops is not None and loops.worth(words) else None

@@ -1,8 +1,8 @@
-"""The streams that programs draw from, started anew at an address: tenon's, Python's and NumPy's.
+"""Reseed all sequential generators (tenon's, Python's and NumPy's) from an address.
 
-What draws from a stream (``tenon.rand`` in a forward, augmentation in a data set) gets numbers that depend on
-all draws before, and so on which samples this rank had. Where a run must not depend on that, the streams
-begin anew for each part of a batch.
+A draw from a sequential generator (``tenon.rand`` in a forward, augmentation in a data set) depends on all
+draws before, and so on which samples this rank had. Where a run must not depend on that, the generators are
+reseeded for each part of a batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tenon.random.generator import manual_seed
 
 
 def begin(seed: int, *address: int | str) -> None:
-    """Start all three streams as a function of ``seed`` and ``address`` alone.
+    """Reseed all three generators as a function of ``seed`` and ``address`` alone.
 
     >>> begin(7, "step", 3)
     >>> first = python.random()

@@ -85,9 +85,9 @@ def _without_replacement(generator: Generator | None, probs: Any, num_samples: i
 
 
 def _largest(values: Any, count: int) -> Any:
-    """Where the ``count`` largest of each row are, in falling order; equal ones keep theirs."""
+    """Indices of the ``count`` largest of each row, in descending order; stable for equal values."""
     falling = -values
-    if 4 * count <= values.shape[-1]:  # else sorting all is as quick
+    if 4 * count <= values.shape[-1]:  # otherwise sorting all is as fast
         first = np.sort(np.argpartition(falling, count - 1, axis=-1)[..., :count], axis=-1)
         found = np.take_along_axis(falling, first, axis=-1)
         if (np.count_nonzero(falling <= found.max(axis=-1, keepdims=True), axis=-1) == count).all():

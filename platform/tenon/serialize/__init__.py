@@ -1,7 +1,7 @@
-"""Save and load: PyTorch's ``.pt`` files and ``.safetensors``, atomic, checked, never running anything.
+"""Save and load PyTorch's ``.pt`` and ``.safetensors`` files: atomic, checksummed, never executing code.
 
-``save`` writes a real PyTorch file, or safetensors where the name ends so; ``load`` reads both, and what
-PyTorch wrote. ``checkpoint`` has the pieces that a training loop needs on top.
+``save`` writes the format that the suffix names, by default PyTorch's; ``load`` reads both, also files that
+PyTorch wrote. ``checkpoint`` adds what a training loop needs: sections, schema versions, folders.
 
 >>> import io, tenon
 >>> buffer = io.BytesIO()
@@ -48,8 +48,8 @@ def save(
     """Save tensors, plain containers and numbers to ``f``, a path or a file object open for writing.
 
     A path that ends in ``.safetensors`` gets one safetensors file, anything else PyTorch's zip format,
-    which ``torch.load`` reads. A path is replaced at once when all bytes are on the disk: a crash, a kill
-    or a full disk leaves what was there. Views and tied weights share memory again after loading.
+    which ``torch.load`` reads. A path is replaced atomically once all bytes are on disk: after a crash, a
+    kill or a full disk the former file is intact. Views and tied weights share memory again after loading.
     Modules made of layers of ``tenon.nn`` alone can be saved whole, in PyTorch's format. Nothing is written
     if ``obj`` holds something else (``UnsavableError`` says where).
 
@@ -111,10 +111,10 @@ def load(
     short or changed raises ``CheckpointError``; one that names anything but tensors, containers and
     numbers raises ``UnsafeCheckpointError``.
 
-    tenon never executes a checkpoint. ``weights_only=False`` reads layers of ``tenon.nn`` too, whole modules
-    of them included, and still nothing of other classes. ``mmap=True`` reads the file at a
-    path into memory, as checking it needs every byte anyway; after
-    ``set_default_mmap_options(MAP_SHARED)`` its tensors lie in the file, which they change.
+    No code in a checkpoint is ever executed. ``weights_only=False`` also reads layers of ``tenon.nn`` and
+    whole modules made of them, but no other classes. ``mmap=True`` reads the file at a path into memory, as
+    checking it needs every byte anyway; after ``set_default_mmap_options(MAP_SHARED)`` its tensors map the
+    file, and writing to them changes it.
     """
     if pickle_module is not None and pickle_module is not pickle:
         raise UnsupportedError(
@@ -160,7 +160,7 @@ def verify(f: FileLike) -> None:
 
 
 def unsafe_globals(f: FileLike) -> list[str]:
-    """What a ``.pt`` file names and ``load`` would refuse, found without reading any tensor."""
+    """The globals in a ``.pt`` file that ``load`` would refuse, without reading any tensor."""
     with _reading(f) as (file, source):
         if _format(file, source) != "zip":
             raise CheckpointError(
@@ -180,7 +180,7 @@ def _read(file: Any, placement: Placement, encoding: str, layers: bool, shared: 
 
 @contextlib.contextmanager
 def _reading(f: FileLike, mode: str = "rb") -> Iterator[tuple[Any, str]]:
-    """A seekable file at its start, and its name for messages."""
+    """Open ``f`` as a seekable file; yields it and its name for messages."""
     if isinstance(f, (str, os.PathLike)):
         with open(f, mode) as file:
             yield file, repr(os.fspath(f))
@@ -198,7 +198,7 @@ def _reading(f: FileLike, mode: str = "rb") -> Iterator[tuple[Any, str]]:
 
 
 class _Seekable:
-    """A file object that has ``seek`` and does not say so."""
+    """Adapts a file object that has ``seek`` but no ``seekable``."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -216,7 +216,7 @@ def _named(f: Any) -> str:
 
 
 def _format(file: Any, source: str) -> str:
-    """Which of the known formats ``file`` begins like; its position is not moved."""
+    """The format of ``file`` by its first bytes: zip, legacy or safetensors; the position is restored."""
     start = file.tell()
     head = file.read(512)
     file.seek(start)

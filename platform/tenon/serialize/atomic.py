@@ -1,9 +1,9 @@
-"""Write a file whole or not at all.
+"""Atomic file writes: a file is replaced completely or not at all.
 
 The bytes go to a hidden file in the same folder, are flushed and synced to the disk, and only then
-take the name of the target; the folder is synced last, so that the new name survives a power cut. A
-process killed in the middle leaves the old file as it was, and a hidden file that the next save into
-the same name removes: a lock, which ends with its process, tells a dead writer from a slow one.
+renamed to the target; the folder is synced last, so that the rename survives a power failure. A process
+killed in the middle leaves the old file intact, and a hidden file that the next save to the same name
+removes: a lock, released with its process, distinguishes a dead writer from a slow one.
 
 Next: ``torch_zip.py`` and ``tensors.py`` write through ``replacing``.
 """
@@ -38,7 +38,7 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A binary file that becomes ``path`` when the block ends well, and vanishes when it does not.
+    """Open a temporary binary file that replaces ``path`` on success and is deleted on an exception.
 
     A symbolic link stays, and the file it points to is replaced. What is not a regular file, as
     ``/dev/null`` or a named pipe, is written to directly.
@@ -75,7 +75,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _explained(path: str | os.PathLike[str], *, untouched: bool = True) -> Iterator[None]:
-    """Turn a full or failing disk into an error that says what is left and what to do."""
+    """Convert an OSError of the disk into CheckpointWriteError with the file's state and advice."""
     try:
         yield
     except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError):
@@ -108,7 +108,7 @@ def _mode_of(path: Path) -> int | None:
 
 
 def _lock(file: BinaryIO) -> bool:
-    """Hold a lock on ``file`` until it closes; False where somebody else holds it or locks do not exist."""
+    """Lock ``file`` until it is closed; False if another process holds it or locks are unsupported."""
     if fcntl is None:
         return False
     try:
@@ -119,7 +119,7 @@ def _lock(file: BinaryIO) -> bool:
 
 
 def remove_abandoned(folder: Path, prefix: str, older_than: float) -> None:
-    """Remove what killed writers of files ``prefix*`` left behind; what a living one writes is locked."""
+    """Delete files ``prefix*`` of killed writers; those of running writers are locked."""
     for name in os.listdir(folder):
         if not _TEMPORARY.fullmatch(name.removeprefix(prefix)) or not name.startswith(prefix):
             continue
@@ -133,7 +133,7 @@ def remove_abandoned(folder: Path, prefix: str, older_than: float) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename in ``folder`` last; some systems cannot open folders and need no such call."""
+    """Sync ``folder`` so that a rename is durable; skipped on systems that cannot open folders."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     except OSError:

@@ -1,8 +1,8 @@
-"""Write checkpoints beside the computation: the step waits for a copy in memory, never for the disk.
+"""Asynchronous checkpoints: training waits for a copy in memory, not for the disk.
 
-``save`` copies all bytes into memory that is kept for the next time, and returns; a thread adds checksums,
-writes the file whole or not at all (``atomic.py``), reads it back and then deletes the oldest. What went
-wrong there is raised by the next call. One file is written at a time: who saves faster than the disk waits.
+``save`` copies all bytes into a reused buffer and returns; a background thread adds checksums, writes the
+file atomically (``atomic.py``), reads it back and then deletes the oldest. Its errors are raised by the next
+call. One file is written at a time, so ``save`` blocks if the one before is still being written.
 
 >>> import tempfile, tenon
 >>> folder = tempfile.mkdtemp()
@@ -29,9 +29,9 @@ PREFIX = "step-"
 
 
 class CheckpointWriter:
-    """The writer of ``folder``, of whose checkpoints it keeps the newest ``keep``. Close it at the end.
+    """Writes checkpoints into ``folder`` and keeps the newest ``keep``; to be closed at the end.
 
-    Leaving it as a context by an exception waits at most ``patience`` seconds for the file under way.
+    A ``with`` block left by an exception waits at most ``patience`` seconds for the file being written.
     """
 
     def __init__(self, folder: str | os.PathLike[str], keep: int = 2, patience: float = 1.0) -> None:
@@ -47,7 +47,7 @@ class CheckpointWriter:
         self._thread: threading.Thread | None = None
 
     def save(self, step: int, sections: Mapping[str, Any]) -> Path:
-        """Write ``sections`` as they are now to ``step-<step>.safetensors``; they may change on return."""
+        """Start to write a snapshot of ``sections`` to ``step-<step>.safetensors``; returns its path."""
         path = self.folder / f"{PREFIX}{step:08d}.safetensors"
         packed = Packed(document_of(sections))
         self.wait()
@@ -58,13 +58,13 @@ class CheckpointWriter:
         return path
 
     def check(self) -> None:
-        """Raise what the last write failed with, once."""
+        """Raise the error of the last write, if any, once."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the file under way is on the disk, or has failed; False if that takes too long."""
+        """Block until the current write has succeeded or failed; False after the timeout."""
         if self._thread is None:
             return True
         self._thread.join(timeout)
@@ -93,7 +93,7 @@ class CheckpointWriter:
                 packed.write(file, path.stem)
             keep_last(self.folder, self.keep)
         except Exception as error:
-            self._error = error  # raised in the thread that trains, by `check`
+            self._error = error  # raised in the training thread, by `check`
 
 
 __all__ = ["CheckpointWriter"]

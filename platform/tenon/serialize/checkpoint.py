@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"(\d+)(?!.*\d)")
 
 
 def write_checkpoint(path: str | os.PathLike[str], sections: Mapping[str, Any]) -> None:
-    """Save ``sections`` to ``path`` (``.safetensors`` or ``.pt``), whole or not at all.
+    """Save ``sections`` to ``path`` (``.safetensors`` or ``.pt``) atomically.
 
     >>> import pathlib, tempfile, tenon
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -47,7 +47,7 @@ def write_checkpoint(path: str | os.PathLike[str], sections: Mapping[str, Any]) 
 
 
 def document_of(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """What a checkpoint of ``sections`` holds: a header with the schema, and them."""
+    """The document of a checkpoint: a header with the schema version, and ``sections``."""
     wrong = [name for name in sections if type(name) is not str or name == _HEADER]
     if wrong:
         raise ValueError(f"a section cannot be called {wrong[0]!r}. Use a string that is not {_HEADER!r}.")
@@ -80,7 +80,7 @@ def checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def latest_valid(folder: str | os.PathLike[str]) -> Path | None:
-    """The newest checkpoint in ``folder`` whose checksums are right; warns of each one passed over."""
+    """The newest checkpoint in ``folder`` with valid checksums; warns about each one skipped."""
     for path in checkpoints(folder):
         try:
             verify(path)
@@ -96,7 +96,7 @@ def latest_valid(folder: str | os.PathLike[str]) -> Path | None:
 def read_latest(
     folder: str | os.PathLike[str], map_location: MapLocation = None
 ) -> tuple[Path, dict[str, Any]] | None:
-    """The newest checkpoint that is whole, and its path: ``latest_valid`` and reading in one go.
+    """Read the newest valid checkpoint and return it with its path.
 
     A whole one that cannot be read here (a newer schema, an absent device) is an error, not passed over.
     """

@@ -1,8 +1,8 @@
-"""What a checkpoint can carry, and how to say where in it something stands.
+"""The types that a checkpoint can hold, and key paths for error messages.
 
-Both formats carry the same: tensors, and the plain containers and numbers that PyTorch's
-``weights_only=True`` accepts. Everything else is refused before a byte is written, with the key path
-of the culprit.
+Both formats hold the same types: tensors, and the plain containers and numbers that PyTorch's
+``weights_only=True`` accepts. Everything else raises UnsavableError with its key path before a byte is
+written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Path = tuple[Any, ...]
 
 
 def spell(path: Path) -> str:
-    """A key path as one would write it in Python.
+    """Format a key path as a Python expression.
 
     >>> spell(("model", 3, "weight"))
     "obj['model'][3]['weight']"
@@ -49,7 +49,7 @@ def spell(path: Path) -> str:
 
 
 class MarkedStep(str):
-    """A step of a key path that is no item look-up, written as it is."""
+    """A step of a key path that is no subscript, such as an attribute, formatted verbatim."""
 
     __slots__ = ()
 
@@ -95,16 +95,18 @@ def attributes_of(mapping: Any, path: Path) -> dict[str, Any]:
 
 
 def attributes_of_tensor(tensor: Tensor) -> dict[str, Any]:
-    """What users have put on a tensor; a ``Buffer`` says besides that it is one."""
+    """The attributes that users have set on a tensor, and for a ``Buffer`` the mark ``_is_buffer``."""
     found = {name: value for name, value in tensor.__dict__.items() if not name.startswith("_")}
     return found | {"_is_buffer": True} if isinstance(tensor, Buffer) else found
 
 
 def tensors_of(obj: Any, *, whole: bool = False) -> list[Any]:
-    """Every tensor in ``obj``, each once, in the order in which they are met; a format that holds objects
-    ``whole`` has those put on tensors too, and storages."""
+    """All distinct tensors in ``obj``, in order of traversal.
+
+    With ``whole``, for formats that hold objects, also storages and tensors in attributes of tensors.
+    """
     found: dict[int, Any] = {}
-    seen: dict[int, Any] = {}  # by identity, which lasts as long as what is kept here
+    seen: dict[int, Any] = {}  # keyed by id; the values keep the objects alive, so that ids stay unique
     pending: list[tuple[Any, Path]] = [(obj, ())]
     while pending:
         value, path = pending.pop()
@@ -129,7 +131,7 @@ def tensors_of(obj: Any, *, whole: bool = False) -> list[Any]:
 
 
 def refuse(value: Any, path: Path) -> NoReturn:
-    """Say what cannot be saved, where it stands, and what to do."""
+    """Raise UnsavableError with the type, the key path and advice."""
     what, where = _name(value), spell(path)
     if hasattr(value, "state_dict"):
         advice = f"Save its state instead: {where}.state_dict()."
@@ -155,7 +157,7 @@ def refuse(value: Any, path: Path) -> NoReturn:
 
 
 def refuse_depth(path: Path) -> NoReturn:
-    """Say that containers are nested too deep, or hold themselves."""
+    """Raise UnsavableError for containers that are nested too deeply or contain themselves."""
     raise UnsavableError(
         f"cannot save {spell(path[:8])}...: containers are nested deeper than {MAX_DEPTH}, or contain "
         "themselves. "

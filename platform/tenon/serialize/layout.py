@@ -1,9 +1,9 @@
-"""How a tensor lies in memory, and how to lay one into memory again: the seam between files and ``Tensor``.
+"""Memory layout of tensors, for saving and loading: the interface between file formats and ``Tensor``.
 
-Saving: ``StorageTable`` sees every tensor of one save first, then tells which stretch of memory
-(*storage*) each is a view of. Memory is compared by address, so views made by slicing, transposing,
-``as_strided`` or the buffer protocol find together; overlapping stretches are one storage.
-Loading: ``LoadedStorage`` is such a stretch read from a file; ``rebuild`` lays a tensor over it.
+Saving: ``StorageTable`` inspects all tensors of one save, then maps each to the *storage*, a contiguous range
+of memory, that it is a view of. Memory is compared by address, so views made by slicing, transposing,
+``as_strided`` or the buffer protocol share a storage; overlapping ranges are merged.
+Loading: ``LoadedStorage`` is such a range read from a file; ``rebuild`` makes a tensor that views it.
 
 Next: ``torch_zip.py`` (storages as PyTorch writes them), ``tensors.py`` (packed tensors).
 """
@@ -32,7 +32,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(slots=True, eq=False)
 class Storage:
-    """A stretch of memory that goes into a file once. ``dtype`` is None where views disagree about it."""
+    """A range of memory, written to a file once. ``dtype`` is None if its views have different ones."""
 
     location: str
     nbytes: int
@@ -44,7 +44,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A tensor as files see it: strides and offset in elements of ``dtype``; no storage on ``meta``."""
+    """Metadata of a tensor for files: strides and offset in elements; no storage on ``meta``."""
 
     storage: Storage | None
     dtype: dtype
@@ -58,7 +58,7 @@ class Described:
 
 @dataclass(slots=True)
 class _Extent:
-    """The bytes ``low <= address < high`` in a device's address space that an owner of memory spans."""
+    """The address range ``low <= address < high`` on a device of an array that owns its memory."""
 
     low: int
     high: int
@@ -66,7 +66,7 @@ class _Extent:
 
 
 class StorageTable:
-    """The storages that the tensors of one save share, and those that are saved by themselves."""
+    """The storages of the tensors of one save, shared or separate."""
 
     def __init__(self, tensors: Iterable[Any]) -> None:
         self._described: dict[int, Described] = {}
@@ -76,9 +76,9 @@ class StorageTable:
         for given in tensors:
             if id(given) in self._described:
                 continue
-            tensor = given if isinstance(given, Tensor) else _over(given)
+            tensor = given if isinstance(given, Tensor) else _as_tensor(given)
             self._kept += (given, tensor)
-            self._described[id(given)] = _alone(tensor)
+            self._described[id(given)] = _separate(tensor)
             extent = _extent_of(tensor)
             if extent is None:
                 continue
@@ -90,38 +90,38 @@ class StorageTable:
             self._place(key, raw, storages[location])
 
     def describe(self, tensor: Any) -> Described:
-        """Where ``tensor``, or the first byte of a storage, lies; it must have been given to this table."""
+        """The layout of ``tensor``, or of a storage; it must be among those this table was built from."""
         return self._described[id(tensor)]
 
     def _place(self, key: int, raw: Any, storages: list[Storage]) -> None:
         address = address_of(raw)
-        storage = _holding(storages, address)
-        alone = self._described[key]
-        itemsize = alone.dtype.itemsize
+        storage = _storage_at(storages, address)
+        separate = self._described[key]
+        itemsize = separate.dtype.itemsize
         strides = _element_strides(raw)
-        reach = sum((n - 1) * s for n, s in zip(alone.shape, strides, strict=True)) + 1
+        reach = sum((n - 1) * s for n, s in zip(separate.shape, strides, strict=True)) + 1
         if (address - storage.low) % itemsize or address - storage.low + reach * itemsize > storage.nbytes:
-            return  # odd bytes of a shared buffer, or memory of two owners: this tensor goes alone
+            return  # unaligned in a shared buffer, or memory of two owners: saved separately
         if storage.dtype is None and not storage.key:
-            storage.dtype, storage.key = alone.dtype, "seen"
-        elif storage.dtype is not alone.dtype:
+            storage.dtype, storage.key = separate.dtype, "seen"
+        elif storage.dtype is not separate.dtype:
             storage.dtype = None
         if storage.nbytes % itemsize:
             storage.dtype, storage.key = None, "seen"
         self._described[key] = Described(
             storage,
-            alone.dtype,
+            separate.dtype,
             (address - storage.low) // itemsize,
-            alone.shape,
+            separate.shape,
             strides,
-            alone.location,
-            alone.requires_grad,
-            alone.is_parameter,
+            separate.location,
+            separate.requires_grad,
+            separate.is_parameter,
         )
 
 
-def _over(storage: Any) -> Any:
-    """All numbers of a storage as a tensor, or all bytes."""
+def _as_tensor(storage: Any) -> Any:
+    """A 1-D tensor of all elements of a typed storage, or of all bytes of an untyped one."""
     kind = storage.dtype if isinstance(storage, TypedStorage) else FROM_NUMPY[np.dtype(np.uint8)]
     return Tensor._of(storage.untyped().array(kind), backend_for(storage.device))
 
@@ -159,8 +159,8 @@ def bytes_of(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
-def _alone(tensor: Any) -> Described:
-    """A tensor in a storage of its own, packed; without a storage on ``meta``."""
+def _separate(tensor: Any) -> Described:
+    """Describe a tensor in a contiguous storage of its own; without a storage on ``meta``."""
     raw = tensor.raw
     kind = dtype_of(raw)
     shape = tuple(int(n) for n in raw.shape)
@@ -189,7 +189,7 @@ def _element_strides(raw: Any) -> tuple[int, ...]:
 
 
 def _extent_of(tensor: Any) -> _Extent | None:
-    """The memory that the tensor's array belongs to, or None if it has to be packed to be written."""
+    """The memory range of the array's owner, or None if the tensor has to be copied to be written."""
     raw = tensor.raw
     if isinstance(raw, Aval) or raw.size == 0:
         return None
@@ -218,7 +218,7 @@ def _extent_of(tensor: Any) -> _Extent | None:
 
 
 def _owner(array: Array) -> Array:
-    """The array whose memory ``array`` shows, found through views, buffers and ``as_strided``."""
+    """The array that owns the memory of ``array``, through views, buffers and ``as_strided``."""
     while True:
         base: Any = array.base
         if isinstance(base, memoryview):
@@ -243,12 +243,12 @@ class _Window:
 
 
 def _memory(low: int, high: int) -> Array:
-    """The bytes between two addresses; whoever calls holds on to the arrays that own them."""
+    """The bytes between two addresses as an array; the caller keeps their owners alive."""
     return np.asarray(_Window(low, high))
 
 
 def _merge(extents: list[_Extent], location: str) -> list[Storage]:
-    """One storage for every stretch of overlapping extents, in order of address."""
+    """Merge overlapping extents into storages, in order of address."""
     storages: list[Storage] = []
     high = -1
     for extent in sorted(extents, key=lambda e: (e.low, -e.high)):
@@ -263,7 +263,7 @@ def _merge(extents: list[_Extent], location: str) -> list[Storage]:
     return storages
 
 
-def _holding(storages: list[Storage], address: int) -> Storage:
+def _storage_at(storages: list[Storage], address: int) -> Storage:
     """The last storage that begins at or before ``address``."""
     first, last = 0, len(storages)
     while last - first > 1:
@@ -273,9 +273,9 @@ def _holding(storages: list[Storage], address: int) -> Storage:
 
 
 class LoadedStorage:
-    """Bytes read from a file, their element type, and the device that they go to."""
+    """A storage read from a file: its bytes, their dtype, and the target device."""
 
-    __slots__ = ("_placed", "_shown", "array", "device", "dtype", "nbytes")
+    __slots__ = ("_placed", "_typed", "array", "device", "dtype", "nbytes")
 
     def __init__(self, array: Array | None, nbytes: int, kind: dtype, device: Device) -> None:
         self.array = array  # None on meta, where only the size counts
@@ -283,17 +283,17 @@ class LoadedStorage:
         self.dtype = kind
         self.device = device
         self._placed: dict[dtype, Any] = {}
-        self._shown: Any = None
+        self._typed: Any = None
 
     def alone(self) -> Any:
-        """The storage by itself, one object however often it is asked for; a tensor on ``meta``."""
-        if self._shown is None and self.array is None:
-            self._shown = self.tensor()
-        if self._shown is None:
+        """The storage as a ``TypedStorage``, cached so that it is one object; a tensor on ``meta``."""
+        if self._typed is None and self.array is None:
+            self._typed = self.tensor()
+        if self._typed is None:
             on_cpu, raw = self.device.type == CPU.type, self.array
             memory = UntypedStorage.over(raw) if on_cpu else UntypedStorage.of(self.on_device(self.dtype))
-            self._shown = TypedStorage(wrap_storage=memory, dtype=self.dtype)
-        return self._shown
+            self._typed = TypedStorage(wrap_storage=memory, dtype=self.dtype)
+        return self._typed
 
     def tensor(self) -> Any:
         """All elements, as a 1-d tensor."""
@@ -316,7 +316,7 @@ def rebuild(
     stride: tuple[int, ...],
     requires_grad: bool = False,
 ) -> Any:
-    """A tensor over ``storage`` from byte ``start``; all tensors over one storage share its memory."""
+    """A tensor that views ``storage`` from byte ``start``; all views of a storage share its memory."""
     _check(storage, kind, start, shape, stride)
     backend = backend_for(storage.device)
     raw: Any
@@ -377,7 +377,7 @@ def _is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 def _check(
     storage: LoadedStorage, kind: dtype, start: int, shape: tuple[int, ...], stride: tuple[int, ...]
 ) -> None:
-    """Refuse a tensor that would reach outside its storage."""
+    """CheckpointError for a tensor that exceeds its storage."""
     if any(type(n) is not int or n < 0 for n in (start, *shape, *stride)) or len(shape) != len(stride):
         raise CheckpointError(
             f"a tensor is described by impossible numbers: first byte {start!r}, shape {shape!r}, stride "

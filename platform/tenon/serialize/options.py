@@ -1,7 +1,7 @@
-"""How files are read and written where no argument says: torch's ``torch.utils.serialization.config``.
+"""Defaults of ``load`` and ``save``: torch's ``torch.utils.serialization.config``.
 
-``load`` and ``save`` are two records that anyone may set; ``skip_data`` and ``set_default_mmap_options`` set
-something for a ``with`` block.
+``load`` and ``save`` are records of settings; ``skip_data`` and ``set_default_mmap_options`` are context
+managers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tenon.serialize.byte_order import LoadEndianness
 
 @dataclass(slots=True)
 class _Load:
-    """``endianness`` is that of files that do not say; ``calculate_storage_offsets`` speeds up torch's own
+    """``endianness`` is that of files without a mark; ``calculate_storage_offsets`` speeds up torch's own
     reader alone."""
 
     mmap: bool = False
@@ -30,8 +30,8 @@ class _Load:
 
 @dataclass(slots=True)
 class _Save:
-    """``storage_alignment`` is in bytes; ``use_pinned_memory_for_d2h`` changes nothing: copies from a GPU go
-    as they always do."""
+    """``storage_alignment`` is in bytes; ``use_pinned_memory_for_d2h`` has no effect on
+    copies from a GPU."""
 
     compute_crc32: bool = True
     use_pinned_memory_for_d2h: bool = False
@@ -49,10 +49,11 @@ class _Scope(threading.local):
 scope = _Scope()
 
 
-def weights_only(asked: bool | None) -> bool:
-    """Whether a file may hold weights alone: what was asked, or True, if the environment agrees.
+def weights_only(argument: bool | None) -> bool:
+    """The effective value of ``weights_only``: the argument, or True by default, subject to the environment.
 
-    ``TORCH_FORCE_WEIGHTS_ONLY_LOAD=1`` overrules False, ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1`` no answer.
+    ``TORCH_FORCE_WEIGHTS_ONLY_LOAD=1`` overrides False, ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1`` overrides
+    None.
     """
     always, never = (
         environment(f"TORCH_FORCE_{middle}WEIGHTS_ONLY_LOAD") in ("1", "y", "yes", "true")
@@ -63,7 +64,7 @@ def weights_only(asked: bool | None) -> bool:
             "Only one of `TORCH_FORCE_WEIGHTS_ONLY_LOAD` or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` should be "
             "set, but both were set. Unset one."
         )
-    if never and asked is None:
+    if never and argument is None:
         warnings.warn(
             "Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD detected, since the `weights_only` "
             "argument was not given to load: forcing weights_only=False.",
@@ -71,13 +72,13 @@ def weights_only(asked: bool | None) -> bool:
             stacklevel=3,
         )
         return False
-    return always or asked is not False
+    return always or argument is not False
 
 
 class skip_data:
-    """Files of this thread are written with zeros for numbers, and read without reading the numbers.
+    """Context manager: ``save`` and ``load`` of this thread skip the tensors' data.
 
-    Inside ``save`` leaves the space, to be filled later; ``load`` gives tensors with anything in them.
+    ``save`` reserves zeroed space, to be filled later; ``load`` returns uninitialized tensors.
 
     >>> import io, tenon
     >>> with skip_data():
@@ -99,12 +100,12 @@ class skip_data:
 
 
 def get_default_load_endianness() -> LoadEndianness | None:
-    """What files without a mark are taken for; None means little."""
+    """The byte order assumed for files without a mark; None means little endian."""
     return load.endianness
 
 
 def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
-    """Say what files without a mark are to be taken for."""
+    """Set the byte order assumed for files without a mark."""
     if not isinstance(endianness, LoadEndianness) and endianness is not None:
         raise TypeError(
             f"Invalid argument type in function set_default_load_endianness: {endianness!r} is no "
@@ -114,7 +115,7 @@ def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
 
 
 def unmarked() -> bytes:
-    """The byte order of a file without a mark, as a file would spell it."""
+    """The byte order assumed for a file without a mark, as a file's mark spells it."""
     if load.endianness is LoadEndianness.NATIVE:
         return sys.byteorder.encode()
     return b"big" if load.endianness is LoadEndianness.BIG else b"little"
@@ -126,7 +127,7 @@ def get_crc32_options() -> bool:
 
 
 def set_crc32_options(compute_crc32: bool) -> None:
-    """Write records without checksums, as which only torch and tenon read them; or with them again."""
+    """Set whether records get checksums; without them only torch and tenon can read the files."""
     save.compute_crc32 = compute_crc32
 
 
@@ -136,9 +137,9 @@ def get_default_mmap_options() -> int | None:
 
 
 class set_default_mmap_options:
-    """What ``load(mmap=True)`` does: under ``MAP_SHARED`` tensors change the file, under ``MAP_PRIVATE`` not.
+    """Set how ``load(mmap=True)`` maps: with ``MAP_SHARED`` writes to tensors change the file.
 
-    In force from the call on; used in a ``with``, to its end.
+    Takes effect at the call; as a context manager, restores the former setting on exit.
     """
 
     def __init__(self, flags: int) -> None:

@@ -1,8 +1,8 @@
-"""Which arrays a safetensors file holds, so that ties come back: the alias table.
+"""The arrays of a safetensors file, and the alias table that restores shared memory.
 
-The format knows only packed arrays without common memory. Tensors with the same layout in the same
-memory become one array with several names. Where views overlap, the one that spans them all is written
-and the others are described relative to it; if none does, their common memory is written as bytes.
+The format has only contiguous arrays without shared memory. Tensors with the same layout in the same memory
+become one array with several names. Where views overlap, the one that spans them all is written and the
+others are described relative to it; if there is none, their memory is written as bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Layout = tuple[Any, int, tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor as part of an array of the file: byte offset and element strides in it."""
+    """A tensor as a view of an array of the file: byte offset, and strides in elements."""
 
     entry: int
     offset: int

@@ -16,7 +16,7 @@ MapLocation = str | Device | Mapping[str, Any] | Callable[[Any, str], Any] | Non
 
 
 class CallerError(Exception):
-    """Carries an error of the caller's ``map_location`` past readers, which would call the file damaged."""
+    """Wraps an exception of the caller's ``map_location``, so that readers do not report a damaged file."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -48,11 +48,11 @@ class Placement:
 
     @property
     def needs_data(self) -> bool:
-        """Whether any storage can be wanted with its values; False if all go to ``meta``."""
+        """Whether any storage needs its data; False if all are mapped to ``meta``."""
         return self._fixed is None or self._fixed.type != "meta"
 
     def device(self, location: str) -> Device:
-        """Where a storage saved at ``location`` goes, if no function has a say in it."""
+        """The target device of a storage saved at ``location``, unless ``map_location`` is a function."""
         if self._fixed is not None:
             return self._fixed
         found = self._known.get(location)

@@ -1,6 +1,6 @@
 """The records of a ``.pt`` file one by one, as torch's ``_open_zipfile_writer`` and ``_open_zipfile_reader``.
 
-For who looks into a file, or puts one together; ``save`` and ``load`` do not come here.
+For tools that inspect or assemble files; ``save`` and ``load`` do not use it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEADER = 30  # bytes of a record's own header, before its name
 
 
 def data_offset(file: Any, record: zipfile.ZipInfo) -> int:
-    """Where in an archive's file the bytes of a record begin."""
+    """The offset in the archive at which the data of a record begin."""
     position = file.tell()
     file.seek(record.header_offset)
     header = file.read(_HEADER)
@@ -37,16 +37,16 @@ class RecordWriter:
         self._out, self._folder = ZipWriter(file), folder
 
     def write_record(self, name: str, data: Any, size: int) -> None:
-        """The first ``size`` bytes of ``data`` as ``name``."""
+        """Write the first ``size`` bytes of ``data`` as record ``name``."""
         encoded = data.encode() if isinstance(data, str) else bytes(data)
         self._out.record(f"{self._folder}/{name}", encoded[:size])
 
     def write_record_metadata(self, name: str, size: int) -> None:
-        """Space for ``size`` bytes as ``name``."""
+        """Reserve ``size`` bytes as record ``name``."""
         self._out.space(f"{self._folder}/{name}", size)
 
     def write_end_of_file(self) -> None:
-        """The version of the format, and the directory."""
+        """Write the version of the format and the directory."""
         self._out.record(f"{self._folder}/version", b"3\n")
         self._out.finish()
 
@@ -76,19 +76,19 @@ class RecordReader:
             ) from None
 
     def has_record(self, name: str) -> bool:
-        """Whether there is one of this name."""
+        """Whether a record of this name exists."""
         return f"{self._folder}/{name}" in self._zip.namelist()
 
     def get_record(self, name: str) -> bytes:
-        """Its bytes."""
+        """The bytes of a record."""
         return self._zip.read(self._info(name))
 
     def get_record_offset(self, name: str) -> int:
-        """Where in the file its bytes begin."""
+        """The offset of a record's data in the file."""
         return data_offset(self._file, self._info(name))
 
     def get_all_records(self) -> list[str]:
-        """All names."""
+        """The names of all records."""
         return [name.partition("/")[2] for name in self._zip.namelist()]
 
 

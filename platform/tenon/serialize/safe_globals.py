@@ -19,17 +19,17 @@ _marked: list[Any] = []
 
 
 def add_safe_globals(safe_globals: Sequence[Any]) -> None:
-    """Let loads of weights build these layers of ``tenon.nn`` too; other classes stay refused."""
+    """Allow ``weights_only`` loads to build these layers of ``tenon.nn``; other classes stay refused."""
     _marked.extend(each for each in safe_globals if each not in _marked)
 
 
 def get_safe_globals() -> list[Any]:
-    """What has been marked."""
+    """The layers that have been allowed."""
     return list(_marked)
 
 
 def clear_safe_globals() -> None:
-    """Mark nothing any more."""
+    """Clear the allowed layers."""
     _marked.clear()
 
 
