@@ -1,4 +1,4 @@
-"""Say in plain words what stands out in a run and what can be done about it."""
+"""Derive recommendations from a run's measurements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tenon_dashboard.parts import COMMUNICATION, DATA, OPTIMIZER, OTHER, PARTS, WAIT
 
-#: (part, share of a step from which on it is worth a sentence, weight beside the others, the sentence)
+#: (part, minimum share of a step to report, weight for ranking, text)
 _SHARES = (
     (DATA, 0.1, 1.0, "Loading data takes {} of each step: let workers load ahead (`num_workers`)."),
     (COMMUNICATION, 0.25, 1.0, "Transfers take {} of each step: reduce less often (`accumulate`)."),
@@ -25,7 +25,7 @@ def advice(
     met: Mapping[str, Any],
     operators: Sequence[Sequence[Any]],
 ) -> list[str]:
-    """Sentences, the most important first; one that says so where nothing stands out.
+    """Return recommendations, the most important first; a single sentence if nothing stands out.
 
     ``ranks`` and ``steps`` are those of the overview, ``met`` is the distributed view, ``operators`` rows.
     """

@@ -1,4 +1,4 @@
-"""What one file says, in numbers that are small enough for every view: made once per reading of the file."""
+"""Summarise one trace file for the views: computed once per reading of the file, small enough to keep."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def _sizes(value: Any) -> str:
 
 def collectives(collected: Collected, swept: Swept) -> list[list[Any]]:
     """[name, group, ranks in it, number, start, duration, wait, transfer, bytes] of each call, in order of
-    time; a group that is not told is "", of 0 ranks.
+    time; an unknown group is "", of 0 ranks.
     """
     wanted = np.array(
         [

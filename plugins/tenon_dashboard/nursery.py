@@ -1,4 +1,4 @@
-"""Workers from one process that has loaded what they need, and forks (``worker.py``)."""
+"""A fork server for workers: one process that has imported what they need (``worker.py``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a step's time, which span belongs to which, and what the spans of a file come to."""
+"""The categories of a step's time, the rule that assigns spans to them, and the totals of a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keep what worker processes read of trace files: once per file, again only where a file has changed.
+"""Cache the digests that worker processes read from trace files; a file is read again only if it changed.
 
 Memory is bounded: the files that were asked for last are kept, up to ``MOST_FILES`` and ``MOST_BYTES``; where
 one run alone has more, its last ranks do without a timeline.

@@ -1,4 +1,4 @@
-"""What each view shows of a run: the digests of its ranks, joined. Times in nanoseconds, sizes in bytes."""
+"""The data of each view: the digests of a run's ranks, joined. Times in nanoseconds, sizes in bytes."""
 
 from __future__ import annotations
 

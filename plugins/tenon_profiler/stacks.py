@@ -14,7 +14,7 @@ METRICS = ("self_cpu_time_total", "self_cuda_time_total")
 
 
 def export(events: Iterable[Any], path: str | os.PathLike[str], metric: str) -> None:
-    """Write those of ``FunctionEvent``s to ``path``; TraceError where none has a stack."""
+    """Write the stacks of ``FunctionEvent``s to ``path``; TraceError if none has a stack."""
     if metric not in METRICS:
         raise errors.ArgumentError(f"metric={metric!r} is none of {', '.join(METRICS)}.")
     sums: Counter[str] = Counter()

@@ -19,7 +19,7 @@ from tenon.extend import errors
 from tenon_profiler.events import INSTANT, Event
 
 PART = ".part"
-#: Texts of arguments that are remembered.
+#: Maximum number of cached argument texts.
 _MANY = 20_000
 #: Lines that are in memory at a time.
 _LINES = 5_000
@@ -96,7 +96,7 @@ class TraceWriter:
         return f'{{"ph":"X",{head},"ts":{start:.3f},"dur":{length:.3f},"args":{{{args}}}}}'
 
     def flush(self) -> None:
-        """What was written so far can be read now."""
+        """Flush, so that readers see everything written so far."""
         if self._zip is not None:
             self._file.write(self._zip.flush(zlib.Z_SYNC_FLUSH))
         self._file.flush()
@@ -116,12 +116,12 @@ class TraceWriter:
         return self.path
 
     def leave(self) -> None:
-        """Write no more; what was written stays, under the name that it has."""
+        """Stop writing; the incomplete file keeps its temporary name."""
         with contextlib.suppress(OSError):  # what Python still holds back cannot be written either
             self._file.close()
 
     def abandon(self) -> None:
-        """Leave no file."""
+        """Stop writing and delete the file."""
         self.leave()
         self.part.unlink(missing_ok=True)
 

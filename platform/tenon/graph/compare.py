@@ -18,7 +18,7 @@ from tenon.tensors.size import Size
 
 
 def difference(a: Recording, b: Recording) -> str | None:
-    """What differs first, in words; None if nothing does."""
+    """Describe the first difference between two recordings; None if they are the same program."""
     if (a.backward is None) != (b.backward is None):
         return "one of them returns tensors that need a gradient"
     if a.backward is not None and b.backward is not None:
@@ -102,7 +102,7 @@ def _same_object(a: Any, b: Any) -> bool:
 
 
 def _repr(value: Any) -> Any:
-    return repr(value) if isinstance(value, float) else value  # nan is what it was
+    return repr(value) if isinstance(value, float) else value  # NaN equals itself here
 
 
 def _about_returned(value: Any) -> str:
@@ -140,7 +140,7 @@ def _comparable(value: Any) -> Any:
 
 
 _PLAIN = (bool, int, float, complex, str, type(None), np.dtype, type)
-#: What may be returned anew at every call.
+#: Types of values that may be created afresh by every call.
 _COMPARED = (*_PLAIN, bytes, range, np.generic, Size, Device, Output, Argument)
 
 

@@ -1,7 +1,7 @@
 """``Graph``: executed ops as data. Static single assignment; memory is written only at the end.
 
-A node is an *input* (memory that belongs to somebody outside: an argument, a parameter, optimizer state), a
-*constant*, a *scalar* (a Python float computed anew for every run: a learning rate, a bias correction) or a
+A node is an *input* (memory owned outside of the graph: an argument, a parameter, optimizer state), a
+*constant*, a *scalar* (a Python float computed for every run: a learning rate, a bias correction) or a
 *call* of an op. ``Ref(node, index)`` names one of its values. Writes into memory outside (the new value of a
 parameter, a running mean) are listed in ``writes`` and happen, as far as anybody can see, when all calls
 are done.
@@ -129,14 +129,14 @@ class Graph:
         self.outputs: list[Ref] = []
         self.writes: list[Write] = []
 
-    # --- making ---
+    # --- construction ---
 
     def input(self, aval: Aval, value: Any = None, label: str = "") -> Node:
-        """Memory that belongs to somebody outside."""
+        """Add an input: memory that is owned outside of the graph."""
         return self._add(Node("input"), (aval,), value, label)
 
     def constant(self, array: Any, label: str = "") -> Node:
-        """An array that never changes."""
+        """Add a constant: an array that never changes."""
         return self._add(Node("constant"), (Aval(tuple(array.shape), array.dtype),), array, label)
 
     def scalar(self, function: str, args: tuple[Any, ...] = (), value: Any = None, label: str = "") -> Node:
@@ -155,7 +155,7 @@ class Graph:
         self.nodes.append(node)
         return node
 
-    # --- reading ---
+    # --- queries ---
 
     @property
     def inputs(self) -> list[Node]:
@@ -168,23 +168,23 @@ class Graph:
         return [n for n in self.nodes if n.kind == "call"]
 
     def roots(self) -> Iterator[Ref]:
-        """What somebody outside will see: outputs, and values of writes."""
+        """The values visible outside: outputs, and values of writes."""
         yield from self.outputs
         for write in self.writes:
             yield write.value
 
     def users(self) -> dict[Ref, list[Node]]:
-        """Who reads each value (outputs and writes are not nodes, and not here)."""
+        """The nodes that read each value; outputs and writes are not nodes, so not included."""
         found: dict[Ref, list[Node]] = {}
         for node in self.nodes:
             for ref in node.refs:
                 found.setdefault(ref, []).append(node)
         return found
 
-    # --- changing ---
+    # --- rewriting ---
 
     def replace(self, changes: dict[Ref, Ref]) -> None:
-        """Read other values instead, everywhere; chains of changes are followed."""
+        """Replace values in all readers, outputs and writes; chains of replacements are followed."""
 
         def final(ref: Any) -> Any:
             while ref.__class__ is Ref and ref in changes:
@@ -200,7 +200,7 @@ class Graph:
         self.writes = [Write(w.target, final(w.value)) for w in self.writes]
 
     def erase(self, gone: set[Node]) -> None:
-        """Drop nodes that nobody reads."""
+        """Remove nodes that have no readers."""
         self.nodes = [n for n in self.nodes if n not in gone]
 
     def verify(self) -> None:

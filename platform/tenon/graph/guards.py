@@ -18,13 +18,13 @@ HOOKS = (
     "_backward_pre_hooks",
     "_backward_hooks",
 )
-#: The same of a leaf, in backward passes.
+#: A leaf's dictionaries of hooks that run in backward passes.
 LEAF_HOOKS = ("_hooks", "_post_accumulate_hooks", "_node_hooks", "_node_prehooks")
-#: An optimizer's, around its steps.
+#: An optimizer's dictionaries of hooks that run around its steps.
 STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
-#: Changes that did not matter before what changes is not looked at any more.
+#: Number of changes without effect after which a value is no longer guarded.
 PATIENCE = 8
 
 
@@ -45,7 +45,7 @@ class Names:
 
 
 class Guard:
-    """``check()`` says whether ``what`` is as it was recorded.
+    """A condition: ``check()`` is true while ``what`` is as it was recorded.
 
     ``source(names)``, if given, is the same as a Python expression: all guards of a program become one.
     """
@@ -60,12 +60,12 @@ class Guard:
         self.source = source or (lambda names: f"{names(check)}()")
 
     def changed(self) -> str:
-        """What is not as it was, in words."""
+        """Describe what changed since the recording."""
         return f"{self.what} changed"
 
     def forgive(self) -> list[str]:
-        """The same graph was recorded again, so what changed did not matter; what is not looked at any more
-        from now on, though code mentions it."""
+        """Accept a change without effect, as the same graph was recorded again; return descriptions of what
+        is no longer guarded though code names it."""
         return []
 
 
@@ -102,15 +102,15 @@ class ModulesGuard(Guard):
         self.roots, self.leaves = list(roots), list(leaves)
         #: Names in the code that ran.
         self._mentioned = mentioned
-        #: How often an attribute has changed that did not matter.
+        #: How often each attribute has changed without effect.
         self._changes: dict[tuple[int, str], int] = defaultdict(int)
         self._counters = _counters()
-        #: Attributes that turned out not to matter.
+        #: Attributes that are no longer guarded.
         self._ignored: set[tuple[int, str]] = set()
         self._found = self._look()
 
     def changed(self) -> str:
-        """What is not as it was, in words."""
+        """Describe what changed since the recording."""
         now = self._look()
         if len(now) != len(self._found):
             return "the modules or their hooks changed"
@@ -121,7 +121,7 @@ class ModulesGuard(Guard):
         return "the hooks of all modules changed"
 
     def forgive(self) -> list[str]:
-        """Attributes that no code mentions are not looked at any more, others when they changed often."""
+        """Accept changed attributes; stop guarding those that no code names, and those that changed often."""
         tired = []
         for then, now in zip(self._found, self._look(), strict=False):
             for name in _differing(then[-1], now[-1]):
@@ -176,7 +176,7 @@ _KINDS = ("the identity", "the hooks", "a parameter or buffer", "train() or eval
 
 
 class Same:
-    """Equal to another one of the very same object."""
+    """Wraps an object to compare by identity."""
 
     __slots__ = ("owner",)
 

@@ -1,8 +1,8 @@
-"""Where a recorded function may have found Python values: variables, attributes and items that its code
-mentions, wherever that code lies (helpers, methods, hooks, modules).
+"""Guards on the Python values that a recorded function may have read: variables, attributes and items that
+its code names, in helpers, methods, hooks and modules alike.
 
-A program holds while they are what they were: numbers, flags and strings equal, anything else the very same
-object. Tensors' values and what optimizers and modules have of their own are looked at elsewhere.
+A program is valid while they are unchanged: numbers, flags and strings equal, anything else the same object.
+Other guards cover the values of tensors and the state of optimizers and modules.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ _MISSING = object()
 
 
 class Place:
-    """One value that is read anew by ``read()``, and what it was."""
+    """One guarded value: ``read()`` reads it, ``recorded`` is its value at the recording."""
 
-    __slots__ = ("changes", "found", "read", "source", "what")
+    __slots__ = ("changes", "read", "recorded", "source", "what")
 
     def __init__(self, what: str, read: Callable[[], Any], source: Callable[[Names], str] | None) -> None:
         self.what = what
         self.read = read
-        #: The same as an expression, if there is a short one.
+        #: ``read()`` as a Python expression, if there is a short one.
         self.source = source
-        self.found = read()
+        self.recorded = read()
         self.changes = 0
 
     def holds(self) -> bool:
-        """Whether it is what it was."""
-        return _alike(self.read(), self.found)
+        """Whether the value is unchanged."""
+        return _alike(self.read(), self.recorded)
 
     def expression(self, names: Names) -> str:
         """``holds()`` as a Python expression."""
         if self.source is None:
             return f"{names(self.holds)}()"
-        now, then = self.source(names), names(self.found)
-        if not is_plain(self.found) or self.found.__class__ in (bool, type(None)):
+        now, then = self.source(names), names(self.recorded)
+        if not is_plain(self.recorded) or self.recorded.__class__ in (bool, type(None)):
             return f"{now} is {then}"
-        return f"((v := {now}) is {then} or v.__class__ is {names(self.found.__class__)} and v == {then})"
+        return f"((v := {now}) is {then} or v.__class__ is {names(self.recorded.__class__)} and v == {then})"
 
 
 class PlacesGuard(Guard):
-    """Whether all places are what they were."""
+    """The guard that all these values are unchanged."""
 
     __slots__ = ("mentioned", "modules", "places", "quick")
 
@@ -62,30 +62,30 @@ class PlacesGuard(Guard):
         super().__init__("a variable", self._same, lambda names: f"{names(self)}.quick()")
         #: Names in the code that ran.
         self.mentioned = frames.mentioned
-        #: Modules found on the way.
+        #: Modules encountered in the search.
         self.modules: list[Any] = []
         self.places = list(self._find(function, frames))
         self.quick = self._compiled()
 
     def look(self) -> list[Any]:
-        """What is there now."""
+        """Read all values."""
         return [place.read() for place in self.places]
 
     def differing(self, before: list[Any]) -> list[str]:
-        """Which places held something else when ``look()`` gave ``before``."""
+        """Describe the values that differ from ``before``, an earlier result of ``look()``."""
         then = zip(self.places, before, strict=True)
         return [place.what for place, value in then if not _alike(place.read(), value)]
 
     def changed(self) -> str:
-        """What is not as it was, in words."""
+        """Describe the values that changed."""
         return f"{', '.join(p.what for p in self.places if not p.holds())} changed"
 
     def forgive(self) -> list[str]:
-        """What changed did not matter this time; what has changed too often is not looked at any more."""
+        """Accept the changes; stop guarding values that changed too often, and return those."""
         tired = []
         for place in self.places:
             if not place.holds():
-                place.found, place.changes = place.read(), place.changes + 1
+                place.recorded, place.changes = place.read(), place.changes + 1
                 if place.changes > PATIENCE:
                     tired.append(place)
         self.places = [place for place in self.places if place not in tired]
@@ -100,7 +100,7 @@ class PlacesGuard(Guard):
         checks = " and ".join(place.expression(names) for place in self.places) or "True"
         return eval(f"lambda: {checks}", names.space)
 
-    # --- finding them ---
+    # --- search ---
 
     def _find(self, function: Any, frames: Frames) -> Iterator[Place]:
         seen: set[Any] = set()

@@ -1,4 +1,4 @@
-"""Records of what is no op: module calls, spans, optimizers' steps, collectives, runs of programs."""
+"""Records of events that are not ops: module calls, spans, optimizer steps, collectives, program runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ now = time.perf_counter_ns
 
 
 class Crossings:
-    """What a tap puts where module calls, spans, steps, collectives and programs pass."""
+    """The callbacks by which a tap records module calls, spans, steps, collectives and programs."""
 
     def __init__(self, tap: Any) -> None:
         self._tap = tap
@@ -95,7 +95,7 @@ class Crossings:
     def collective(
         self, communicator: Any, call: Any, perform: Callable[..., Any], args: tuple[Any, ...]
     ) -> Any:
-        """Agree, which is waiting for the others, then do it."""
+        """Record a collective: the wait for the other ranks, then the transfer."""
         if communicator.size == 1:
             communicator.agree(call)
             return perform(*args)

@@ -26,7 +26,7 @@ _CTYPES |= {"int64": "long long", "int32": "int", "uint8": "unsigned char", "boo
 
 
 def extent(kernel: int, dilation: int) -> int:
-    """How far a window reaches."""
+    """The extent of a dilated window: ``dilation * (kernel - 1) + 1``."""
     return dilation * (kernel - 1) + 1
 
 
@@ -39,7 +39,7 @@ def output_sizes(sizes: Any, kernel: Any, stride: Any, padding: Any, dilation: A
 
 
 def check(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
-    """What a convolution requires of its arguments, in torch's words."""
+    """Raise, in PyTorch's words, unless the arguments of a convolution are valid."""
     rank = len(weight.shape) - 2
     if rank < 1 or len(x.shape) != rank + 2:
         raise ShapeError(
@@ -91,7 +91,7 @@ def check(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups:
 
 
 def check_bias(weight: Any, bias: Any, channels: int) -> None:
-    """ShapeError or DTypeError in torch's words unless ``bias`` has one value per output channel."""
+    """Raise ShapeError or DTypeError unless ``bias`` has one value per output channel."""
     if tuple(bias.shape) != (channels,):
         raise ShapeError(
             f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with {channels}"
@@ -151,7 +151,7 @@ class Conv(Primitive):
     grad_name = "ConvolutionBackward0"
     packable = True
     autocast = "lower"
-    saved_names = CONVOLUTION | {"bias_sym_sizes_opt": always((0,))}  # (0,) is torch's word for None here
+    saved_names = CONVOLUTION | {"bias_sym_sizes_opt": always((0,))}  # PyTorch reports (0,) for None here
 
     def infer(self, x, weight, *, stride, padding, dilation, groups):
         """Batch, output channels, output sizes."""
@@ -219,7 +219,7 @@ class ConvInputGrad(Primitive):
         return made
 
     def cost(self, g, weight, **attrs):
-        """A multiplication and an addition for every weight that a number of ``g`` meets."""
+        """A multiplication and an addition per element of ``g`` and weight that applies to it."""
         return 2.0 * g.size * math.prod(weight.shape[1:])
 
     def forward(self, xp, g, weight, *, sizes, stride, padding, dilation, groups):
@@ -282,7 +282,7 @@ class ConvWeightGrad(Primitive):
         return Aval((g.shape[1], x.shape[1] // groups, *kernel), x.dtype)
 
     def cost(self, x, g, *, kernel, groups, **attrs):
-        """A multiplication and an addition for every weight that a number of ``g`` met."""
+        """A multiplication and an addition per element of ``g`` and weight that applied to it."""
         return 2.0 * g.size * (x.shape[1] // groups) * math.prod(kernel)
 
     def forward(self, xp, x, g, *, kernel, stride, padding, dilation, groups):

@@ -27,7 +27,7 @@ class Reduction(Primitive):
 
 
 class Total(Reduction):
-    """Base of the reductions that torch has in two forms: of everything, and over some axes."""
+    """Base of the reductions with two autograd names in PyTorch: over all axes, and over some."""
 
     def torch_name(self, args, attrs):
         """``SumBackward0`` of everything, else ``SumBackward1``."""
@@ -36,8 +36,8 @@ class Total(Reduction):
 
 
 def _spread(f: Any, g: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
-    """``g`` back at ``shape``, repeated along the reduced axes (a view)."""
-    if not keepdims and len(axes) < len(shape):  # one number spreads as it is
+    """Broadcast ``g`` back to ``shape`` along the reduced axes (a view)."""
+    if not keepdims and len(axes) < len(shape):  # a single element broadcasts as it is
         g = f.reshape(g, shape=reduced_shape(shape, axes, True))
     return f.expand(g, shape=tuple(shape))
 

@@ -17,12 +17,12 @@ from tenon.tensors.saved_numbers import REDUCED
 
 
 def class_axis(x: Any) -> int:
-    """Where the classes are."""
+    """The axis of the classes."""
     return 1 if len(x.shape) > 1 else 0
 
 
 def check_classes(x: Any, target: Any, weight: Any) -> None:
-    """Shapes and dtypes, in torch's words."""
+    """Raise, in PyTorch's words, unless shapes and dtypes of input, target and weight are valid."""
     need_float("nll_loss", x)
     if not x.shape:
         raise ShapeError("nll_loss: Expected an input of 1 or more axes (classes), got a 0-d tensor.")

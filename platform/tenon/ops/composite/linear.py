@@ -12,7 +12,7 @@ from tenon.ops.kinds import is_complex, title_of
 
 
 def check_same_dtype(name: str, x: Any, y: Any) -> None:
-    """DTypeError in torch's words if two matrices differ in dtype."""
+    """Raise DTypeError, in PyTorch's words, if two matrices differ in dtype."""
     if x.dtype != y.dtype:
         raise DTypeError(
             f"mat1 and mat2 must have the same dtype, but got {title_of(x)} and {title_of(y)} ({name}:"

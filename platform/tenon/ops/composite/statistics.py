@@ -92,7 +92,7 @@ def _of_variance(f: Any, g: Any, x: Any, axes: Any, correction: float, keepdims:
 
 
 def _of_root(f: Any, g: Any, root: Any) -> Any:
-    """The gradient of the variance; 0 where all numbers are equal, at the root's corner, as in torch."""
+    """The gradient for the variance; 0 where that is 0 and the root has no derivative, as in PyTorch."""
     flat = f.eq(root, 0)
     return f.where(flat, 0.0, f.div(g, f.mul(f.where(flat, 1.0, root), 2.0)))
 
@@ -108,7 +108,7 @@ def _freedom(x: Any, axes: Any, correction: float) -> float:
 
 
 def _reciprocal(freedom: float) -> float:
-    """``1 / freedom``; no freedom gives infinity, so that a variance of one element is NaN, as in torch."""
+    """``1 / freedom``; zero degrees of freedom give infinity, so that the variance of one element is NaN."""
     return 1.0 / freedom if freedom else float("inf")
 
 

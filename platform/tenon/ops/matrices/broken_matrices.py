@@ -1,4 +1,4 @@
-"""Which matrix of a batch LAPACK could not factorize, and where in it: looked for when that has happened."""
+"""Diagnose which matrix of a batch LAPACK could not factorize, and at which row; run only after a failure."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def pooled_size(size: int, kernel: int, stride: int, padding: int, dilation: int
 def pooled_sizes(
     x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
 ) -> tuple[int, ...]:
-    """Spatial sizes of the output, checked in torch's words."""
+    """Spatial sizes of the output; raises in PyTorch's words if the arguments are invalid."""
     rank = len(kernel)
     if len(x.shape) == rank + 2 and 0 in x.shape[1:]:
         raise ShapeError(
@@ -108,7 +108,7 @@ def _wide(x: Any) -> Any:
 
 
 def lowest(dtype: Any) -> Any:
-    """The value that no maximum chooses."""
+    """The smallest value of the dtype, a padding value that never exceeds an element."""
     return np.iinfo(dtype).min if dtype.kind in "iu" else -math.inf
 
 
@@ -169,7 +169,7 @@ class MaxPoolGrad(Primitive):
         return Aval(tuple(x.shape), g.dtype)
 
     def forward(self, xp, g, x, out, *, kernel, stride, padding, dilation, ceil_mode=False):
-        """Place by place, each window giving its gradient away once."""
+        """One pass per position in the window; each window passes on its gradient once."""
         sizes = tuple(g.shape[2:])
         whole = filled(xp, x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
         made = xp.zeros(whole.shape, g.dtype)
