@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import tenon.ops  # noqa: F401 - a table without ops finds nothing
+import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.errors import ArgumentError, DTypeError, GradError, ModuleValueError, ShapeError
@@ -36,9 +36,9 @@ def _apply(op: Op, x: Tensor, inplace: bool, **attrs: Any) -> Tensor:
     return _write(op, x, **attrs) if inplace else op(x, **attrs)
 
 
-def _no_way_back(made: Tensor, slope: float, name: str) -> Tensor:
-    """``made``, whose backward raises: with a negative slope its sign no longer tells that of the input."""
-    if slope < 0 and made.requires_grad:
+def _refuse_backward(result: Tensor, slope: float, name: str) -> Tensor:
+    """Make the backward raise for a negative slope: its sign does not determine the input's."""
+    if slope < 0 and result.requires_grad:
 
         def refuse(gradient: Any) -> Any:
             raise GradError(
@@ -47,8 +47,8 @@ def _no_way_back(made: Tensor, slope: float, name: str) -> Tensor:
                 f" ({slope}), please call out-of-place version instead."
             )
 
-        made.register_hook(refuse)
-    return made
+        result.register_hook(refuse)
+    return result
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -65,8 +65,8 @@ def relu_(input: Tensor) -> Tensor:
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """``input`` where positive, else ``negative_slope * input``."""
-    made = _apply(f.leaky_relu, input, inplace, slope=float(negative_slope))
-    return _no_way_back(made, negative_slope, "leakyReLu") if inplace else made
+    result = _apply(f.leaky_relu, input, inplace, slope=float(negative_slope))
+    return _refuse_backward(result, negative_slope, "leakyReLu") if inplace else result
 
 
 def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
@@ -76,8 +76,8 @@ def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """``input`` where positive, else ``alpha * (exp(input) - 1)``."""
-    made = _apply(f.elu, input, inplace, alpha=float(alpha))
-    return _no_way_back(made, alpha, "elu") if inplace else made
+    result = _apply(f.elu, input, inplace, alpha=float(alpha))
+    return _refuse_backward(result, alpha, "elu") if inplace else result
 
 
 def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -99,8 +99,8 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """``max(0, input) + min(0, alpha * (exp(input / alpha) - 1))``."""
     if alpha == 0:
         raise ModuleValueError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    made = _apply(f.elu, input, inplace, alpha=float(alpha), rate=1.0 / alpha)
-    return _no_way_back(made, alpha, "elu") if inplace else made
+    result = _apply(f.elu, input, inplace, alpha=float(alpha), rate=1.0 / alpha)
+    return _refuse_backward(result, alpha, "elu") if inplace else result
 
 
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -194,7 +194,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     """``input`` where it is above ``threshold``, else ``value``."""
     filled = int(value) if input.raw.dtype.kind in "iu" else float(value)
     attrs = {"threshold": float(threshold), "value": filled}
-    if inplace and 0 in input.stride():  # a second time changes nothing: torch too allows an expanded tensor
+    if inplace and 0 in input.stride():  # idempotent, so that an expanded tensor is allowed, as in PyTorch
         seen = (slice(1) if step == 0 else slice(None) for step in input.stride())
         _write(f.threshold, input[tuple(seen)], **attrs)
         return input
@@ -295,7 +295,7 @@ def gumbel_softmax(
     from tenon.tensors.creation.factories import empty_like, zeros_like
     from tenon.tensors.formats import contiguous_format
 
-    # Drawn row by row, however the logits lie in memory: the same numbers for the same seed.
+    # Drawn in row order, independent of strides: the same numbers for the same seed.
     gumbels = -empty_like(logits, memory_format=contiguous_format).exponential_().log()
     soft = softmax((logits + gumbels) / tau, dim)
     if not hard:

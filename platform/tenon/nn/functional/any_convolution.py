@@ -1,11 +1,11 @@
-"""``convolution``, which is told how many axes by its arguments, and ``conv_tbc``, for time first."""
+"""``convolution``, whose number of axes follows from its arguments, and ``conv_tbc`` (time first)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import tenon.ops  # noqa: F401 - a table without ops finds nothing
+import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.rerouting import register
 from tenon.engine.op import table as f
 from tenon.errors import ShapeError

@@ -1,4 +1,4 @@
-"""Reading arguments as torch does: one number for all axes, axes that may be negative, legacy reductions."""
+"""Argument parsing as in PyTorch: one number for all axes, negative axes, legacy reductions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def per_axis(value: Any, rank: int, name: str) -> tuple[int, ...]:
-    """``value`` as ``rank`` integers; a single number counts for every axis."""
+    """Return ``value`` as ``rank`` integers; a single number applies to every axis."""
     if value.__class__ is tuple and len(value) == rank:  # as layers keep it: 0.2 instead of 0.7 us
         for v in value:
             if v.__class__ is not int:
@@ -46,7 +46,7 @@ def per_axis(value: Any, rank: int, name: str) -> tuple[int, ...]:
 
 
 def integers(values: Sequence[Any], name: str) -> tuple[int, ...]:
-    """``values`` as Python integers; a fraction is refused, not cut."""
+    """Return ``values`` as Python integers; fractions raise instead of being truncated."""
     try:
         return tuple(index(v) for v in values)
     except TypeError as error:
@@ -58,13 +58,13 @@ def integers(values: Sequence[Any], name: str) -> tuple[int, ...]:
 
 
 def check_kernel(sizes: Sequence[int]) -> None:
-    """Refuse windows without a place."""
+    """Raise for an empty kernel."""
     if sizes and min(sizes) <= 0:
         raise ShapeError(f"kernel size should be greater than zero, but got {' x '.join(map(str, sizes))}")
 
 
 def batched(x: Tensor, rank: int, name: str) -> tuple[Any, bool]:
-    """``x`` with a batch axis, and whether one had to be added."""
+    """Return ``x`` with a batch axis, and whether one was added."""
     if not isinstance(x, Tensor):
         raise ModuleTypeError(f"{name}(): argument 'input' must be Tensor, not {type(x).__name__}.")
     if x.raw.ndim == rank + 2:
@@ -84,12 +84,12 @@ def refuse_integers(x: Tensor, name: str) -> None:
 
 
 def in_dtype(x: Tensor, dtype: dtype | None) -> Tensor:
-    """``x`` in ``dtype``; None leaves it."""
+    """Cast ``x`` to ``dtype``; unchanged for None."""
     return x if dtype is None else x.to(as_dtype(dtype))
 
 
 def axis_of(x: Tensor, dim: int | None, name: str) -> int:
-    """``dim`` as a non-negative axis; for None, the one torch would guess, with its warning."""
+    """Return ``dim`` as a non-negative axis; for None PyTorch's implicit choice, with its warning."""
     if dim is None:
         warnings.warn(
             f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as"
@@ -133,7 +133,7 @@ def without_gradient(function: str, **tensors: Any) -> None:
 
 
 def kept_above(x: Any, least: float) -> Any:
-    """``x``, at least ``least``; its gradient passes unchanged."""
+    """Clamp ``x`` from below to ``least``; the gradient passes unchanged (straight-through)."""
     made = x.clone()
     with no_grad():
         made.clamp_(min=least)

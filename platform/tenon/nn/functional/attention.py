@@ -1,4 +1,4 @@
-"""Attention: weighted means of values."""
+"""Scaled dot-product attention."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import tenon.ops  # noqa: F401 - a table without ops finds nothing
+import tenon.ops  # noqa: F401 - fills the op table
 from tenon.device import Device
 from tenon.dtypes import float32
 from tenon.engine.aval import broadcast_shapes
@@ -24,7 +24,7 @@ from tenon.tensors.methods.titles import titled
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
-#: Elements of a mask up to which it is kept for the next call.
+#: Maximum number of elements of a causal mask that is cached for later calls.
 _KEPT = 1 << 20
 
 
@@ -159,7 +159,7 @@ def _attended(query: Any, key: Any, value: Any, mask: Any, causal: bool, scale: 
 
 
 def _bias(mask: Tensor, like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """``mask`` as numbers to add to scores of ``shape``."""
+    """Return ``mask`` as an additive bias for scores of ``shape``."""
     if broadcast_shapes(shape, tuple(mask.raw.shape)) != shape:
         raise ShapeError(
             f"scaled_dot_product_attention: attn_mask {list(mask.raw.shape)} does not broadcast to the"
@@ -169,7 +169,7 @@ def _bias(mask: Tensor, like: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _causal(query: Tensor, key: Tensor) -> Tensor:
-    """0 where a query may see a key, at its own place and before; elsewhere minus infinity."""
+    """Return the causal mask: 0 where a query attends to its own and earlier positions, else -inf."""
     rows, columns, device = query.raw.shape[-2], key.raw.shape[-2], query.device
     made = _triangle if rows * columns <= _KEPT else _triangle.__wrapped__
     mask = Value.make(made(rows, columns, query.raw.dtype, device), backend_for(device))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import tenon.ops  # noqa: F401 - a table without ops finds nothing
+import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.rerouting import register
 from tenon.engine.op import table
 from tenon.engine.precision import runs_in

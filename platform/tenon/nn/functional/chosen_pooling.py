@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import tenon.ops  # noqa: F401 - a table without ops finds nothing
+import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import per_axis, refuse_integers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-import tenon.ops  # noqa: F401 - a table without ops finds nothing
+import tenon.ops  # noqa: F401 - fills the op table
 from tenon import dtypes
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import is_grad_enabled, no_grad

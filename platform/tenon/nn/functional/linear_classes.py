@@ -1,8 +1,8 @@
-"""``F.linear_cross_entropy``: the cross entropy of a linear layer's scores, all at once or in pieces.
+"""``F.linear_cross_entropy``: the cross entropy of a linear layer's logits, at once or in chunks.
 
-The scores of a large vocabulary are by far the largest tensor of a language model. With
-``LinearCrossEntropyOptions`` only those of some rows exist at a time: each piece is a checkpoint, so backward
-computes its scores again.
+The logits of a large vocabulary are by far the largest tensor of a language model. With
+``LinearCrossEntropyOptions`` only those of one chunk of rows exist at a time: each chunk is a checkpoint, so
+backward recomputes its logits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import tenon.ops  # noqa: F401 - a table without ops finds nothing
+import tenon.ops  # noqa: F401 - fills the op table
 from tenon.autograd.checkpoint import checkpoint
 from tenon.dtypes import bfloat16, dtype, float16, float32, float64, int64
 from tenon.engine.op import table as f
@@ -29,7 +29,7 @@ _IGNORED = -100
 
 @dataclass(frozen=True, slots=True)
 class LinearCrossEntropyOptions:
-    """How ``F.linear_cross_entropy`` divides its rows into pieces.
+    """Options for the chunking of rows in ``F.linear_cross_entropy``.
 
     ``batch_chunk_size`` rows a piece, or as ``chunking_method`` says: ``"aspect_ratio:2"`` takes as many rows
     as make the scores half as large as the input, ``"auto"`` chooses, None takes all. Sums of pieces are kept
@@ -60,7 +60,7 @@ class LinearCrossEntropyOptions:
             )
 
     def rows(self, batch: int, features: int, classes: int) -> int:
-        """How many of ``batch`` rows a piece has."""
+        """Return the number of rows per chunk, out of ``batch``."""
         method, given = self.chunking_method, self.batch_chunk_size
         if method == "auto":
             method = None if given is not None else "aspect_ratio:2"

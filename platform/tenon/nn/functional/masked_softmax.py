@@ -1,10 +1,10 @@
-"""Softmax over what a mask leaves, and softmax under the names of torch's own kernels."""
+"""Masked softmax, and softmax under the names of PyTorch's internal functions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import tenon.ops  # noqa: F401 - a table without ops finds nothing
+import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, ShapeError
 from tenon.nn.functional.arguments import axis_of

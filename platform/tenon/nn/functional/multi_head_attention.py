@@ -9,7 +9,7 @@ import math
 import warnings
 from typing import TYPE_CHECKING, Any
 
-import tenon.ops  # noqa: F401 - a table without ops finds nothing
+import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.errors import AttentionError, DTypeError, ModuleError, PaddingMaskError, TenonWarning
 from tenon.nn.functional.attention import scaled_dot_product_attention

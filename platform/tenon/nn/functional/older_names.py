@@ -1,7 +1,7 @@
-"""Layers under torch's older function names, whose parameters are not those of ``nn.functional``.
+"""Layer functions of the ``torch`` namespace, whose signatures differ from ``nn.functional``'s.
 
 ``torch.dropout(input, p, train)``, ``torch.embedding(weight, indices)``, ``torch.batch_norm`` with the weight
-before the statistics: what scripts and exported programs call.
+before the statistics, as called by scripts and exported programs.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import tenon.ops  # noqa: F401 - a table without ops finds nothing
+import tenon.ops  # noqa: F401 - fills the op table
 from tenon.dtypes import uint8
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
@@ -66,7 +66,7 @@ def _layout(
 
 
 def refuse_sizes(kind: str, rank: int, sizes: Any) -> NoReturn:
-    """ShapeError: an adaptive pool was given a wrong number of ``sizes``; said in torch's three ways."""
+    """Raise ShapeError for a wrong number of ``sizes`` of an adaptive pool, with PyTorch's messages."""
     name = f"adaptive_{kind}_pool{rank}d"
     if rank == 1:
         raise ShapeError(f"{name}() argument 'output_size' should contain one int (got {len(sizes)})")
@@ -76,7 +76,7 @@ def refuse_sizes(kind: str, rank: int, sizes: Any) -> NoReturn:
 
 
 def picked(x: Any, places: Any) -> Any:
-    """Elements of ``x[N, C, *S]`` at flat spatial ``places[N, C, *S']``."""
+    """Gather the elements of ``x[N, C, *S]`` at flat spatial indices ``places[N, C, *S']``."""
     lead, shape = x.raw.shape[:2], tuple(places.raw.shape)
     cells = f.reshape(x, shape=(*lead, math.prod(x.raw.shape[2:])))
     flat = f.reshape(places, shape=(*lead, math.prod(shape[2:])))

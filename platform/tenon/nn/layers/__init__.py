@@ -1,4 +1,4 @@
-"""The layers, one family a file; ``tenon.nn`` offers what each file's ``__all__`` names.
+"""Layers, one family per file; ``tenon.nn`` exports the names in each file's ``__all__``.
 
 A layer is its class in one of these files, and the name there; a new family also has its line here.
 """

@@ -1,4 +1,4 @@
-"""``MultiheadAttention``: attention by several heads, each with projections of its own."""
+"""``MultiheadAttention``: multi-head attention with learned projections."""
 
 from __future__ import annotations
 

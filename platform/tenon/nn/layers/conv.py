@@ -25,7 +25,7 @@ _MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _ConvNd(Module):
-    """What the convolution layers share; ``rank`` is the number of spatial axes."""
+    """Base class of convolution layers; ``rank`` is the number of spatial axes."""
 
     __constants__ = (
         "stride", "padding", "dilation", "groups", "padding_mode", "output_padding", "in_channels",
@@ -167,7 +167,7 @@ class Conv3d(_ConvNd):
 
 
 class _ConvTransposeNd(_ConvNd):
-    """What the transposed convolution layers share."""
+    """Base class of transposed convolution layers."""
 
     transposed = True
 

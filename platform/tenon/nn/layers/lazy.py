@@ -1,4 +1,4 @@
-"""Layers that take their input size from the first input, then become the layer they are named after.
+"""Lazy layers: infer their input size from the first input, then become the layer they are named after.
 
 ``LazyLinear(10)`` has the weight of a ``Linear(n, 10)`` once it has seen ``[..., n]``. Give a model made
 of them one dummy batch before its parameters go to an optimizer or into data parallel.
@@ -78,7 +78,7 @@ class LazyLinear(LazyModuleMixin, Linear):
 
 
 class _LazyChannels(LazyModuleMixin, _ConvNd):
-    """What the lazy convolutions, transposed or not, share."""
+    """Base class of lazy convolutions, transposed or not."""
 
     def _wait(self, out_channels: int, bias: bool, device: Any, dtype: Any) -> None:
         """Parameters without a shape in place of those of no channels."""
@@ -196,7 +196,7 @@ class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
 
 
 class _LazyNorm(LazyModuleMixin, _NormBase):
-    """What the lazy batch and instance normalisations share."""
+    """Base class of lazy batch and instance normalisations."""
 
     _names: ClassVar[tuple[str, ...]] = ("weight", "bias", "running_mean", "running_var")
 

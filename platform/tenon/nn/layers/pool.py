@@ -137,7 +137,7 @@ class AvgPool1d(_AvgPoolNd):
 
 
 class _WholeAvgPoolNd(_AvgPoolNd):
-    """What the layers over planes and volumes share."""
+    """Base class of average pooling over two and three axes."""
 
     __constants__ = (*_AvgPoolNd.__constants__, "divisor_override")
 

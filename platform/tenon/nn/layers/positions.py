@@ -1,4 +1,4 @@
-"""What tells a transformer where a token stands: ``RoPE`` and ``SinusoidalPositions``. torch has neither.
+"""Positional encodings: ``RoPE`` and ``SinusoidalPositions``. PyTorch has neither.
 
 Both work along the last two axes, ``[..., L, D]``, and hold no state: nothing is added to state dicts, and
 the angles are computed in float32 whatever the dtype of the model.
@@ -6,7 +6,7 @@ the angles are computed in float32 whatever the dtype of the model.
 
 from __future__ import annotations
 
-import tenon.ops  # noqa: F401 - a table without ops finds nothing
+import tenon.ops  # noqa: F401 - fills the op table
 from tenon.dtypes import float32
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError

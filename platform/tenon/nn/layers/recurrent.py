@@ -30,7 +30,7 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 
 
 class RNNBase(Module):
-    """What ``RNN``, ``LSTM`` and ``GRU`` share: parameters, their names, checks, the walk over the layers."""
+    """Base class of ``RNN``, ``LSTM`` and ``GRU``: parameters, validation, iteration over layers."""
 
     __constants__ = (
         "mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout",
@@ -128,7 +128,7 @@ class RNNBase(Module):
             init.uniform_(weight, -bound, bound)
 
     def flatten_parameters(self) -> None:
-        """Nothing: parameters need not lie together in memory."""
+        """Do nothing: parameters need not be contiguous in memory."""
 
     @property
     def all_weights(self) -> list[list[Any]]:

@@ -24,7 +24,7 @@ __all__ = ["GRUCell", "LSTMCell", "RNNCell", "RNNCellBase"]
 
 
 class RNNCellBase(Module):
-    """What the cells share: four parameters, checks, unbatched input."""
+    """Base class of recurrent cells: parameters, validation, unbatched input."""
 
     __constants__: tuple[str, ...] = ("input_size", "hidden_size", "bias")
     weight_ih: Any

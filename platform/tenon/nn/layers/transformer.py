@@ -45,11 +45,10 @@ def _later(size: int, device: Device | None = None, dtype: dtype | None = None) 
     return full((size, size), -math.inf, dtype=dtype, device=device).triu(1)
 
 
-def _is_causal(mask: Any, said: bool | None, sequence: Tensor, batch_first: bool) -> bool:
-    """What was ``said``, else whether ``mask`` is the causal one; a recorded call does not look, and uses
-    ``mask``."""
-    if said is not None or mask is None or WATCHERS.recorder is not None:
-        return said is True
+def _is_causal(mask: Any, hint: bool | None, sequence: Tensor, batch_first: bool) -> bool:
+    """Return ``hint``; if None, whether ``mask`` equals the causal mask (False while recording)."""
+    if hint is not None or mask is None or WATCHERS.recorder is not None:
+        return hint is True
     length = sequence.shape[1 if batch_first and sequence.dim() == 3 else 0]
     if tuple(mask.shape) != (length, length):
         return False
@@ -57,7 +56,7 @@ def _is_causal(mask: Any, said: bool | None, sequence: Tensor, batch_first: bool
 
 
 class _Layer(Module):
-    """What the layers of encoder and decoder share: the attentions that ``names`` lists, a feed-forward
+    """Base class of encoder and decoder layers: the attentions that ``names`` lists, a feed-forward
     network, and a norm and dropout for each of them."""
 
     __constants__ = ("norm_first",)
@@ -230,7 +229,7 @@ class TransformerEncoder(_Stack):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
-        """``src`` after all layers; ``is_causal=None`` looks whether ``mask`` is the causal one."""
+        """Return ``src`` after all layers; ``is_causal=None`` detects whether ``mask`` is causal."""
         padding = additive_mask(src_key_padding_mask, "src_key_padding_mask", src, mask, "mask")
         mask = additive_mask(mask, "mask", src)
         causal = _is_causal(mask, is_causal, src, self.layers[0].self_attn.batch_first)
@@ -282,7 +281,7 @@ class TransformerDecoder(_Stack):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """``tgt`` after all layers; ``tgt_is_causal=None`` looks whether ``tgt_mask`` is the causal one."""
+        """Return ``tgt`` after all layers; ``tgt_is_causal=None`` detects whether ``tgt_mask`` is causal."""
         causal = _is_causal(tgt_mask, tgt_is_causal, tgt, self.layers[0].self_attn.batch_first)
         x = tgt
         for layer in self.layers:

@@ -1,6 +1,6 @@
-"""``tenon.nn.parallel``: torch's place for ``DistributedDataParallel`` and ``DataParallel``.
+"""``tenon.nn.parallel``: PyTorch's path of ``DistributedDataParallel`` and ``DataParallel``.
 
-The home of the first is ``tenon.distributed``; the second means one device here.
+The first is defined in ``tenon.distributed``; the second uses one device here.
 """
 
 from __future__ import annotations

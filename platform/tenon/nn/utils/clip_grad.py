@@ -1,4 +1,4 @@
-"""Limiting gradients, by norm or by value (``torch.nn.utils.clip_grad``)."""
+"""Gradient clipping, by norm or by value (``torch.nn.utils.clip_grad``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All parameters as one vector, and back."""
+"""Conversion of all parameters to one vector, and back."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tenon.tensors.tensor import Tensor
 
 
 def _on_one_device(parameters: Iterable[Any]) -> list[Any]:
-    found = list(parameters)
-    devices = {str(parameter.device) for parameter in found}
+    result = list(parameters)
+    devices = {str(parameter.device) for parameter in result}
     if len(devices) > 1:
         raise DeviceError(
             f"Found two parameters on different devices ({', '.join(sorted(devices))}), this is currently "
             f"not "
             "supported. Move the module with .to(device) first."
         )
-    return found
+    return result
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""``skip_init``: a module without the time its default initialisation takes."""
+"""``skip_init``: create a module without its default initialisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights of convolutions in another memory format, all other parameters as they are."""
+"""Conversion of convolution weights to another memory format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Model = TypeVar("Model", bound=Module)
 
 
 def convert_conv2d_weight_memory_format(module: Model, memory_format: Format) -> Model:
-    """``module``, the weights of whose two-dimensional convolutions lie in ``memory_format`` from now on.
+    """Convert the weights of two-dimensional convolutions to ``memory_format``, in place; return ``module``.
 
     >>> import tenon
     >>> net = tenon.nn.Sequential(tenon.nn.Conv2d(3, 4, 2))

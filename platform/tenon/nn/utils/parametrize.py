@@ -1,8 +1,8 @@
-"""PyTorch's ``nn.utils.parametrize``: weights that modules compute from what is stored.
+"""PyTorch's ``nn.utils.parametrize``: weights that modules compute from stored tensors.
 
 ``register_parametrization(layer, "weight", module)`` puts ``module`` into the pipeline of ``layer.weight``
-(``nn/weights.py``). What is stored moves to ``layer.parametrizations.weight.original``, or ``original0``,
-``original1``, ... where ``right_inverse`` returns several tensors.
+(``nn/weights.py``). The stored tensor moves to ``layer.parametrizations.weight.original``, or ``original0``,
+``original1``, ... if ``right_inverse`` returns several tensors.
 
 Unlike in torch the class of the layer stays what it is, so the layer can be pickled; its text says
 ``ParametrizedLinear`` all the same.
@@ -188,12 +188,12 @@ class ParametrizationList(ModuleList):
         return value
 
 
-def check_result(made: Any, original: Any) -> None:
-    """ModuleValueError unless ``made`` is a tensor of ``original``'s dtype and shape."""
-    if not isinstance(made, Tensor):
-        raise ModuleValueError(f"A parametrization must return a tensor. Got {type(made).__name__}.")
+def check_result(result: Any, original: Any) -> None:
+    """Raise ModuleValueError unless ``result`` is a tensor of ``original``'s dtype and shape."""
+    if not isinstance(result, Tensor):
+        raise ModuleValueError(f"A parametrization must return a tensor. Got {type(result).__name__}.")
     for what in ("dtype", "shape"):
-        old, new = getattr(original, what), getattr(made, what)
+        old, new = getattr(original, what), getattr(result, what)
         if old != new:
             raise ModuleValueError(
                 f"Registering a parametrization may not change the {what} of the tensor, unless `unsafe` flag"
@@ -243,7 +243,7 @@ def _check_takes_one(parametrization: Any, name: str) -> None:
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: Module | str, *, unsafe: bool = False
 ) -> Module:
-    """Let ``parametrization`` compute ``module.<tensor_name>``, after its other steps; return ``module``.
+    """Compute ``module.<tensor_name>`` by ``parametrization``, after its other steps; return ``module``.
 
     ``parametrization(x)`` gives the weight; ``right_inverse(weight)``, if it has that, what to store for it:
     a tensor, or a sequence of tensors that ``parametrization(*tensors)`` takes. ``unsafe`` allows that shape
@@ -365,7 +365,7 @@ def type_before_parametrizations(module: Module) -> type:
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: Module, tensor_name: str | None = None
 ) -> Module:
-    """Give ``to_module`` the parametrizations of ``from_module`` and what they store; return ``to_module``.
+    """Share the parametrizations of ``from_module``, and their tensors, with ``to_module``; return that.
 
     Both share them afterwards. ``tensor_name`` transfers those of one tensor only, which ``to_module`` need
     not have; ModuleError if it has none. A module without any has nothing to transfer.

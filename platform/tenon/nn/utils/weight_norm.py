@@ -1,4 +1,4 @@
-"""PyTorch's older ``nn.utils.weight_norm``: lengths and directions as ``weight_g`` and ``weight_v``.
+"""PyTorch's older ``nn.utils.weight_norm``: magnitudes and directions as ``weight_g`` and ``weight_v``.
 
 Deprecated for ``nn.utils.parametrizations.weight_norm``, which loads what this one saves. Both compute the
 weight when it is read, by the pipeline of ``nn/weights.py``.
@@ -97,10 +97,10 @@ def remove_weight_norm(module: Any, name: str = "weight") -> Any:
     return remove_older(module, name, WeightNorm, "weight_norm")
 
 
-def remove_older(module: Any, name: str, kind: Any, said: str) -> Any:
+def remove_older(module: Any, name: str, kind: Any, label: str) -> Any:
     """Bake the older step of ``kind`` of ``module.<name>``; ModuleValueError if there is none."""
     pipeline = pipeline_of(module, name) if isinstance(getattr(module, name, None), Tensor) else None
     if pipeline is None or not isinstance(pipeline.steps[0], kind):
-        raise ModuleValueError(f"{said} of '{name}' not found in {module}")
+        raise ModuleValueError(f"{label} of '{name}' not found in {module}")
     pipeline.steps[0].remove(module)
     return module
