@@ -6,7 +6,7 @@ A thin face: the tape and the sweep live in ``tenon.engine``.
 import importlib
 from typing import Any
 
-from tenon import ops as _ops  # noqa: F401 - puts the ops behind tensors
+from tenon import ops as _ops  # noqa: F401 - registers the ops
 from tenon.autograd import _functions as _functions
 from tenon.autograd import forward_ad, functional, graph
 from tenon.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly

@@ -1,4 +1,4 @@
-"""What ``gradcheck`` asks of forward mode beyond right tangents: missing ones count as zeros, and batches."""
+"""Further checks of forward mode for ``gradcheck``: undefined tangents count as zeros; batched tangents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenon.tensors.tensor import Tensor
 
 
 def check_undefined_tangents(func: Callable[..., Any], inputs: Sequence[Any], active: list[int]) -> None:
-    """Each input at a time without a tangent: as if that were zeros."""
+    """Check that omitting the tangent of an input equals passing zeros, for each input in turn."""
     with forward_ad.dual_level():
         duals = list(inputs)
         for i in active:
@@ -39,7 +39,7 @@ def check_undefined_tangents(func: Callable[..., Any], inputs: Sequence[Any], ac
 
 
 def check_batched_tangents(func: Callable[..., Any], inputs: Sequence[Any], active: list[int]) -> None:
-    """Two tangents of each input at once (``vmap``) must give what they give one by one."""
+    """Check that batched tangents (``vmap``) return what separate ones return."""
     from tenon.compat._vmap_internals import vmap  # it stands on this package
 
     for i in active:

@@ -18,7 +18,7 @@ __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 
 def _tuple(values: Any, name: str, to: str) -> tuple[bool, tuple[Any, ...]]:
-    """Whether ``values`` is a tuple, and its tensors; TypeError if there is anything else."""
+    """Whether ``values`` is a tuple, and its tensors as a tuple; TypeError for anything but tensors."""
     several = isinstance(values, tuple)
     found = values if isinstance(values, tuple) else (values,)
     for position, value in enumerate(found):
@@ -43,7 +43,7 @@ def _outputs(values: Any, to: str, strict: bool) -> tuple[bool, tuple[Any, ...]]
 
 
 def _fresh(inputs: tuple[Any, ...], create_graph: bool) -> tuple[Any, ...]:
-    """Inputs whose gradients can be asked for: aliases in the graph, or leaves outside of it."""
+    """Inputs to differentiate with respect to: aliases in the graph, or leaves outside of it."""
     if create_graph:
         return tuple(x.view(x.shape) if x.requires_grad else x.detach().requires_grad_() for x in inputs)
     return tuple(x.detach().requires_grad_() for x in inputs)
@@ -93,7 +93,7 @@ def _grads(
     strict: bool = False,
     words: str = _INDEPENDENT,
 ) -> tuple[Any, ...]:
-    """Gradients with zeros where nothing flows (an error if ``strict``)."""
+    """Gradients, with zeros for inputs that the output does not depend on (an error if ``strict``)."""
     pairs = [(o, v) for o, v in zip(outputs, vectors, strict=True) if o.requires_grad]
     if not pairs:
         found: tuple[Any, ...] = (None,) * len(inputs)
@@ -214,9 +214,9 @@ def _jacobian(
     with enable_grad(), pushing() if forward else nullcontext():
         rows = []
         for number, output in enumerate(outputs):
-            flat, told = output.reshape(-1), words.replace("{output}", str(number))
+            flat, message = output.reshape(-1), words.replace("{output}", str(number))
             columns = [
-                _grads((flat[i],), fresh, (ones_like(flat[i]),), create_graph, strict, told)
+                _grads((flat[i],), fresh, (ones_like(flat[i]),), create_graph, strict, message)
                 for i in range(flat.numel())
             ]
             if strict and create_graph:
@@ -276,7 +276,7 @@ def hessian(
 
 
 def _single(output: Tensor, name: str, strict: bool) -> Tensor:
-    """``output``, if it is a tensor of one element."""
+    """Return ``output``; an error unless it is a tensor of one element."""
     _outputs(output, name, strict)
     if not isinstance(output, Tensor):
         raise GradError(f"The function given to {name} should return a single Tensor")

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 
 def differentiable(result: Tensor | Sequence[Tensor]) -> tuple[Any, ...]:
-    """The tensors among a function's outputs through which a gradient flows."""
+    """The differentiable tensors among a function's outputs."""
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     return tuple(o for o in outputs if isinstance(o, Tensor) and o.requires_grad)
 
@@ -141,7 +141,7 @@ def numerical(
 
 
 def put(x: Tensor, values: Array) -> None:
-    """Write values under the tape's nose: no version, no history."""
+    """Write values without autograd seeing it: no version count, no history."""
     x.raw[...] = joined(values, x).raw
 
 

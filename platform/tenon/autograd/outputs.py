@@ -1,4 +1,4 @@
-"""What a custom Function's ``forward`` returned, connected with the node behind it.
+"""Connect the outputs of a custom Function's ``forward`` to its autograd node.
 
 Outputs that are inputs as they are, or views, become tensors of their own: their gradient goes through the
 Function, not through what they show. Most refuse to be changed in place for that reason.
@@ -34,7 +34,7 @@ _RETURNED_VIEW = (
 def connected(
     cls: Any, ctx: Any, node: Any, args: tuple[Any, ...], outputs: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """``outputs`` with ``node`` as their history."""
+    """Set ``node`` as the ``grad_fn`` of ``outputs``."""
     inputs = {id(a) for a in args if isinstance(a, Value)}
     dirty = {id(t) for t in ctx.dirty_tensors}
     plain = {id(t) for t in ctx.non_differentiable}

@@ -38,7 +38,7 @@ class Saved:
         self.raw: Any = value.raw if index is not None and hooks is None else None
 
     def register_hooks(self, pack_hook: Any, unpack_hook: Any = None) -> None:
-        """Keep ``pack_hook`` of the tensor, and use ``unpack_hook`` of that; only once."""
+        """Save ``pack_hook(tensor)``, and unpack it with ``unpack_hook``; may be called only once."""
         check_hooks(pack_hook, unpack_hook, self.packed is not None)
         value = Value.make(self.raw, self.backend) if self.tensor is None else self.tensor
         self.packed = Packed(SavedTensorsHooks(pack_hook, unpack_hook), value)
@@ -87,10 +87,10 @@ class KeptTensor(Saved):
 
 
 class SavedNone:
-    """Stands for a None that a custom Function saved."""
+    """Represents a None that a custom Function saved."""
 
     def register_hooks(self, pack_hook: Any, unpack_hook: Any = None) -> None:
-        """Refuse: there is nothing to pack."""
+        """Raise: there is nothing to pack."""
         raise GradError("Calling register_hooks on a saved tensor with value None is forbidden")
 
 

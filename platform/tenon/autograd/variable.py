@@ -12,10 +12,10 @@ from tenon.tensors.tensor import Tensor
 
 
 class _Engine:
-    """torch's name for who runs backward passes."""
+    """PyTorch's name for the engine that runs backward passes."""
 
     def queue_callback(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` when the pass is done; for use in hooks."""
+        """Call ``callback`` at the end of the current backward pass; for use in hooks."""
         queue_callback(callback)
 
 
