@@ -1,4 +1,4 @@
-"""Which samples each rank sees.
+"""Samplers that divide a data set among the ranks.
 
 ``DistributedSampler`` is torch's, with torch's order: it repeats or drops samples so that all ranks get
 equally many, which training needs and evaluation must not have. ``ShardedSampler`` splits exactly: every
@@ -22,7 +22,7 @@ from tenon.random import Generator, randperm
 
 
 def _place(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
-    """The number of shards and the shard asked for; those of the communicator where not given."""
+    """The number of shards and this rank's index; by default those of the communicator."""
     if num_replicas is None:
         num_replicas = get_communicator().size
     if rank is None:
@@ -111,7 +111,7 @@ class DistributedSampler(Sampler[int]):
         return {"epoch": self.epoch, "seed": self.seed, "shuffle": self.shuffle, "taken": done}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration go on after ``state``, which may be of another number of ranks."""
+        """Resume the next iteration after ``state``, which may come from another number of ranks."""
         for name in ("seed", "shuffle"):
             if state[name] != getattr(self, name):
                 raise DataError(
@@ -125,7 +125,7 @@ class DistributedSampler(Sampler[int]):
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration use the order of ``epoch``."""
+        """Set the epoch whose permutation the next iteration uses."""
         self.epoch = epoch
 
 

@@ -73,7 +73,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         _copy_options(self.optim.param_groups, self.param_groups)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group; its parameters are shared out like the others."""
+        """Add a parameter group; its parameters are sharded like the others."""
         groups.add(self, param_group)
         group = self.param_groups[-1]
         names = group.get("param_names") or [f"parameter {i}" for i in range(len(group["params"]))]
@@ -88,12 +88,12 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             _copy_options(self.optim.param_groups[-1:], self.param_groups[-1:])
 
     def step(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
-        """Update this rank's share, then take over the shares of the others."""
+        """Update this rank's shard of the parameters, then broadcast all shards."""
         Join.notify_join_context(self)
         return self._advance(closure, **options)
 
     def consolidate_state_dict(self, to: int = 0) -> None:
-        """Bring the state of all ranks together on rank ``to``; all ranks must call it."""
+        """Gather the state of all ranks on rank ``to``; collective."""
         numbers = {id(p): n for n, p in enumerate(p for g in self.param_groups for p in g["params"])}
         own = {numbers[id(p)]: entry for p, entry in self.state.items() if isinstance(p, Tensor)}
         whole: dict[int, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""``tenon.futures``: a value that will be there later, with torch's names.
+"""``tenon.futures``: the result of an asynchronous call, with torch's names.
 
 What a communication hook returns. Engines here finish a collective before they return, so most futures are
 done when they are made; waiting for one that another thread fulfils blocks until it does.
@@ -40,14 +40,14 @@ class Future(Generic[T]):
         return self._done.is_set()
 
     def wait(self) -> T:
-        """Block until it is done; the result, or raise the exception."""
+        """Block until done; return the result, or raise the exception."""
         self._done.wait()
         if self._error is not None:
             raise self._error
         return cast(T, self._value)
 
     def value(self) -> T:
-        """The result of a future that is done; in a callback that is always so."""
+        """The result of a completed future, as in a callback."""
         if not self.done():
             raise CommunicatorError("value() of a future that is not done. Use wait(), or call it in then().")
         return self.wait()
@@ -59,7 +59,7 @@ class Future(Generic[T]):
         def call(done: Future[T]) -> None:
             try:
                 result = callback(done)
-            except Exception as error:  # kept for whoever waits
+            except Exception as error:  # raised by ``wait``
                 following.set_exception(error)
             else:
                 following.set_result(result)
@@ -76,11 +76,11 @@ class Future(Generic[T]):
         callback(self)
 
     def set_result(self, result: T) -> None:
-        """Fulfil it; possible once."""
+        """Complete the future with ``result``; allowed once."""
         self._finish(result, None)
 
     def set_exception(self, result: BaseException) -> None:
-        """Let ``wait`` raise ``result``."""
+        """Complete the future with an exception, which ``wait`` raises."""
         self._finish(None, result)
 
     def _finish(self, value: Any, error: BaseException | None) -> None:

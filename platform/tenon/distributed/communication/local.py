@@ -1,4 +1,4 @@
-"""The communicator of a program that is alone: one rank, no messages."""
+"""The communicator of a single process: one rank, no communication."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LocalCommunicator(Communicator):
         super().__init__(rank=0, size=1)
 
     def agree(self, call: Call) -> None:
-        """Nobody to disagree with."""
+        """Do nothing: there are no other ranks."""
 
     def perform_all_reduce(self, source: Array, target: Array, op: ReduceOp) -> None:
         """Copy, unless it is the same memory."""

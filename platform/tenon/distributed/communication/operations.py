@@ -16,7 +16,7 @@ from tenon.errors import UnsupportedError
 
 
 class Collective(Primitive):
-    """Base of these ops: ``x`` of all ranks becomes a new array."""
+    """Base class of collectives as ops, from ``x`` of all ranks to a new array."""
 
     kind = Kind.COLLECTIVE
     inputs = ("x",)
@@ -28,11 +28,11 @@ class AllReduce(Collective):
     saves = ("x", "out")
 
     def infer(self, x: Any, *, op: str, group: Any) -> Aval:
-        """Like ``x``."""
+        """Shape and dtype of ``x``."""
         return Aval(tuple(x.shape), x.dtype)
 
     def forward(self, xp: Any, x: Any, *, op: str, group: Any) -> Any:
-        """Through the host."""
+        """Perform the collective on host arrays."""
         return xp.asarray(group.all_reduce(_host(x), op).wait())
 
     def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, op: str, group: Any) -> Any:
@@ -52,11 +52,11 @@ class AllGather(Collective):
     """``x`` of all ranks as rows of one array: ``[size, *x.shape]``."""
 
     def infer(self, x: Any, *, group: Any) -> Aval:
-        """One more axis."""
+        """A leading axis of one row per rank."""
         return Aval((group.size, *x.shape), x.dtype)
 
     def forward(self, xp: Any, x: Any, *, group: Any) -> Any:
-        """Through the host."""
+        """Perform the collective on host arrays."""
         return xp.asarray(group.all_gather(_host(x)).wait())
 
     def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, group: Any) -> Any:
@@ -68,11 +68,11 @@ class ReduceScatter(Collective):
     """Row r of the sum of ``x[size, ...]`` over the ranks, on rank r."""
 
     def infer(self, x: Any, *, op: str, group: Any) -> Aval:
-        """One axis less."""
+        """The shape of one row."""
         return Aval(tuple(x.shape[1:]), x.dtype)
 
     def forward(self, xp: Any, x: Any, *, op: str, group: Any) -> Any:
-        """Through the host."""
+        """Perform the collective on host arrays."""
         return xp.asarray(group.reduce_scatter(_host(x), op).wait())
 
     def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, op: str, group: Any) -> Any:
@@ -87,15 +87,15 @@ class AllToAll(Collective):
     """Row r of ``x[size, ...]`` goes to rank r; row r of the result came from rank r."""
 
     def infer(self, x: Any, *, group: Any) -> Aval:
-        """Like ``x``."""
+        """Shape and dtype of ``x``."""
         return Aval(tuple(x.shape), x.dtype)
 
     def forward(self, xp: Any, x: Any, *, group: Any) -> Any:
-        """Through the host."""
+        """Perform the collective on host arrays."""
         return xp.asarray(group.all_to_all(_host(x)).wait())
 
     def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, group: Any) -> Any:
-        """The rows go back."""
+        """Exchange the rows back."""
         return f.all_to_all(g, group=group)
 
 
@@ -103,15 +103,15 @@ class BroadcastFrom(Collective):
     """``x`` of rank ``root``, on every rank."""
 
     def infer(self, x: Any, *, root: int, group: Any) -> Aval:
-        """Like ``x``."""
+        """Shape and dtype of ``x``."""
         return Aval(tuple(x.shape), x.dtype)
 
     def forward(self, xp: Any, x: Any, *, root: int, group: Any) -> Any:
-        """Through the host."""
+        """Perform the collective on host arrays."""
         return xp.asarray(group.broadcast(_host(x), root).wait())
 
     def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, root: int, group: Any) -> Any:
-        """All copies count for the root; what the others passed was ignored."""
+        """Sum the cotangents of all copies on the root; zero elsewhere, as other inputs are ignored."""
         return f.reduce_to(g, op="sum", root=root, group=group)
 
 
@@ -119,16 +119,16 @@ class ReduceTo(Collective):
     """The sum of ``x`` over the ranks, or their mean, on rank ``root``; zeros elsewhere."""
 
     def infer(self, x: Any, *, op: str, root: int, group: Any) -> Aval:
-        """Like ``x``."""
+        """Shape and dtype of ``x``."""
         return Aval(tuple(x.shape), x.dtype)
 
     def forward(self, xp: Any, x: Any, *, op: str, root: int, group: Any) -> Any:
-        """Through the host."""
+        """Perform the collective on host arrays."""
         total = group.all_reduce(_host(x), op).wait()
         return xp.asarray(total) if group.rank == root else xp.zeros(x.shape, x.dtype)
 
     def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, op: str, root: int, group: Any) -> Any:
-        """Only the root's result depends on anything."""
+        """Broadcast the root's cotangent: only the root's result depends on the inputs."""
         if op not in ("sum", "mean"):
             raise UnsupportedError(f"reduce with op={op!r} has no gradient. Use a sum or a mean.")
         back = f.broadcast_from(g, root=root, group=group)

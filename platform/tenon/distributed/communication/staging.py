@@ -1,4 +1,4 @@
-"""Between tensors and the host arrays that communicators speak.
+"""Convert between tensors and the host arrays that communicators send.
 
 A CPU tensor's own memory is used wherever it is contiguous. Other devices are copied to the host and back;
 ``to_host`` waits for the device first, because MPI reads the buffer on the host's clock (mpi4py#60).
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 def check_tensor(tensor: Any, function: str, argument: str = "tensor") -> Tensor:
-    """``tensor``, or an error that says what was given instead."""
+    """Return ``tensor``; raise a descriptive error if it is none."""
     if not isinstance(tensor, Tensor):
         raise RankTypeError(
             f"Invalid function argument. Expected parameter `{argument}` of type torch.Tensor, but "
@@ -29,7 +29,7 @@ def check_tensor(tensor: Any, function: str, argument: str = "tensor") -> Tensor
 
 
 def refuse_recording(function: str) -> None:
-    """A compiled function cannot repeat what ``function`` is about to do."""
+    """Raise while a function is being compiled: ``function`` cannot be recorded."""
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.unsupported(f"tenon.distributed.{function}")
 

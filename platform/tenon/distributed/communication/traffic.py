@@ -1,4 +1,4 @@
-"""What a collective call costs a node, as its engine states it; ``tenon plan`` adds up those of a step."""
+"""``Traffic``: the modelled cost of a collective call for a node, which ``tenon plan`` sums over a step."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Traffic:
     sent: float = 0.0
     """Bytes that leave the node."""
     rounds: int = 0
-    """Messages that wait for one before them: so often the network's latency counts."""
+    """Dependent rounds of messages, each of which costs the network's latency."""
     moved: float = 0.0
     """Bytes that the engine's own code reads and writes in memory."""
     paused: float = 0.0
-    """Seconds that the engine sleeps between looks, as a rule."""
+    """Seconds that the engine sleeps between polls, on average."""
 
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(

@@ -1,7 +1,7 @@
-"""Which communicator this code speaks through.
+"""The current communicator of the process or context.
 
-The process has one, made at its first use by what ``startup.py`` gives to ``launch_with``; a context variable
-overrides it, so that the threads of ``threaded.py`` are ranks of their own.
+The process has one, created at first use by the function that ``startup.py`` passes to ``launch_with``; a
+context variable overrides it, so that the threads of ``threaded.py`` are ranks of their own.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _launch: Callable[[], Communicator] | None = None
 
 
 def current() -> Communicator | None:
-    """The communicator in force here, or None where none has been made yet."""
+    """The current communicator, or None if none has been created."""
     return _override.get() or _process
 
 
 def get_communicator() -> Communicator:
-    """The communicator in force here; the process's is launched at the first call."""
+    """Return the current communicator; creates the process's at the first call."""
     found = current()
     if found is not None:
         return found
@@ -36,13 +36,13 @@ def get_communicator() -> Communicator:
 
 
 def launch_with(function: Callable[[], Communicator]) -> None:
-    """Set what joins the other ranks and returns the process's communicator."""
+    """Set the function that creates the process's communicator."""
     global _launch
     _launch = function
 
 
 def set_process_communicator(communicator: Communicator | None) -> None:
-    """Make ``communicator`` the process's; None forgets it."""
+    """Set the process's communicator; None removes it."""
     global _process
     with _lock:
         _process = communicator
@@ -50,7 +50,7 @@ def set_process_communicator(communicator: Communicator | None) -> None:
 
 @contextlib.contextmanager
 def use_communicator(communicator: Communicator) -> Iterator[Communicator]:
-    """Speak through ``communicator`` inside a ``with`` block, in this thread and context only."""
+    """Use ``communicator`` inside a ``with`` block, in this thread and context only."""
     token = _override.set(communicator)
     try:
         yield communicator

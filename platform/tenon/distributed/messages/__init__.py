@@ -1,1 +1,1 @@
-"""Messages of tensors under torch.distributed's names: collectives, sends and receives, groups of ranks."""
+"""torch.distributed's functions on tensors: collectives, point-to-point operations, process groups."""

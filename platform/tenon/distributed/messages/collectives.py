@@ -1,7 +1,7 @@
 """torch.distributed's collectives on tensors, over the process's communicator.
 
-While somebody listens (a recorder, a profiler) they run as ops (``operations.py``), so that they are seen;
-otherwise straight on the tensors' memory. Neither way records a gradient: ``nn/functional.py`` does.
+Under an interceptor (a recorder, a profiler) they are dispatched as ops (``operations.py``); otherwise they
+run directly on the tensors' memory. Neither records gradients: the functions of ``nn/functional.py`` do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Group = Any
 
 
 class TensorWork(Work):
-    """A collective whose result belongs in a tensor; it is there after ``wait``."""
+    """The handle of a collective that writes its result into a tensor on ``wait``."""
 
     __slots__ = ("_outcome", "_pending", "_tensor")
 
@@ -39,7 +39,7 @@ class TensorWork(Work):
         self._outcome = tensor if outcome is None else outcome
 
     def wait(self, timeout: Any = None) -> Any:
-        """Block until it is there; always True."""
+        """Block until the collective has completed and store its result; always True."""
         result = self._pending.wait()
         if self._tensor is not None:
             staging.write(self._tensor, result)
@@ -47,7 +47,7 @@ class TensorWork(Work):
         return True
 
     def result(self) -> list[Tensor]:
-        """The tensors that it fills, once it is done."""
+        """Wait, and return the output tensors."""
         self.wait()
         return [] if self._outcome is None else [self._outcome]
 
@@ -62,14 +62,14 @@ class TensorWork(Work):
         return future
 
     def is_success(self) -> bool:
-        """Whether it is done; one that failed raises in ``wait``."""
+        """Whether the collective has completed; a failed one raises in ``wait``."""
         return self.is_completed()
 
 
 def barrier(
     group: Group = None, async_op: bool = False, device_ids: Any = None, timeout: Any = None
 ) -> Work | None:
-    """Wait until every rank has come here.
+    """Block until every rank has called it.
 
     ``device_ids`` and ``timeout`` have no effect: ranks meet on the host, and the watchdog of
     ``docs/guide/distributed.md`` says how long a rank waits.
@@ -92,7 +92,7 @@ def monitored_barrier(group: Group = None, timeout: Any = None, wait_all_ranks: 
 def all_reduce(
     tensor: Tensor, op: str = ReduceOp.SUM, group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Replace ``tensor`` on every rank by the sum over the ranks, or what ``op`` says."""
+    """Reduce ``tensor`` over the ranks by ``op``, in place on every rank."""
     staging.check_tensor(tensor, "all_reduce")
     if op is not ReduceOp.SUM and tensor.is_complex() and not supports_complex(ReduceOp.of(op)):
         raise RankArgumentError(
@@ -119,7 +119,7 @@ def broadcast(
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Work | None:
-    """Replace ``tensor`` on every rank by that of rank ``src``."""
+    """Broadcast ``tensor`` from rank ``src``, in place."""
     staging.check_tensor(tensor, "broadcast")
     communicator = taking_part(group, "broadcast")
     if communicator is None:
@@ -128,7 +128,7 @@ def broadcast(
     if SLOT.watched():
         return put(tensor, operations.broadcast_from, tensor, async_op, root=root, group=communicator)
     host = staging.to_host(tensor)
-    # Ranks that only receive may well call it otherwise.
+    # Ranks that only receive may use another variable name.
     name = identity.name_of(tensor, written=False) if communicator.size > 1 else None
     return _into(tensor, communicator.broadcast(host, root, out=_own(host), name=name), async_op)
 
@@ -141,7 +141,7 @@ def reduce(
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Work | None:
-    """Replace ``tensor`` on rank ``dst`` by the sum over the ranks; the others keep theirs."""
+    """Reduce ``tensor`` over the ranks, in place on rank ``dst``; unchanged on the others."""
     staging.check_tensor(tensor, "reduce")
     communicator = taking_part(group, "reduce")
     if communicator is None:
@@ -352,12 +352,12 @@ def _into(tensor: Tensor, work: Work, async_op: bool) -> Work | None:
 
 
 def done(async_op: bool, outcome: Tensor | None = None) -> Work | None:
-    """A handle of what is over already, with its result in ``outcome``, if one is asked for."""
+    """A handle of a completed collective, with its result in ``outcome``; None unless ``async_op``."""
     return TensorWork(None, Work(np.empty(0)), outcome) if async_op else None
 
 
 def check_list(function: str, name: str, tensors: Sequence[Any], communicator: Communicator) -> None:
-    """Raise unless there is one tensor for each rank."""
+    """Raise unless the list has one tensor for each rank."""
     if len(tensors) != communicator.size:
         raise ShapeError(
             f"{function}: {name} has {len(tensors)} tensors for {communicator.size} ranks. Make one per rank."

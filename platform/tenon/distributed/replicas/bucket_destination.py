@@ -1,4 +1,4 @@
-"""Gradients go into their bucket as they come, and the large products among them are made there."""
+"""Write gradients directly into their bucket, large matrix products without a copy."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tenon.engine.accumulate import DESTINATION
 from tenon.tensors.tensor import Tensor
 
 LARGE = 1 << 14
-"""Elements of a matrix from which a copy takes longer than it takes to avoid it."""
+"""Elements of a matrix from which avoiding the copy pays off."""
 
 
 class BucketDestination:
-    """The bucket as the ``GradientDestination`` of ``parameter``; ``arrived`` hears of each gradient."""
+    """The ``GradientDestination`` of ``parameter`` in its bucket; ``arrived`` is called for each gradient."""
 
     __slots__ = ("_arrived", "_large", "_parameter", "_place_of")
 
@@ -25,7 +25,7 @@ class BucketDestination:
         self._large = len(parameter.shape) == 2 and parameter.numel() >= LARGE
 
     def take(self, grad: Any) -> Any:
-        """``grad`` in the bucket; None where somebody else uses that memory, or before there are buckets."""
+        """``grad`` in its slot of the bucket; None while that is in use or before buckets exist."""
         place = self._place_of(self._parameter)
         return None if place is None or grad.dtype != place[0].flat.dtype else place[0].take(place[1], grad)
 
@@ -33,15 +33,15 @@ class BucketDestination:
         """``f`` with a ``matmul`` that writes into the bucket once."""
         place = self._place_of(self._parameter) if self._large else None
         offered = None if place is None else place[0].offer(place[1])
-        return f if offered is None else _Making(f, self._parameter._backend, offered)
+        return f if offered is None else _MatmulInto(f, self._parameter._backend, offered)
 
     def arrived(self) -> None:
-        """Backward has added to the gradient."""
+        """Callback of backward after it accumulated the gradient."""
         self._arrived(self._parameter)
 
 
-class _Making:
-    """The ops of ``f``; the first product of two matrices that fits is made in ``place``."""
+class _MatmulInto:
+    """The ops of ``f``; the first product of two matrices that fits is computed into ``place``."""
 
     __slots__ = ("_backend", "_f", "_place")
 

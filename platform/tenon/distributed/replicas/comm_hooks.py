@@ -1,11 +1,11 @@
-"""Communication hooks: what replaces the plain mean of a bucket of gradients.
+"""Communication hooks, which replace the plain mean of a bucket of gradients.
 
 A hook is torch's: ``hook(state, bucket)`` returns the gradients that all ranks are to have, as a tensor or a
 ``tenon.futures.Future`` of one. Named hooks ("bf16", "fp16", "powersgd", ...) and those that plugins declare
-with ``tenon_comm_hooks`` are found by ``find``. Buckets are on the host, whatever the parameters' device.
+with ``tenon_comm_hooks`` are looked up by ``find``. Buckets are on the host, whatever the parameters' device.
 
-16-bit hooks halve the bytes between hosts. Inside a host they do not pay: casting takes longer than shared
-memory does.
+16-bit hooks halve the bytes between hosts. Inside a host they do not pay off: casting takes longer than the
+transfer through shared memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Hook = Callable[[Any, "GradBucket"], Any]
 
 
 class GradBucket:
-    """A bucket of this rank's gradients, as a hook sees it."""
+    """A bucket of this rank's gradients, as passed to a hook: torch's ``dist.GradBucket``."""
 
     def __init__(self, bucket: Bucket, index: int, is_last: bool) -> None:
         self._bucket = bucket
@@ -45,7 +45,7 @@ class GradBucket:
         self._buffer: Tensor = from_numpy(bucket.flat)
 
     def index(self) -> int:
-        """Its place in the order in which buckets are reduced."""
+        """The index of the bucket in the order of reduction."""
         return self._index
 
     def is_last(self) -> bool:
@@ -53,7 +53,7 @@ class GradBucket:
         return self._is_last
 
     def name(self) -> str:
-        """What ranks compare: which parameters of which model."""
+        """The name that ranks compare: the parameters and their model."""
         return self._bucket.name
 
     def buffer(self) -> Tensor:
@@ -61,7 +61,7 @@ class GradBucket:
         return self._buffer
 
     def set_buffer(self, buffer: Tensor) -> None:
-        """Let ``buffer`` be what hooks further inside see, such as the gradients in another dtype."""
+        """Replace the buffer that nested hooks see, for example by the gradients in another dtype."""
         if buffer.numel() != self._buffer.numel():
             raise CommunicatorError(
                 f"set_buffer: {buffer.numel()} elements in place of {self._buffer.numel()}."
@@ -115,7 +115,7 @@ def reduction(synchronizer: GradientSynchronizer, state: Any, hook: Hook) -> Cal
 
 
 def find(hook: Any) -> Hook:
-    """``hook`` itself after a look at its signature, or the one of that name."""
+    """Return ``hook`` after checking its signature, or look it up by name."""
     if isinstance(hook, str):
         named = NAMED.get(hook)
         if named is not None:
@@ -145,7 +145,7 @@ def find(hook: Any) -> Hook:
 
 
 def name_of(hook: Hook) -> str:
-    """How messages call ``hook``."""
+    """The name of ``hook`` in error messages."""
     return str(getattr(hook, "__qualname__", hook))
 
 
@@ -196,7 +196,7 @@ def group(process_group: Communicator | None) -> Communicator:
 
 
 def done(tensor: Tensor) -> Future[Tensor]:
-    """A future that has its result."""
+    """A completed future."""
     future: Future[Tensor] = Future()
     future.set_result(tensor)
     return future
