@@ -1,4 +1,4 @@
-"""What exists only because PyTorch has the name: private modules, flags, device stubs, older faces.
+"""What exists only because PyTorch has the name: private modules, flags, device stubs, legacy classes.
 
 ``paths.py`` is the table of module names that lead to another module, ``finder.py`` the import hook that
 reads it: ``import tenon.jit`` and ``import tenon.compat.jit`` give the same module.

@@ -38,12 +38,12 @@ def device_count() -> int:
 
 
 def current_device_index() -> int:
-    """The number of the one in use."""
+    """The index of the current accelerator."""
     return cuda.current_device()
 
 
 def set_device_index(device: Any, /) -> None:
-    """Use another one."""
+    """Set the current accelerator."""
     cuda.set_device(device)
 
 
@@ -51,5 +51,5 @@ current_device_idx, set_device_idx = current_device_index, set_device_index
 
 
 def synchronize(device: Any = None, /) -> None:
-    """Wait until all that was asked of the accelerator is done."""
+    """Wait until all work submitted to the accelerator is done."""
     cuda.synchronize(device)

@@ -1,7 +1,7 @@
-"""PyTorch's path ``torch._subclasses.fake_tensor``: names for ``isinstance``; none can be made.
+"""PyTorch's path ``torch._subclasses.fake_tensor``: classes that only serve ``isinstance``.
 
-A fake tensor says it lies on a device and has no memory there. What has shapes and no memory here says so
-itself: tensors on the device ``meta``.
+A fake tensor reports a device without having memory there. Use tensors on the device ``meta`` here, which
+have shape and dtype without memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _refuse(kind: type) -> NoReturn:
 
 
 class FakeTensor(Tensor):
-    """No tensor is one."""
+    """No tensor is an instance."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> FakeTensor:
         """Refused: make tensors on the device ``meta``."""
@@ -44,5 +44,5 @@ class FakeTensorConverter:
 
 
 def is_fake(x: object) -> bool:
-    """False: nothing is."""
+    """Return False: there are no fake tensors."""
     return False

@@ -51,7 +51,7 @@ class AliasFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """How to load ``fullname`` if it is a second name or a generated module; else None."""
+        """Return the spec of ``fullname`` if it is an alias or a generated module; else None."""
         if not fullname.startswith("tenon."):
             return None
         if fullname in FACES:
@@ -69,7 +69,7 @@ class AliasFinder:
 
 
 def _by_package(fullname: str) -> str | None:
-    """What ``fullname`` means if the package before its last dot has a second name; else None."""
+    """The module that ``fullname`` refers to if its parent package is an alias; else None."""
     package, _, name = fullname.rpartition(".")
     own = getattr(sys.modules.get(package), "__name__", package)
     return None if own == package else f"{own}.{name}"
@@ -91,7 +91,7 @@ def _member(module: ModuleType, name: str) -> Any:
 
 
 class AliasLoader:
-    """Gives the module that a second name means; what ``runpy`` asks, its own loader answers."""
+    """Loads an alias as the module it refers to; ``runpy``'s queries go to that module's own loader."""
 
     def __init__(self, meant: str, spec: ModuleSpec) -> None:
         self.meant, self.spec, self.origin = meant, spec, spec.origin
@@ -104,7 +104,7 @@ class AliasLoader:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing is run again; the import system has put the second name's spec in, which is undone."""
+        """Restore the module's own ``__spec__``, which the import system has replaced; run nothing again."""
         module.__spec__ = self.spec
 
     def get_code(self, fullname: str) -> CodeType | None:
@@ -121,7 +121,7 @@ class AliasLoader:
 
 
 class FaceLoader:
-    """Makes a module of names that live in other modules: ``"package.module: name another as name"``."""
+    """Generates a module that re-exports names of others: ``"package.module: name, another as name"``."""
 
     origin = "tenon.compat.faces"
 
@@ -152,6 +152,6 @@ class FaceLoader:
 
 
 def install() -> None:
-    """Put the hook before the import system's own finders, once."""
+    """Install the hook before the import system's own finders, unless it is installed."""
     if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, AliasFinder())

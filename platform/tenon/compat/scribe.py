@@ -8,4 +8,4 @@ __all__: list[str] = []
 
 
 def open_source_signpost(**fields: Any) -> None:
-    """Nothing: the log is there in PyTorch's CI only, as it is for PyTorch elsewhere."""
+    """Do nothing: the log exists in PyTorch's own CI only, as for PyTorch outside of it."""

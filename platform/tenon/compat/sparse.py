@@ -10,7 +10,7 @@ __all__ = ["check_sparse_tensor_invariants"]
 
 
 class check_sparse_tensor_invariants:
-    """torch's switch for checking the indices of sparse tensors; as none can be made, it is only remembered.
+    """torch's switch for checking the indices of sparse tensors; as none can be made, it has no effect.
 
     Works as in torch: ``enable()`` and ``disable()``, or an object of it as context manager or decorator.
 
@@ -27,17 +27,17 @@ class check_sparse_tensor_invariants:
 
     @staticmethod
     def is_enabled() -> bool:
-        """Whether it is on."""
+        """Whether the checks are enabled."""
         return check_sparse_tensor_invariants._enabled
 
     @staticmethod
     def enable() -> None:
-        """Turn it on."""
+        """Enable the checks."""
         check_sparse_tensor_invariants._enabled = True
 
     @staticmethod
     def disable() -> None:
-        """Turn it off."""
+        """Disable the checks."""
         check_sparse_tensor_invariants._enabled = False
 
     def __enter__(self) -> None:

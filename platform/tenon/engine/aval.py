@@ -1,8 +1,8 @@
-"""Abstract values: a shape and a dtype without data, and the arithmetic on shapes.
+"""Abstract values (avals, as in JAX): shape and dtype without data, and shape inference functions.
 
-Every op states its result's ``Aval`` in ``infer``; the meta device, shape errors and graphs are
-built on nothing else. ``Aval`` has the face of an array (``shape``, ``dtype``, ``ndim``, ``size``),
-so a rule that reads only those works on it unchanged.
+Every op computes its result's ``Aval`` in ``infer``; the meta device, shape errors and graphs use nothing
+else. ``Aval`` has the attributes of an array (``shape``, ``dtype``, ``ndim``, ``size``), so a rule that
+reads only those works on it unchanged.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Shape = tuple[int, ...]
 
 
 class Aval:
-    """Shape and NumPy dtype of a value whose data is not there."""
+    """Shape and NumPy dtype of a value without data."""
 
     __slots__ = ("dtype", "shape")
 
-    #: As of an array that owns its memory.
+    #: None, as of an array that owns its memory.
     base = None
 
     def __init__(self, shape: Shape, dtype: Any) -> None:
@@ -59,10 +59,10 @@ class Aval:
         """The same shape with another dtype."""
         return Aval(self.shape, np.dtype(dtype))
 
-    # What a backward pass does to arrays outside of ops: copies and sums.
+    # Array methods that a backward pass calls outside of ops: copies and sums.
 
     def copy(self, order: str = "C") -> Aval:
-        """Itself: there is nothing to copy."""
+        """Return itself: there is no data to copy."""
         return self
 
     def astype(self, dtype: Any) -> Aval:
@@ -83,7 +83,7 @@ class Aval:
 
 
 def aval_of(value: Any) -> Any:
-    """``value``'s Aval if it is an array; Python numbers come back as they are."""
+    """The aval of ``value`` if it is an array; Python numbers and avals unchanged."""
     if isinstance(value, Aval) or not hasattr(value, "shape"):
         return value
     return Aval(tuple(value.shape), value.dtype)
@@ -130,8 +130,10 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 
 def normalize_axis(axis: int, rank: int, *, extra: int = 0) -> int:
-    """``axis`` as a non-negative index into ``rank + extra`` axes (a 0-d tensor counts as rank 1, as in
-    torch)."""
+    """Convert ``axis`` to a non-negative index into ``rank + extra`` axes; AxisError if it is out of range.
+
+    A 0-d tensor counts as rank 1, as in torch.
+    """
     bound = max(rank + extra, 1)
     if not -bound <= axis < bound:
         raise AxisError(
@@ -145,7 +147,7 @@ class AxisError(ShapeError, IndexError):
 
 
 def normalize_axes(axes: int | Sequence[int] | None, rank: int) -> Shape:
-    """Sorted non-negative axes; None or an empty sequence means all of them."""
+    """Convert ``axes`` to a sorted tuple of non-negative axes; None or an empty sequence means all."""
     if axes is None:
         return tuple(range(rank))
     if isinstance(axes, int):
@@ -191,7 +193,7 @@ def _matrix(shape: Shape) -> str:
 
 
 def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
-    """``target`` with its single -1 filled in; ShapeError in torch's words when the sizes do not match."""
+    """``target`` with a single -1 replaced by the inferred size; ShapeError in torch's words otherwise."""
     size = math.prod(shape)
     known = math.prod(target)
     if known.__class__ is int and known and target.__class__ is tuple:  # 0.3 us where the rest takes 2
@@ -221,7 +223,7 @@ def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
 
 
 def no_loop(name: str, kind: np.dtype[Any], shown: str) -> UnsupportedDTypeError:
-    """The error for op ``name`` where NumPy has no loop for ``kind``, in torch's words."""
+    """The error for op ``name`` if NumPy has no inner loop for dtype ``kind``, in torch's words."""
     known = FROM_NUMPY.get(kind)
     title = scalar_name(known) if known else kind
     return UnsupportedDTypeError(f"\"{name}_cpu\" not implemented for '{title}': {name}({shown})")

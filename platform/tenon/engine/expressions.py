@@ -1,10 +1,10 @@
-"""The language in which ops state what they compute on one element: ``expression = "a * sigmoid(a)"``.
+"""The expression language of elementwise ops, as ``expression = "a * sigmoid(a)"``.
 
 One text serves every backend that generates code, and NumPy (``evaluate``). An expression is a Python
 expression over the operands ``a``, ``b``, ``c`` and the op's attrs, in which
 
 - ``x if condition else y`` selects (both sides are computed), ``==`` and ``<`` compare as IEEE does;
-- numbers take the dtype of what they stand beside;
+- numbers take the dtype of the other operand;
 - the functions are those in ``FUNCTIONS``, which every generator must provide. ``maximum`` and ``minimum``
   return NaN if either operand is, ``fmax`` and ``fmin`` the other operand.
 
@@ -25,7 +25,7 @@ import numpy as np
 if TYPE_CHECKING:
     from tenon.engine.op import Op
 
-#: Functions of one or two numbers that a library of mathematics has.
+#: Functions of one or two numbers from the mathematical library (libm), which may differ in the last bit.
 MATHEMATICS = frozenset({
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
     "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "pow", "atan2", "hypot",
@@ -38,32 +38,32 @@ FUNCTIONS = MATHEMATICS | {
 
 
 def is_exact(op: Op) -> bool:
-    """Whether generated code gives NumPy's own bits: every operation of the expression rounds in one way."""
+    """Whether generated code is bit-identical to NumPy: all operations are correctly rounded."""
     text = op.expression_for((..., ..., ...), {})
     return text is not None and not operations(text) & MATHEMATICS
 
 
 def is_costly(op: Op) -> bool:
-    """Whether an element takes a function of mathematics, which costs as much as some ten sums."""
+    """Whether the expression calls a mathematical function, which costs as much as some ten additions."""
     return op.expression is not None and not operations(op.expression).isdisjoint(MATHEMATICS)
 
 
 def divides(op: Op) -> bool:
-    """Whether an element takes a division or a root, which cost as much as some five sums."""
+    """Whether the expression has a division or a root, which cost as much as some five additions."""
     return op.expression is not None and not operations(op.expression).isdisjoint(("/", "sqrt"))
 
 
 @functools.cache
 def operations(text: str) -> frozenset[str]:
-    """The functions that an expression calls, and "/" if it divides."""
+    """The names of the functions in an expression, and "/" if it divides."""
     nodes = list(ast.walk(ast.parse(text, mode="eval")))
     named = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
     return frozenset(named | {"/" for n in nodes if isinstance(n, ast.Div)})
 
 
 def evaluate(op: Op, ops: Mapping[str, Op], xp: Any, args: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
-    """``op.expression`` of arrays of the namespace ``xp``; floats of 16 bits are computed in float32 and
-    rounded once, as generated code does. ``ops`` has the forwards of the functions."""
+    """Evaluate ``op.expression`` on arrays of the namespace ``xp``; 16-bit floats are computed in float32 and
+    rounded once, as in generated code. ``ops`` provides the forwards of the functions."""
     text = op.expression_for(args, attrs)
     if text is None:
         raise TypeError(f"op {op.name} has neither a forward nor an expression for this call.")
@@ -83,7 +83,7 @@ def evaluate(op: Op, ops: Mapping[str, Op], xp: Any, args: tuple[Any, ...], attr
 
 
 class _Names(dict[str, Any]):
-    """What names in an expression stand for: operands and attrs, else functions over ``xp``."""
+    """The name space of an expression: operands and attrs, else functions over ``xp``."""
 
     def __init__(self, values: dict[str, Any], ops: Mapping[str, Any], xp: Any) -> None:
         super().__init__(values, inf=float("inf"), nan=values.get("nan", float("nan")))
@@ -102,9 +102,9 @@ def _compiled(text: str) -> CodeType:
 
 
 class _Selections(ast.NodeTransformer):
-    """``x if condition else y`` as ``where(condition, x, y)``."""
+    """Rewrite ``x if condition else y`` as ``where(condition, x, y)``."""
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.Call:
-        """With its parts."""
+        """Rewrite one conditional, and those inside it."""
         self.generic_visit(node)
         return ast.Call(ast.Name("where", ast.Load()), [node.test, node.body, node.orelse], [])

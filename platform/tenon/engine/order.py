@@ -1,8 +1,8 @@
-"""The order in which the axes of an elementwise result lie in memory: that of PyTorch's TensorIterator.
+"""The memory layout of elementwise results: the axis order of PyTorch's TensorIterator.
 
-NumPy leaves C order only where all operands agree on another one. PyTorch asks them in turn: what the strides
-of the first do not decide (axes that it is broadcast over), those of the next do. Users see it in
-``stride()``, and in what random numbers are drawn where, for they are drawn in the order of memory.
+NumPy leaves C order only if all operands agree on another one. PyTorch consults the operands in order: axes
+that the strides of the first do not order (it is broadcast over them) are ordered by those of the next. Users
+see it in ``stride()``, and in the order of random numbers, which are drawn in memory order.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from tenon.engine.following import LAST, channels_lie_last
 
 
 def inward(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> list[int]:
-    """The axes of ``shape`` from the outermost to the innermost, as the strides of ``operands`` ask for it.
+    """Sort the axes of ``shape`` from the outermost to the innermost, by the strides of ``operands``.
 
-    Axes come from the last to the first, and each moves inward until another should stay within it. Where all
-    are undecided, their own order stays.
+    An insertion sort, as in TensorIterator: axes are inserted from the last to the first, each moved inward
+    past axes of larger stride. Axes that no operand orders keep their order.
     """
     axes = list(range(len(shape)))
     for start in range(len(shape) - 2, -1, -1):
@@ -33,7 +33,7 @@ def inward(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> list[int]
 
 
 def _compare(inner: int, outer: int, shape: Sequence[int], operands: Sequence[Sequence[int]]) -> int:
-    """1 if the axes should change places, -1 if they should not, 0 if no operand says."""
+    """1 if the axes should be swapped, -1 if not, 0 if ambiguous in every operand."""
     for strides in operands:
         within, without = strides[inner], strides[outer]
         if within == 0 or without == 0:
@@ -46,8 +46,8 @@ def _compare(inner: int, outer: int, shape: Sequence[int], operands: Sequence[Se
 
 
 def memory_order(x: Any) -> tuple[int, ...] | None:
-    """The axes, from the slowest to the fastest, of a new array that lies as ``x`` does, as ``empty_like``
-    makes it; None for C order."""
+    """The axes, from the slowest to the fastest, of an array with the layout of ``x``, as ``empty_like``
+    creates it; None for C order."""
     if not hasattr(x, "flags") or not x.size:
         return None
     if x.flags.c_contiguous:
@@ -57,7 +57,7 @@ def memory_order(x: Any) -> tuple[int, ...] | None:
 
 
 def _broadcast(arrays: Sequence[Any]) -> list[int] | None:
-    """The common shape; None if there is none."""
+    """The broadcast shape; None if the shapes do not broadcast."""
     shape = [1] * max(a.ndim for a in arrays)
     for a in arrays:
         for axis, size in enumerate(a.shape, len(shape) - a.ndim):
@@ -69,9 +69,9 @@ def _broadcast(arrays: Sequence[Any]) -> list[int] | None:
 
 
 def ordered(kernel: Any, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    """``kernel(*operands, **attrs)`` of an elementwise op, laid out as TensorIterator lays it.
+    """``kernel(*operands, **attrs)`` of an elementwise op, with the memory layout of TensorIterator.
 
-    The kernel sees arrays whose axes already stand in that order, so that what it does in C order is right.
+    The kernel receives transposed operands, whose axes are in that order, so its C-ordered result is right.
     """
     for a in operands:
         if hasattr(a, "flags") and not a.flags.c_contiguous:
@@ -96,7 +96,7 @@ def ordered(kernel: Any, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
 
 
 def _strides(x: Any, shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of ``x`` as part of ``shape``; 0 where it repeats."""
+    """The strides of ``x`` broadcast to ``shape``; 0 in broadcast axes."""
     missing: int = len(shape) - x.ndim
     whole = shape[missing:]
     own = (0 if n == 1 != m else step for n, m, step in zip(x.shape, whole, x.strides, strict=True))

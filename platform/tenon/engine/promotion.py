@@ -1,4 +1,4 @@
-"""torch's result dtype for mixed arguments, and the casts that bring them there.
+"""torch's type promotion: the result dtype of mixed arguments, and the casts to it.
 
 Dimensioned tensors outrank 0-d tensors, which outrank Python numbers: a lower rank decides only when
 its category (bool < integer < floating < complex) is higher.
@@ -18,7 +18,7 @@ from tenon.errors import DTypeError
 
 
 def number_dtype(number: Any) -> dtype:
-    """The dtype a Python number stands for."""
+    """The dtype of a tensor made from a Python number."""
     if isinstance(number, bool):
         return dtypes.bool
     if isinstance(number, int):
@@ -59,9 +59,9 @@ def _combine(higher: dtype | None, lower: dtype | None) -> dtype | None:
 
 
 def unify(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``args`` cast to their common dtype as ``op.promotion`` asks; casts are taped ops.
+    """Cast ``args`` to their common dtype by ``op.promotion``; casts are ops recorded for autograd.
 
-    DTypeError where that is "equal" and they have several.
+    Raises DTypeError if that is "equal" and the dtypes differ.
     """
     first = op.promoted_from
     if op.promotion == "equal":
@@ -95,7 +95,7 @@ def _need_equal(op: Any, args: tuple[Any, ...]) -> None:
 
 
 def _wrapped(number: int, to: dtype) -> Any:
-    """``number``, or where ``to`` cannot hold it what its lowest bits mean there, as torch wraps it."""
+    """``number`` wrapped around to the range of the integer dtype ``to``, as in torch."""
     limits = np.iinfo(to.numpy)
     if limits.min <= number <= limits.max:
         return number
@@ -103,7 +103,7 @@ def _wrapped(number: int, to: dtype) -> Any:
 
 
 def convert_number(number: Any, to: dtype) -> Any:
-    """A Python number in ``to``'s category, so that NumPy treats it as weakly typed there."""
+    """Convert a Python number to the category of ``to``, so that NumPy treats it as weakly typed there."""
     if to.category == INTEGER and isinstance(number, (float, complex)):
         raise DTypeError(
             f"value {number!r} cannot be converted to type {to} without loss; cast the tensor to a float"

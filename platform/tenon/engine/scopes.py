@@ -1,11 +1,11 @@
-"""Which module is running: a slot that stays ``None`` until somebody needs to know.
+"""Which module call is running: tracked only while there is a listener.
 
 ``Module.__call__`` tests ``scopes.active`` once. A profiler, or an autograd mode that wants to name the
 module of every node, opens a ``Scopes`` listener; from then on each module call pushes and pops its
-path, for all threads. Closing the last listener puts ``None`` back, and nothing is paid again.
+path, for all threads. Closing the last listener sets ``active`` to ``None``, which ends the cost.
 
 Paths are those of ``named_modules()`` of the outermost module that is running. They are looked up in a
-table made once per root and remade when any module tree changes (``structure_changed``).
+table cached per root and rebuilt when any module tree changes (``structure_changed``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Place = tuple[weakref.ref[Any], int, type]
 
 
 class Tree(Protocol):
-    """What a scope needs of a module."""
+    """The protocol of modules that a scope uses."""
 
     def named_modules(self) -> Iterator[tuple[str, Any]]:
         """Every module below, itself included, with its dotted path."""
@@ -27,7 +27,7 @@ class Tree(Protocol):
 
 
 class Listener(Protocol):
-    """Something that wants to hear when module calls begin and end."""
+    """The protocol of listeners to the begin and end of module calls."""
 
     def enter(self, path: str, module: Any) -> None:
         """``module`` begins; ``path`` is ``""`` for the outermost one."""
@@ -44,7 +44,7 @@ class _Running(threading.local):
 
 
 class Scopes:
-    """The module calls that are running in each thread, and who listens to them."""
+    """The stack of running module calls of each thread, and their listeners."""
 
     def __init__(self) -> None:
         self.listeners: tuple[Listener, ...] = ()
@@ -81,7 +81,7 @@ class Scopes:
         found = table.get(id(module))
         if found is not None:
             return found
-        # A module that nobody registered still gets a name that tells where it was called from.
+        # A module that is not registered in the tree gets a name that tells its caller.
         own = f"<{type(module).__name__}>"
         return f"{caller[1]}.{own}" if caller[1] else own
 
@@ -93,15 +93,15 @@ class _Structure:
 _structure = _Structure()
 _scopes = Scopes()
 active: Scopes | None = None
-#: Label of the innermost running module, while somebody listens: its path, or the class name of a root.
+#: Label of the innermost running module while there is a listener: its path, or the class name of a root.
 current: str | None = None
 
 
 class _Here(threading.local):
     """Where this thread is: ``place`` is ``(weak reference to the outermost running module, id, class)``.
 
-    ``id`` and class are the innermost module's. ``Module.__call__`` keeps it and the tape puts it on every
-    node, so that an error in backward can name the module: about 0.1 us a module call.
+    ``id`` and class are the innermost module's. ``Module.__call__`` maintains it and the tape stores it on
+    every node, so that an error in backward can name the module: about 0.1 us per module call.
     """
 
     place: Place | None = None
@@ -116,7 +116,7 @@ def _show(stack: list[tuple[Any, str]]) -> None:
 
 
 def path_of(place: Place | None) -> str:
-    """The module path that a node carries (see ``place``); a class name for a root, or one that is gone."""
+    """The module path of a node's ``place``; the class name of a root, or of a module that is gone."""
     if place is None:
         return ""
     root = place[0]()
@@ -127,24 +127,24 @@ def path_of(place: Place | None) -> str:
 
 
 def suffix() -> str:
-    """Where we are, to end a message with: ``" in module encoder.layers.3"``, or nothing if unknown."""
+    """The running module as the end of a message: ``" in module encoder.layers.3"``; ``""`` if unknown."""
     return f" in module {current}" if current else ""
 
 
 def structure_changed() -> None:
-    """Forget known paths: some module gained, lost or exchanged a child."""
+    """Invalidate cached paths: some module gained, lost or replaced a child."""
     _structure.version += 1
 
 
 def listen(listener: Listener) -> None:
-    """Tell ``listener`` about every module call from now on."""
+    """Notify ``listener`` of every module call from now on."""
     global active
     _scopes.listeners = (*_scopes.listeners, listener)
     active = _scopes
 
 
 def unlisten(listener: Listener) -> None:
-    """Stop telling ``listener``; unknown listeners are an error, as they hint at an unbalanced close."""
+    """Remove ``listener``; ValueError if it is unknown, a sign of an unbalanced close."""
     global active
     if all(each is not listener for each in _scopes.listeners):
         raise ValueError(
@@ -156,10 +156,10 @@ def unlisten(listener: Listener) -> None:
 
 
 def current_path() -> str | None:
-    """The path of the innermost running module in this thread; None if unknown or nobody listens."""
+    """The path of the innermost running module in this thread; None if unknown or without a listener."""
     return None if active is None else active.path()
 
 
 def structure_version() -> int:
-    """A number that differs after any module gained, lost or exchanged a child."""
+    """A counter that changes whenever a module gains, loses or replaces a child."""
     return _structure.version

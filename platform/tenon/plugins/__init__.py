@@ -1,4 +1,4 @@
-"""The plugin host: pluggy decides who, plain Python does the work.
+"""The plugin host, built on pluggy: discovery, hooks, and the registry of components.
 
 ``hookspecs.py`` says what a plugin may implement, ``loader.py`` finds and imports plugins in isolation,
 ``manager.py`` holds the loaded ones, ``registry.py`` turns names into objects, ``lazy.py`` gives modules

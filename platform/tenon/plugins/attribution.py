@@ -1,4 +1,4 @@
-"""Say which plugin raised when a hook call fails.
+"""Attribute an exception in a hook call to the plugin that raised it.
 
 pluggy runs all implementations in one loop and lets the exception through. The traceback knows better: its
 innermost frame that belongs to an implementation names the plugin. Costs nothing until something raises.

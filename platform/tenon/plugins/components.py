@@ -44,7 +44,7 @@ class Component:
 
     @property
     def address(self) -> str:
-        """The name that means this component whatever else is installed."""
+        """The qualified name, which is unambiguous whatever else is installed."""
         return f"{self.plugin.distribution or self.plugin.name}:{self.name}"
 
     def load(self) -> Any:
@@ -146,7 +146,7 @@ def clash(found: Sequence[Component]) -> PluginClashError:
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """Names like ``name``, or all of them where none is near."""
+    """A hint: names similar to ``name``, or all known names if none is."""
     lowered = {entry.lower(): entry for entry in known}
     near = difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)
     if near:

@@ -1,7 +1,7 @@
 """The host: one pluggy manager, the loaded plugins, and what went wrong while loading.
 
 ``host()`` is the process's host, loaded at its first use. Declaring hooks and checkpoint sections are called
-one plugin at a time, so that every answer is known by its giver and one failure stays one failure; all
+one plugin at a time, so that each result has a known plugin and one failure does not affect others; all
 other hooks are called through ``host().hook``. A hook implementation that raises is reported with its
 plugin's name. Plugins are registered in reverse plugin order, because pluggy calls the last one first.
 
@@ -162,7 +162,7 @@ class Host:
         return found
 
     def save_sections(self, session: Any) -> dict[str, dict[str, Any]]:
-        """Plugin name -> what its ``tenon_checkpoint_save`` wrote; who wrote nothing is left out."""
+        """Plugin name -> the section that its ``tenon_checkpoint_save`` wrote, unless empty."""
         sections: dict[str, dict[str, Any]] = {}
         for info, caller in self._callers("tenon_checkpoint_save"):
             section: dict[str, Any] = {}
@@ -172,7 +172,7 @@ class Host:
         return sections
 
     def load_sections(self, sections: Mapping[str, Mapping[str, Any]], session: Any) -> None:
-        """Hand every ``tenon_checkpoint_load`` its plugin's section; warn of sections that nobody takes."""
+        """Call each ``tenon_checkpoint_load`` with its plugin's section; warn of sections without one."""
         callers = [(_names_of(info), caller) for info, caller in self._callers("tenon_checkpoint_load")]
         orphans = sorted(set(sections).difference(*(names for names, _ in callers)))
         if orphans:
@@ -292,7 +292,7 @@ def unregister(plugin: object | str) -> PluginInfo:
 
 
 def on_change(listener: Callable[[], None]) -> None:
-    """Call ``listener`` whenever plugins come or go."""
+    """Call ``listener`` whenever plugins are registered or unregistered."""
     if listener not in _listeners:
         _listeners.append(listener)
 

@@ -1,5 +1,5 @@
-"""The class ``Tensor``: its methods, how tensors are made, printed, stored and indexed.
+"""The class ``Tensor``: its methods, creation, printing, storage and indexing.
 
-Not called ``tenon.tensor``: importing a submodule of that name would put it in place of the function
+The package is not called ``tenon.tensor``: importing a submodule of that name would replace the function
 ``tenon.tensor``.
 """

@@ -1,4 +1,4 @@
-"""Warnings that come once a process, and refusals of what torch says may differ from run to run."""
+"""Warnings issued once per process, and torch's errors for nondeterministic operations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tenon.errors import ArgumentError, TenonWarning
 
 
 class Settings:
-    """What ``use_deterministic_algorithms`` and ``set_warn_always`` said last."""
+    """The values set by ``use_deterministic_algorithms`` and ``set_warn_always``."""
 
     deterministic = False
     warn_only = False
@@ -19,17 +19,19 @@ _SAID: set[str] = set()
 
 
 def warn_once(message: str, stacklevel: int = 3) -> None:
-    """Warn with ``message``, which is said once a process unless ``set_warn_always`` is on: with a plain
-    UserWarning, as code that looks for it asks for that very type."""
+    """Issue ``message`` as a warning, once per process unless ``set_warn_always`` is on.
+
+    The category is UserWarning itself, because code that filters torch's warning compares that type.
+    """
     if message not in _SAID or Settings.warn_always:
         _SAID.add(message)
         warnings.warn(message, UserWarning, stacklevel=stacklevel)
 
 
 def may_differ(name: str) -> None:
-    """Refuse torch's ``name``, whose result depends on the order of its work, where results must repeat.
+    """Raise torch's error for the nondeterministic operation ``name`` in deterministic mode.
 
-    Here that order is always the same; code that asks for the error gets it nevertheless.
+    Here the results are deterministic; the error is raised for code that relies on it.
     """
     if not Settings.deterministic:
         return

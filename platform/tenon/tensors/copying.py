@@ -16,7 +16,7 @@ from tenon.tensors.storage.untyped import UntypedStorage, is_shared, memory_of, 
 
 
 def deepcopy(x: Any, memo: dict[Any, Any]) -> Any:
-    """A copy of a leaf with its gradient and attributes; GradError for a tensor with history."""
+    """Copy a leaf with its gradient and attributes; GradError for a tensor with history."""
     if id(x) in memo:
         return memo[id(x)]
     if x._node is not None:
@@ -40,18 +40,18 @@ def deepcopy(x: Any, memo: dict[Any, Any]) -> Any:
 
 
 def _copied(raw: Any, memo: dict[Any, Any]) -> Any:
-    """The window that ``raw`` is, into a copy of the memory that it shows."""
+    """Copy the whole storage behind ``raw``, once per ``memo``, and return the same view of the copy."""
     plain = isinstance(raw, np.ndarray) and raw.size and all(step >= 0 for step in raw.strides)
     if not plain or WATCHERS.recorder is not None:
         return raw.copy(order="K")
     try:
         memory, start = memory_of(raw)
-    except ViewError:  # an array with gaps came in from NumPy; torch would copy what is between them too
+    except ViewError:  # a NumPy array with gaps; torch would copy the gaps too
         return raw.copy(order="K")
     if memory.size > raw.size and is_shared(raw):
-        return raw.copy(order="K")  # a window into a mapped file is not worth a copy of the file
+        return raw.copy(order="K")  # a view of a mapped file: do not copy the whole file
     whole, copies = UntypedStorage.of(raw), UntypedStorage.copies(memo)
-    if raw.base is None and whole._cdata not in copies:  # the copy of an owner is one
+    if raw.base is None and whole._cdata not in copies:  # ``raw`` owns its memory
         result = raw.copy(order="K")
         copies[whole._cdata] = UntypedStorage.of(result)
         return result
@@ -61,7 +61,7 @@ def _copied(raw: Any, memo: dict[Any, Any]) -> Any:
 
 @functools.cache
 def _own_slots(kind: type) -> tuple[str, ...]:
-    """The slots that subclasses of tensors have declared."""
+    """Names of the slots declared by subclasses of Tensor outside tenon."""
     names = (
         getattr(each, "__slots__", ()) for each in kind.__mro__ if each.__module__.split(".")[0] != "tenon"
     )

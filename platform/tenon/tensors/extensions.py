@@ -1,4 +1,4 @@
-"""``EXTENSIONS``: what modules above add to Tensor when they load, and its methods then call."""
+"""``EXTENSIONS``: callbacks that higher layers register for Tensor's methods when they are imported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Extensions:
-    """One field an addition."""
+    """One field per callback."""
 
     __slots__ = ("array_stand_in", "intercept_class", "tangent_of")
 

@@ -1,8 +1,8 @@
-"""Memory formats: ``torch.contiguous_format``, ``channels_last`` and their kin.
+"""Memory formats: ``torch.contiguous_format``, ``channels_last`` and the others.
 
-A format is an order of strides; shapes and values do not know of it. ``channels_last`` is ``[N, C, H, W]``
-lying in memory as ``[N, H, W, C]``, ``channels_last_3d`` the same with one more axis. ``order.py`` has what
-elementwise ops do with it, ``following.py`` what others do.
+A format is an order of strides, independent of shape and values. ``channels_last`` stores ``[N, C, H, W]`` as
+``[N, H, W, C]``, ``channels_last_3d`` the same with one more axis. ``engine/order.py`` propagates formats
+through elementwise ops, ``engine/following.py`` through others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tenon.errors import ArgumentError, ShapeError
 
 
 class memory_format:
-    """One order of strides; compare with ``is`` or ``==``."""
+    """A memory format (torch.memory_format); compare with ``is`` or ``==``."""
 
     __slots__ = ("_axes", "_name")
 
@@ -37,7 +37,7 @@ channels_last_3d = memory_format("channels_last_3d", (0, 2, 3, 4, 1))
 
 
 def axes_of(wanted: Any, rank: int) -> tuple[int, ...] | None:
-    """The axes of ``wanted`` in the order in which they lie in memory; None for C order."""
+    """The axes of format ``wanted`` in memory order; None for C order."""
     if not isinstance(wanted, memory_format):
         raise TypeError(f"memory_format must be a torch.memory_format, not {type(wanted).__name__}")
     axes = wanted._axes
@@ -47,13 +47,13 @@ def axes_of(wanted: Any, rank: int) -> tuple[int, ...] | None:
 
 
 def _permuted(x: Any, axes: tuple[int, ...], op: Any) -> Any:
-    """``op`` of ``x`` seen with ``axes`` in front-to-back order, seen with its own axes again."""
+    """Apply ``op`` to ``x`` permuted to ``axes``, and undo the permutation on the result."""
     back = tuple(sorted(range(len(axes)), key=axes.__getitem__))
     return f.permute(op(f.permute(x, axes=axes)), axes=back)
 
 
 def is_contiguous(raw: Any, wanted: Any = None) -> bool:
-    """Whether the array's elements lie in the order ``wanted`` without gaps."""
+    """Whether the array is dense in the format ``wanted``."""
     flags = getattr(raw, "flags", None)
     if wanted is None or wanted is contiguous_format or flags is None:
         return True if flags is None else bool(flags.c_contiguous)
@@ -66,7 +66,7 @@ def is_contiguous(raw: Any, wanted: Any = None) -> bool:
 
 
 def suggested(raw: Any) -> memory_format | None:
-    """The format, other than C order, in which an array lies; None if there is none."""
+    """The format of an array that is dense but not contiguous; None if it has none."""
     if is_contiguous(raw):
         return None
     formats = (channels_last, channels_last_3d)
@@ -74,7 +74,7 @@ def suggested(raw: Any) -> memory_format | None:
 
 
 def contiguous(x: Any, wanted: Any = None) -> Any:
-    """``x`` in the order ``wanted``: itself if it is."""
+    """``x`` in the format ``wanted``, copied if needed."""
     axes = None if wanted is None else axes_of(wanted, x.raw.ndim)
     if is_contiguous(x.raw, wanted):
         return x
@@ -82,9 +82,9 @@ def contiguous(x: Any, wanted: Any = None) -> Any:
 
 
 def entering(x: Any) -> Any:
-    """``x``, whose gradient will have channels last where ``x`` has: for functions that take axes apart.
+    """``x``, with a gradient in channels_last format if ``x`` is: for functions that split axes.
 
-    Their own rules give gradients in C order. An untracked or plain ``x`` costs a look at its strides.
+    Their rules return gradients in C order. For any other ``x`` the only cost is a check of its strides.
     """
     found = x.raw
     if not x._track or not hasattr(found, "strides") or not channels_lie_last(found):
@@ -93,7 +93,7 @@ def entering(x: Any) -> Any:
 
 
 def like(x: Any, given: Any) -> Any:
-    """``x`` with its channels last where those of the tensor ``given`` lie last, else ``x``."""
+    """``x`` in channels_last format if the tensor ``given`` is, else ``x`` unchanged."""
     found = given.raw
     if not hasattr(found, "strides") or not channels_lie_last(found) or x.raw.ndim != found.ndim:
         return x
@@ -101,7 +101,7 @@ def like(x: Any, given: Any) -> Any:
 
 
 def clone(x: Any, wanted: Any = None) -> Any:
-    """A copy of ``x`` in the order ``wanted``; by default it keeps the order that ``x`` has."""
+    """Copy ``x`` in the format ``wanted``; by default its own format is preserved."""
     if wanted is None or wanted is preserve_format:
         return f.clone(x)
     axes = axes_of(wanted, x.raw.ndim)
@@ -124,7 +124,7 @@ def in_format(x: Any, wanted: Any) -> Any:
 
 
 def laid_out(x: Any, wanted: Any) -> Any:
-    """A new tensor ``x``, without history, as ``wanted`` (None: as it is)."""
+    """A tensor ``x`` without history in the format ``wanted`` (None: unchanged)."""
     if wanted is None or wanted is preserve_format or is_contiguous(x.raw, wanted):
         return x
     result = contiguous(x.detach(), wanted).detach()

@@ -1,4 +1,4 @@
-"""torch's indexing keys, split into a basic part (a view) and an advanced part (index arrays).
+"""Parse indexing keys: split them into a basic part (a view) and an advanced part (index arrays).
 
 ``split`` returns ``(basic, layout, indices)``: first apply ``basic`` (integers, slices, None, always with
 an Ellipsis so that NumPy returns an array), then, if ``layout`` is not None, index with arrays at the
@@ -21,7 +21,7 @@ from tenon.errors import IndexRangeError
 
 FULL = slice(None)
 _BYTE = np.dtype(np.uint8)
-#: What an index array may hold.
+#: The dtypes of index arrays.
 INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
 
 
@@ -33,20 +33,20 @@ class _Index:
         return "INDEX"
 
 
-#: Stands in a layout where an index array goes.
+#: The placeholder of an index array in a layout.
 INDEX = _Index()
 
 
 def filled(layout: tuple[Any, ...], indices: Any) -> tuple[Any, ...]:
-    """``layout`` with the index arrays in their places."""
+    """Substitute the index arrays for the placeholders of ``layout``."""
     arrays = iter(indices)
     return tuple(next(arrays) if k is INDEX else k for k in layout)
 
 
 def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | None, list[Any]]:
-    """The basic key, and the advanced layout (or None) with its index tensors (of ``tensor``'s backend).
+    """Return the basic key, the advanced layout (or None), and its index tensors on ``tensor``'s backend.
 
-    A tensor in ``key`` is passed on itself: the tape sees whether it is modified before the backward pass.
+    A tensor in ``key`` is returned itself, so that the tape can check its version in the backward pass.
     """
     keys = key if type(key) is tuple else _listed(key)
     shape = tensor.raw.shape
@@ -101,7 +101,7 @@ def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | Non
 
 
 def _scalar_error(keys: tuple[Any, ...]) -> IndexRangeError:
-    """Why a tensor without axes has no ``[keys]``."""
+    """The error for indexing a 0-d tensor with ``keys``."""
     first = next(k for k in keys if _consumes(k))
     if isinstance(first, slice):
         return IndexRangeError("slice() cannot be applied to a 0-dim tensor.")
@@ -114,8 +114,8 @@ def _scalar_error(keys: tuple[Any, ...]) -> IndexRangeError:
 
 
 def _listed(key: Any) -> tuple[Any, ...]:
-    """A lone key; a short sequence that holds more than numbers is a tuple of keys, as torch and old NumPy
-    read it."""
+    """The keys of a single ``key``: a short sequence of more than numbers is read as a tuple of keys, as by
+    torch and old NumPy; anything else is one key."""
     if (
         isinstance(key, Sequence)
         and not isinstance(key, (str, range))
@@ -155,7 +155,7 @@ def _consumes(k: Any) -> int:
 
 
 def fills_by_mask(key: Any, value: Any) -> bool:
-    """Whether ``x[key] = value`` casts the value, as torch does: one number where one mask says so, or
+    """Whether ``x[key] = value`` is a masked fill, which casts the value: one number and one mask, or
     ``x[True]``."""
     keys = key if isinstance(key, tuple) else (key,)
     rest = [k for k in keys if not (k is None or k is Ellipsis or isinstance(k, slice))]
@@ -166,7 +166,7 @@ def fills_by_mask(key: Any, value: Any) -> bool:
 
 
 def check_places(index: Any) -> None:
-    """That ``index`` is a vector, or a number, of places along one axis."""
+    """Raise IndexRangeError unless ``index`` is a vector or scalar of integers."""
     if index.raw.dtype not in INTEGERS:
         kind = scalar_name(FROM_NUMPY[index.raw.dtype])
         raise IndexRangeError(
@@ -178,7 +178,7 @@ def check_places(index: Any) -> None:
 
 
 def result_shape(shape: Any, layout: tuple[Any, ...], indices: Any) -> tuple[int, ...]:
-    """The shape of what a tensor of ``shape`` holds at the index arrays."""
+    """The result shape of indexing a tensor of ``shape`` with the index arrays."""
     hollow = np.broadcast_to(np.empty((), np.bool_), tuple(shape))
     found: tuple[int, ...] = hollow[
         filled(layout, [np.zeros(tuple(i.shape), np.intp) for i in indices])
@@ -209,7 +209,7 @@ def _checked_slice(k: slice) -> slice:
 
 
 def _advance(tensor: Any, k: Any, axis: int, shape: Any, basic: list[Any], advanced: list[Any]) -> int:
-    """Add one index array or mask; returns how many axes it consumes."""
+    """Append one index array or mask to the keys; return how many axes it consumes."""
     backend = tensor._backend
     if isinstance(k, Value):
         array = (

@@ -37,8 +37,8 @@ _mkldnn = layout("_mkldnn")
 
 
 def plain(name: str, rest: dict[str, Any]) -> None:
-    """Check what a factory was told beyond what it reads: ``layout`` must be strided, ``pin_memory`` is heard
-    by data loaders only; other words are a TypeError, as in a call of any function."""
+    """Check the remaining keyword arguments of a factory: ``layout`` must be strided, ``pin_memory`` is
+    ignored (only data loaders use it), any other is a TypeError."""
     kind = rest.pop("layout", None)
     rest.pop("pin_memory", None)
     if kind not in (None, strided):
@@ -48,7 +48,7 @@ def plain(name: str, rest: dict[str, Any]) -> None:
 
 
 def with_layout(make: F) -> F:
-    """The factory ``make``, which also takes ``layout=`` and ``pin_memory=``; profiles show it."""
+    """Decorate the factory ``make`` to accept ``layout=`` and ``pin_memory=``, and to appear in profiles."""
 
     @functools.wraps(make)
     def wrapped(*args: Any, layout: Any = None, pin_memory: Any = False, **options: Any) -> Any:

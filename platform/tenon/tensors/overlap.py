@@ -1,7 +1,7 @@
-"""Refusing to write over what is read: torch's checks of in-place ops and ``out=``, as far as they look.
+"""Check for memory overlap between inputs and outputs of in-place ops and ``out=``, as torch does.
 
-An elementwise op may overwrite one operand exactly, never a part of one; ops that read by places may not
-overwrite any. Tensors with gaps are not looked at.
+An elementwise op may overwrite an operand exactly, but not partially; indexing ops may not overwrite any.
+As in torch, tensors with gaps are not checked.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from tenon.engine.op import Kind, Op, table
 from tenon.engine.value import Value
 from tenon.errors import ViewError
 
-#: In-place functions that take what they get element by element, beside those named as an elementwise op, and
-#: functions that go by places.
+#: In-place functions that work elementwise, besides those named as an elementwise op, and functions that work
+#: by index.
 _EACH = frozenset(["addcdiv", "addcmul", "clamp_max", "clamp_min", "lerp", "masked_fill", "power"])
 _PLACES = frozenset(["index_add", "index_copy", "index_fill", "index_put", "put", "scatter", "scatter_add"])
-#: Those that copy a value without axes before they write.
+#: Those that copy a 0-d value before they write.
 _OF_NUMBERS = frozenset(["index_fill", "masked_fill"])
 
 
 def check_read(op: Any, x: Any, args: tuple[Any, ...]) -> None:
-    """ViewError if ``op``, which is about to write into ``x``, may not read what ``args`` have of it."""
+    """Raise ViewError if the in-place ``op`` on ``x`` reads from ``args`` memory that it overwrites."""
     name = op.__name__
     places = name in _PLACES
     if not places and name not in _EACH:
@@ -38,14 +38,14 @@ def check_read(op: Any, x: Any, args: tuple[Any, ...]) -> None:
 
 
 def refuse_overlap(out: Any, *parts: Any) -> None:
-    """ViewError if ``out`` is one of ``parts`` or lies over its memory."""
+    """Raise ViewError if ``out`` is one of ``parts`` or overlaps its memory."""
     for part in parts:
         if part is out or _meet(out, part):
             _refuse()
 
 
 def refuse_partial(out: Any, *parts: Any) -> None:
-    """ViewError if ``out`` lies over memory of one of ``parts`` in another way than element over element."""
+    """Raise ViewError if ``out`` overlaps one of ``parts`` partially, not element for element."""
     for part in parts:
         if part is not out and _meet(out, part):
             a, b = out.raw, part.raw
@@ -65,7 +65,7 @@ def _meet(x: Any, y: Any) -> bool:
 
 
 def _dense(a: Any) -> bool:
-    """Whether the elements of ``a`` lie without gaps, in whatever order."""
+    """Whether ``a`` is non-overlapping and dense, in any axis order."""
     reach = sum((size - 1) * abs(step) for size, step in zip(a.shape, a.strides, strict=True))
     return bool(reach + a.itemsize == a.nbytes)
 

@@ -1,6 +1,7 @@
-"""Public functions that are built on tensors, for methods that call them: ``x.stft()`` is ``tenon.stft(x)``.
+"""Look up public functions of ``tenon`` for methods that forward to them: ``x.stft()`` is ``tenon.stft(x)``.
 
-They stand above this package, so nothing here imports them: ``tenon/__init__.py`` says how they are found.
+Those functions are in a higher layer, which this package must not import: ``tenon/__init__.py`` registers
+the look-up.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ _find: Callable[[str], Any] | None = None
 
 
 def found_by(find: Callable[[str], Any]) -> None:
-    """Set what returns a public function, or module, of ``tenon`` by its name."""
+    """Register the function that returns a public function or module of ``tenon`` by name."""
     global _find
     _find = find
 
 
 def public(name: str) -> Any:
-    """``tenon.<name>``."""
+    """Return ``tenon.<name>``."""
     assert _find is not None  # import tenon has set it
     return _find(name)

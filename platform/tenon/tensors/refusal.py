@@ -1,4 +1,4 @@
-"""History for results through which no gradient is known: they need one, and ``backward`` says why not."""
+"""Nodes of functions whose derivative is not implemented: ``backward`` through one raises an error."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tenon.errors import UnsupportedError
 
 
 class Refusal(CustomNode):
-    """Gives no gradient, but an error."""
+    """A node that raises UnsupportedError instead of computing a gradient."""
 
     __slots__ = ()
 
     def apply_tensors(self, grad: Any, create_graph: bool) -> NoReturn:
-        """Always an error."""
+        """Raise UnsupportedError."""
         raise UnsupportedError(
             f"the derivative for '{self.op.name}' is not implemented. detach() its result where no gradient"
             " has to flow."
@@ -25,7 +25,7 @@ class Refusal(CustomNode):
 
 
 def refuse_gradient(name: str, result: Any, *inputs: Any) -> Any:
-    """``result`` of function ``name``, a new tensor, with a ``Refusal`` where ``inputs`` need gradients."""
+    """Give ``result``, a new tensor of function ``name``, a ``Refusal`` node if ``inputs`` require grad."""
     if MODE.enabled and any(isinstance(i, Value) and (i._track or i._stale()) for i in inputs):
         op = StandIn(name, f"{name.title().replace('_', '')}Backward0")
         result._node, result._track = Refusal(op, result._backend, inputs), True

@@ -1,4 +1,4 @@
-"""``x.view(dtype)``: the same bytes read as another dtype."""
+"""``x.view(dtype)``: reinterpret the bytes of a tensor as another dtype."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenon.errors import ViewError
 
 
 def view_dtype(x: Any, kind: dtype) -> Any:
-    """The bytes of ``x`` read as ``kind``; the last axis shrinks or grows with the item size."""
+    """View ``x`` as dtype ``kind``; the last axis shrinks or grows with the item size."""
     _check(x, kind)
     t = Value.make(x.raw.view(kind.numpy), x._backend)
     t._version_counter = x._counter()
@@ -18,7 +18,7 @@ def view_dtype(x: Any, kind: dtype) -> Any:
 
 
 def _check(x: Any, kind: dtype) -> None:
-    """ViewError where items of another size do not lie side by side, or do not fill whole ones."""
+    """Raise ViewError unless strides, sizes and offset are compatible with the other item size."""
     own, other = x.raw.dtype.itemsize, kind.itemsize
     if own == other:
         return

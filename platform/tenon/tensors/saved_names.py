@@ -1,4 +1,4 @@
-"""What a node saved, under torch's names: ``grad_fn._saved_self``, ``_raw_saved_result`` and their like."""
+"""Saved values of a node under torch's names: ``grad_fn._saved_self``, ``_raw_saved_result`` and others."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tenon.tensors.size import Size
 
 _FIRST = ("self", "input")
 _SECOND = ("other", "exponent", "mat2", "weight")
-#: What of an input's shape torch keeps: all of it, or the size at one place.
+#: Names under which torch saves an input's shape, or one size of it.
 _SIZE = re.compile(r"(?P<of>\w+?)_sym_(sizes(_opt)?|argsize_(?P<minus>minus_)?(?P<place>\d+))")
 _ATTRS = {"dim": ("axis", "axes"), "keepdim": ("keepdims",)}
 
 
-class SavedTensor(metaclass=ABCMeta):  # what a custom Function keeps counts as one too
-    """One value that a node keeps for backward; ``register_hooks`` lets it be kept in another form."""
+class SavedTensor(metaclass=ABCMeta):  # values saved by a custom Function are registered as instances
+    """One value that a node saves for backward; ``register_hooks`` sets pack and unpack hooks for it."""
 
     __slots__ = ("_node", "_position")
 
@@ -43,7 +43,7 @@ class SavedTensor(metaclass=ABCMeta):  # what a custom Function keeps counts as 
 
     @property
     def data(self) -> Any:
-        """What is kept: the hook's object, an input with its history, or a bare output or leaf."""
+        """The stored object: a pack hook's result, an input with history, or a detached output or leaf."""
         packed = self._packed()
         if packed is not None:
             return packed.packed
@@ -52,17 +52,17 @@ class SavedTensor(metaclass=ABCMeta):  # what a custom Function keeps counts as 
 
     @property
     def unpack_hook(self) -> Any:
-        """The hook that will bring the value back; None if there is none."""
+        """The unpack hook, or None."""
         packed = self._packed()
         return None if packed is None else packed.unpack_hook
 
     def unpack(self) -> Any:
-        """The value as a tensor, unchanged since it was saved."""
+        """Return the saved tensor; ModifiedValueError if it was modified in place."""
         arguments, out = self._node.values()
         return out if self._position == OUT else arguments[self._position]
 
     def register_hooks(self, pack_hook: Callable[[Any], Any], unpack_hook: Any = None) -> None:
-        """Keep ``pack_hook(value)``, and use ``unpack_hook`` of that; only once."""
+        """Store ``pack_hook(value)`` and restore it by ``unpack_hook``; allowed once per value."""
         node, position = self._node, self._position
         if node.args is None:
             raise GradError(
@@ -84,7 +84,7 @@ class SavedTensor(metaclass=ABCMeta):  # what a custom Function keeps counts as 
 
 
 def find(node: Any, name: str) -> Any:
-    """What ``node`` saved as ``name``; AttributeError if it saved no such thing."""
+    """Return the value that ``node`` saved as ``name``; AttributeError if there is none."""
     raw = name.startswith("_raw_saved_")
     wanted = name.removeprefix("_raw_saved_" if raw else "_saved_")
     known = None if raw else number(node, wanted)

@@ -1,6 +1,6 @@
-"""Numbers of a node under torch's names, where the op here keeps them under others or in another form.
+"""Saved attributes of a node under torch's names, where the op stores them under other names or otherwise.
 
-An op class says in ``saved_names`` how each is read; here are the ways of reading.
+An op class maps each name to a reader in ``saved_names``; the readers are defined here.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ _REDUCTIONS = ("none", "mean", "sum")
 
 
 def attr(name: str, form: Callable[[Any], Any] = lambda value: value) -> Read:
-    """The attr ``name``, in another ``form``."""
+    """Read the attr ``name``, converted by ``form``."""
     return lambda node: form(node.attrs[name])
 
 
 def part_of(name: str, index: int) -> Read:
-    """One item of the attr ``name``."""
+    """Read one item of the attr ``name``."""
     return attr(name, itemgetter(index))
 
 
 def always(value: Any) -> Read:
-    """The same number of every node."""
+    """Return the same value for every node."""
     return lambda node: value
 
 
 def _cut(node: Any) -> tuple[int, Any]:
-    """Where the one cut of a ``select`` or of a slice is, and what."""
+    """The axis and the key of the only indexed axis of a ``select`` or slice."""
     key = node.attrs["key"]
     return next(((i, k) for i, k in enumerate(key) if k not in (slice(None), Ellipsis)), (0, slice(None)))
 
@@ -47,13 +47,13 @@ def second(node: Any) -> Any:
 
 
 def trunc_mode(node: Any) -> str:
-    """Of a ``trunc`` that ends a division; nothing of one that stands alone."""
+    """The rounding mode of a ``trunc`` that ends a division; AttributeError for any other ``trunc``."""
     if not node.name().startswith("Div"):
         raise AttributeError
     return "trunc"
 
 
-#: The size of the result, and the scales, of the last axes.
+#: Of resampling ops: the output size and scales of the spatial axes.
 RESAMPLED: dict[str, Read] = {
     "output_size": lambda node: tuple(part[1] for part in node.attrs["plan"]),
     "align_corners": lambda node: node.attrs["plan"][0][2],
@@ -84,7 +84,7 @@ TAKEN: dict[str, Read] = {
 
 
 def number(node: Any, wanted: str) -> tuple[Any] | None:
-    """The number of ``node`` that torch calls ``wanted``, in a tuple; None if there is none here."""
+    """The attribute of ``node`` that torch calls ``wanted``, in a tuple; None if there is none."""
     read = getattr(node.op, "saved_names", {}).get(wanted)
     try:
         return None if read is None else (read(node),)

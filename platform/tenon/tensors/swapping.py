@@ -1,4 +1,4 @@
-"""Two tensors exchange what they are and keep who they are: torch's ``swap_tensors``."""
+"""Exchange the contents of two tensor objects: torch's ``swap_tensors``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError, GradError
 
-#: What every tensor has, but for its weak references, which stay with the object.
+#: The slots of every tensor except weak references, which belong to the object.
 _OWN = tuple(name for name in Value.__slots__ if name != "__weakref__")
 
 
 def swap_tensors(t1: Any, t2: Any) -> None:
-    """Give ``t1`` the class, data, gradient, history and attributes of ``t2``, and ``t2`` those of ``t1``.
+    """Exchange class, data, gradient, history and attributes of ``t1`` and ``t2``.
 
-    Whoever holds one of them sees the other's content afterwards; neither may be held weakly. Do it before
-    a forward pass or after its backward: a graph that was recorded before leads to the object, not to its
-    content.
+    References to one of them see the other's content afterwards; neither may have weak references. Call it
+    before a forward pass or after its backward pass: a recorded graph refers to the object, not its content.
     """
     if WATCHERS.recorder is not None:
         raise CaptureError("swap_tensors cannot be recorded in a compiled program. Call it outside.")

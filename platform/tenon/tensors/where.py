@@ -1,4 +1,4 @@
-"""Where in the user's code something happens."""
+"""Find the user's source line in the call stack."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-#: How the names of tenon's files and of what it generates begin.
+#: Prefixes of the file names of tenon's own and generated code.
 OURS = (str(Path(__file__).parents[1]), "<tenon")
 
 
 def user_line(*, text: bool = False) -> str:
-    """``file:line`` of the innermost frame outside tenon; with ``text``, and what stands there."""
+    """``file:line`` of the innermost frame outside tenon, followed by the source line if ``text``."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back
