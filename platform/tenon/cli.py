@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tenon.errors import PluginError, PluginNotFoundError, PluginWarning
+from tenon.plugins.components import Component
+from tenon.plugins.declarations import CommandTarget
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,10 +33,6 @@ _LAZY = {
         "tenon.training.command:train",
         "Train a recipe or your own model, alone or under mpirun.",
     ),
-}
-#: The lines in ``--help`` of commands of tenon's own plugins, which are not imported for it.
-_HELP = {
-    "compress": "Prune and quantize the model of a finished run, and say what that costs and gains.",
 }
 
 
@@ -93,12 +91,17 @@ class _Commands(click.Group):
             elif name in _LAZY:
                 rows.append((name, _LAZY[name][1]))
             else:
-                owners = [one.plugin for one in registry.components("commands") if one.name == name]
-                named = f"From plugin {' and '.join(owner.name for owner in owners)}."
-                ours = all(owner.first_party for owner in owners)
-                rows.append((name, _HELP.get(name, named) if ours else named))
+                offers = [one for one in registry.components("commands") if one.name == name]
+                rows.append((name, " Or: ".join(map(_summary, offers))))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+def _summary(offer: Component) -> str:
+    """The help line of a plugin's command: the ``CommandTarget``'s, or else where it comes from."""
+    if isinstance(offer.target, CommandTarget):
+        return offer.target.summary
+    return f"From plugin {offer.plugin.name}."
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tenon.plugins.declarations import CommandTarget as CommandTarget
 from tenon.plugins.hookspecs import hookimpl as hookimpl
 
 if TYPE_CHECKING:

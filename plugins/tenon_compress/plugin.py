@@ -4,7 +4,7 @@
 
 from collections.abc import Mapping
 
-from tenon.extend import hookimpl
+from tenon.extend import CommandTarget, hookimpl
 from tenon_compress.training import (
     tenon_checkpoint_load,
     tenon_checkpoint_save,
@@ -103,4 +103,5 @@ def tenon_quantizers() -> Mapping[str, str]:
 @hookimpl
 def tenon_commands() -> Mapping[str, str]:
     """``tenon compress``."""
-    return {"compress": "tenon_compress.compressing.command:compress"}
+    summary = "Prune and quantize the model of a finished run, and say what that costs and gains."
+    return {"compress": CommandTarget("tenon_compress.compressing.command:compress", summary=summary)}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tenon.extend import hookimpl
+from tenon.extend import CommandTarget, hookimpl
 
 
 @hookimpl
 def tenon_commands() -> dict[str, str]:
     """``tenon plan``."""
-    return {"plan": "tenon_plan.plan.command:plan"}
+    summary = "Predict bytes, memory and time of a run on many ranks."
+    return {"plan": CommandTarget("tenon_plan.plan.command:plan", summary=summary)}
 
 
 @hookimpl

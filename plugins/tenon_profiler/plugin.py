@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tenon.extend import hookimpl
+from tenon.extend import CommandTarget, hookimpl
 from tenon_profiler.hooks import tenon_session_finish, tenon_session_start, tenon_step_begin, tenon_step_end
 
 _PROFILE = "tenon_profiler.profile:profile"
@@ -34,7 +34,8 @@ def tenon_profilers() -> Mapping[str, str]:
 @hookimpl
 def tenon_commands() -> Mapping[str, str]:
     """``tenon profile show``, ``merge`` and ``xplane``."""
-    return {"profile": "tenon_profiler.command:profile"}
+    summary = "Show, merge and convert the traces of a run."
+    return {"profile": CommandTarget("tenon_profiler.command:profile", summary=summary)}
 
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 
 from tenon.cli import main
 from tenon.config import Config
-from tenon.extend import hookimpl
+from tenon.extend import CommandTarget, hookimpl
 from tenon.plugins import diagnose
 from tenon.plugins.manager import Host, use_host
 
@@ -189,6 +190,13 @@ def test_command_of_a_plugin_runs(empty_host):
 
     assert _run("greet", "Ann").output == "hello Ann\n"
     assert "From plugin greeter." in _run("--help").output
+
+
+def test_help_shows_the_summary_of_a_command_that_it_does_not_import(empty_host):
+    target = CommandTarget("nowhere:command", summary="Greet somebody.")
+    empty_host.register(_offering(greet=target), "greeter")
+
+    assert re.search(r"greet +Greet somebody\.", _run("--help").output)
 
 
 def test_help_imports_no_command(empty_host):

@@ -39,6 +39,24 @@ MODULES = frozenset({"namespaces", "samples"})
 """Kinds whose targets are modules: ``"package.module"``, without an attribute."""
 
 
+class CommandTarget(str):
+    """The target of a command with the line that ``tenon --help`` shows, which imports no target.
+
+    >>> CommandTarget("tenon_bench.command:bench", summary="Measure a model.").summary
+    'Measure a model.'
+    """
+
+    __slots__ = ("summary",)
+
+    summary: str
+
+    def __new__(cls, target: str, *, summary: str) -> CommandTarget:
+        """``target`` is ``"package.module:attribute"``."""
+        self = super().__new__(cls, target)
+        self.summary = summary
+        return self
+
+
 @hookspec
 def tenon_backends() -> Mapping[str, str]:
     """Device type -> target of a ``tenon.extend.Backend`` subclass, made without arguments.
@@ -174,6 +192,8 @@ def tenon_recipes() -> Mapping[str, str]:
 @hookspec
 def tenon_commands() -> Mapping[str, str]:
     """Command name -> target of a ``click.Command``; becomes ``tenon <name>``.
+
+    A ``tenon.extend.CommandTarget`` has a summary beside the target, for ``tenon --help``.
 
     Called: at the first use of the kind, when the command line names no built-in command.
     Mode: collect.
