@@ -3,6 +3,8 @@
 import copy
 import inspect
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -233,3 +235,23 @@ def test_locals_of_a_function_that_asks_can_be_looked_at():
         f for f in caught.traceback if f.frame.code.name == "function"
     ).frame  # it has closed over names
     assert frame.f_locals["name"] == "addcdiv"
+
+
+def test_a_subclass_defined_before_any_op_is_imported_is_asked_about_operators():
+    program = """
+from tenon.tensors.tensor import Tensor
+
+class Logged(Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        print(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs)
+
+import tenon
+x = tenon.tensor([5.0, 7.0]).as_subclass(Logged)
+x % 3
+x.sin()
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert run.stdout.split() == ["remainder", "sin"]

@@ -151,7 +151,9 @@ def _faces(namespace: str, name: str, member: Any) -> Iterable[tuple[FunctionTyp
             if isinstance(function, FunctionType):
                 yield function, public
     elif namespace == "torch.Tensor" and name.startswith("__"):
-        yield member, NAMESPACES[namespace][_SHOWN.get(name.strip("_"), name)]
+        shown = NAMESPACES[namespace].get(_SHOWN.get(name.strip("_"), name))
+        if shown is not None:  # else its op is not imported yet, and comes back here when it is
+            yield member, shown
     else:
         yield member, member
 
