@@ -30,7 +30,7 @@ SHAPES = [(300, 310), (7,), (90, 100)]
 @pytest.fixture(autouse=True)
 def no_compiler(monkeypatch):
     monkeypatch.setattr(llvm, "available", lambda: False)
-    monkeypatch.setattr(fused, "WORTH", 1)
+    monkeypatch.setattr(fused, "COMPILE_AFTER", 1)
     monkeypatch.setattr(fused, "_KERNELS", {})
 
 
@@ -58,7 +58,7 @@ def test_ufuncs_in_place_give_the_bits_of_the_rule_on_arrays(monkeypatch, name, 
     found = train(name, options)[1]
 
     assert bool(runs) is fuses
-    monkeypatch.setattr(fused, "WORTH", 1 << 62)
+    monkeypatch.setattr(fused, "COMPILE_AFTER", 1 << 62)
     assert found == train(name, options)[1]
 
 

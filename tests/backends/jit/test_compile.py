@@ -310,7 +310,7 @@ def test_a_kernel_with_memory_of_its_own_gives_it_back():
         scratch(room, out, 0, room)
 
     assert (out[0], out[-1]) == (1.0, float(room))
-    assert resident() - before < 16 * room
+    assert resident() - before < 64 * room  # 50 that are kept would be 400
 
 
 def test_a_kernel_that_gets_no_memory_says_so_alone_and_in_a_team():

@@ -30,13 +30,13 @@ IDS = [f"{name}-{'-'.join(options)}" for name, options in SETTINGS]
 
 @pytest.fixture
 def at_once(monkeypatch):
-    monkeypatch.setattr(fused, "WORTH", 1)
+    monkeypatch.setattr(fused, "COMPILE_AFTER", 1)
     monkeypatch.setattr(fused, "SMALL", 0)
     monkeypatch.setattr(fused, "SMALL_EACH", 0)
 
 
 def never(monkeypatch):
-    monkeypatch.setattr(fused, "WORTH", 1 << 62)
+    monkeypatch.setattr(fused, "COMPILE_AFTER", 1 << 62)
 
 
 def bits(optimizer, ps):
@@ -311,7 +311,7 @@ def test_only_a_rule_that_names_nothing_but_its_arguments_is_not_run_again_for_t
 
 @pytest.mark.parametrize(("rule", "fuses"), [(Plain, True), (Counting, False)])
 def test_small_groups_are_compiled_only_for_rules_that_are_not_run_again(monkeypatch, rule, fuses):
-    monkeypatch.setattr(fused, "WORTH", 1)
+    monkeypatch.setattr(fused, "COMPILE_AFTER", 1)
 
     optimizer, _, made = train(rule, [(10,), (3,)])
     assert any(sets_of(optimizer)[0]) == fuses
