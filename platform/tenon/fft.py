@@ -363,7 +363,7 @@ def fftshift(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     return input.roll([input.raw.shape[a] // 2 for a in axes], axes) if axes else input.clone()
 
 
-def ifftshift(input: Tensor, dim: int | None = None) -> Tensor:
+def ifftshift(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Inverse of ``fftshift``."""
     axes = _all(input, dim)
     return input.roll([(input.raw.shape[a] + 1) // 2 for a in axes], axes) if axes else input.clone()

@@ -168,7 +168,7 @@ def var_mean(
     unbiased: Any = None,
     keepdim: bool = False,
     *,
-    correction: int | None = None,
+    correction: float | None = None,
 ) -> tuple[Tensor, ...]:
     """``(var, mean)`` over ``dim``."""
     return ops.var_mean(input, **moments("var_mean", input, dim, unbiased, keepdim, correction))
@@ -180,14 +180,14 @@ def std_mean(
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: int | None = None,
+    correction: float | None = None,
 ) -> tuple[Tensor, ...]:
     """``(std, mean)`` over ``dim``."""
     return ops.std_mean(input, **moments("std_mean", input, dim, unbiased, keepdim, correction))
 
 
 @titled(lambda input, other, **k: f"Rsub{int(not isinstance(other, Value))}")
-def rsub(input: Tensor, other: Tensor | int, *, alpha: int = 1) -> Tensor:
+def rsub(input: Tensor, other: Tensor | complex, *, alpha: complex = 1) -> Tensor:
     """``other - alpha * input``."""
     if not isinstance(input, Value):
         raise refuse("rsub", input)

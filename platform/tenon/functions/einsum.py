@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import string
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenon import ops
@@ -36,7 +37,7 @@ class Term(NamedTuple):
         return int(self.tensor.raw.shape[self.labels.index(label)])
 
 
-def einsum(equation: str, *operands: Tensor) -> Tensor:
+def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     """Sum of products over the letters that the output lacks, e.g. ``einsum("bij,bjk->bik", x, y)``.
 
     Letters may repeat within an operand (a diagonal); ``...`` stands for axes that broadcast; without ``->``

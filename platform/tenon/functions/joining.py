@@ -112,7 +112,7 @@ def _to_3d(t: Tensor) -> Tensor:
     return _to_2d(t).unsqueeze(2) if 0 < t.raw.ndim < 3 else t if t.raw.ndim else t.reshape(1, 1, 1)
 
 
-def atleast_2d(*tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
+def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """With at least two axes."""
     return _each(tensors, _to_2d)
 
@@ -183,7 +183,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(t.expand(shape) for t in tensors)
 
 
-def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Grids of coordinates from vectors; ``indexing="xy"`` exchanges the first two axes, as NumPy does.
 
     Unlike torch, no warning when ``indexing`` is left out: the default stays "ij".
@@ -264,7 +264,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     return input.gather(0, places).reshape(rows.shape)
 
 
-def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
+def constant_pad_nd(input: Tensor, pad: Sequence[int], value: complex = 0) -> Tensor:
     """``input`` with ``value`` around its last axes; ``pad`` has two widths an axis, the last axis first."""
     pad = tuple(pad)
     rank = input.raw.ndim

@@ -60,7 +60,7 @@ def _check_parts(x: Tensor, y: Tensor, out: Any) -> None:
 
 
 @titled(lambda input, value: f"Fill{int(isinstance(value, Value))}")
-def fill(input: Tensor, value: Tensor | float) -> Tensor:
+def fill(input: Tensor, value: Any) -> Tensor:
     """Return a tensor like ``input`` filled with ``value``, a number or a tensor of one element."""
     return input.clone().fill_(value)
 

@@ -17,8 +17,8 @@ __all__ = ["range"]
 
 
 def range(
-    start: int = 0,
-    end: int | None = None,
+    start: float = 0,
+    end: float | None = None,
     step: float = 1,
     *,
     out: Any = None,

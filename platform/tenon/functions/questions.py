@@ -9,7 +9,7 @@ from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage
 
 if TYPE_CHECKING:
-    from tenon.tensors.tensor import Tensor
+    pass
 
 __all__ = ["_debug_has_internal_overlap", "is_storage", "is_tensor", "typename"]
 
@@ -19,7 +19,7 @@ def is_tensor(obj: Any) -> bool:
     return isinstance(obj, Value)
 
 
-def is_storage(obj: Tensor) -> bool:
+def is_storage(obj: object) -> bool:
     """Whether ``obj`` is a storage."""
     return isinstance(obj, (TypedStorage, UntypedStorage))
 

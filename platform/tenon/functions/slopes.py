@@ -20,7 +20,7 @@ def gradient(
     input: Tensor,
     *,
     spacing: float | Sequence[Tensor | float] | None = None,
-    dim: int | None = None,
+    dim: int | Sequence[int] | None = None,
     edge_order: int = 1,
 ) -> tuple[Tensor, ...]:
     """Slopes along each of ``dim`` (None: all axes), as a tuple of tensors of ``input``'s shape.

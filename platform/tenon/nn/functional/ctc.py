@@ -18,8 +18,8 @@ from tenon.tensors.tensor import Tensor
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,
-    input_lengths: Sequence[int],
-    target_lengths: Sequence[int],
+    input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int],
     blank: int = 0,
     reduction: str = "mean",
     zero_infinity: bool = False,

@@ -151,7 +151,7 @@ def _warn(name: str) -> None:
 def upsample(
     input: Tensor,
     size: Any = None,
-    scale_factor: int | None = None,
+    scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
@@ -166,7 +166,9 @@ def upsample_nearest(input: Tensor, size: Sequence[int] | None = None, scale_fac
     return interpolate(input, size, scale_factor, "nearest")
 
 
-def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: int | None = None) -> Tensor:
+def upsample_bilinear(
+    input: Tensor, size: Any = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
     """``interpolate`` by two or three linear axes with aligned corners, by its former name."""
     _warn("upsample_bilinear")
     return interpolate(input, size, scale_factor, "bilinear", align_corners=True)

@@ -177,8 +177,8 @@ def batch_norm_update_stats(
 
 def instance_norm(
     input: Tensor,
-    weight: Tensor,
-    bias: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
     running_mean: Any,
     running_var: Any,
     use_input_stats: bool,

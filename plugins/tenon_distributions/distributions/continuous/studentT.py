@@ -25,7 +25,7 @@ class StudentT(Distribution):
 
     def __init__(
         self,
-        df: Tensor,
+        df: Tensor | float,
         loc: Tensor | float = 0.0,
         scale: Tensor | float = 1.0,
         validate_args: bool | None = None,

@@ -38,7 +38,7 @@ class Wishart(ExponentialFamily):
 
     def __init__(
         self,
-        df: Tensor,
+        df: Any,
         covariance_matrix: Tensor | None = None,
         precision_matrix: Any = None,
         scale_tril: Tensor | None = None,
