@@ -163,7 +163,7 @@ def kernels(op: str | None, shapes: tuple[str, ...], dtype: str, attrs: tuple[st
     from tenon.device import Device
     from tenon.engine.backend import backend_for
     from tenon.errors import TenonError
-    from tenon.observe.kernel_report import chosen, kernel_counts, kernel_rows
+    from tenon.profiler.observe.kernel_report import chosen, kernel_counts, kernel_rows
 
     console = _console()
     try:

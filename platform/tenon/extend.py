@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from tenon.nn.module import Module as Module
     from tenon.nn.parameter import Parameter as Parameter
     from tenon.nn.utils.parametrize import register_parametrization as register_parametrization
-    from tenon.observe.observer import Observer as Observer
+    from tenon.profiler.observe.observer import Observer as Observer
     from tenon.optim.optimizer import Optimizer as Optimizer
     from tenon.optim.scheduler import LRScheduler as LRScheduler
     from tenon.plugins.diagnose import doctor_section as doctor_section
@@ -108,7 +108,7 @@ _TARGETS = {
     "MemoryStats": "tenon.engine.backend:MemoryStats",
     "Module": "tenon.nn.module:Module",
     "Node": "tenon.graph.graph:Node",
-    "Observer": "tenon.observe.observer:Observer",
+    "Observer": "tenon.profiler.observe.observer:Observer",
     "Op": "tenon.engine.op:Op",
     "Optimizer": "tenon.optim.optimizer:Optimizer",
     "Parameter": "tenon.nn.parameter:Parameter",
@@ -132,7 +132,7 @@ _TARGETS = {
     "expressions": "tenon.engine.expressions:",
     "itself": "tenon.engine.kernel_table:itself",
     "no_grad": "tenon.engine.grad_mode:no_grad",
-    "observe": "tenon.observe:",
+    "observe": "tenon.profiler.observe:",
     "op_interceptors": "tenon.engine.interceptor:SLOT",
     "process_environment": "tenon.config:process_environment",
     "pytree": "tenon.tensors.pytree:",

@@ -1,4 +1,4 @@
-"""Convert a tap's records to ``Event``s; ``tenon/observe/records.py`` documents each record's fields."""
+"""Convert a tap's records to ``Event``s; ``tenon.profiler.observe.records`` documents the fields."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tenon.observe import DRIFT
 from tenon.profiler import read_trace
+from tenon.profiler.observe import DRIFT
 from tenon_profiler.drift import line
 
 PROGRAM = Path(__file__).parent / "programs" / "clocks.py"

@@ -17,7 +17,6 @@ from tenon.engine.interceptor import SLOT
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, TraceError, UnsupportedError
 from tenon.graph import program
-from tenon.observe.scopes import OPEN
 from tenon.profiler import (
     ProfilerAction,
     merge,
@@ -26,6 +25,7 @@ from tenon.profiler import (
     schedule,
     tensorboard_trace_handler,
 )
+from tenon.profiler.observe.scopes import OPEN
 
 FULL = {"record_shapes": True, "profile_memory": True, "with_modules": True, "with_flops": True}
 

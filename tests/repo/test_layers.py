@@ -28,7 +28,7 @@ LAYERS = [
     "optim data",
     "distributed",
     "serialize func",
-    "observe profiler utils",
+    "profiler utils",
     "training testing",
     "compat cli extend",
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.errors import UnsupportedError
-from tenon.observe.scopes import record_function as record_function
 from tenon.plugins import registry
+from tenon.profiler.observe.scopes import record_function as record_function
 
 _SHARED = frozenset(("EventList", "FunctionEvent", "FunctionEventAvg", "kineto_available"))
 

@@ -83,6 +83,7 @@ MODULES: dict[str, str] = {
     "tenon.compiler": "tenon.nn.compiler",
     "tenon.futures": "tenon.distributed.communication.futures",
     "tenon.nn.pruning": "tenon.nn.masks",
+    "tenon.observe": "tenon.profiler.observe",
     "tenon.optim.clip": "tenon.nn.utils.clip_grad",
     "tenon.signal.windows": "tenon.functions.windows",
     "tenon.special": "tenon.functions.special",

@@ -7,8 +7,8 @@
 ['nothing']
 """
 
-from tenon.observe.scopes import record_function as record_function
 from tenon.plugins.lazy import lazy_namespace
 from tenon.profiler import itt as itt
+from tenon.profiler.observe.scopes import record_function as record_function
 
 __getattr__, __dir__ = lazy_namespace(__name__, kind="profilers")

@@ -2,8 +2,8 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon.observe.scopes import record_function as record_function
 from tenon.profiler import itt as itt
+from tenon.profiler.observe.scopes import record_function as record_function
 from tenon_profiler.averages import DeviceType as DeviceType
 from tenon_profiler.averages import EventList as EventList
 from tenon_profiler.averages import FunctionEvent as FunctionEvent

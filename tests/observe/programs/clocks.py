@@ -31,8 +31,8 @@ import tenon  # noqa: E402
 import tenon.distributed as dist  # noqa: E402
 from tenon.distributed.communication.world import current  # noqa: E402
 from tenon.extend import observe  # noqa: E402
-from tenon.observe import clock as clocks  # noqa: E402
 from tenon.profiler import merge, profile, record_function, tensorboard_trace_handler  # noqa: E402
+from tenon.profiler.observe import clock as clocks  # noqa: E402
 
 folder, known = Path(sys.argv[1]), sys.argv[2] == "known"
 clocks._BOOT = Path("/nowhere")

@@ -4,10 +4,10 @@ Protocol only; who collects and writes is a plugin (``tenon_profiler``). ``tap.p
 things can be seen, ``records.py`` says what comes out, ``observer.py`` is for plugins that want events.
 """
 
-from tenon.observe.clock import DRIFT, Clock, Place, align, own_clock, place
-from tenon.observe.events import OpEvent, ScopeEvent, StepEvent
-from tenon.observe.observer import Observer, open_observers, warn_of_sink
-from tenon.observe.records import (
+from tenon.profiler.observe.clock import DRIFT, Clock, Place, align, own_clock, place
+from tenon.profiler.observe.events import OpEvent, ScopeEvent, StepEvent
+from tenon.profiler.observe.observer import Observer, open_observers, warn_of_sink
+from tenon.profiler.observe.records import (
     ANNOTATION,
     COLLECTIVE,
     DEVICE,
@@ -21,8 +21,8 @@ from tenon.observe.records import (
     SPAN,
     split,
 )
-from tenon.observe.scopes import record_function
-from tenon.observe.tap import Options, Tap, now
+from tenon.profiler.observe.scopes import record_function
+from tenon.profiler.observe.tap import Options, Tap, now
 
 __all__ = [
     "ANNOTATION",

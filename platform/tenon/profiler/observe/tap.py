@@ -25,20 +25,20 @@ from numpy import ndarray
 from tenon.device import get_default_device
 from tenon.distributed.communication import communicator
 from tenon.engine import scopes
-from tenon.engine.backend import backend_for, backends_in_use
 from tenon.engine.interceptor import SLOT
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import UnsupportedError
 from tenon.graph import program
-from tenon.observe.crossings import Crossings
-from tenon.observe.devices import marked_kernel, marked_op
-from tenon.observe.lanes import Lane
-from tenon.observe.memory import Blocks, fresh
-from tenon.observe.records import NODE, OP, maker
-from tenon.observe.scopes import OPEN
-from tenon.observe.stack import stack_here
+from tenon.kernels.backend import backend_for, backends_in_use
 from tenon.optim import step_hooks
+from tenon.profiler.observe.crossings import Crossings
+from tenon.profiler.observe.devices import marked_kernel, marked_op
+from tenon.profiler.observe.lanes import Lane
+from tenon.profiler.observe.memory import Blocks, fresh
+from tenon.profiler.observe.records import NODE, OP, maker
+from tenon.profiler.observe.scopes import OPEN
+from tenon.profiler.observe.stack import stack_here
 
 now = time.perf_counter_ns
 #: Backends whose ops have completed when they return.

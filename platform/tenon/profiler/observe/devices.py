@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from tenon.engine.value import Value
-from tenon.observe.records import DEVICE
+from tenon.profiler.observe.records import DEVICE
 
 
 def marked_op(tap: Any, run: Callable[..., Any], devices: Collection[Any]) -> Callable[..., Any]:

@@ -7,8 +7,8 @@ import warnings
 from typing import Any
 
 from tenon.errors import TenonWarning
-from tenon.observe.events import OpEvent, ScopeEvent, StepEvent
 from tenon.plugins.manager import host
+from tenon.profiler.observe.events import OpEvent, ScopeEvent, StepEvent
 
 
 class Observer:

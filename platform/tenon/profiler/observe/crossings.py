@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tenon.observe.records import ANNOTATION, COLLECTIVE, MODULE, OPERATOR, PROGRAM, SPAN, WAIT
+from tenon.profiler.observe.records import ANNOTATION, COLLECTIVE, MODULE, OPERATOR, PROGRAM, SPAN, WAIT
 
 now = time.perf_counter_ns
 

@@ -17,8 +17,8 @@ from numpy import ndarray
 
 from tenon.engine.op import Primitive
 from tenon.engine.value import Value
-from tenon.observe.lanes import Lane
-from tenon.observe.records import MEMORY
+from tenon.profiler.observe.lanes import Lane
+from tenon.profiler.observe.records import MEMORY
 
 
 class Blocks:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tenon.observe.records import ANNOTATION, SPAN
+from tenon.profiler.observe.records import ANNOTATION, SPAN
 
 
 class _Open:

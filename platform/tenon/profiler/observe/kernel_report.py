@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.engine.backend import Backend
-from tenon.engine.kernel_table import KernelRow
 from tenon.engine.op import Op, table
 from tenon.errors import ArgumentError
+from tenon.kernels.backend import Backend
+from tenon.kernels.kernel_table import KernelRow
 
 Row = tuple[str, str]
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tenon.observe.records import RELEASED
+from tenon.profiler.observe.records import RELEASED
 
 
 class Lane:
