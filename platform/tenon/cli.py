@@ -161,8 +161,8 @@ def kernels(op: str | None, shapes: tuple[str, ...], dtype: str, attrs: tuple[st
     op that has more than the reference.
     """
     from tenon.device import Device
-    from tenon.engine.backend import backend_for
     from tenon.errors import TenonError
+    from tenon.kernels.backend import backend_for
     from tenon.profiler.observe.kernel_report import chosen, kernel_counts, kernel_rows
 
     console = _console()

@@ -1,6 +1,6 @@
 """Devices: where a tensor's data lives, by torch's names (``cpu``, ``cuda:1``, ``meta``).
 
-A device is only a name; ``engine/backend.py`` finds the backend that serves its type.
+A device is only a name; ``kernels/backend.py`` finds the backend that serves its type.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Device:
 
 def _check_plugin(name: str) -> None:
     """DeviceError unless a plugin has a backend of this name."""
-    from tenon.engine.backend import device_types  # finding plugins takes time, and scripts rarely have one
+    from tenon.kernels.backend import device_types  # finding plugins takes time, and scripts rarely have one
 
     found = device_types()
     if name not in found:

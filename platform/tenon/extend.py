@@ -22,7 +22,6 @@ from tenon.plugins.hookspecs import hookimpl as hookimpl
 
 if TYPE_CHECKING:
     from tenon import errors as errors
-    from tenon import observe as observe
     from tenon.config import Config as Config
     from tenon.config import environment as environment
     from tenon.config import process_environment as process_environment
@@ -31,23 +30,10 @@ if TYPE_CHECKING:
     from tenon.distributed import parts as distributed_parts  # noqa: F401 - offered under another name
     from tenon.distributed.communication.communicator import Communicator as Communicator
     from tenon.distributed.replicas.data_parallel import release_parameters as release_parameters
-    from tenon.engine import expressions as expressions
     from tenon.engine.aval import Aval as Aval
-    from tenon.engine.backend import Availability as Availability
-    from tenon.engine.backend import Backend as Backend
-    from tenon.engine.backend import Kernel as Kernel
-    from tenon.engine.backend import MemoryStats as MemoryStats
-    from tenon.engine.backend import backend_for as backend_for
     from tenon.engine.grad_mode import enable_grad as enable_grad
     from tenon.engine.grad_mode import no_grad as no_grad
     from tenon.engine.interceptor import SLOT
-    from tenon.engine.kernel_table import Condition as Condition
-    from tenon.engine.kernel_table import KernelRow as KernelRow
-    from tenon.engine.kernel_table import KernelTable as KernelTable
-    from tenon.engine.kernel_table import asks as asks
-    from tenon.engine.kernel_table import dtype_is as dtype_is
-    from tenon.engine.kernel_table import itself as itself
-    from tenon.engine.kernel_table import size_at_least as size_at_least
     from tenon.engine.op import Composite as Composite
     from tenon.engine.op import Kind as Kind
     from tenon.engine.op import Op as Op
@@ -62,17 +48,31 @@ if TYPE_CHECKING:
     from tenon.graph.tracing import ShapeRequest as ShapeRequest
     from tenon.graph.tracing import Trace as Trace
     from tenon.graph.tracing import trace as trace
+    from tenon.kernels import expressions as expressions
+    from tenon.kernels.backend import Availability as Availability
+    from tenon.kernels.backend import Backend as Backend
+    from tenon.kernels.backend import Kernel as Kernel
+    from tenon.kernels.backend import MemoryStats as MemoryStats
+    from tenon.kernels.backend import backend_for as backend_for
+    from tenon.kernels.kernel_table import Condition as Condition
+    from tenon.kernels.kernel_table import KernelRow as KernelRow
+    from tenon.kernels.kernel_table import KernelTable as KernelTable
+    from tenon.kernels.kernel_table import asks as asks
+    from tenon.kernels.kernel_table import dtype_is as dtype_is
+    from tenon.kernels.kernel_table import itself as itself
+    from tenon.kernels.kernel_table import size_at_least as size_at_least
     from tenon.nn.masks import BasePruningMethod as BasePruningMethod
     from tenon.nn.masks import Criterion as Criterion
     from tenon.nn.module import Module as Module
     from tenon.nn.parameter import Parameter as Parameter
     from tenon.nn.utils.parametrize import register_parametrization as register_parametrization
-    from tenon.profiler.observe.observer import Observer as Observer
     from tenon.optim.optimizer import Optimizer as Optimizer
     from tenon.optim.scheduler import LRScheduler as LRScheduler
     from tenon.plugins.diagnose import doctor_section as doctor_section
     from tenon.plugins.manager import register as register
     from tenon.plugins.registry import resolve as resolve
+    from tenon.profiler import observe as observe
+    from tenon.profiler.observe.observer import Observer as Observer
     from tenon.random import continuous as random_arrays  # noqa: F401 - offered under another name
     from tenon.random import loops as random_loops  # noqa: F401 - offered under another name
     from tenon.serialize.atomic import replacing as replacing
@@ -89,23 +89,23 @@ if TYPE_CHECKING:
     quantization: Any  # a module of a plugin
 
 _TARGETS = {
-    "Availability": "tenon.engine.backend:Availability",
+    "Availability": "tenon.kernels.backend:Availability",
     "Aval": "tenon.engine.aval:Aval",
-    "Backend": "tenon.engine.backend:Backend",
+    "Backend": "tenon.kernels.backend:Backend",
     "BasePruningMethod": "tenon.nn.masks:BasePruningMethod",
     "Communicator": "tenon.distributed.communication.communicator:Communicator",
     "Composite": "tenon.engine.op:Composite",
-    "Condition": "tenon.engine.kernel_table:Condition",
+    "Condition": "tenon.kernels.kernel_table:Condition",
     "Config": "tenon.config:Config",
     "Criterion": "tenon.nn.masks:Criterion",
     "Device": "tenon.device:Device",
     "Graph": "tenon.graph.graph:Graph",
-    "Kernel": "tenon.engine.backend:Kernel",
-    "KernelRow": "tenon.engine.kernel_table:KernelRow",
-    "KernelTable": "tenon.engine.kernel_table:KernelTable",
+    "Kernel": "tenon.kernels.backend:Kernel",
+    "KernelRow": "tenon.kernels.kernel_table:KernelRow",
+    "KernelTable": "tenon.kernels.kernel_table:KernelTable",
     "Kind": "tenon.engine.op:Kind",
     "LRScheduler": "tenon.optim.scheduler:LRScheduler",
-    "MemoryStats": "tenon.engine.backend:MemoryStats",
+    "MemoryStats": "tenon.kernels.backend:MemoryStats",
     "Module": "tenon.nn.module:Module",
     "Node": "tenon.graph.graph:Node",
     "Observer": "tenon.profiler.observe.observer:Observer",
@@ -119,18 +119,18 @@ _TARGETS = {
     "ShapeRequest": "tenon.graph.tracing:ShapeRequest",
     "Tensor": "tenon.tensors.tensor:Tensor",
     "Trace": "tenon.graph.tracing:Trace",
-    "asks": "tenon.engine.kernel_table:asks",
-    "backend_for": "tenon.engine.backend:backend_for",
+    "asks": "tenon.kernels.kernel_table:asks",
+    "backend_for": "tenon.kernels.backend:backend_for",
     "cluster": "tenon.graph.cluster:",
     "distributed_parts": "tenon.distributed.parts:",
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
-    "dtype_is": "tenon.engine.kernel_table:dtype_is",
+    "dtype_is": "tenon.kernels.kernel_table:dtype_is",
     "enable_grad": "tenon.engine.grad_mode:enable_grad",
     "engine": "tenon.distributed.engine:",
     "environment": "tenon.config:environment",
     "errors": "tenon.errors:",
-    "expressions": "tenon.engine.expressions:",
-    "itself": "tenon.engine.kernel_table:itself",
+    "expressions": "tenon.kernels.expressions:",
+    "itself": "tenon.kernels.kernel_table:itself",
     "no_grad": "tenon.engine.grad_mode:no_grad",
     "observe": "tenon.profiler.observe:",
     "op_interceptors": "tenon.engine.interceptor:SLOT",
@@ -148,7 +148,7 @@ _TARGETS = {
     "run_parts": "tenon.training.parts:",
     "runs": "tenon.training.runs:",
     "shape_requests": "tenon.graph.shape_requests:",
-    "size_at_least": "tenon.engine.kernel_table:size_at_least",
+    "size_at_least": "tenon.kernels.kernel_table:size_at_least",
     "titled": "tenon.tensors.methods.titles:titled",
     "trace": "tenon.graph.tracing:trace",
     "wrap": "tenon.tensors.creation.create:wrap",

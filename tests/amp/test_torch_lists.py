@@ -117,7 +117,7 @@ def gpu(monkeypatch):
     """A device whose backend goes by the name "cuda"; torch has none here."""
     import fake_device
 
-    from tenon.engine import backend as backends
+    from tenon.kernels import backend as backends
     from tenon.plugins import manager
 
     manager.register(fake_device, "fake_device")

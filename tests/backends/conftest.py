@@ -13,7 +13,7 @@ def fake_plugin():
     """``device="fake"`` exists while a module's tests run, as after installing the plugin."""
     import fake_device
 
-    from tenon.engine import backend as backends
+    from tenon.kernels import backend as backends
     from tenon.plugins import manager
 
     manager.register(fake_device, "fake_device")

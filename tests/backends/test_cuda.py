@@ -11,8 +11,8 @@ from training import OPTIMIZERS, train
 
 import tenon
 from tenon import nn
-from tenon.engine.backend import backend_named
 from tenon.errors import IndexRangeError, OutOfMemoryError
+from tenon.kernels.backend import backend_named
 from tenon.testing.suites.backend import BackendSuite
 
 AVAILABLE = backend_named("cuda").is_available()

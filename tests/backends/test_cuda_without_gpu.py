@@ -14,9 +14,9 @@ from training import train
 import tenon
 from tenon import nn
 from tenon.device import Device
-from tenon.engine import backend as backends
 from tenon.engine.op import table
 from tenon.errors import BackendUnavailableError, DeviceError, OutOfMemoryError
+from tenon.kernels import backend as backends
 from tenon_cuda import library
 from tenon_cuda.backend import CudaBackend
 from tenon_cuda.marks import Mark

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.engine import backend as backends
+from tenon.kernels import backend as backends
 from tenon.plugins import manager
 from tenon.testing.suites.backend import BackendSuite
 from tenon_cuda import library

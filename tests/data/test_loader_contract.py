@@ -14,8 +14,8 @@ import pytest
 import tenon
 from tenon import data
 from tenon.data import sharing
-from tenon.engine.backend import backend_named
 from tenon.errors import WorkerError
+from tenon.kernels.backend import backend_named
 from tenon.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create 2 ")  # on machines of one core

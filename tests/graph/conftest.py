@@ -8,9 +8,9 @@ import pytest
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.aval import Aval, aval_of
-from tenon.engine.backend import backend_named
 from tenon.engine.op import table
 from tenon.graph.graph import Graph, Ref, Write
+from tenon.kernels.backend import backend_named
 
 F32 = np.dtype(np.float32)
 

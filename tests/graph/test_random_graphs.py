@@ -5,10 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tenon.engine.backend import backend_named
 from tenon.graph import passes
 from tenon.graph.interpreter import Interpreter
 from tenon.graph.program import Program
+from tenon.kernels.backend import backend_named
 
 UNARY = ["exp", "sin", "relu", "neg", "tanh", "sigmoid", "sqrt", "square", "clone", "sign", "gelu"]
 BINARY = ["add", "sub", "mul", "maximum", "div", "relu_grad", "softmax_grad"]

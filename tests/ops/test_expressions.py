@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.engine import expressions
-from tenon.engine.backend import backend_named
 from tenon.engine.op import Kind, table
+from tenon.kernels import expressions
+from tenon.kernels.backend import backend_named
 from tenon.ops.elementwise import Unary
 from tenon.testing import samples
 

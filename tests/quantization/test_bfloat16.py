@@ -6,7 +6,7 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.engine.backend import backend_named
+from tenon.kernels.backend import backend_named
 
 CPU = type(backend_named("cpu"))
 LAYERS = {

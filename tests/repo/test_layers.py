@@ -19,6 +19,7 @@ FIRST_PARTY = sorted(
 LAYERS = [
     "errors config dtypes device random plugins compat.finder compat.faces compat.paths compat.version",
     "engine utils.packages tensors.size",
+    "kernels",
     "tensors compat.legacy_storages compat.overriding compat.qscheme compat.rerouting",
     "nn.parameter distributed.communication distributed.processes",
     "ops",

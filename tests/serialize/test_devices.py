@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tenon.device import Device
-from tenon.engine import backend as backends
-from tenon.engine.backend import Backend
 from tenon.errors import CheckpointError
+from tenon.kernels import backend as backends
+from tenon.kernels.backend import Backend
 from tenon.serialize import load, save
 from tenon.tensors.creation.create import from_numpy
 from tenon.tensors.tensor import Tensor

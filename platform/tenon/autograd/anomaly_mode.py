@@ -28,9 +28,9 @@ from tenon.engine.watchers import WATCHERS
 from tenon.errors import AnomalyError, TenonWarning
 
 if TYPE_CHECKING:
-    from tenon.engine.backend import Backend
     from tenon.engine.op import Op
     from tenon.engine.tape import Node
+    from tenon.kernels.backend import Backend
     from tenon.tensors.tensor import Tensor
 
 _CORE = tuple(str(Path(__file__).parents[1] / part) for part in ("engine", "tensors"))

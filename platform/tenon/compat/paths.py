@@ -17,10 +17,11 @@ _IN_COMPAT = (
 _MOVED: dict[str, dict[str, str]] = {
     "tenon.core": {
         "tenon.engine": (
-            "accumulate arrivals aval backend backward backward_end depth dispatch edges following"
-            " generation grad_mode handle hooks interceptor meta op order plans precision promotion"
-            " quiet rounding saving scopes second_order sweep tape undefined value watch>watchers"
+            "accumulate arrivals aval backward backward_end depth dispatch edges"
+            " generation grad_mode handle hooks interceptor op plans precision promotion"
+            " quiet saving scopes second_order sweep tape undefined value watch>watchers"
         ),
+        "tenon.kernels": "backend following meta order rounding",
         "tenon.tensors": (
             "alerts copying dlpack formats inplace keys late>extensions layout methods overlap printing"
             " pytree pytree_paths refusal reread results saved_names saved_numbers size swapping tensor where"
@@ -47,6 +48,9 @@ _MOVED: dict[str, dict[str, str]] = {
             "data_parallel data_parallel_join data_parallel_options>options bucket_home>bucket_destination"
             " buckets gradients accumulation logical_shards shard_buffers shard_sums stepped_with comm_hooks"
         ),
+    },
+    "tenon.engine": {
+        "tenon.kernels": "backend expressions following kernel_table meta order rounding",
     },
     "tenon.graph": {"tenon.graph": "halves>partition lent>program_gradients"},
     "tenon.ops": {

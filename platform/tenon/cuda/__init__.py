@@ -14,8 +14,8 @@ from typing import Any
 from tenon import random as host_random  # `random` is the submodule, once that is imported
 from tenon.compat.legacy_storages import ON_CUDA
 from tenon.device import Device
-from tenon.engine.backend import Availability, backend_for, backend_named
 from tenon.errors import DeviceError, OutOfMemoryError, TenonError
+from tenon.kernels.backend import Availability, backend_for, backend_named
 
 __all__ = [
     "Event",

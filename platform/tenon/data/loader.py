@@ -17,8 +17,8 @@ from tenon.data.iteration import Iteration, Progress
 from tenon.data.pool import check_context, pool_of
 from tenon.data.sampler import BatchSampler, RandomSampler, SequentialSampler, check_batches
 from tenon.data.serving import Job
-from tenon.engine import backend
 from tenon.errors import DataError
+from tenon.kernels import backend
 from tenon.random import Generator
 
 #: Attributes that cannot be assigned after construction, as in PyTorch.

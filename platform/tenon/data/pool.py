@@ -23,9 +23,9 @@ from typing import Any
 from tenon.data import channel
 from tenon.data.serving import Job, serve
 from tenon.data.sharing import get_sharing_strategy
-from tenon.engine.backend import backend_named
 from tenon.engine.op import table
 from tenon.errors import WorkerError
+from tenon.kernels.backend import backend_named
 
 #: Seconds between an idle worker's checks that its parent is alive, and until a closing worker is killed.
 PATIENCE = 2.0

@@ -13,15 +13,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tenon import dtypes
-from tenon.device import get_default_device
+from tenon.device import Device, get_default_device
 from tenon.engine import scopes
 from tenon.engine.aval import Aval, aval_of, no_loop
-from tenon.engine.backend import backend_for
 from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.inlining import inlined
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Op
-from tenon.engine.order import ordered
 from tenon.engine.plans import VIEW, Plan
 from tenon.engine.promotion import unify
 from tenon.engine.quiet import IGNORE, enter, leave
@@ -33,6 +31,8 @@ from tenon.errors import DeviceError, DTypeError, IndexRangeError, ShapeError, T
 _new = object.__new__
 #: The tensor class of results, set by ``results_are``.
 _Result: Any = Value
+#: Finds the backend that serves a device, set by ``backends_are``.
+_backend_for: Callable[[Device], Any]
 #: Rank in torch's promotion categories (bool < integer < floating < complex), by Python type.
 _RANK = {bool: 0, int: 1, float: 2, complex: 3}
 #: The same by NumPy dtype kind. V is bfloat16, which NumPy would widen beside a Python number: rank -1 makes
@@ -51,6 +51,12 @@ def results_are(tensor_class: type) -> None:
     """Make results of ops instances of ``tensor_class``, a subclass of ``Value``."""
     global _Result
     _Result = tensor_class
+
+
+def backends_are(find: Callable[[Device], Any]) -> None:
+    """Find the backend of a device by ``find(device)``, for ops that no tensor argument places."""
+    global _backend_for
+    _backend_for = find
 
 
 def result_of(raw: Any, backend: Any) -> Any:
@@ -117,7 +123,7 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = Non
             elif a is not None and (plain := _with_plain_numbers(args)) is not None:
                 return run(op, plain, attrs, compute)
     if backend is None:
-        backend = backend_for(get_default_device())
+        backend = _backend_for(get_default_device())
         mixed = True
     plan = backend.plans[op]
     if (promotion := plan.promotion) is not None and (
@@ -142,9 +148,8 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = Non
         else:
             kernel = plan.short_kernel if short else plan.kernel
         kernel = kernel if compute is None else partial(compute, kernel)
-        out = (
-            ordered(kernel, raw, attrs) if plan.lays_out else kernel(*raw, **attrs) if attrs else kernel(*raw)
-        )
+        layout = plan.layout
+        out = layout(kernel, raw, attrs) if layout else kernel(*raw, **attrs) if attrs else kernel(*raw)
     except _FAILURES as error:
         if error.__class__ is OverflowError and promotion is not None and number == 1:
             return run(op, unify(op, args), attrs, compute)  # torch wraps a number that the dtype cannot hold
@@ -171,7 +176,7 @@ def pair(op: Op, x: Any, y: Any) -> Any:
     kind, plan = r.dtype, backend.plans[op]
     if isinstance(y, Value):
         s = y.raw
-        if s.dtype is not kind or y._backend is not backend or (plan.lays_out and not r.flags.c_contiguous):
+        if s.dtype is not kind or y._backend is not backend or (plan.layout and not r.flags.c_contiguous):
             return run(op, (x, y), _NO_ATTRS)
         track = y._track or (y._view is not None and y._stale())
     elif _RANK.get(y.__class__, 9) <= _KIND_RANK[kind.kind]:
@@ -317,7 +322,7 @@ def _wrap_several(
     op: Op, backend: Any, out: Any, node: Any, args: tuple[Any, ...], attrs: dict[str, Any]
 ) -> Any:
     if op.crosses:
-        backend, out = backend_for(attrs["device"]), (out,)
+        backend, out = _backend_for(attrs["device"]), (out,)
         if node is not None:
             node.backend = backend  # its gradient arrives there
     visible = op.outputs or len(out)

@@ -21,7 +21,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from tenon.engine import expressions
 from tenon.engine.aval import Aval
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op_table import table as table
@@ -61,8 +60,7 @@ class Op:
     #: What the tape saves for the gradient rules: input names and/or ``"out"``.
     saves: ClassVar[tuple[str, ...]] = ()
     #: For ops whose rules read different values: input name -> what ``vjp_<input>`` reads of ``saves``. The
-    #: tape then keeps
-    #: only what the rules that will run read. Empty: every rule may read all of ``saves``.
+    #: tape then keeps only what the rules that will run read. Empty: every rule may read all of ``saves``.
     reads: ClassVar[dict[str, tuple[str, ...]]] = {}
     #: Visible outputs; 0 means a tuple whose length depends on the call.
     outputs: ClassVar[int] = 1
@@ -94,7 +92,7 @@ class Op:
     # --- code generation: read by the compiler, its fusion and the code generators of backends ---
 
     #: One output element as a formula of the operands' ``a``, ``b``, ``c`` and the attrs, in the language of
-    #: ``expressions.py``; None if there is none. Compiled programs fuse by it; a Primitive without
+    #: ``kernels/expressions.py``; None if there is none. Compiled programs fuse by it; a Primitive without
     #: ``forward`` or ``ufunc`` evaluates it. See ``expression_for``.
     expression: ClassVar[str | None] = None
     #: The result dtype is bool, whatever the operands' dtypes.
@@ -301,11 +299,13 @@ class Primitive(Op):
     """
 
     ufunc: ClassVar[str | None] = None
+    #: Computes ``expression`` on arrays of a namespace: ``expressions.evaluate``.
+    evaluate: ClassVar[Callable[..., Any]]
 
     def forward(self, xp: Any, *args: Any, **attrs: Any) -> Any:
         """Compute the result over the NumPy-like namespace ``xp``."""
         if self.ufunc is None and self.expression is not None:
-            return expressions.evaluate(self, table.by_name, xp, args, attrs)
+            return self.evaluate(table.by_name, xp, args, attrs)
         return getattr(xp, self.ufunc or self.name)(*args, **attrs)
 
 

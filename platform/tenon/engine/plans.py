@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tenon.engine.following import following, plain
-from tenon.engine.op import Kind, Op
+from tenon.engine.op import Op
 
 #: ``Plan.gradient`` of an op whose output may have an integer dtype, through which no gradient flows.
 BY_DTYPE = 2
@@ -22,7 +21,7 @@ class Plan:
     """The static facts of an op on a backend: kernels, promotion, what to save, gradient rules."""
 
     __slots__ = (
-        "arity", "gradient", "joint", "keeps", "kernel", "lays_out", "new_array", "op", "promotion",
+        "arity", "gradient", "joint", "keeps", "kernel", "layout", "new_array", "op", "promotion",
         "residuals", "rules", "saves_out", "several", "short_kernel", "short_value_kernel", "value_kernel",
     )  # fmt: skip
 
@@ -52,51 +51,6 @@ class Plan:
     several: bool
     #: The number of hidden outputs that the gradient rules need.
     residuals: int
-    #: Whether ``order.ordered`` chooses the memory layout of the result.
-    lays_out: bool
-
-
-def _arity(op: Op) -> int:
-    if not op.simple or op.variadic:
-        return ANY
-    if op.view:
-        return VIEW if len(op.inputs) == 1 and op.promotion is None else ANY
-    return len(op.inputs)
-
-
-class PlanTable(dict[Op, Plan]):
-    """The plans of one backend, built at the first look-up of an op."""
-
-    def __init__(self, backend: Any) -> None:
-        super().__init__()
-        self.backend = backend
-
-    def __missing__(self, op: Op) -> Plan:
-        backend = self.backend
-        plan = Plan()
-        plan.op = op
-        kernels = backend.kernels[op], backend.short_kernels[op]
-        plan.kernel, plan.short_kernel = self._laid_out(op, kernels)
-        plan.value_kernel, plan.short_value_kernel = plan.kernel, plan.short_kernel
-        if op.residuals:
-            kernels = backend.for_values(op, kernels[0]), backend.for_values(op, kernels[1])
-            plan.value_kernel, plan.short_value_kernel = self._laid_out(op, kernels)
-        plan.promotion, plan.arity = op.promotion, _arity(op)
-        plan.new_array = op.simple and not op.view
-        plan.gradient = BY_DTYPE if op.integral else op.differentiable
-        plan.keeps, plan.saves_out = op.keeps, op.saves_out
-        plan.joint, plan.rules, plan.residuals = op.joint, op.rules, op.residuals
-        plan.several = op.outputs != 1
-        plan.lays_out = (
-            op.kind is Kind.ELEMENTWISE and len(op.inputs) > 1 and not op.follows and backend.xp is not None
-        )
-        self[op] = plan
-        return plan
-
-    def _laid_out(self, op: Op, kernels: tuple[Any, Any]) -> tuple[Any, Any]:
-        """``kernels``, wrapped to propagate or to drop the input's memory format where ``op`` declares it."""
-        if op.plain and self.backend.xp is not None:
-            return plain(kernels[0], self.backend.xp), plain(kernels[1], self.backend.xp)
-        if not op.follows:
-            return kernels
-        return following(kernels[0], op, self.backend.xp), following(kernels[1], op, self.backend.xp)
+    #: ``layout(kernel, arrays, attrs)`` calls a kernel on operands in memory order, where the order of the
+    #: result's axes depends on several of them; None where the kernel decides.
+    layout: Callable[..., Any] | None

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import ops
-from tenon.engine.backend import backend_named
 from tenon.engine.grad_mode import MODE
 from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into
+from tenon.kernels.backend import backend_named
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.methods.titles import titled
 from tenon.tensors.results import named_result

@@ -6,9 +6,9 @@ from typing import Any
 
 from tenon import dtypes
 from tenon.device import as_device
-from tenon.engine.backend import backend_named
 from tenon.engine.value import Value
 from tenon.errors import DeviceError
+from tenon.kernels.backend import backend_named
 from tenon.tensors.layout import with_layout
 from tenon.tensors.storage.untyped import UntypedStorage
 

@@ -7,8 +7,8 @@ import operator
 from typing import Any
 
 from tenon.config import DECIDED
-from tenon.engine.backend import backend_named
 from tenon.errors import ArgumentError
+from tenon.kernels.backend import backend_named
 from tenon.tensors.alerts import Settings
 
 __all__ = [

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from tenon import dtypes
 from tenon.device import Device, set_default_device
-from tenon.engine.backend import backend_for
 from tenon.errors import ArgumentError, DeviceError
+from tenon.kernels.backend import backend_for
 from tenon.tensors.creation.create import legacy_tensor
 from tenon.tensors.tensor import Tensor
 

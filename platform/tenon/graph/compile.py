@@ -21,7 +21,6 @@ from tenon.compat.overriding import MODES
 from tenon.device import get_default_device
 from tenon.dtypes import get_default_dtype
 from tenon.engine.aval import aval_of
-from tenon.engine.backend import backend_named
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.precision import PRECISION
@@ -36,6 +35,7 @@ from tenon.graph.recording import Recording, overlapping, record
 from tenon.graph.replay import Replay
 from tenon.graph.stance import STANCE
 from tenon.graph.suspension import SUSPENSION
+from tenon.kernels.backend import backend_named
 from tenon.tensors.pytree import REGISTERED, TreeSpec, tree_flatten
 from tenon.tensors.where import user_line
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tenon.engine.backend import Backend, backend_named
 from tenon.engine.quiet import quiet
 from tenon.graph.epilogue import epilogue
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.reorder import reorder
 from tenon.graph.scalars import evaluate
+from tenon.kernels.backend import Backend, backend_named
 
 
 class Interpreter:

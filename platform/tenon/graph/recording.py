@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from tenon.engine import scopes
-from tenon.engine.backend import backend_named
 from tenon.engine.generation import generation
 from tenon.engine.value import Value
 from tenon.errors import CaptureError, GraphError
@@ -25,6 +24,7 @@ from tenon.graph.options import state_guard
 from tenon.graph.partition import Backward, differentiate_outputs, partition
 from tenon.graph.places import PlacesGuard
 from tenon.graph.recorder import Recorder
+from tenon.kernels.backend import backend_named
 from tenon.tensors.pytree import TreeSpec, tree_flatten
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenon.engine import scopes
-from tenon.engine.backend import backend_named
 from tenon.engine.grad_mode import no_grad
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite
 from tenon.graph import shape_requests
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.recorder import Recorder
+from tenon.kernels.backend import backend_named
 from tenon.tensors.pytree import tree_leaves
 from tenon.tensors.tensor import Tensor
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.engine import backward, dispatch, meta  # noqa: F401 - what ops need beneath them
+from tenon.engine import backward, dispatch  # noqa: F401 - what ops need beneath them
 from tenon.engine.op import table
+from tenon.kernels import expressions, meta  # noqa: F401 - what ops need beneath them
 from tenon.ops import (  # noqa: F401
     angles,
     aten,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
-from tenon.engine import rounding
 from tenon.errors import DivisionByZeroError
+from tenon.kernels import rounding
 
 _FLOAT32 = np.dtype(np.float32)
 

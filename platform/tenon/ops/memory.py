@@ -8,9 +8,9 @@ import numpy as np
 
 from tenon.device import Device
 from tenon.engine.aval import Aval, broadcast_shapes, shape_of
-from tenon.engine.backend import Backend, backend_for
 from tenon.engine.op import Kind, Op, Primitive
 from tenon.errors import ShapeError
+from tenon.kernels.backend import Backend, backend_for
 
 
 class Cast(Primitive):

@@ -7,7 +7,7 @@ import numpy as np
 from tenon import random
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
-from tenon.engine.order import memory_order
+from tenon.kernels.order import memory_order
 from tenon.random import keys
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tenon.engine.aval import Aval, AxisError, broadcast_shapes, reduced_shape
-from tenon.engine.following import in_c_order
 from tenon.engine.op import Kind, Primitive
 from tenon.errors import ShapeError
+from tenon.kernels.following import in_c_order
 
 _INT = np.dtype(np.int64)
 _BOOL = np.dtype(np.bool_)

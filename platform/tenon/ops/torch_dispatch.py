@@ -21,12 +21,12 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from tenon.device import Device, get_default_device
 from tenon.dtypes import get_default_dtype
 from tenon.engine.aval import contiguous_strides
-from tenon.engine.backend import backend_for
 from tenon.engine.grad_mode import MODE, no_grad
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite
 from tenon.engine.tape import CustomNode, StandIn
 from tenon.errors import ArgumentError
+from tenon.kernels.backend import backend_for
 from tenon.ops.aten import Operator, called
 from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.pytree import tree_flatten

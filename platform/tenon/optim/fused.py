@@ -28,7 +28,7 @@ from tenon.optim.update import own_state
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tenon.engine.backend import Backend
+    from tenon.kernels.backend import Backend
     from tenon.optim.optimizer import Optimizer
 
 #: Number of elements updated, over all steps, before a kernel is compiled.

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tenon.engine.expressions import is_exact
 from tenon.engine.op import Composite, table
 from tenon.errors import NotFusableError
+from tenon.kernels.expressions import is_exact
 
 
 class _Exactness(dict[str, bool]):

@@ -20,13 +20,13 @@ from tenon import ops
 from tenon.dtypes import float32, float64, get_default_dtype
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
-from tenon.engine.rounding import is_short
 from tenon.engine.watchers import WATCHERS
+from tenon.kernels.rounding import is_short
 from tenon.tensors.creation.create import full
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tenon.engine.backend import Backend
+    from tenon.kernels.backend import Backend
     from tenon.optim.optimizer import Optimizer
 
 #: Block size in float32 elements. Temporaries of 64 kB stay in the cache, and malloc reuses their memory;

@@ -20,8 +20,8 @@ import numpy as np
 from tenon.device import CPU, Device
 from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.engine.aval import Aval, contiguous_strides
-from tenon.engine.backend import backend_for
 from tenon.errors import CheckpointError, DTypeError
+from tenon.kernels.backend import backend_for
 from tenon.nn.parameter import Parameter
 from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage

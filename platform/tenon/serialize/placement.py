@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tenon.device import CPU, Device
-from tenon.engine.backend import backend_for
 from tenon.errors import CheckpointDeviceError, DeviceError
+from tenon.kernels.backend import backend_for
 from tenon.serialize.layout import LoadedStorage
 from tenon.tensors.tensor import Tensor
 

@@ -1,17 +1,17 @@
 """Memory formats: ``torch.contiguous_format``, ``channels_last`` and the others.
 
 A format is an order of strides, independent of shape and values. ``channels_last`` stores ``[N, C, H, W]`` as
-``[N, H, W, C]``, ``channels_last_3d`` the same with one more axis. ``engine/order.py`` propagates formats
-through elementwise ops, ``engine/following.py`` through others.
+``[N, H, W, C]``, ``channels_last_3d`` the same with one more axis. ``kernels/order.py`` propagates formats
+through elementwise ops, ``kernels/following.py`` through others.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tenon.engine.following import LAST, channels_lie_last, laid_last
 from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, ShapeError
+from tenon.kernels.following import LAST, channels_lie_last, laid_last
 
 
 class memory_format:

@@ -10,8 +10,8 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.engine.backend import backend_named
 from tenon.graph.cluster import Builder
+from tenon.kernels.backend import backend_named
 
 pytest.importorskip("llvmlite")
 
@@ -155,7 +155,7 @@ def test_a_tiny_training_step_is_one_call_and_trains_as_eager_does():
 
 
 def test_a_backend_without_chains_calls_its_steps_one_by_one():
-    from tenon.engine.backend import Backend
+    from tenon.kernels.backend import Backend
 
     one, other = (lambda: None), (lambda: None)
 

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import tenon.ops  # noqa: F401  (fills the op table)
-from tenon.engine.backend import backend_named
 from tenon.errors import ArgumentError, NotFusableError
 from tenon.graph.cluster import Builder, Namespace
 from tenon.graph.fused import fused
+from tenon.kernels.backend import backend_named
 
 pytest.importorskip("llvmlite")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tenon import ops
-from tenon.engine.backend import backend_named
+from tenon.kernels.backend import backend_named
 from tenon_cpu.jit.compiler.compile import available
 from tenon_cpu.jit.fusion import scratch
 

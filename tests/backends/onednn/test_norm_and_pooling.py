@@ -7,8 +7,8 @@ import pytest
 
 import tenon
 import tenon.ops  # fills the table of ops
-from tenon.engine.backend import Backend, backend_named
 from tenon.engine.op import table
+from tenon.kernels.backend import Backend, backend_named
 from tenon_cpu.onednn import norm, pooling
 from tenon_cpu.onednn.runtime import available
 

@@ -7,10 +7,10 @@ import pytest
 
 import tenon.ops  # noqa: F401  (fills the table of ops)
 from tenon.engine.aval import Aval
-from tenon.engine.backend import Backend
 from tenon.engine.op import table
 from tenon.extend import errors
 from tenon.graph.epilogue import epilogue
+from tenon.kernels.backend import Backend
 from tenon_cpu.onednn import winograd
 from tenon_cpu.onednn.layouts import PLAIN, Assigned, blocked, reorder
 from tenon_cpu.onednn.prepared import PREPARE

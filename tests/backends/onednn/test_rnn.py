@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tenon import ops
-from tenon.engine.backend import backend_named
+from tenon.kernels.backend import backend_named
 from tenon_cpu import onednn, threads
 from tenon_cpu.jit.compiler.compile import available
 

@@ -1,6 +1,6 @@
 """Formulas into LLVM: ``"a * sigmoid(a)"`` becomes instructions on one element.
 
-Reads the language of ``tenon.engine.expressions`` (and ``mathlib.py``'s statements) through Python's own
+Reads the language of ``tenon.kernels.expressions`` (and ``mathlib.py``'s statements) through Python's own
 parser. Numbers stay Python numbers until they meet a value, whose type they take.
 """
 

@@ -6,7 +6,7 @@ branch or a table; every one is right at infinities, NaN, both zeros, overflow a
 within 4 units in the last place elsewhere (``tests/backends/jit/test_codegen.py`` measures them). For
 float64 the C library is called.
 
-The formulas are in the language of ``tenon.engine.expressions`` with statements, and these functions more:
+The formulas are in the language of ``tenon.kernels.expressions`` with statements, and these functions more:
 ``fma(a, b, c)``; ``poly(x, c0, c1, ...)``,
     lowest coefficient first; ``bits(x)`` and ``real_of_bits(i)`` between
 float32 and int32; ``real(i)`` from int32.

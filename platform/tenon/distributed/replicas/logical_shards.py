@@ -26,10 +26,10 @@ from tenon.distributed.replicas.buckets import Bucket
 from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.distributed.replicas.shard_buffers import ShardBuffers
 from tenon.distributed.replicas.shard_sums import ShardSums
-from tenon.engine.backend import backend_named
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CommunicatorError, UnsupportedError
 from tenon.graph.suspension import SUSPENSION
+from tenon.kernels.backend import backend_named
 from tenon.nn.layers.sync_batch_norm import SyncBatchNorm
 from tenon.nn.module import Module
 from tenon.random import streams

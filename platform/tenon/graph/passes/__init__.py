@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from tenon.engine.backend import Backend
 from tenon.graph.graph import Graph
 from tenon.graph.passes.canonicalise import canonicalise
 from tenon.graph.passes.common_subexpr import common_subexpr
@@ -24,6 +23,7 @@ from tenon.graph.passes.pooled_gate import pooled_gate
 from tenon.graph.passes.pooled_relu import pooled_relu
 from tenon.graph.passes.schedule import schedule
 from tenon.graph.passes.spread_sum import spread_sum
+from tenon.kernels.backend import Backend
 from tenon.plugins.manager import host
 
 Pass = Callable[[Graph], None]

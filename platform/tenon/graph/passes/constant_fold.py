@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tenon.engine.backend import Backend
 from tenon.engine.op import Kind
 from tenon.engine.quiet import quiet
 from tenon.graph.graph import Graph, Node, Ref
+from tenon.kernels.backend import Backend
 
 #: Bytes up to which a result is kept: beyond, filling memory anew costs less than holding it for ever.
 LARGEST = 1 << 16

@@ -13,8 +13,6 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.engine.aval import Aval
-from tenon.engine.backend import Backend
-from tenon.engine.meta import META
 from tenon.engine.op import Composite, Kind, Op
 from tenon.errors import NotFusableError
 from tenon.graph.cluster import Builder, Namespace, Value
@@ -22,6 +20,8 @@ from tenon.graph.cluster import Ref as Place
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.passes.common_subexpr import frozen
 from tenon.graph.passes.takes import takes
+from tenon.kernels.backend import Backend
+from tenon.kernels.meta import META
 
 _EFFECTS = frozenset({Kind.RANDOM, Kind.COLLECTIVE})
 

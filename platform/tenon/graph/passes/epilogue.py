@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.engine.aval import Aval
-from tenon.engine.backend import Backend
 from tenon.engine.op import Composite
 from tenon.graph.epilogue import epilogue as epilogue_op
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.passes.decompose import parts
+from tenon.kernels.backend import Backend
 
 Steps = list[tuple[str, Ref]]
 _STEPS = frozenset({"add", "mul"})

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from tenon.engine.backend import Backend
 from tenon.engine.op import Composite, Kind
 from tenon.errors import NotFusableError
 from tenon.graph.cluster import MOVES, Builder, Cluster, Value
@@ -23,6 +22,7 @@ from tenon.graph.passes.groups import Groups
 from tenon.graph.passes.layout import special_values
 from tenon.graph.passes.takes import ARRAYS, STEPS, takes
 from tenon.graph.reorder import reorder
+from tenon.kernels.backend import Backend
 
 #: Elements below which a lone primitive is left to NumPy, which needs no compilation.
 ALONE = 1 << 13

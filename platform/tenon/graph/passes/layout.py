@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tenon.engine.backend import Backend
 from tenon.graph.graph import Graph, Node, Ref, Write
 from tenon.graph.reorder import reorder
+from tenon.kernels.backend import Backend
 
 
 def layout(graph: Graph, backend: Backend) -> None:

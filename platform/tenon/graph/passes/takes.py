@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tenon.engine.backend import Backend
 from tenon.graph.cluster import Cluster
+from tenon.kernels.backend import Backend
 
 #: A cluster's limits: what compiles fast, and what stays in registers.
 STEPS, ARRAYS = 80, 24

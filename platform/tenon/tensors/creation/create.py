@@ -15,10 +15,10 @@ from tenon.device import Device, as_device
 from tenon.dtypes import FROM_NUMPY, dtype, scalar_name
 from tenon.engine.accumulate import DESTINATION
 from tenon.engine.aval import Aval, normalize_axis
-from tenon.engine.backend import backend_for, backend_named
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError, TenonError
+from tenon.kernels.backend import backend_for, backend_named
 from tenon.tensors.creation.reading import to_array
 from tenon.tensors.size import Size
 from tenon.tensors.storage.typed import TypedStorage

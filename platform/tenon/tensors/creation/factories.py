@@ -9,10 +9,10 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.engine.grad_mode import MODE
-from tenon.engine.order import memory_order
 from tenon.engine.value import Value, refuse_writing
 from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.kernels.order import memory_order
 from tenon.tensors.creation import triangles
 from tenon.tensors.creation.create import full as _full
 from tenon.tensors.creation.create import wrap

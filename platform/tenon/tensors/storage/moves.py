@@ -9,9 +9,9 @@ import numpy as np
 from tenon import dtypes
 from tenon.device import Device
 from tenon.engine.aval import Aval
-from tenon.engine.backend import backend_for
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, NoDataError
+from tenon.kernels.backend import backend_for
 from tenon.tensors.storage.sources import filename_of
 
 

@@ -23,10 +23,10 @@ import tenon.ops  # noqa: F401 - defines the ops
 from tenon import dtypes
 from tenon.device import Device
 from tenon.engine.aval import aval_of
-from tenon.engine.backend import Availability, Backend, backend_for, backend_named
 from tenon.engine.grad_mode import no_grad
 from tenon.engine.op import Composite, Kind, Op, Primitive
 from tenon.engine.op import table as ops
+from tenon.kernels.backend import Availability, Backend, backend_for, backend_named
 from tenon.tensors.creation.create import wrap
 from tenon.testing import samples
 from tenon.testing.assertions import as_tuple, assert_same, host

@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 
 from tenon import dtypes, optim
-from tenon.engine.backend import backend_named
 from tenon.engine.grad_mode import no_grad
 from tenon.engine.interceptor import SLOT
 from tenon.errors import PluginTargetError
+from tenon.kernels.backend import backend_named
 from tenon.nn.parameter import Parameter
 from tenon.optim import batch, update
 from tenon.optim.optimizer import Optimizer

@@ -23,7 +23,7 @@ import pytest
 
 from tenon.config import Config, process_environment
 from tenon.distributed.communication.communicator import Communicator
-from tenon.engine.backend import Backend
+from tenon.kernels.backend import Backend
 from tenon.optim.optimizer import Optimizer
 from tenon.optim.scheduler import LRScheduler
 from tenon.plugins.components import Component

@@ -15,13 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tenon.device import Device
-from tenon.engine.following import following
-from tenon.engine.kernel_table import Choice, KernelRow, KernelTable, select
-from tenon.engine.kernel_table import Kernel as Kernel
+from tenon.engine.dispatch import backends_are
 from tenon.engine.op import Composite, Op, Primitive, table
-from tenon.engine.plans import Plan, PlanTable
-from tenon.engine.rounding import is_short
+from tenon.engine.plans import Plan
 from tenon.errors import BackendError, DeviceError
+from tenon.kernels.following import following
+from tenon.kernels.kernel_table import Choice, KernelRow, KernelTable, select
+from tenon.kernels.kernel_table import Kernel as Kernel
+from tenon.kernels.plan_table import PlanTable
+from tenon.kernels.rounding import is_short
 
 
 class Availability(NamedTuple):
@@ -351,7 +353,7 @@ def backend_named(name: str) -> Backend:
         from tenon.plugins import registry  # plugins load at the first use of a kind
 
         if name == "meta":
-            from tenon.engine.meta import META
+            from tenon.kernels.meta import META
 
             found = META
         else:
@@ -392,3 +394,6 @@ def _check(backend: Backend, device: Device) -> None:
             raise DeviceError(
                 f"invalid device ordinal: {device} asked for, {count} {device.type} device(s) present."
             )
+
+
+backends_are(backend_for)

@@ -18,12 +18,11 @@ import ast
 import functools
 from collections.abc import Mapping
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from tenon.engine.op import Op
+from tenon.engine.op import Op, Primitive
 
 #: Functions of one or two numbers from the mathematical library (libm), which may differ in the last bit.
 MATHEMATICS = frozenset({
@@ -108,3 +107,6 @@ class _Selections(ast.NodeTransformer):
         """Rewrite one conditional, and those inside it."""
         self.generic_visit(node)
         return ast.Call(ast.Name("where", ast.Load()), [node.test, node.body, node.orelse], [])
+
+
+Primitive.evaluate = evaluate

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from tenon.engine.op import Composite, Kind, Op, table
-from tenon.engine.rounding import as_one, is_short
 from tenon.errors import BackendError
+from tenon.kernels.rounding import as_one, is_short
 
 Kernel = Callable[..., Any]
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tenon.engine.following import LAST, channels_lie_last
+from tenon.kernels.following import LAST, channels_lie_last
 
 
 def inward(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> list[int]:

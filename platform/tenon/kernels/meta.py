@@ -12,9 +12,9 @@ import numpy as np
 
 from tenon.device import Device
 from tenon.engine.aval import Aval
-from tenon.engine.backend import Backend, Kernel, MemoryStats
 from tenon.engine.op import Op, shapes_by
 from tenon.errors import NoDataError
+from tenon.kernels.backend import Backend, Kernel, MemoryStats
 
 _META = Device("meta")
 

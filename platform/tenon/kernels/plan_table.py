@@ -1,0 +1,55 @@
+"""``backend.plans``: the plan of an op is built at its first call on the backend, and kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.engine.op import Kind, Op
+from tenon.engine.plans import ANY, BY_DTYPE, VIEW, Plan
+from tenon.kernels.following import following, plain
+from tenon.kernels.order import ordered
+
+
+def _arity(op: Op) -> int:
+    if not op.simple or op.variadic:
+        return ANY
+    if op.view:
+        return VIEW if len(op.inputs) == 1 and op.promotion is None else ANY
+    return len(op.inputs)
+
+
+class PlanTable(dict[Op, Plan]):
+    """The plans of one backend, built at the first look-up of an op."""
+
+    def __init__(self, backend: Any) -> None:
+        super().__init__()
+        self.backend = backend
+
+    def __missing__(self, op: Op) -> Plan:
+        backend = self.backend
+        plan = Plan()
+        plan.op = op
+        kernels = backend.kernels[op], backend.short_kernels[op]
+        plan.kernel, plan.short_kernel = self._laid_out(op, kernels)
+        plan.value_kernel, plan.short_value_kernel = plan.kernel, plan.short_kernel
+        if op.residuals:
+            kernels = backend.for_values(op, kernels[0]), backend.for_values(op, kernels[1])
+            plan.value_kernel, plan.short_value_kernel = self._laid_out(op, kernels)
+        plan.promotion, plan.arity = op.promotion, _arity(op)
+        plan.new_array = op.simple and not op.view
+        plan.gradient = BY_DTYPE if op.integral else op.differentiable
+        plan.keeps, plan.saves_out = op.keeps, op.saves_out
+        plan.joint, plan.rules, plan.residuals = op.joint, op.rules, op.residuals
+        plan.several = op.outputs != 1
+        several = op.kind is Kind.ELEMENTWISE and len(op.inputs) > 1
+        plan.layout = ordered if several and not op.follows and backend.xp is not None else None
+        self[op] = plan
+        return plan
+
+    def _laid_out(self, op: Op, kernels: tuple[Any, Any]) -> tuple[Any, Any]:
+        """``kernels``, wrapped to propagate or to drop the input's memory format where ``op`` declares it."""
+        if op.plain and self.backend.xp is not None:
+            return plain(kernels[0], self.backend.xp), plain(kernels[1], self.backend.xp)
+        if not op.follows:
+            return kernels
+        return following(kernels[0], op, self.backend.xp), following(kernels[1], op, self.backend.xp)
