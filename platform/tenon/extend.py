@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     from tenon.engine.op import Kind as Kind
     from tenon.engine.op import Op as Op
     from tenon.engine.op import Primitive as Primitive
+    from tenon.engine.types import Array as Array
+    from tenon.engine.types import ArrayNamespace as ArrayNamespace
+    from tenon.engine.types import Attrs as Attrs
+    from tenon.engine.types import Nested as Nested
+    from tenon.engine.types import Operand as Operand
+    from tenon.engine.types import OpNamespace as OpNamespace
     from tenon.functions.derived import into as write_out  # noqa: F401 - offered under another name
     from tenon.graph import cluster as cluster
     from tenon.graph import shape_requests as shape_requests
@@ -89,6 +95,9 @@ if TYPE_CHECKING:
     quantization: Any  # a module of a plugin
 
 _TARGETS = {
+    "Array": "tenon.engine.types:Array",
+    "ArrayNamespace": "tenon.engine.types:ArrayNamespace",
+    "Attrs": "tenon.engine.types:Attrs",
     "Availability": "tenon.kernels.backend:Availability",
     "Aval": "tenon.engine.aval:Aval",
     "Backend": "tenon.kernels.backend:Backend",
@@ -107,9 +116,12 @@ _TARGETS = {
     "LRScheduler": "tenon.optim.scheduler:LRScheduler",
     "MemoryStats": "tenon.kernels.backend:MemoryStats",
     "Module": "tenon.nn.module:Module",
+    "Nested": "tenon.engine.types:Nested",
     "Node": "tenon.graph.graph:Node",
     "Observer": "tenon.profiler.observe.observer:Observer",
     "Op": "tenon.engine.op:Op",
+    "OpNamespace": "tenon.engine.types:OpNamespace",
+    "Operand": "tenon.engine.types:Operand",
     "Optimizer": "tenon.optim.optimizer:Optimizer",
     "Parameter": "tenon.nn.parameter:Parameter",
     "Primitive": "tenon.engine.op:Primitive",

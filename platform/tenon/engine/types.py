@@ -1,0 +1,25 @@
+"""Names for annotations where no class says what is meant; a type checker sees ``Any`` behind each.
+
+Use them in place of a bare ``Any``, and ``object`` for a value that is only passed on, compared or printed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+#: The array of a backend: ``numpy.ndarray``, ``cupy.ndarray`` or ``jax.Array``. They share NumPy's interface
+#: and no class, and the platform may not import the libraries of backends.
+Array: TypeAlias = Any
+#: A module or object with the functions of NumPy's namespace: ``numpy``, ``cupy`` or a backend's own. ``xp``
+#: in forwards.
+ArrayNamespace: TypeAlias = Any
+#: What has the ops as functions: ``tenon.ops``, a backend's kernels or the shape rules. ``f`` in rules; its
+#: attributes are generated from the op table.
+OpNamespace: TypeAlias = Any
+#: A value inside of a rule: a tensor, an array or an Aval, as the rule's ``f`` takes it.
+Operand: TypeAlias = Any
+#: Attributes of an op's call. The keyword-only parameters of the op's ``infer`` state the type of each.
+Attrs: TypeAlias = dict[str, Any]
+#: Tensors in tuples, lists, dicts and dataclasses of any depth, as modules and compiled functions take and
+#: return them; Python's type system has no type for "the same structure with other leaves".
+Nested: TypeAlias = Any
