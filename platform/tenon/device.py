@@ -6,7 +6,7 @@ A device is only a name; ``kernels/backend.py`` finds the backend that serves it
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.errors import DeviceError
 
@@ -84,6 +84,10 @@ class Device:
         _default.device = self._previous.pop()
 
 
+#: What names a device: ``"cuda:1"``, the index of a CUDA device, or None for the default one.
+DeviceLike: TypeAlias = Device | str | int | None
+
+
 def _check_plugin(name: str) -> None:
     """DeviceError unless a plugin has a backend of this name."""
     from tenon.kernels.backend import device_types  # finding plugins takes time, and scripts rarely have one
@@ -109,12 +113,12 @@ def get_default_device() -> Device:
     return _default.device if _default.device is not None else CPU
 
 
-def set_default_device(device: Device | str | int | None) -> None:
+def set_default_device(device: DeviceLike) -> None:
     """Set the device that factory functions use when none is given; None means the CPU."""
     _default.device = None if device is None else Device(device)
 
 
-def as_device(value: Device | str | int | None) -> Device:
+def as_device(value: DeviceLike) -> Device:
     """``value`` as a Device; None is the default device."""
     if value is None:
         return get_default_device()

@@ -13,7 +13,7 @@ from typing import Any
 
 from tenon import random as host_random  # `random` is the submodule, once that is imported
 from tenon.compat.legacy_storages import ON_CUDA
-from tenon.device import Device
+from tenon.device import Device, DeviceLike
 from tenon.errors import DeviceError, OutOfMemoryError, TenonError
 from tenon.kernels.backend import Availability, backend_for, backend_named
 
@@ -45,8 +45,6 @@ __all__ = [
     "set_device",
     "synchronize",
 ]
-
-DeviceLike = Device | str | int | None
 
 
 def availability() -> Availability:
