@@ -18,11 +18,11 @@ FIRST_PARTY = sorted(
 #: stands for the module or package and what is in it that is not named in another row.
 LAYERS = [
     "errors config dtypes device random plugins engine.types compat.finder compat.faces compat.paths compat.version",
-    "engine utils.packages tensors.size",
+    "engine compat.utils.packages tensors.size",
     "kernels",
     "tensors compat.legacy_storages compat.overriding compat.qscheme compat.rerouting",
     "nn.parameter distributed.communication distributed.processes",
-    "ops",
+    "ops compat.torch_dispatch",
     "functions fft linalg amp cuda graph",
     "autograd",
     "nn",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.ops import torch_dispatch
+from tenon.compat import torch_dispatch
 from tenon.overrides import enable_reentrant_dispatch
 from tenon.utils._mode_utils import no_dispatch
 from tenon.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass

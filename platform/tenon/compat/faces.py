@@ -57,6 +57,7 @@ FACES: dict[str, tuple[str, ...]] = {
         "tenon.distributed.local_sgd: PostLocalSGDOptimizer",
     ),
     "tenon.distributed.optim.zero_redundancy_optimizer": ("tenon.distributed.zero: ZeroRedundancyOptimizer",),
+    "tenon.distributed.elastic.multiprocessing": ("tenon.distributed.elastic.multiprocessing: errors",),
     "tenon.functional": (
         "tenon.functions: atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors"
         ", cartesian_prod, cdist, chain_matmul, istft, lu, meshgrid, norm, pca_lowrank, split, stft"
@@ -156,7 +157,21 @@ FACES: dict[str, tuple[str, ...]] = {
         "tenon.distributions.rejection: binomial, log_factorial, log_standard_gamma, poisson",
     ),
     "tenon.signal": ("tenon.signal: windows",),
-    "tenon.utils._mode_utils": ("tenon.ops.torch_dispatch: no_dispatch",),
+    "tenon.utils._mode_utils": ("tenon.compat.torch_dispatch: no_dispatch",),
+    "tenon.utils.data": (
+        "tenon.data: BatchSampler, ChainDataset, ConcatDataset, DataLoader, Dataset, IterableDataset"
+        ", RandomSampler, Sampler, SequentialSampler, StackDataset, Subset, SubsetRandomSampler"
+        ", TensorDataset, WeightedRandomSampler, default_collate, default_convert, get_worker_info"
+        ", random_split",
+        "tenon.distributed.sampler: DistributedSampler",
+        "tenon.compat.utils.datapipes: IterDataPipe, MapDataPipe, functional_datapipe",
+        "tenon.utils.data: _utils, dataloader, dataset, distributed, sampler",
+    ),
+    "tenon.utils.data._utils": (
+        "tenon.data.pool: PATIENCE as MP_STATUS_CHECK_INTERVAL",
+        "tenon.data.worker_errors: ExceptionWrapper",
+        "tenon.utils.data._utils: collate, worker",
+    ),
     "tenon.utils.data._utils.worker": (
         "tenon.data: get_worker_info",
         "tenon.data.serving: WorkerInfo, numpy_seed as _generate_state",

@@ -12,6 +12,12 @@ _IN_COMPAT = (
     " multiprocessing onnx overrides serialization sparse storage types version"
 )
 
+#: Modules that lie in ``tenon.compat.<package>`` and are known as submodules of ``tenon.<package>``.
+_IN_COMPAT_OF = {
+    "testing": "_comparison _utils",
+    "utils": "_dtype_abbrs _import_utils _python_dispatch _pytree cpp_extension deterministic packages weak",
+}
+
 #: Former package -> present package -> modules that moved there; ``former>present`` if renamed. Pickles of
 #: tensors name modules of ``tenon.core``.
 _MOVED: dict[str, dict[str, str]] = {
@@ -31,7 +37,7 @@ _MOVED: dict[str, dict[str, str]] = {
             "storage>untyped storage_moves>moves storage_sources>sources typed_storage>typed"
         ),
         "tenon.compat": "legacy_storages overriding qscheme rerouting",
-        "tenon.utils": ("packages"),
+        "tenon.compat.utils": "packages",
     },
     "tenon.distributed": {
         "tenon.distributed.communication": (
@@ -54,7 +60,7 @@ _MOVED: dict[str, dict[str, str]] = {
     },
     "tenon.graph": {"tenon.graph": "halves>partition lent>program_gradients"},
     "tenon.ops": {
-        "tenon.ops": "standing>torch_dispatch",
+        "tenon.compat": "standing>torch_dispatch torch_dispatch",
         "tenon.ops.matrices": "broken_matrices factorization linalg solving",
         "tenon.ops.spatial": "axis_tables grid patches pooling resampling sampling window window_choice",
     },
@@ -74,6 +80,11 @@ def _moved() -> dict[str, str]:
 #: Another name of a module -> the module.
 MODULES: dict[str, str] = {
     **{f"tenon.{name}": f"tenon.compat.{name}" for name in _IN_COMPAT.split()},
+    **{
+        f"tenon.{package}.{name}": f"tenon.compat.{package}.{name}"
+        for package, names in _IN_COMPAT_OF.items()
+        for name in names.split()
+    },
     **_moved(),
     "tenon.__future__": "tenon.nn.conversion",
     "tenon._inductor.config": "tenon.compat.inductor_config",
@@ -85,6 +96,7 @@ MODULES: dict[str, str] = {
     "tenon.ao.nn": "tenon.compat.quantized_layers",
     "tenon.compat.backends.opt_einsum": "tenon.functions.contraction_order",
     "tenon.compiler": "tenon.nn.compiler",
+    "tenon.distributed.elastic.multiprocessing.errors": "tenon.compat.elastic_errors",
     "tenon.futures": "tenon.distributed.communication.futures",
     "tenon.nn.pruning": "tenon.nn.masks",
     "tenon.observe": "tenon.profiler.observe",
@@ -92,14 +104,12 @@ MODULES: dict[str, str] = {
     "tenon.signal.windows": "tenon.functions.windows",
     "tenon.special": "tenon.functions.special",
     "tenon.utils._foreach_utils": "tenon.optim.grouping",
-    "tenon.utils._dtype_abbrs": "tenon.compat._dtype_abbrs",
-    "tenon.utils._import_utils": "tenon.compat._import_utils",
-    "tenon.utils._python_dispatch": "tenon.compat._python_dispatch",
-    "tenon.utils.cpp_extension": "tenon.compat.cpp_extension",
-    "tenon.utils.deterministic": "tenon.compat.deterministic",
+    "tenon.utils.data._utils.collate": "tenon.compat.utils.collate",
+    "tenon.utils.data.datapipes": "tenon.compat.utils.datapipes",
     "tenon.nn.common_types": "tenon.compat.common_types",
     "tenon.utils.checkpoint": "tenon.autograd.checkpoint",
     "tenon.utils.device_states": "tenon.autograd.device_states",
     "tenon.utils.graph_exec_group": "tenon.autograd.graph_exec_group",
     "tenon.utils.selective_checkpoint": "tenon.autograd.selective_checkpoint",
+    "tenon.utils.tensorboard.writer": "tenon.utils.tensorboard",
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tenon.compat import torch_dispatch  # noqa: F401 - registers itself with tensors
 from tenon.engine import backward, dispatch  # noqa: F401 - what ops need beneath them
 from tenon.engine.op import table
 from tenon.kernels import expressions, meta  # noqa: F401 - what ops need beneath them
@@ -48,7 +49,6 @@ from tenon.ops import (  # noqa: F401
     spatial,
     special,
     strided,
-    torch_dispatch,
 )
 from tenon.tensors import inplace  # noqa: F401 - what ops need beneath them
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tenon.testing import _comparison as _comparison
-from tenon.testing import _utils as _utils
+from tenon.compat.finder import is_second_name
 from tenon.testing.comparison import assert_allclose, assert_close
 from tenon.testing.creation import make_tensor
 
@@ -36,6 +35,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if is_second_name(f"{__name__}.{name}"):
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _SUITES:
         raise AttributeError(f"tenon.testing has no {name!r}; it offers {', '.join(__all__)}.")
     found = getattr(importlib.import_module(f"tenon.testing.suites.{_SUITES[name]}"), name)

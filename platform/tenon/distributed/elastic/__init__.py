@@ -12,6 +12,8 @@
 After ``shrink`` the process's communicator is that of the ranks that are left, numbered anew. Whatever spoke
 through the old one (data parallel, samplers, groups) belongs to the past and is made again. It takes an MPI
 whose ranks outlive each other: Open MPI, started with ``mpirun --with-ft ulfm``.
+
+A package, as PyTorch's ``elastic.multiprocessing.errors`` is found below it (``compat/faces.py``).
 """
 
 from __future__ import annotations

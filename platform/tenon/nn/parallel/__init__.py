@@ -8,9 +8,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tenon.compat.utils.packages import functions_first as _functions_first
 from tenon.nn.parallel.data_parallel import DataParallel, data_parallel
 from tenon.nn.parallel.scatter_gather import gather, scatter
-from tenon.utils.packages import functions_first as _functions_first
 
 if TYPE_CHECKING:
     from tenon.distributed.replicas.data_parallel import DistributedDataParallel as DistributedDataParallel

@@ -1,5 +1,6 @@
 """PyTorch's ``nn.utils``."""
 
+from tenon.compat.utils.packages import functions_first as _functions_first
 from tenon.nn.utils import (
     clip_grad,
     convert_parameters,
@@ -33,7 +34,6 @@ from tenon.nn.utils.memory_format import (
 )
 from tenon.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
 from tenon.nn.utils.weight_norm import remove_weight_norm, weight_norm
-from tenon.utils.packages import functions_first as _functions_first
 
 __all__ = [
     "clip_grad",

@@ -4,7 +4,7 @@ The pipes that PyTorch ships between them (shuffle, batch, shard ...) are not he
 sampler does that work. A pipe of one's own is registered by ``functional_datapipe``.
 """
 
-from tenon.utils.data.datapipes import iter, map
-from tenon.utils.data.datapipes.datapipe import IterDataPipe, MapDataPipe, functional_datapipe
+from tenon.compat.utils.datapipes import iter, map
+from tenon.compat.utils.datapipes.datapipe import IterDataPipe, MapDataPipe, functional_datapipe
 
 __all__ = ["IterDataPipe", "MapDataPipe", "functional_datapipe", "iter", "map"]

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tenon.utils.data.datapipes.datapipe import IterDataPipe
+from tenon.compat.utils.datapipes.datapipe import IterDataPipe
 
 __all__ = ["IterDataPipe", "IterableWrapper"]
 

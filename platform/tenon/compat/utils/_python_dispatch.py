@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any, Self
 
+from tenon.compat.torch_dispatch import Called, is_wrapper
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite
 from tenon.engine.value import Value
-from tenon.ops.torch_dispatch import Called, is_wrapper
 
 __all__ = ["TorchDispatchMode", "is_traceable_wrapper_subclass"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from tenon.utils.data.datapipes.datapipe import MapDataPipe
+from tenon.compat.utils.datapipes.datapipe import MapDataPipe
 
 __all__ = ["MapDataPipe", "SequenceWrapper"]
 

@@ -1,1 +1,0 @@
-"""PyTorch's path ``torch.distributed.elastic.multiprocessing``."""
