@@ -21,6 +21,7 @@ from tenon.extend import (
     MemoryStats,
     Op,
     Primitive,
+    ShortKernel,
     random_loops,
 )
 from tenon_cpu.allocator import give_back, keep_freed_memory, megabytes
@@ -67,11 +68,11 @@ class CpuBackend(Backend):
 
         return (generated(op), *rows)
 
-    def for_short(self, op: Op, kernel: Kernel) -> Kernel:
+    def kernels_for_short(self, op: Op) -> Sequence[ShortKernel]:
         """Generated code where NumPy would convert number by number."""
         from tenon_cpu.jit.short_floats import ops as short_ops
 
-        return short_ops.for_short(op, kernel)
+        return short_ops.kernels_for(op)
 
     def for_values(self, op: Op, kernel: Kernel) -> Kernel:
         """Loops that leave out the slopes of activations, and singular values alone."""

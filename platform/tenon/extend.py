@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from tenon.kernels.kernel_table import dtype_is as dtype_is
     from tenon.kernels.kernel_table import itself as itself
     from tenon.kernels.kernel_table import size_at_least as size_at_least
+    from tenon.kernels.short_kernels import ShortKernel as ShortKernel
     from tenon.nn.masks import BasePruningMethod as BasePruningMethod
     from tenon.nn.masks import Criterion as Criterion
     from tenon.nn.module import Module as Module
@@ -129,6 +130,7 @@ _TARGETS = {
     "Ref": "tenon.graph.graph:Ref",
     "Session": "tenon.training.session:Session",
     "ShapeRequest": "tenon.graph.tracing:ShapeRequest",
+    "ShortKernel": "tenon.kernels.short_kernels:ShortKernel",
     "Tensor": "tenon.tensors.tensor:Tensor",
     "Trace": "tenon.graph.tracing:Trace",
     "asks": "tenon.kernels.kernel_table:asks",

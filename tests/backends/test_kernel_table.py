@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -12,7 +14,17 @@ from click.testing import CliRunner
 import tenon
 from tenon import errors, ops
 from tenon.cli import main
-from tenon.extend import Backend, Condition, KernelRow, KernelTable, asks, dtype_is, size_at_least
+from tenon.extend import (
+    Backend,
+    Condition,
+    KernelRow,
+    KernelTable,
+    ShortKernel,
+    asks,
+    dtype_is,
+    size_at_least,
+)
+from tenon.profiler.observe.kernel_report import call_of, chosen, explain
 
 CPU = tenon.zeros(1)._backend
 
@@ -161,6 +173,100 @@ def test_the_doctor_says_what_is_wrong_with_a_question(arguments, message):
 
     assert result.exit_code == 1
     assert message in result.output
+
+
+class Recording(type(CPU)):
+    """The CPU's backend, which records the name of each kernel that computes a call."""
+
+    def __init__(self):
+        super().__init__()
+        self.computed = []
+
+    def rows(self, op):
+        return [self._recording(op, row, row.kernel) for row in super().rows(op)]
+
+    def kernels_for_short(self, op):
+        return [self._recording_short(op, short, short.kernel) for short in super().kernels_for_short(op)]
+
+    def _recording(self, op, row, kernel):
+        def recording(*args, **attrs):
+            result = kernel(*args, **attrs)
+            if result is not NotImplemented:
+                self.computed.append((op, row.name))
+            return result
+
+        own = recording if isinstance(kernel, np.ufunc) else functools.wraps(kernel)(recording)
+        return dataclasses.replace(row, kernel=own)
+
+    def _recording_short(self, op, short, kernel):
+        def recording(following, *args, **attrs):
+            passed = []
+
+            def next_(*args, **attrs):
+                passed.append(args)
+                return following(*args, **attrs)
+
+            result = kernel(next_, *args, **attrs)
+            if not passed:
+                self.computed.append((op, short.name))
+            return result
+
+        return dataclasses.replace(short, kernel=recording)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("size", [6, 96], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("name", "shapes", "attrs"),
+    [
+        ("add", ["NxN", "NxN"], []),
+        ("softmax", ["NxN"], ["axis=1"]),
+        ("softmax", ["NxN"], ["axis=0"]),
+        ("log_softmax", ["NxN"], ["axis=1"]),
+        ("gelu", ["NxN"], []),
+        ("leaky_relu", ["NxN"], []),
+        ("layer_norm", ["NxN", "N", "N"], ["rank=1"]),
+        ("matmul", ["NxN", "NxN"], []),
+        ("sum", ["NxN"], ["axes=(1,)"]),
+        ("sum_to", ["NxN"], ["shape=(N,)"]),
+        ("exp", ["NxN.T"], []),
+        ("where", ["NxN:bool", "NxN", "NxN"], []),
+    ],
+)
+def test_the_doctor_names_the_kernel_that_computes(name, shapes, attrs, size, dtype):
+    backend, op = Recording(), getattr(ops, name)
+    shapes, attrs = ([text.replace("N", str(size)) for text in texts] for texts in (shapes, attrs))
+    *_, (named, why) = chosen(backend, name, shapes, dtype, attrs)
+    backend.computed.clear()
+
+    args, named_args = call_of(backend, op, shapes, dtype, attrs)
+    backend.kernel_for(op, args)(*args, **named_args)
+
+    assert why == "TAKES the call"
+    assert named == [kernel for computed, kernel in backend.computed if computed is op][-1]
+
+
+def test_a_backend_of_16_bit_kernels_is_explained_by_what_it_passes_on():
+    def large(following, x):
+        return x if x.size > 4 else following(x.astype(np.float32)).astype(x.dtype)
+
+    class Short(Mine):
+        def kernels_for_short(self, op):
+            return [ShortKernel("large", large, "x has more than 4 elements")]
+
+    class Overriding(Mine):
+        def for_short(self, op, kernel):
+            return functools.partial(large, kernel)
+
+    row = KernelRow("of float32", lambda x: x + 1, (dtype_is("float32", "x"),))
+    for backend, name in ((Short(exp=[row]), "large"), (Overriding(exp=[row]), "for_short")):
+        converts = (name, "converts the arguments for the rows below, and their result")
+        small = np.zeros(3, np.float16)
+
+        assert list(explain(backend, ops.exp, [np.zeros(8, np.float16)], {})) == [(name, "")]
+        assert list(explain(backend, ops.exp, [small], {})) == [converts, ("of float32", "")]
+        assert list(explain(backend, ops.exp, [np.zeros(3, np.float32)], {})) == [("of float32", "")]
+        assert backend.short_kernels[ops.exp](small).tolist() == [1, 1, 1]
 
 
 def test_conditions_join():

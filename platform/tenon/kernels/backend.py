@@ -24,6 +24,7 @@ from tenon.kernels.kernel_table import Choice, KernelRow, KernelTable, select
 from tenon.kernels.kernel_table import Kernel as Kernel
 from tenon.kernels.plan_table import PlanTable
 from tenon.kernels.rounding import is_short
+from tenon.kernels.short_kernels import ShortKernel, composed
 
 
 class Availability(NamedTuple):
@@ -56,8 +57,10 @@ class Backend:
     array_type: type = object
 
     def __init__(self) -> None:
-        self.kernels: dict[Op, Kernel] = _BoundKernels(self)
-        self.short_kernels: dict[Op, Kernel] = _ShortKernels(self)
+        self.kernels: dict[Op, Kernel] = _KernelsByOp(
+            lambda op: op.transfer if op.crosses else self.bind(op)  # type: ignore[attr-defined]
+        )
+        self.short_kernels: dict[Op, Kernel] = _KernelsByOp(lambda op: self.for_short(op, self.kernels[op]))
         self.plans: dict[Op, Plan] = PlanTable(self)
         self.raw = RawNamespace(self, self.kernels)
         #: The same for gradient rules on 16-bit floats.
@@ -97,15 +100,21 @@ class Backend:
         return bool(self.table.usable(op.name))
 
     def kernel_for(self, op: Op, args: Sequence[Any]) -> Kernel:
-        """The kernel that dispatch would call with ``args``: the dtype of the first array decides."""
-        for a in args:
-            if isinstance(a, self.array_type):
-                return (self.short_kernels if is_short(a.dtype) else self.kernels)[op]  # type: ignore[attr-defined]
-        return self.kernels[op]
+        """The kernel that dispatch would call with ``args``."""
+        return (self.short_kernels if self.holds_short(args) else self.kernels)[op]
+
+    def holds_short(self, args: Sequence[Any]) -> bool:
+        """Whether the first array of a call holds 16-bit floats."""
+        first = next((a for a in args if isinstance(a, self.array_type)), None)
+        return first is not None and is_short(first.dtype)  # type: ignore[attr-defined]
 
     def for_short(self, op: Op, kernel: Kernel) -> Kernel:
         """The kernel to call instead of ``kernel`` if the first array holds 16-bit floats."""
-        return kernel
+        return composed(self.kernels_for_short(op), kernel)
+
+    def kernels_for_short(self, op: Op) -> Sequence[ShortKernel]:
+        """What to ask before the kernels of the table, in order, if the first array holds 16-bit floats."""
+        return ()
 
     def for_values(self, op: Op, kernel: Kernel) -> Kernel:
         """The kernel to call instead of ``kernel`` if the residuals of ``op`` are not needed.
@@ -274,24 +283,15 @@ class Backend:
         return self
 
 
-class _BoundKernels(dict[Op, Kernel]):
-    def __init__(self, backend: Backend) -> None:
+class _KernelsByOp(dict[Op, Kernel]):
+    """The kernels that ``bind`` returns, each bound at its first look-up."""
+
+    def __init__(self, bind: Callable[[Op], Kernel]) -> None:
         super().__init__()
-        self.backend = backend
+        self.bind = bind
 
     def __missing__(self, op: Op) -> Kernel:
-        kernel: Kernel = op.transfer if op.crosses else self.backend.bind(op)  # type: ignore[attr-defined]
-        self[op] = kernel
-        return kernel
-
-
-class _ShortKernels(dict[Op, Kernel]):
-    def __init__(self, backend: Backend) -> None:
-        super().__init__()
-        self.backend = backend
-
-    def __missing__(self, op: Op) -> Kernel:
-        kernel = self[op] = self.backend.for_short(op, self.backend.kernels[op])
+        kernel = self[op] = self.bind(op)
         return kernel
 
 

@@ -252,17 +252,22 @@ class Choice:
         result: Kernel = names[self.op.name]
         return result
 
-    def explain(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> Iterator[tuple[KernelRow, str]]:
-        """Yield each row up to the one that computes this call, with the reason why it is skipped."""
+    def bind(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments of a call by name, defaults included; TypeError if they are not those of the op."""
         bound = inspect.Signature(self.parameters).bind(*args, **attrs)
         bound.apply_defaults()
+        return bound.arguments
+
+    def explain(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> Iterator[tuple[KernelRow, str]]:
+        """Yield each row up to the one that computes this call, with the reason why it is skipped."""
+        arguments = self.bind(args, attrs)
         for row, takes in zip(self.rows, self._takes, strict=True):
-            failed = next((c for c in row.accepts if not self._holds(c, bound.arguments)), None)
+            failed = next((c for c in row.accepts if not self._holds(c, arguments)), None)
             if failed is not None:
-                yield row, f"asks for: {failed.says}{self._instead(failed, bound.arguments)}"
+                yield row, f"asks for: {failed.says}{self._instead(failed, arguments)}"
                 continue
             if row.declines:
-                names = {**self.names, **bound.arguments, "kernel": row.kernel}
+                names = {**self.names, **arguments, "kernel": row.kernel}
                 if eval(f"kernel({self._passed(takes)})", names) is NotImplemented:
                     yield row, f"declines: {row.declines}"
                     continue

@@ -11,7 +11,6 @@ import pytest
 import tenon
 from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.short_floats import elementwise as short
-from tenon_cpu.jit.short_floats import ops as short_ops
 
 pytestmark = pytest.mark.skipif(not llvm.available(), reason="llvmlite is not installed")
 FLOAT = np.dtype(np.float32)
@@ -292,8 +291,8 @@ def test_without_llvmlite_the_kernels_for_all_dtypes_serve(monkeypatch, dtype):
 
     for a, b in zip(found, plain, strict=True):
         same(a, b, rounding=3e-2)
-    assert short_ops.for_short(tenon.ops.matmul, len) is not len
-    assert short_ops.for_short(tenon.ops.transpose, len) is len
+    assert backend().for_short(tenon.ops.matmul, len) is not len
+    assert backend().for_short(tenon.ops.transpose, len) is len
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["short parameters", "float32 parameters"])

@@ -9,12 +9,13 @@ llvmlite.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from tenon.extend import Composite, Kernel, Kind, Op
+from tenon.extend import Composite, Kernel, Kind, Op, ShortKernel
 from tenon.ops import where as _where
 from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.compiler.compile import available
@@ -30,21 +31,38 @@ _FLOATS = frozenset((FLOAT, BFLOAT, HALF))
 _NUMBERS = frozenset((bool, int, float))
 
 
-def for_short(op: Op, kernel: Kernel) -> Kernel:
-    """The kernel of ``op`` for calls whose first array is of 16-bit floats."""
+_LARGE = f"arrays of {WORTH:,} elements or more; llvmlite"
+_BFLOAT16 = f"arrays of {WORTH:,} elements or more, of bfloat16; numba"
+_CONVERTED = "float32's kernel between conversions"
+
+
+def kernels_for(op: Op) -> Sequence[ShortKernel]:
+    """The kernels to ask before those for all dtypes, where the first array holds 16-bit floats."""
     if isinstance(op, Composite) and op.widens:
-        return functools.partial(_normalised, kernel, op.name.endswith("_grad"))
+        normalised = functools.partial(_normalised, op.name.endswith("_grad"))
+        return (ShortKernel(_CONVERTED, normalised, f"x in {_LARGE}"),)
+    widened = ShortKernel(_CONVERTED, functools.partial(_widened, SHORT), f"{_LARGE}; floats of one dtype")
     if op.name in short_smooth.WITH_SLOPE:
-        return functools.partial(_activated, op.name, functools.partial(_widened, kernel, SHORT))
-    if op.name in short_rows.ROWS or op.name == "sum_to":
-        return functools.partial(_rows, op.name, functools.partial(_widened, kernel, SHORT))
+        activated = functools.partial(_activated, op.name)
+        return (ShortKernel("compiled, of bfloat16 with its slope", activated, _BFLOAT16), widened)
+    if op.name in short_rows.ROWS:
+        accepts = f"{_BFLOAT16}; axis is the last"
+        return (
+            ShortKernel("compiled, rows of bfloat16", functools.partial(_rows, op.name), accepts),
+            widened,
+        )
+    if op.name == "sum_to":
+        accepts = f"{_BFLOAT16}; shape is that of the last axes"
+        return (ShortKernel("compiled, sums of bfloat16 rows", _summed, accepts), widened)
     if op.computes_in_float32:
-        return functools.partial(_widened, kernel, SHORT)
+        return (widened,)
     if op.packable and op.kind is Kind.CONTRACT:  # no library here multiplies float16
-        return functools.partial(_widened, kernel, frozenset((HALF,)))
+        widened_halves = functools.partial(_widened, frozenset((HALF,)))
+        return (ShortKernel(_CONVERTED, widened_halves, f"{_LARGE}; floats of float16"),)
     if op.kind is Kind.ELEMENTWISE and not op.view and op.expression_for(_ANY, {}) is not None:
-        return functools.partial(_elementwise, op, kernel)
-    return kernel
+        accepts = f"{_LARGE}; floats of one dtype; aligned, out in C order"
+        return (ShortKernel("generated, of 16-bit floats", functools.partial(_elementwise, op), accepts),)
+    return ()
 
 
 #: Operands that are no numbers, to ask whether an op has a formula at all.
@@ -90,7 +108,7 @@ def _number(a: Any) -> Any:
     return float(a) if isinstance(a, np.generic) else a
 
 
-def _widened(kernel: Kernel, dtypes: frozenset[Any], /, *args: Any, **attrs: Any) -> Any:
+def _widened(dtypes: frozenset[Any], kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
     """float32's kernel on ``args``, its float results rounded to their dtype."""
     dtype, size = None, 0
     for a in args:
@@ -117,16 +135,25 @@ def _widened(kernel: Kernel, dtypes: frozenset[Any], /, *args: Any, **attrs: Any
 
 
 def _rows(name: str, kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
-    """Kernels for bfloat16 along the last axis, and for sums over the first ones."""
+    """An op of ``short_rows.ROWS`` along the last axis of bfloat16 arrays."""
     x = args[0]
-    if x.size < WORTH or any(a.dtype is not BFLOAT or a.shape != x.shape for a in args) or not available():
-        return kernel(*args, **attrs)
-    if name != "sum_to":
-        return short_rows.by_rows(name, *args) if attrs["axis"] == x.ndim - 1 else kernel(*args, **attrs)
-    shape = attrs["shape"]
-    if x.ndim == len(shape) or not shape or x.shape[x.ndim - len(shape) :] != shape:
-        return kernel(*args, **attrs)
-    return short_rows.summed(x, shape)
+    if _bfloats_of_one_shape(args) and attrs["axis"] == x.ndim - 1:
+        return short_rows.by_rows(name, *args)
+    return kernel(*args, **attrs)
+
+
+def _summed(kernel: Kernel, /, x: Any, *, shape: Any) -> Any:
+    """The sum of a bfloat16 array over its leading axes."""
+    lead = x.ndim - len(shape)
+    if _bfloats_of_one_shape((x,)) and lead and shape and x.shape[lead:] == shape:
+        return short_rows.summed(x, shape)
+    return kernel(x, shape=shape)
+
+
+def _bfloats_of_one_shape(args: Any) -> bool:
+    """Whether all arrays are large, of bfloat16 and of one shape, and kernels can be compiled."""
+    shape = args[0].shape
+    return args[0].size >= WORTH and all(a.dtype is BFLOAT and a.shape == shape for a in args) and available()
 
 
 def _activated(name: str, kernel: Kernel, /, x: Any, **attrs: Any) -> Any:
@@ -136,7 +163,7 @@ def _activated(name: str, kernel: Kernel, /, x: Any, **attrs: Any) -> Any:
     return short_smooth.activated("gelu_tanh" if attrs.get("approximate") == "tanh" else name, x, slope=True)
 
 
-def _normalised(kernel: Kernel, gradient: bool, /, *args: Any, **attrs: Any) -> Any:
+def _normalised(gradient: bool, kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
     """A norm, or its gradients: parameters and statistics may be float32 beside an input of 16 bits.
 
     Statistics stay float32; gradients get the dtypes of what they are gradients of.
@@ -205,4 +232,4 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     return _elementwise(_where, _declined, condition, x, y)
 
 
-__all__ = ["cast", "casts", "chooses", "for_short", "where"]
+__all__ = ["cast", "casts", "chooses", "kernels_for", "where"]

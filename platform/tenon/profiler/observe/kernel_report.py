@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tenon import dtypes
-from tenon.engine.op import Op, table
+from tenon.engine.op import Composite, Op, table
 from tenon.errors import ArgumentError
 from tenon.kernels.backend import Backend
-from tenon.kernels.kernel_table import KernelRow
+from tenon.kernels.kernel_table import Kernel, KernelRow
+from tenon.kernels.rounding import as_one
+from tenon.kernels.short_kernels import ShortKernel, passed_on
 
 Row = tuple[str, str]
 
@@ -26,7 +28,8 @@ def kernel_rows(backend: Backend, name: str) -> list[Row]:
     """The rows of an op in order: name, and what it accepts."""
     op = _op(name)
     known = backend.table.rows.get(name, ())
-    rows = [(row.name, _accepted(row)) for row in known]
+    rows = [(short.name, f"16-bit floats: {short.accepts}") for short in _short_kernels(backend, op)]
+    rows += [(row.name, _accepted(row)) for row in known]
     usable = list(backend.choice(op).rows)
     return rows + [(row.name, _accepted(row)) for row in usable if row not in known]
 
@@ -50,18 +53,61 @@ def chosen(
     lies transposed, ``=0.5`` for a number, ``none``; the last serves all inputs that follow.
     """
     op = _op(name)
-    choice = backend.choice(op)
-    count = max(len(op.inputs), len(shapes))
-    texts = [*shapes, *[shapes[-1]] * (count - len(shapes))]
-    args = [_argument(backend, text, dtype) for text in texts]
-    named = dict(_attribute(text) for text in attrs)
+    args, named = call_of(backend, op, shapes, dtype, attrs)
     try:
-        found = list(choice.explain(args, named))
+        explained = list(explain(backend, op, args, named))
     except TypeError as error:
         raise ArgumentError(
             f"{name}: {error}. It takes {', '.join(op.inputs)} as --shape, and the rest as --attr name=value."
         ) from error
-    return [(row.name, why or "TAKES the call") for row, why in found]
+    return [(kernel, why or "TAKES the call") for kernel, why in explained]
+
+
+def call_of(
+    backend: Backend, op: Op, shapes: Sequence[str], dtype: str, attrs: Iterable[str]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call of ``op``, whose texts ``chosen`` describes, and its attrs."""
+    count = max(len(op.inputs), len(shapes))
+    texts = [*shapes, *[shapes[-1]] * (count - len(shapes))]
+    return [_argument(backend, text, dtype) for text in texts], dict(_attribute(text) for text in attrs)
+
+
+def explain(backend: Backend, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield the name of each kernel up to the one that computes this call, with the reason why it does not.
+
+    The reason is empty for the last. A kernel that converts the arguments is followed by those that are asked
+    with the converted ones. TypeError if the arguments are not those of the op.
+    """
+    choice = backend.choice(op)
+    choice.bind(args, attrs)
+    kernels = _short_kernels(backend, op) if backend.holds_short(args) else []
+    if isinstance(op, Composite) and not op.widens:
+        rounded = ShortKernel("in float32", lambda next_, *a, **k: as_one(op, next_)(*a, **k), "")
+        kernels.append(rounded)
+    for short in kernels:
+        passed = passed_on(short.kernel, args, attrs)
+        if passed is None:
+            yield short.name, ""
+            return
+        if any(new is not old for new, old in zip(passed[0], args, strict=True)):
+            yield short.name, "converts the arguments for the rows below, and their result"
+        elif short.accepts:
+            yield short.name, f"asks for: {short.accepts}"
+        args, attrs = passed
+    for row, why in choice.explain(args, attrs):
+        yield row.name, why
+
+
+def _short_kernels(backend: Backend, op: Op) -> list[ShortKernel]:
+    """Those that ``backend.for_short`` asks; one for everything if the backend overrides that method."""
+    if type(backend).for_short is Backend.for_short:
+        return list(backend.kernels_for_short(op))
+    kernel = backend.for_short
+
+    def called(following: Kernel, *args: Any, **attrs: Any) -> Any:
+        return kernel(op, following)(*args, **attrs)
+
+    return [ShortKernel("for_short", called, "calls that this backend's for_short does not pass on")]
 
 
 def _op(name: str) -> Op:
@@ -96,4 +142,4 @@ def _attribute(text: str) -> tuple[str, Any]:
         return name, value
 
 
-__all__ = ["chosen", "kernel_counts", "kernel_rows"]
+__all__ = ["call_of", "chosen", "explain", "kernel_counts", "kernel_rows"]

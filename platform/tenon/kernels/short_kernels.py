@@ -1,0 +1,61 @@
+"""Kernels for 16-bit floats, which are asked before the kernels of the table.
+
+A ``ShortKernel`` computes a call, or passes it on to the next kernel, perhaps with arguments in float32. So
+``passed_on`` finds out what it does by calling it with a next kernel that only reports its arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tenon.kernels.kernel_table import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class ShortKernel:
+    """A kernel of an op that is asked where the first array holds 16-bit floats.
+
+    It is called as ``kernel(following, *args, **attrs)`` and computes the call, or returns what the next
+    kernel, ``following``, makes of the arguments or of arguments converted to float32. ``accepts`` describes
+    the calls that it does not pass on unchanged.
+    """
+
+    name: str
+    kernel: Kernel
+    accepts: str
+
+
+def composed(kernels: Sequence[ShortKernel], kernel: Kernel) -> Kernel:
+    """The function that asks ``kernels`` in order, the last of which passes calls on to ``kernel``."""
+    for short in reversed(kernels):
+        kernel = functools.partial(short.kernel, kernel)
+    return kernel
+
+
+class _PassedOn(Exception):
+    """Raised in place of the next kernel, with its arguments."""
+
+    def __init__(self, args: tuple[Any, ...], attrs: dict[str, Any]) -> None:
+        super().__init__()
+        self.passed = args, attrs
+
+
+def passed_on(
+    kernel: Kernel, args: Sequence[Any], attrs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The arguments that ``kernel``, of a ``ShortKernel``, passes on; None if it computes the call."""
+
+    def following(*args: Any, **attrs: Any) -> Any:
+        raise _PassedOn(args, attrs)
+
+    try:
+        kernel(following, *args, **attrs)
+    except _PassedOn as stopped:
+        return stopped.passed
+    return None
+
+
+__all__ = ["ShortKernel", "composed", "passed_on"]
