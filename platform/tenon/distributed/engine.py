@@ -3,8 +3,8 @@
 Plugins reach it as ``tenon.extend.engine``.
 """
 
+from tenon.distributed.communication.arrays import Array
 from tenon.distributed.communication.calls import FINISH, Call, Work, check_message, mismatch, settle
-from tenon.distributed.communication.communicator import Array
 from tenon.distributed.communication.objects import encode
 from tenon.distributed.communication.reduction import (
     ReduceOp,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
-from tenon.distributed.processes.walked import WALKED
+from tenon.distributed.processes.recent_modules import RECENT_MODULES
 from tenon.errors import ModuleAttributeError, ModuleValueError
 from tenon.nn.parameter import Parameter
 from tenon.nn.registration import Registration
@@ -88,8 +88,8 @@ class Traversal(Registration):
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
         """Yield ``(path, parameter)`` of this module and, with ``recurse``, of all below."""
-        if WALKED.modules is not None:
-            WALKED.modules.add(self)
+        if RECENT_MODULES.modules is not None:
+            RECENT_MODULES.modules.add(self)
         yield from self._named_members(
             lambda module: module._parameters.items(), prefix, recurse, remove_duplicate
         )
@@ -104,8 +104,8 @@ class Traversal(Registration):
             for _, parameter in self.named_parameters(recurse=recurse):
                 yield parameter
             return
-        if WALKED.modules is not None:
-            WALKED.modules.add(self)
+        if RECENT_MODULES.modules is not None:
+            RECENT_MODULES.modules.add(self)
         # Called in every step, by zero_grad; building names would double its time.
         seen: set[int] = set()
         for _, module in self.named_modules() if recurse else (("", self),):

@@ -51,7 +51,7 @@ def name_of(dtype: Any) -> str:
 
 def require(dtype: Any, allowed: Sequence[str], operation: str) -> Any:
     """``np.dtype(dtype)`` if ``operation`` is defined for it; otherwise PyTorch's error."""
-    checked: np.dtype[Any] = np.dtype(dtype)
+    checked: np.dtype = np.dtype(dtype)
     if name_of(checked) not in allowed:
         raise UnsupportedError(
             f'"{operation}" not implemented for {_NAMES.get(checked.name, checked.name)!r}. '

@@ -27,7 +27,7 @@ from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage
 from tenon.tensors.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 @dataclass(slots=True, eq=False)

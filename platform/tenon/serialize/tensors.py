@@ -30,7 +30,7 @@ from tenon.serialize.packing import Packing, View
 from tenon.serialize.placement import Placement
 from tenon.serialize.tensor_arrays import CHUNK, DIGEST, METADATA, NAMES, OURS, Arrays
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 class Packed:

@@ -35,10 +35,10 @@ from tenon.training.config import RunConfig
 from tenon.training.session import Session
 
 
-def epoch_order(session: Session, epoch: int) -> np.ndarray[Any, Any]:
+def epoch_order(session: Session, epoch: int) -> np.ndarray:
     """The permutation of the training samples in ``epoch``, which depends on seed and epoch alone."""
     generator = Generator().manual_seed(session.config.seed * 1_000_003 + epoch)
-    order: np.ndarray[Any, Any] = random.randperm(generator, len(session.data.train))
+    order: np.ndarray = random.randperm(generator, len(session.data.train))
     return order
 
 

@@ -22,7 +22,7 @@ communicator.step = 17
 guard = failure._guard
 if HOSTS == "several":
     guard.watchdog = Watchdog(communicator, LIMIT, guard.fail, node=communicator.rank // 2).start()
-guard.watchdog.rest()
+guard.watchdog.disarm()
 
 
 def sleep_deep_inside():
@@ -40,7 +40,7 @@ if last:
     with open(os.environ["CLOCK"], "w") as file:
         file.write(repr(time.time()))
 wait_for_the_others("fc.weight")
-guard.watchdog._judging = KIND != "slow_end"
+guard.watchdog._armed = KIND != "slow_end"
 if last:
     match KIND:
         case "sleep":
@@ -50,6 +50,6 @@ if last:
         case "late":
             time.sleep(1)
 wait_for_the_others("fc.bias")
-guard.watchdog._judging = True
+guard.watchdog._armed = True
 if KIND == "slow_end" and communicator.rank:
     time.sleep(1.5 * LIMIT)

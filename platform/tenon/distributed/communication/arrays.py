@@ -1,28 +1,32 @@
-"""Arrays as engines want them, flat and contiguous, and where the results go."""
+"""Convert arrays to the flat, contiguous ones that engines take, and check the arrays for results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from tenon.errors import CommunicatorError, ShapeError
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+#: The array that communicators send and receive: NumPy's, in the memory of the host.
+Array: TypeAlias = np.ndarray
 READ_ONLY = "out is read-only. Pass a writeable array, or none to get a new one."
 
 
-def prepared(array: Any) -> Array:
-    """``array`` as a C-contiguous array of native byte order; no copy where it already is."""
+def prepared(array: ArrayLike) -> np.ndarray:
+    """``array`` as a C-contiguous array of native byte order, copied only if it is not one."""
     if type(array) is np.ndarray and array.flags.c_contiguous and array.dtype.isnative:
         return array
     source = np.asarray(array)
     return np.ascontiguousarray(source, dtype=source.dtype.newbyteorder("=")).reshape(source.shape)
 
 
-def target_for(out: Array | None, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-    """``out`` after checking that the result fits it, or a new array."""
+def target_for(out: np.ndarray | None, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """Return ``out`` after checking its shape, dtype and writeability; a new array if it is None."""
     if out is None:
         return np.empty(tuple(shape), dtype)
     if out.shape != tuple(shape) or out.dtype != dtype:
@@ -35,13 +39,13 @@ def target_for(out: Array | None, shape: Sequence[int], dtype: np.dtype[Any]) ->
     return out
 
 
-def flat_of(target: Array) -> Array:
-    """``target`` as one row: a view if it is contiguous, else a copy that ``delivered`` writes back."""
+def flat_of(target: np.ndarray) -> np.ndarray:
+    """``target`` in one dimension: a view if it is contiguous, else a copy that ``delivered`` writes back."""
     return target.reshape(-1) if target.flags.c_contiguous else np.ascontiguousarray(target).reshape(-1)
 
 
-def delivered(flat: Array, target: Array) -> Array:
-    """``target``, with what was put into ``flat``."""
+def delivered(flat: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Return ``target`` holding the values of ``flat``, which is its ``flat_of``."""
     if not target.flags.c_contiguous:
         target[...] = flat.reshape(target.shape)
     return target

@@ -6,13 +6,19 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, TypeVar, TypeVarTuple
 
 import numpy as np
 
 from tenon.errors import CollectiveMismatchError
+
+if TYPE_CHECKING:
+    from tenon.distributed.communication.communicator import Communicator
+
+Args = TypeVarTuple("Args")
+Result = TypeVar("Result")
 
 
 class Implied(str):
@@ -137,13 +143,27 @@ class Work:
 
     __slots__ = ("_result",)
 
-    def __init__(self, result: np.ndarray[Any, Any]) -> None:
+    def __init__(self, result: np.ndarray) -> None:
         self._result = result
 
-    def wait(self, timeout: Any = None) -> np.ndarray[Any, Any]:
+    def wait(self, timeout: object = None) -> np.ndarray:
         """Block until the collective has completed and return its result; raises if it failed."""
         return self._result
 
     def is_completed(self) -> bool:
         """Whether ``wait`` would return at once."""
         return True
+
+
+class AroundCall(Protocol):
+    """A profiler's wrapper of every collective."""
+
+    def __call__(
+        self,
+        communicator: Communicator,
+        call: Call,
+        perform: Callable[[*Args], Result],
+        args: tuple[*Args],
+        /,
+    ) -> Result:
+        """Compare ``call`` between the ranks, then return ``perform(*args)``."""

@@ -14,24 +14,27 @@ from __future__ import annotations
 import os
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from tenon.distributed.communication.arrays import READ_ONLY, delivered, flat_of, prepared, target_for
-from tenon.distributed.communication.arrays import Array as Array
-from tenon.distributed.communication.calls import FINISH, Call, Work, cached_call
+from tenon.distributed.communication.calls import FINISH, Args, AroundCall, Call, Result, Work, cached_call
 from tenon.distributed.communication.reduction import ReduceOp, check_transferable, dtype_name, reduction_call
 from tenon.distributed.communication.traffic import Traffic
 from tenon.distributed.processes import failure
 from tenon.errors import CommunicatorError, ShapeError, UnsupportedError
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from tenon.tensors.tensor import Tensor
+
 LARGEST_TAG = 10_000
 """MPI guarantees tags up to 32767; each tag here uses two of them."""
-#: A profiler's wrapper of every collective, ``around_call(communicator, call, perform, args)``, which
-#: compares and performs ``call``; None while none is installed.
-around_call: Callable[[Any, Any, Callable[..., Any], tuple[Any, ...]], Any] | None = None
+#: The installed wrapper of every collective; None while there is none.
+around_call: AroundCall | None = None
 
 
 class Communicator(ABC):
@@ -76,7 +79,12 @@ class Communicator(ABC):
     # The collectives. `name` identifies the data; calls of different names do not match.
 
     def all_reduce(
-        self, array: Any, op: str = ReduceOp.SUM, out: Array | None = None, *, name: str | None = None
+        self,
+        array: ArrayLike,
+        op: str = ReduceOp.SUM,
+        out: np.ndarray | None = None,
+        *,
+        name: str | None = None,
     ) -> Work:
         """Combine the arrays of all ranks element by element; every rank gets the same bits.
 
@@ -100,7 +108,7 @@ class Communicator(ABC):
         self._do(call, self.perform_all_reduce, row, flat, operation)
         return Work(delivered(flat, target))
 
-    def start_all_reduce(self, array: Array, op: str = ReduceOp.SUM, *, name: str | None = None) -> Work:
+    def start_all_reduce(self, array: np.ndarray, op: str = ReduceOp.SUM, *, name: str | None = None) -> Work:
         """Start an in-place ``all_reduce`` of ``array``, which must not be accessed before ``wait``.
 
         Asynchronous on engines for which overlap pays off (``overlaps``), else synchronous. All ranks start
@@ -109,7 +117,7 @@ class Communicator(ABC):
         return self.all_reduce(array, op, array, name=name)
 
     def broadcast(
-        self, array: Any, root: int = 0, out: Array | None = None, *, name: str | None = None
+        self, array: ArrayLike, root: int = 0, out: np.ndarray | None = None, *, name: str | None = None
     ) -> Work:
         """Copy the array of rank ``root`` to all ranks; the others pass one of the same shape and dtype."""
         source = prepared(array)
@@ -121,7 +129,7 @@ class Communicator(ABC):
         self._do(call, self._broadcast, source.reshape(-1), flat, root)
         return Work(delivered(flat, target))
 
-    def all_gather(self, array: Any, out: Array | None = None, *, name: str | None = None) -> Work:
+    def all_gather(self, array: ArrayLike, out: np.ndarray | None = None, *, name: str | None = None) -> Work:
         """Stack the arrays of all ranks: ``[size, *array.shape]``, on every rank."""
         source = prepared(array)
         check_transferable(source.dtype)
@@ -133,7 +141,12 @@ class Communicator(ABC):
         return Work(delivered(flat, target))
 
     def reduce_scatter(
-        self, array: Any, op: str = ReduceOp.SUM, out: Array | None = None, *, name: str | None = None
+        self,
+        array: ArrayLike,
+        op: str = ReduceOp.SUM,
+        out: np.ndarray | None = None,
+        *,
+        name: str | None = None,
     ) -> Work:
         """Combine ``[size, *shape]`` arrays of all ranks; rank r gets row r of the result."""
         source = prepared(array)
@@ -145,7 +158,7 @@ class Communicator(ABC):
         self._do(call, self.perform_reduce_scatter, rows, flat, operation)
         return Work(delivered(flat, target))
 
-    def all_to_all(self, array: Any, out: Array | None = None, *, name: str | None = None) -> Work:
+    def all_to_all(self, array: ArrayLike, out: np.ndarray | None = None, *, name: str | None = None) -> Work:
         """Send row r of ``[size, *shape]`` to rank r; row r of the result came from rank r."""
         source = prepared(array)
         check_transferable(source.dtype)
@@ -157,7 +170,7 @@ class Communicator(ABC):
         self._do(call, self.perform_all_to_all, rows, flat.reshape(self.size, -1))
         return Work(delivered(flat, target))
 
-    def gather(self, array: Any, root: int = 0, *, name: str | None = None) -> Array | None:
+    def gather(self, array: ArrayLike, root: int = 0, *, name: str | None = None) -> np.ndarray | None:
         """Stack the arrays of all ranks on rank ``root``; None elsewhere."""
         source = prepared(array)
         check_transferable(source.dtype)
@@ -178,13 +191,19 @@ class Communicator(ABC):
             work.wait()
         return rows
 
-    def scatter(self, rows: Any, out: Array, root: int = 0, *, name: str | None = None) -> Array:
-        """Copy row r of ``[size, *shape]`` on rank ``root`` into contiguous ``out`` on rank r."""
+    def scatter(
+        self, rows: ArrayLike | None, out: np.ndarray, root: int = 0, *, name: str | None = None
+    ) -> np.ndarray:
+        """Copy row r of ``[size, *shape]`` on rank ``root`` into contiguous ``out`` on rank r.
+
+        ``rows`` is read on the root only.
+        """
         check_transferable(out.dtype)
         self._check_root(root)
         self.agree(cached_call("scatter", f"from rank {root}", out.shape, dtype_name(out.dtype), name))
         if self.rank != root:
             return self.perform_receive(out.reshape(-1), message(out), root, 0).wait().reshape(out.shape)
+        assert rows is not None
         source = prepared(rows)
         works = [
             self.perform_send(source[rank].reshape(-1), message(out), rank, 0)
@@ -196,14 +215,14 @@ class Communicator(ABC):
             work.wait()
         return out
 
-    def send(self, array: Any, to: int, tag: int = 0) -> Work:
+    def send(self, array: ArrayLike, to: int, tag: int = 0) -> Work:
         """Send to rank ``to``, which must ``receive`` the same shape and dtype; wait before changing it."""
         source = prepared(array)
         check_transferable(source.dtype)
         self._check_root(to)
         return self.perform_send(source.reshape(-1), message(source), to, _checked_tag(tag))
 
-    def receive(self, out: Array, source: int, tag: int = 0) -> Work:
+    def receive(self, out: np.ndarray, source: int, tag: int = 0) -> Work:
         """Receive from rank ``source`` into contiguous ``out``, which is complete after ``wait``."""
         check_transferable(out.dtype)
         self._check_root(source)
@@ -221,15 +240,14 @@ class Communicator(ABC):
         self.agree(Call("new_group", "", (), "", name))
         return self.perform_split(color, key)
 
-    def allocate(self, count: int, dtype: np.dtype[Any]) -> Array:
+    def allocate(self, count: int, dtype: np.dtype) -> np.ndarray:
         """Allocate zeros in memory that this engine reduces fastest; collective, with equal arguments."""
         return np.zeros(count, dtype)
 
     def all_gather_bytes(self, payload: bytes, *, name: str | None = None) -> list[bytes]:
         """Gather the byte strings of all ranks, which may differ in length, in rank order."""
         call = cached_call("all_gather_bytes", "", (), "bytes", name)
-        gathered: list[bytes] = self._do(call, self.perform_all_gather_bytes, payload)
-        return gathered
+        return self._do(call, self.perform_all_gather_bytes, payload)
 
     def barrier(self) -> None:
         """Block until every rank has called it."""
@@ -239,8 +257,11 @@ class Communicator(ABC):
         """Destroy the group; collective. With more than one rank, later calls raise."""
         self.agree(Call("destroy_process_group", "", (), "", None))
 
-    def allreduce(self, tensors: Any, opts: Any = None) -> Work:
-        """torch's ``ProcessGroup.allreduce``, as communication hooks call it: an asynchronous sum."""
+    def allreduce(self, tensors: Tensor | Sequence[Tensor], opts: object = None) -> Work:
+        """torch's ``ProcessGroup.allreduce``, as communication hooks call it: an asynchronous reduction.
+
+        ``tensors`` is a tensor or a list of one; ``opts`` is an operation, or options with ``reduceOp``.
+        """
         from tenon.distributed.messages import coalesced  # it imports this module
 
         return coalesced.begin_all_reduce(tensors, opts, self)
@@ -284,56 +305,56 @@ class Communicator(ABC):
         It is a barrier too: it returns only when all ranks have called it.
         """
 
-    def expect_all_reduce(self, source: Array, in_place: bool) -> None:
+    def expect_all_reduce(self, source: np.ndarray, in_place: bool) -> None:
         """Prepare to reduce flat ``source`` before the calls are compared, for example by staging it."""
         return
 
     @abstractmethod
-    def perform_all_reduce(self, source: Array, target: Array, op: ReduceOp) -> None:
+    def perform_all_reduce(self, source: np.ndarray, target: np.ndarray, op: ReduceOp) -> None:
         """Reduce flat ``source`` over the ranks into flat ``target``, which may share memory with it."""
 
     @abstractmethod
-    def perform_broadcast(self, target: Array, root: int) -> None:
+    def perform_broadcast(self, target: np.ndarray, root: int) -> None:
         """Overwrite flat ``target`` with that of rank ``root``."""
 
     @abstractmethod
-    def perform_all_gather(self, source: Array, target: Array) -> None:
+    def perform_all_gather(self, source: np.ndarray, target: np.ndarray) -> None:
         """Write flat ``source`` of rank r into row r of ``target``."""
 
     @abstractmethod
-    def perform_reduce_scatter(self, source: Array, target: Array, op: ReduceOp) -> None:
+    def perform_reduce_scatter(self, source: np.ndarray, target: np.ndarray, op: ReduceOp) -> None:
         """Reduce ``source[size, n]`` over the ranks; this rank's row goes into flat ``target``."""
 
     @abstractmethod
     def perform_all_gather_bytes(self, payload: bytes) -> list[bytes]:
         """The payloads of all ranks in rank order."""
 
-    def perform_all_to_all(self, source: Array, target: Array) -> None:
-        """Exchange rows; this fallback uses an all-gather, engines may send each row to one rank only."""
-        everything = np.empty((self.size, source.size), source.dtype)
-        self.perform_all_gather(source.reshape(-1), everything)
-        np.copyto(target, everything.reshape(self.size, *source.shape)[:, self.rank])
+    def perform_all_to_all(self, source: np.ndarray, target: np.ndarray) -> None:
+        """Exchange rows; this fallback is an all-gather, engines may send each row to one rank only."""
+        gathered = np.empty((self.size, source.size), source.dtype)
+        self.perform_all_gather(source.reshape(-1), gathered)
+        np.copyto(target, gathered.reshape(self.size, *source.shape)[:, self.rank])
 
-    def perform_send(self, source: Array, text: str, to: int, tag: int) -> Work:
-        """Send ``text`` and flat ``source``; its ``wait`` returns when ``source`` may change."""
+    def perform_send(self, source: np.ndarray, text: str, to: int, tag: int) -> Work:
+        """Send flat ``source`` and its description ``text``; ``wait`` returns when ``source`` may change."""
         raise UnsupportedError(f"the communicator {self.name!r} has no messages between two ranks.")
 
-    def perform_receive(self, target: Array, text: str, source: int, tag: int) -> Work:
-        """Receive; ``wait`` raises ``CollectiveMismatchError`` if the sender's ``text`` differs."""
+    def perform_receive(self, target: np.ndarray, text: str, source: int, tag: int) -> Work:
+        """Receive into flat ``target``; ``wait`` raises ``CollectiveMismatchError`` if ``text`` differs."""
         raise UnsupportedError(f"the communicator {self.name!r} has no messages between two ranks.")
 
     def perform_split(self, color: int | None, key: int) -> Communicator | None:
         """The communicator of the ranks that pass the same ``color``; None for those that pass None."""
         raise UnsupportedError(f"the communicator {self.name!r} has no groups of some of its ranks.")
 
-    def _do(self, call: Call, perform: Callable[..., Any], *args: Any) -> Any:
-        """Compare ``call``, then ``perform(*args)``; profiles show the comparison, which waits, apart."""
+    def _do(self, call: Call, perform: Callable[[*Args], Result], *args: *Args) -> Result:
+        """Compare ``call`` between the ranks, then return ``perform(*args)``; profiles time both."""
         if around_call is not None:
             return around_call(self, call, perform, args)
         self.agree(call)
         return perform(*args)
 
-    def _broadcast(self, source: Array, target: Array, root: int) -> None:
+    def _broadcast(self, source: np.ndarray, target: np.ndarray, root: int) -> None:
         if self.rank == root:
             target[...] = source
         self.perform_broadcast(target, root)
@@ -344,7 +365,7 @@ class Communicator(ABC):
                 f"rank {root} does not exist: there are {self.size} ranks, 0 to {self.size - 1}."
             )
 
-    def _check_rows(self, kind: str, source: Array) -> None:
+    def _check_rows(self, kind: str, source: np.ndarray) -> None:
         if source.ndim == 0 or source.shape[0] != self.size:
             raise ShapeError(
                 f"{kind}: the first axis must have one row per rank, {self.size}, but the array is "
@@ -357,7 +378,7 @@ ProcessGroup = Communicator
 
 
 def _nothing() -> None:
-    """The body of a barrier: the comparison before it synchronizes already."""
+    """The body of a barrier: the comparison of the calls has synchronized the ranks."""
 
 
 def _checked_tag(tag: int) -> int:
@@ -367,7 +388,7 @@ def _checked_tag(tag: int) -> int:
     return tag + 1
 
 
-def message(array: Array) -> str:
+def message(array: np.ndarray) -> str:
     """The description of an array that both ends of a message compare.
 
     >>> message(np.zeros((2, 3)))

@@ -1,7 +1,7 @@
 """``tenon.futures``: the result of an asynchronous call, with torch's names.
 
-What a communication hook returns. Engines here finish a collective before they return, so most futures are
-done when they are made; waiting for one that another thread fulfils blocks until it does.
+Communication hooks return futures. Engines here complete a collective before they return, so most futures are
+done when they are created; ``wait`` blocks for one that another thread completes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Future", "collect_all", "wait_all"]
 
 
 class Future(Generic[T]):
-    """A result, or the exception in its place; ``devices`` has no effect.
+    """A result, or an exception in place of one, of an asynchronous call; ``devices`` has no effect.
 
     >>> future = Future()
     >>> doubled = future.then(lambda done: 2 * done.value())
@@ -28,12 +28,12 @@ class Future(Generic[T]):
     42
     """
 
-    def __init__(self, *, devices: Any = None) -> None:
+    def __init__(self, *, devices: object = None) -> None:
         self._done = threading.Event()
         self._lock = threading.Lock()
-        self._value: Any = None
+        self._value: T | None = None
         self._error: BaseException | None = None
-        self._callbacks: list[Callable[[Future[T]], Any]] = []
+        self._callbacks: list[Callable[[Future[T]], object]] = []
 
     def done(self) -> bool:
         """Whether there is a result or an exception."""
@@ -67,8 +67,8 @@ class Future(Generic[T]):
         self.add_done_callback(call)
         return following
 
-    def add_done_callback(self, callback: Callable[[Future[T]], Any]) -> None:
-        """Call ``callback(self)`` once this is done: now, if it is."""
+    def add_done_callback(self, callback: Callable[[Future[T]], object]) -> None:
+        """Call ``callback(self)`` when this future is done, at once if it is already."""
         with self._lock:
             if not self.done():
                 self._callbacks.append(callback)
@@ -83,7 +83,7 @@ class Future(Generic[T]):
         """Complete the future with an exception, which ``wait`` raises."""
         self._finish(None, result)
 
-    def _finish(self, value: Any, error: BaseException | None) -> None:
+    def _finish(self, value: T | None, error: BaseException | None) -> None:
         with self._lock:
             if self.done():
                 raise CommunicatorError("this future is done already; a result can be set once.")
@@ -95,26 +95,27 @@ class Future(Generic[T]):
 
 
 def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
-    """A future of the list of all, done when the last of them is."""
-    waiting = list(futures)
+    """A future of the list of all ``futures``, done when the last of them is."""
+    pending = list(futures)
     collected: Future[list[Future[Any]]] = Future()
-    left = [len(waiting)]
+    remaining = len(pending)
     lock = threading.Lock()
 
-    def one(_: Future[Any]) -> None:
+    def count_down(_: Future[Any]) -> None:
+        nonlocal remaining
         with lock:
-            left[0] -= 1
-            last = left[0] == 0
+            remaining -= 1
+            last = remaining == 0
         if last:
-            collected.set_result(waiting)
+            collected.set_result(pending)
 
-    if not waiting:
-        collected.set_result(waiting)
-    for future in waiting:
-        future.add_done_callback(one)
+    if not pending:
+        collected.set_result(pending)
+    for future in pending:
+        future.add_done_callback(count_down)
     return collected
 
 
 def wait_all(futures: Iterable[Future[Any]]) -> list[Any]:
-    """The results of all, in order; raises the first exception in that order."""
+    """Wait for all ``futures`` and return their results in order; raises the first exception in order."""
     return [future.wait() for future in collect_all(futures).wait()]

@@ -1,8 +1,8 @@
-"""Plain Python values between ranks, as JSON: what arrives is data and can never be code.
+"""Serialize plain Python values for other ranks as JSON, which is data and can never be code.
 
-torch pickles here, so that any rank can run anything on any other. None, bool, int, float, str, bytes,
-complex, list, tuple, set, dict, NumPy numbers and arrays, and tensors go through unchanged, tensors without
-their gradients and onto the CPU; everything else is refused by name.
+torch pickles them, so that any rank can execute code on any other. None, bool, int, float, str, bytes,
+complex, list, tuple, set, dict, NumPy numbers and arrays, and tensors are decoded to equal values, tensors
+without their gradients and on the CPU; values of any other type raise an error that names the type.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,10 +20,13 @@ from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.create import from_numpy
 from tenon.tensors.tensor import Tensor
 
+#: A value of JSON: None, bool, int, float, str, or a list ``[tag, content]``.
+Json: TypeAlias = Any
+
 DEEPEST = 100
 
 
-def encode(value: Any) -> bytes:
+def encode(value: object) -> bytes:
     """``value`` as bytes; raises ``CommunicatorError`` naming the part that cannot be sent.
 
     >>> decode(encode({"best": (0.5, None), 3: [b"raw"]}))
@@ -33,19 +36,19 @@ def encode(value: Any) -> bytes:
 
 
 def decode(payload: bytes) -> Any:
-    """The value that ``encode`` was given."""
+    """The value that was encoded; its type is that of the sender's value."""
     return _unpack(json.loads(payload))
 
 
-def _pack(value: Any, path: str, depth: int) -> Any:
-    """JSON for ``value``: scalars as they are, everything else as ``[tag, content]``."""
+def _pack(value: object, path: str, depth: int) -> Json:
+    """JSON for ``value``: scalars unchanged, everything else as ``[tag, content]``."""
     if depth > DEEPEST:
         raise CommunicatorError(f"{path} is nested more than {DEEPEST} deep. Send it in parts.")
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is complex:
         return ["complex", [value.real, value.imag]]
-    if type(value) in (list, tuple, set, frozenset):
+    if type(value) is list or type(value) is tuple or type(value) is set or type(value) is frozenset:
         items = [_pack(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
         return [type(value).__name__, items]
     if type(value) is dict:
@@ -59,7 +62,7 @@ def _pack(value: Any, path: str, depth: int) -> Any:
         return ["bytes", base64.b64encode(value).decode("ascii")]
     if isinstance(value, np.ndarray | np.generic):
         return _pack_array(value)
-    if type(value) in (Tensor, Parameter):
+    if type(value) is Tensor or type(value) is Parameter:
         host = np.asarray(value.detach().cpu().raw)
         return [
             "parameter" if type(value) is Parameter else "tensor",
@@ -74,10 +77,15 @@ _ADVICE = (
 )
 
 
-_SEQUENCES: dict[str, Callable[[Iterable[Any]], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+_SEQUENCES: dict[str, Callable[[Iterable[object]], object]] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+}
 
 
-def _pack_array(value: Any) -> Any:
+def _pack_array(value: np.ndarray | np.generic) -> Json:
+    """``["array" or "number", [dtype, shape, data]]``: little-endian values in base64."""
     array = np.asarray(value)
     check_transferable(array.dtype)
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
@@ -86,7 +94,8 @@ def _pack_array(value: Any) -> Any:
     return [tag, [name, list(array.shape), base64.b64encode(array.tobytes()).decode("ascii")]]
 
 
-def _unpack(packed: Any) -> Any:
+def _unpack(packed: Json) -> Any:
+    """The value that ``_pack`` has packed."""
     if not isinstance(packed, list):
         return packed
     tag, content = packed
@@ -97,8 +106,8 @@ def _unpack(packed: Any) -> Any:
     if tag == "complex":
         return complex(*content)
     if tag in ("tensor", "parameter"):
-        made = from_numpy(_unpack(content[0]))
-        return Parameter(made, content[1]) if tag == "parameter" else made.requires_grad_(content[1])
+        tensor = from_numpy(_unpack(content[0]))
+        return Parameter(tensor, content[1]) if tag == "parameter" else tensor.requires_grad_(content[1])
     if tag == "dict":
         return {_unpack(key): _unpack(item) for key, item in content}
     if tag == "bytes":

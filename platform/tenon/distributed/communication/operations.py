@@ -6,13 +6,17 @@ same order, in backward too: the gradient of a collective is a collective.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from tenon.distributed.communication.communicator import Communicator
 
 
 class Collective(Primitive):
@@ -23,20 +27,22 @@ class Collective(Primitive):
 
 
 class AllReduce(Collective):
-    """The sum of ``x`` over the ranks, or what ``op`` says; the same on all of them."""
+    """The sum of ``x`` over the ranks, or another reduction ``op``; the same on all ranks."""
 
     saves = ("x", "out")
 
-    def infer(self, x: Any, *, op: str, group: Any) -> Aval:
+    def infer(self, x: Aval, *, op: str, group: Communicator) -> Aval:
         """Shape and dtype of ``x``."""
         return Aval(tuple(x.shape), x.dtype)
 
-    def forward(self, xp: Any, x: Any, *, op: str, group: Any) -> Any:
+    def forward(self, xp: ArrayNamespace, x: Array, *, op: str, group: Communicator) -> Array:
         """Perform the collective on host arrays."""
         return xp.asarray(group.all_reduce(_host(x), op).wait())
 
-    def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, op: str, group: Any) -> Any:
-        """Every rank's result depends on every rank's ``x``; ties of an extremum share its gradient."""
+    def vjp_x(
+        self, f: OpNamespace, g: Operand, out: Operand, x: Operand, *, op: str, group: Communicator
+    ) -> Operand:
+        """Reduce ``g``, as every rank's result depends on every rank's ``x``; ties of an extremum share."""
         if op == "prod":
             raise UnsupportedError(
                 "all_reduce of products over ranks has no gradient. Sum logarithms instead."
@@ -51,32 +57,34 @@ class AllReduce(Collective):
 class AllGather(Collective):
     """``x`` of all ranks as rows of one array: ``[size, *x.shape]``."""
 
-    def infer(self, x: Any, *, group: Any) -> Aval:
+    def infer(self, x: Aval, *, group: Communicator) -> Aval:
         """A leading axis of one row per rank."""
         return Aval((group.size, *x.shape), x.dtype)
 
-    def forward(self, xp: Any, x: Any, *, group: Any) -> Any:
+    def forward(self, xp: ArrayNamespace, x: Array, *, group: Communicator) -> Array:
         """Perform the collective on host arrays."""
         return xp.asarray(group.all_gather(_host(x)).wait())
 
-    def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, group: Any) -> Any:
-        """All ranks have a copy of ``x``."""
+    def vjp_x(self, f: OpNamespace, g: Operand, out: Operand, x: Operand, *, group: Communicator) -> Operand:
+        """Sum the cotangents over the ranks, all of which have a copy of ``x``."""
         return f.reduce_scatter(g, op="sum", group=group)
 
 
 class ReduceScatter(Collective):
     """Row r of the sum of ``x[size, ...]`` over the ranks, on rank r."""
 
-    def infer(self, x: Any, *, op: str, group: Any) -> Aval:
+    def infer(self, x: Aval, *, op: str, group: Communicator) -> Aval:
         """The shape of one row."""
         return Aval(tuple(x.shape[1:]), x.dtype)
 
-    def forward(self, xp: Any, x: Any, *, op: str, group: Any) -> Any:
+    def forward(self, xp: ArrayNamespace, x: Array, *, op: str, group: Communicator) -> Array:
         """Perform the collective on host arrays."""
         return xp.asarray(group.reduce_scatter(_host(x), op).wait())
 
-    def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, op: str, group: Any) -> Any:
-        """Row r goes into the result of rank r."""
+    def vjp_x(
+        self, f: OpNamespace, g: Operand, out: Operand, x: Operand, *, op: str, group: Communicator
+    ) -> Operand:
+        """Gather the cotangents: row r of ``x`` goes into the result of rank r."""
         if op not in ("sum", "mean"):
             raise UnsupportedError(f"reduce_scatter with op={op!r} has no gradient. Use a sum or a mean.")
         back = f.all_gather(g, group=group)
@@ -86,15 +94,15 @@ class ReduceScatter(Collective):
 class AllToAll(Collective):
     """Row r of ``x[size, ...]`` goes to rank r; row r of the result came from rank r."""
 
-    def infer(self, x: Any, *, group: Any) -> Aval:
+    def infer(self, x: Aval, *, group: Communicator) -> Aval:
         """Shape and dtype of ``x``."""
         return Aval(tuple(x.shape), x.dtype)
 
-    def forward(self, xp: Any, x: Any, *, group: Any) -> Any:
+    def forward(self, xp: ArrayNamespace, x: Array, *, group: Communicator) -> Array:
         """Perform the collective on host arrays."""
         return xp.asarray(group.all_to_all(_host(x)).wait())
 
-    def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, group: Any) -> Any:
+    def vjp_x(self, f: OpNamespace, g: Operand, out: Operand, x: Operand, *, group: Communicator) -> Operand:
         """Exchange the rows back."""
         return f.all_to_all(g, group=group)
 
@@ -102,15 +110,17 @@ class AllToAll(Collective):
 class BroadcastFrom(Collective):
     """``x`` of rank ``root``, on every rank."""
 
-    def infer(self, x: Any, *, root: int, group: Any) -> Aval:
+    def infer(self, x: Aval, *, root: int, group: Communicator) -> Aval:
         """Shape and dtype of ``x``."""
         return Aval(tuple(x.shape), x.dtype)
 
-    def forward(self, xp: Any, x: Any, *, root: int, group: Any) -> Any:
+    def forward(self, xp: ArrayNamespace, x: Array, *, root: int, group: Communicator) -> Array:
         """Perform the collective on host arrays."""
         return xp.asarray(group.broadcast(_host(x), root).wait())
 
-    def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, root: int, group: Any) -> Any:
+    def vjp_x(
+        self, f: OpNamespace, g: Operand, out: Operand, x: Operand, *, root: int, group: Communicator
+    ) -> Operand:
         """Sum the cotangents of all copies on the root; zero elsewhere, as other inputs are ignored."""
         return f.reduce_to(g, op="sum", root=root, group=group)
 
@@ -118,16 +128,18 @@ class BroadcastFrom(Collective):
 class ReduceTo(Collective):
     """The sum of ``x`` over the ranks, or their mean, on rank ``root``; zeros elsewhere."""
 
-    def infer(self, x: Any, *, op: str, root: int, group: Any) -> Aval:
+    def infer(self, x: Aval, *, op: str, root: int, group: Communicator) -> Aval:
         """Shape and dtype of ``x``."""
         return Aval(tuple(x.shape), x.dtype)
 
-    def forward(self, xp: Any, x: Any, *, op: str, root: int, group: Any) -> Any:
+    def forward(self, xp: ArrayNamespace, x: Array, *, op: str, root: int, group: Communicator) -> Array:
         """Perform the collective on host arrays."""
         total = group.all_reduce(_host(x), op).wait()
         return xp.asarray(total) if group.rank == root else xp.zeros(x.shape, x.dtype)
 
-    def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, op: str, root: int, group: Any) -> Any:
+    def vjp_x(
+        self, f: OpNamespace, g: Operand, out: Operand, x: Operand, *, op: str, root: int, group: Communicator
+    ) -> Operand:
         """Broadcast the root's cotangent: only the root's result depends on the inputs."""
         if op not in ("sum", "mean"):
             raise UnsupportedError(f"reduce with op={op!r} has no gradient. Use a sum or a mean.")
@@ -135,7 +147,8 @@ class ReduceTo(Collective):
         return back if op == "sum" else f.mul(back, 1.0 / group.size)
 
 
-def _host(x: Any) -> Any:
+def _host(x: Array) -> np.ndarray:
+    """``x`` as a NumPy array; a GPU's is copied."""
     return x if isinstance(x, np.ndarray) else x.get()
 
 

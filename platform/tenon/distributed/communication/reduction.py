@@ -1,11 +1,10 @@
-"""How values of each dtype combine over ranks, for engines that do the arithmetic in NumPy or ask MPI to."""
+"""How values of each dtype are reduced over ranks, for engines that compute in NumPy or let MPI compute."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -13,12 +12,11 @@ import numpy as np
 from tenon.distributed.communication.calls import Call
 from tenon.errors import CommunicatorError, DTypeError
 
-Array = np.ndarray[Any, Any]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 class ReduceOp(StrEnum):
-    """What a reduction computes. torch's names; ``AVG`` divides the sum by the number of ranks."""
+    """The operation of a reduction, under torch's names; ``AVG`` divides the sum by the number of ranks."""
 
     SUM = "sum"
     AVG = "mean"
@@ -62,7 +60,7 @@ def supports_complex(reduceOp: str) -> bool:
     return reduceOp in (ReduceOp.SUM, ReduceOp.AVG)
 
 
-def check_transferable(dtype: np.dtype[Any]) -> None:
+def check_transferable(dtype: np.dtype) -> None:
     """Raise ``DTypeError`` for arrays of Python objects, dates, text and the like."""
     if dtype.kind not in "biufc" and dtype != BFLOAT16:
         raise DTypeError(
@@ -72,13 +70,13 @@ def check_transferable(dtype: np.dtype[Any]) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def dtype_name(dtype: np.dtype[Any]) -> str:
-    """``str(dtype)``, which takes NumPy 7 µs, remembered."""
+def dtype_name(dtype: np.dtype) -> str:
+    """``str(dtype)``, cached: NumPy takes 7 µs for it."""
     return str(dtype)
 
 
 @functools.lru_cache(maxsize=64)
-def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def accumulator(dtype: np.dtype) -> np.dtype:
     """The dtype to add values of ``dtype`` in: float32 for the 16-bit floats, uint8 for bool."""
     if dtype == BFLOAT16 or dtype == np.float16:
         return np.dtype(np.float32)
@@ -87,7 +85,7 @@ def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype
 
 
-def element_op(op: ReduceOp, dtype: np.dtype[Any]) -> ReduceOp:
+def element_op(op: ReduceOp, dtype: np.dtype) -> ReduceOp:
     """The operation on accumulators: for bool a maximum (any) or minimum (all); for a mean, the sum."""
     if dtype.kind == "b" and op is not ReduceOp.BXOR:
         return ReduceOp.MAX if op in (ReduceOp.SUM, ReduceOp.MAX, ReduceOp.BOR) else ReduceOp.MIN
@@ -96,9 +94,9 @@ def element_op(op: ReduceOp, dtype: np.dtype[Any]) -> ReduceOp:
 
 @functools.lru_cache(maxsize=4096)
 def reduction_call(
-    kind: str, op: str, shape: tuple[int, ...], dtype: np.dtype[Any], name: str | None
+    kind: str, op: str, shape: tuple[int, ...], dtype: np.dtype, name: str | None
 ) -> tuple[ReduceOp, Call]:
-    """The operation and the call, checked once for each kind of call; raises for what cannot be combined."""
+    """The operation and the call, cached; raises if values of ``dtype`` cannot be reduced by ``op``."""
     operation = ReduceOp.of(op)
     check_transferable(dtype)
     accumulator(dtype)
@@ -128,12 +126,12 @@ _COMBINE = {
 }
 
 
-def combine(arrays: Sequence[Array], op: ReduceOp, out: Array) -> None:
+def combine(arrays: Sequence[np.ndarray], op: ReduceOp, out: np.ndarray) -> None:
     """Combine ``arrays`` as a tree over their order, ((0, 1), (2, 3)), into ``out`` of accumulator dtype.
 
-    The tree fixes the bits: they depend on the number of ranks alone, not on the engine, the piece of the
-    array, or the rank that asks; two nodes of two ranks add up like one node of four. A mean is left to
-    ``divide``. ``out`` may be one of ``arrays``.
+    The tree determines the bits: they depend on the number of ranks alone, not on the engine, the part of the
+    array or the rank; two nodes of two ranks give the bits of one node of four. For a mean this is the sum,
+    to be passed to ``divide``. ``out`` may be one of ``arrays``.
     """
     dtype = arrays[0].dtype
     ufunc = np.add if op is ReduceOp.SUM and dtype.kind == "f" else _COMBINE[element_op(op, dtype)]
@@ -142,7 +140,7 @@ def combine(arrays: Sequence[Array], op: ReduceOp, out: Array) -> None:
     _tree(arrays, ufunc, out)
 
 
-def _tree(arrays: Sequence[Array], ufunc: np.ufunc, out: Array) -> None:
+def _tree(arrays: Sequence[np.ndarray], ufunc: np.ufunc, out: np.ndarray) -> None:
     count = len(arrays)
     if count <= 2:
         if count == 2:
@@ -162,16 +160,16 @@ def _tree(arrays: Sequence[Array], ufunc: np.ufunc, out: Array) -> None:
     ufunc(left, right, out=out)
 
 
-def divide(total: Array, size: int) -> None:
-    """Turn a total into a mean over ``size`` ranks."""
+def divide(total: np.ndarray, size: int) -> None:
+    """Divide ``total`` by ``size``, the number of ranks, in place."""
     if size & (size - 1):
         np.divide(total, size, out=total)
     else:
-        # The same bits, three times as fast: the reciprocal of a power of two is exact.
+        # Three times as fast with the same bits, as the reciprocal of a power of two is exact.
         np.multiply(total, total.dtype.type(1 / size), out=total)
 
 
-def reduce_into(arrays: Sequence[Array], op: ReduceOp, target: Array) -> None:
+def reduce_into(arrays: Sequence[np.ndarray], op: ReduceOp, target: np.ndarray) -> None:
     """Reduce the arrays of all ranks into ``target`` of their dtype, which may be one of them.
 
     >>> target = np.empty(2)
@@ -180,7 +178,7 @@ def reduce_into(arrays: Sequence[Array], op: ReduceOp, target: Array) -> None:
     array([2., 3.])
     """
     if op is ReduceOp.SUM and len(arrays) == 2 and target.dtype.char in "fd":
-        np.add(arrays[0], arrays[1], out=target)  # What follows, in a third of the time.
+        np.add(arrays[0], arrays[1], out=target)  # the general case below takes three times as long
         return
     wide = accumulator(target.dtype)
     total = target if wide is target.dtype or wide == target.dtype else np.empty(target.shape, wide)

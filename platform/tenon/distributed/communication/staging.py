@@ -6,19 +6,15 @@ A CPU tensor's own memory is used wherever it is contiguous. Other devices are c
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import RankTypeError
 from tenon.tensors.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
 
-
-def check_tensor(tensor: Any, function: str, argument: str = "tensor") -> Tensor:
-    """Return ``tensor``; raise a descriptive error if it is none."""
+def check_tensor(tensor: object, function: str, argument: str = "tensor") -> Tensor:
+    """Return ``tensor``; raise an error that names ``argument`` of ``function`` if it is not a tensor."""
     if not isinstance(tensor, Tensor):
         raise RankTypeError(
             f"Invalid function argument. Expected parameter `{argument}` of type torch.Tensor, but "
@@ -34,9 +30,9 @@ def refuse_recording(function: str) -> None:
         WATCHERS.recorder.unsupported(f"tenon.distributed.{function}")
 
 
-def to_host(tensor: Tensor) -> Array:
-    """The tensor's values as a NumPy array, which on CPU is its own memory."""
-    array: Array = tensor._backend.to_host(tensor.raw)
+def to_host(tensor: Tensor) -> np.ndarray:
+    """The tensor's values as a NumPy array, which shares the memory of a CPU tensor."""
+    array: np.ndarray = tensor._backend.to_host(tensor.raw)
     return array
 
 
@@ -45,18 +41,18 @@ def writable(tensor: Tensor) -> bool:
     return not isinstance(tensor.raw, np.ndarray) or bool(tensor.raw.flags.writeable)
 
 
-def write(tensor: Tensor, array: Array) -> None:
+def write(tensor: Tensor, array: np.ndarray) -> None:
     """Overwrite ``tensor`` with ``array``; autograd sees a changed version, but no operation.
 
-    Memory that may only be read is exchanged, if ``array`` has other numbers.
+    A tensor in read-only memory gets new memory, if ``array`` has other values.
     """
     host = to_host(tensor)
     if not writable(tensor):
         if host.tobytes() == array.tobytes():
             return
-        made = array.reshape(host.shape).copy()
-        made.setflags(write=False)
-        tensor.data = Tensor._of(made, tensor._backend)
+        replacement = array.reshape(host.shape).copy()
+        replacement.setflags(write=False)
+        tensor.data = Tensor._of(replacement, tensor._backend)
     elif isinstance(tensor.raw, np.ndarray):
         if array is not host:
             np.copyto(host, np.asarray(array).reshape(host.shape))

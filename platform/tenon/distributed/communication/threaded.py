@@ -1,7 +1,7 @@
 """Ranks as threads of one process, to test distributed code without MPI.
 
-Slow and exact: every rank sees the arrays of all others and reduces them in rank order. When a rank fails the
-others are notified and raise ``RankFailedError`` instead of waiting.
+Slow and exact: every rank reads the arrays of all others and reduces them in rank order. When a rank fails,
+the others raise ``RankFailedError`` instead of waiting for it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from tenon.distributed.communication.calls import Call, Work, check_message, format_ranks, settle
-from tenon.distributed.communication.communicator import Array, Communicator
+from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.reduction import ReduceOp, reduce_into
 from tenon.distributed.communication.world import use_communicator
 from tenon.errors import CommunicatorError, RankFailedError
 
 Result = TypeVar("Result")
+Value = TypeVar("Value")
 
 
 class ThreadedWorld:
@@ -32,18 +33,18 @@ class ThreadedWorld:
             raise CommunicatorError(f"a world needs at least one rank, got size {size}.")
         self.size = size
         self.timeout = timeout
-        self.slots: list[Any] = [None] * size
+        self.slots: list[Any] = [None] * size  # of the type that the ranks exchange at the moment
         self.failure: tuple[int, BaseException] | None = None
         self.waiting: dict[int, str] = {}
-        self.mail: dict[tuple[int, int, int], queue.Queue[tuple[str, Array]]] = defaultdict(queue.Queue)
+        self.mail: dict[tuple[int, int, int], queue.Queue[tuple[str, np.ndarray]]] = defaultdict(queue.Queue)
         self.groups: list[ThreadedWorld] = []
         self._condition = threading.Condition()
         self._arrived = 0
         self._generation = 0
         self._stalled = False
 
-    def exchange(self, rank: int, value: Any) -> list[Any]:
-        """Gather the values of all ranks, in rank order."""
+    def exchange(self, rank: int, value: Value) -> list[Value]:
+        """Return the values of all ranks, in rank order."""
         self.slots[rank] = value
         self._wait(rank)
         values = list(self.slots)
@@ -51,7 +52,7 @@ class ThreadedWorld:
         return values
 
     def fail(self, rank: int, error: BaseException) -> None:
-        """Make every rank raise that waits now or later."""
+        """Make every rank raise ``RankFailedError`` that waits now or later."""
         with self._condition:
             if self.failure is None:
                 self.failure = (rank, error)
@@ -60,7 +61,7 @@ class ThreadedWorld:
             group.fail(rank, error)
 
     def _wait(self, rank: int) -> None:
-        """Barrier: return once all ranks have arrived, even if one of them fails right after."""
+        """Barrier: return when all ranks have arrived, even if one of them fails right after."""
         with self._condition:
             generation = self._generation
             self._arrived += 1
@@ -69,16 +70,18 @@ class ThreadedWorld:
                 self._generation += 1
                 self._condition.notify_all()
                 return
-            self._condition.wait_for(lambda: self._generation != generation or self._over(), self.timeout)
+            self._condition.wait_for(lambda: self._generation != generation or self._broken(), self.timeout)
             if self._generation == generation:
                 self._stalled = True
                 self._condition.notify_all()
-                raise self._broken(rank)
+                raise self._error(rank)
 
-    def _over(self) -> bool:
+    def _broken(self) -> bool:
+        """Whether a rank has failed or has not come in time, so that no barrier can be passed any more."""
         return self._stalled or self.failure is not None
 
-    def _broken(self, rank: int) -> RankFailedError:
+    def _error(self, rank: int) -> RankFailedError:
+        """The error of a rank that waits in vain."""
         if self.failure is not None:
             failed, error = self.failure
             return RankFailedError(
@@ -86,9 +89,9 @@ class ThreadedWorld:
                 f"Rank {rank} cannot go on without it."
             )
         present = sorted(self.waiting)
-        late = [other for other in range(self.size) if other not in self.waiting]
+        missing = [other for other in range(self.size) if other not in self.waiting]
         return RankFailedError(
-            f"{format_ranks(late or present)} did not come within {self.timeout:g} s to "
+            f"{format_ranks(missing or present)} did not come within {self.timeout:g} s to "
             f"{self.waiting.get(rank)}, where {format_ranks(present)} wait. "
             "Look for a collective that some ranks skip."
         )
@@ -113,21 +116,21 @@ class ThreadedCommunicator(Communicator):
         if any(other != calls[0] for other in calls):
             settle([other.payload(step) for other, step in calls], self._calls)
 
-    def perform_all_reduce(self, source: Array, target: Array, op: ReduceOp) -> None:
+    def perform_all_reduce(self, source: np.ndarray, target: np.ndarray, op: ReduceOp) -> None:
         """Reduce copies, as ``target`` may be the memory that another rank still reads."""
         reduce_into(self.world.exchange(self.rank, source.copy()), op, target)
 
-    def perform_broadcast(self, target: Array, root: int) -> None:
+    def perform_broadcast(self, target: np.ndarray, root: int) -> None:
         """Copy from the root's array."""
-        sent = self.world.exchange(self.rank, target.copy() if self.rank == root else None)
+        sent = self.world.exchange(self.rank, target.copy() if self.rank == root else target)
         np.copyto(target, sent[root])
 
-    def perform_all_gather(self, source: Array, target: Array) -> None:
+    def perform_all_gather(self, source: np.ndarray, target: np.ndarray) -> None:
         """Stack in rank order."""
         for row, sent in zip(target, self.world.exchange(self.rank, source.copy()), strict=True):
             np.copyto(row, sent)
 
-    def perform_reduce_scatter(self, source: Array, target: Array, op: ReduceOp) -> None:
+    def perform_reduce_scatter(self, source: np.ndarray, target: np.ndarray, op: ReduceOp) -> None:
         """Reduce this rank's rows of all ranks."""
         sent = self.world.exchange(self.rank, source.copy())
         reduce_into([array[self.rank] for array in sent], op, target)
@@ -136,12 +139,12 @@ class ThreadedCommunicator(Communicator):
         """The payloads in rank order."""
         return [bytes(sent) for sent in self.world.exchange(self.rank, payload)]
 
-    def perform_send(self, source: Array, text: str, to: int, tag: int) -> Work:
+    def perform_send(self, source: np.ndarray, text: str, to: int, tag: int) -> Work:
         """Put a copy into the receiver's mailbox."""
         self.world.mail[self.rank, to, tag].put((text, source.copy()))
         return Work(source)
 
-    def perform_receive(self, target: Array, text: str, source: int, tag: int) -> Work:
+    def perform_receive(self, target: np.ndarray, text: str, source: int, tag: int) -> Work:
         """Return a handle that takes the array from the mailbox on ``wait``."""
         return _PendingReceive(self.world, (source, self.rank, tag), target, text)
 
@@ -155,6 +158,7 @@ class ThreadedCommunicator(Communicator):
         if color is None:
             return None
         world = worlds[order[0]]
+        assert world is not None  # the lowest rank has created it
         self.world.groups.append(world)
         return ThreadedCommunicator(world, order.index(self.rank))
 
@@ -167,34 +171,39 @@ class ThreadedCommunicator(Communicator):
 class _PendingReceive(Work):
     """The handle of a receive from another thread."""
 
-    __slots__ = ("_box", "_text", "_timeout", "_where")
+    __slots__ = ("_address", "_mailbox", "_text", "_timeout")
 
-    def __init__(self, world: ThreadedWorld, where: tuple[int, int, int], target: Array, text: str) -> None:
+    def __init__(
+        self, world: ThreadedWorld, address: tuple[int, int, int], target: np.ndarray, text: str
+    ) -> None:
         super().__init__(target)
-        self._box: queue.Queue[tuple[str, Array]] | None = world.mail[where]
-        self._where, self._text, self._timeout = where, text, world.timeout
+        self._mailbox: queue.Queue[tuple[str, np.ndarray]] | None = world.mail[address]
+        self._address, self._text, self._timeout = address, text, world.timeout
 
-    def wait(self, timeout: Any = None) -> Array:
+    def wait(self, timeout: object = None) -> np.ndarray:
         """Block until the array has arrived; RankFailedError after the timeout."""
-        if self._box is not None:
+        if self._mailbox is not None:
+            source, to, tag = self._address
             try:
-                text, sent = self._box.get(timeout=self._timeout)
+                text, sent = self._mailbox.get(timeout=self._timeout)
             except queue.Empty:
                 raise RankFailedError(
-                    f"rank {self._where[0]} sent nothing with tag {self._where[2]} to rank {self._where[1]} "
-                    f"within {self._timeout:g} s. Look for a send that is skipped."
+                    f"rank {source} sent nothing with tag {tag} to rank {to} within {self._timeout:g} s. "
+                    "Look for a send that is skipped."
                 ) from None
-            check_message(self._text, text, self._where[0])
-            self._box = None
+            check_message(self._text, text, source)
+            self._mailbox = None
             np.copyto(self._result, sent)
         return self._result
 
     def is_completed(self) -> bool:
         """Whether the array has been sent."""
-        return self._box is None or not self._box.empty()
+        return self._mailbox is None or not self._mailbox.empty()
 
 
-def run_ranks(size: int, function: Callable[..., Result], *args: Any, timeout: float = 20.0) -> list[Result]:
+def run_ranks(
+    size: int, function: Callable[..., Result], *args: object, timeout: float = 20.0
+) -> list[Result]:
     """Call ``function(communicator, *args)`` on ``size`` ranks at once; return their results in rank order.
 
     Inside, ``tenon.distributed`` uses that rank's communicator. The first rank's error is raised.
@@ -203,7 +212,7 @@ def run_ranks(size: int, function: Callable[..., Result], *args: Any, timeout: f
     [3, 3, 3]
     """
     world = ThreadedWorld(size, timeout)
-    results: list[Any] = [None] * size
+    results: dict[int, Result] = {}
     threads = [
         threading.Thread(
             target=contextvars.copy_context().run, args=(_run_rank, world, rank, function, args, results)
@@ -216,12 +225,17 @@ def run_ranks(size: int, function: Callable[..., Result], *args: Any, timeout: f
         thread.join()
     if world.failure is not None:
         raise world.failure[1]
-    return results
+    return [results[rank] for rank in range(size)]
 
 
 def _run_rank(
-    world: ThreadedWorld, rank: int, function: Callable[..., Any], args: Sequence[Any], results: list[Any]
+    world: ThreadedWorld,
+    rank: int,
+    function: Callable[..., Result],
+    args: Sequence[object],
+    results: dict[int, Result],
 ) -> None:
+    """The body of a rank's thread: store the result of ``function`` in ``results``, or fail the world."""
     communicator = ThreadedCommunicator(world, rank)
     try:
         with use_communicator(communicator):

@@ -13,7 +13,7 @@ from tenon.distributed.communication.calls import Call
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The cost of calls for one node, over all its ranks; several add up.
+    """The cost of calls for one node, summed over its ranks; ``+`` adds the costs of calls.
 
     >>> Traffic(sent=10.0, rounds=1) + Traffic(sent=5.0, rounds=2)
     Traffic(sent=15.0, rounds=3, moved=0.0, paused=0.0)

@@ -28,10 +28,10 @@ def current() -> Communicator | None:
 
 def get_communicator() -> Communicator:
     """Return the current communicator; creates the process's at the first call."""
-    found = current()
-    if found is not None:
-        return found
-    assert _launch is not None  # import tenon has set it
+    communicator = current()
+    if communicator is not None:
+        return communicator
+    assert _launch is not None  # set by ``import tenon``
     return _launch()
 
 

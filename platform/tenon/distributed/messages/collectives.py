@@ -13,7 +13,7 @@ import numpy as np
 
 from tenon.distributed.communication import operations, staging
 from tenon.distributed.communication.calls import Work
-from tenon.distributed.communication.communicator import Array, Communicator
+from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.futures import Future
 from tenon.distributed.communication.reduction import ReduceOp, supports_complex
 from tenon.distributed.messages import identity
@@ -341,7 +341,7 @@ def rows_of(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return rows
 
 
-def _own(host: Array) -> Array | None:
+def _own(host: np.ndarray) -> np.ndarray | None:
     """The tensor's memory as the place for the result; broadcast views have none of their own."""
     return host if host.flags.writeable and 0 not in host.strides else None
 

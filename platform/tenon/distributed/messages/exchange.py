@@ -8,7 +8,7 @@ import numpy as np
 
 from tenon.distributed.communication import operations, staging
 from tenon.distributed.communication.calls import Work
-from tenon.distributed.communication.communicator import Array, Communicator
+from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.reduction import ReduceOp
 from tenon.distributed.messages.collectives import (
     Group,
@@ -105,7 +105,7 @@ def split(tensor: Tensor, sizes: Sequence[int] | None, count: int) -> list[Tenso
         return [tensor[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
 
-def _exchange_uneven(parts: Sequence[Array], communicator: Communicator) -> list[Array]:
+def _exchange_uneven(parts: Sequence[np.ndarray], communicator: Communicator) -> list[np.ndarray]:
     """All to all of parts of any length: the lengths first, then rows as long as the longest."""
     lengths = np.array([part.size for part in parts], np.int64)
     coming = communicator.all_to_all(lengths, name="lengths for all_to_all").wait()

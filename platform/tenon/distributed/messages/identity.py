@@ -21,7 +21,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from tenon.distributed.communication.calls import Implied
-from tenon.distributed.processes.walked import WALKED
+from tenon.distributed.processes.recent_modules import RECENT_MODULES
 from tenon.nn.parameter import is_lazy
 from tenon.tensors.tensor import Tensor
 
@@ -90,9 +90,9 @@ class Parameters:
 
         Loops visit parameters in order, so the search begins after the last match of that shape.
         """
-        if WALKED.modules:
-            walked = list(WALKED.modules)
-            WALKED.modules.clear()
+        if RECENT_MODULES.modules:
+            walked = list(RECENT_MODULES.modules)
+            RECENT_MODULES.modules.clear()
             if any(module not in self._roots for module in walked):
                 self._refresh(walked)
         raw = tensor.raw

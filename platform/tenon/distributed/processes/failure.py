@@ -1,15 +1,16 @@
-"""End the whole job, with one report, when one of its ranks fails.
+"""Terminate all ranks of a job, with one report, when one of them fails.
 
-MPI programs hang when one rank raises: Python prints a traceback, then waits in ``MPI_Finalize`` for ranks
-that wait for it in an all-reduce. So as soon as there is more than one rank, ``install`` hooks the three
-ways out of a Python program: an uncaught exception, one in a thread, and ``sys.exit`` with a non-zero code.
-Each prints one report and ends the job with the exit code that was asked for.
+An MPI program hangs when one rank raises: Python prints a traceback, then waits in ``MPI_Finalize`` for ranks
+that wait for it in an all-reduce. So in a job of several ranks, ``install`` hooks the three ways in which a
+Python program ends early: an uncaught exception, an uncaught exception in a thread, and ``sys.exit`` with a
+non-zero status. Each hook prints one report and terminates the job with that exit status.
 
-``sys.exit`` needs care, as its exception may still be caught. The hook raises a subclass that notices when
-it dies with no Python frame left: nobody caught it. A bare ``raise SystemExit(3)`` is seen from Python 3.12
-on (``unwinding.py``); on 3.11 the name ``SystemExit`` means that subclass, in programs of several ranks only.
+``sys.exit`` needs care, as its exception may still be caught. The hook raises a subclass of ``SystemExit``
+whose finalizer looks for Python frames: if none is left, nothing caught it. A plain ``raise SystemExit(3)``
+is detected from Python 3.12 on (``unwinding.py``); on 3.11 the name ``SystemExit`` is bound to that subclass,
+in jobs of several ranks only.
 
-Next: ``report.py`` words the report and picks the one rank that prints it.
+Next: ``report.py`` formats the report and elects the one rank that prints it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import FrameType, TracebackType
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol, TextIO
 
 from tenon.distributed.processes import siblings, unwinding
 from tenon.distributed.processes.launcher import RankFacts
@@ -32,15 +33,15 @@ from tenon.errors import CommunicatorError
 
 INTERRUPTED = 130
 FORWARDING_TIME = 0.1
-"""Seconds for the launcher to forward the report; told to kill at once, it may drop it."""
+"""Seconds that the launcher gets to forward the report; one that must kill the job at once may drop it."""
 READING_TIME = 2.0
-"""Seconds for a launcher on busy cores to have read it from its pipe."""
+"""Longest wait in seconds for a launcher on busy cores to read the report from its pipe."""
 FINISH_TIME = 0.3
-"""Seconds that a rank which left leaves to ranks still inside a call, whose report can show where."""
+"""Seconds that a rank at its end lets ranks inside a collective report first: their report names the line."""
 
 
 class Abortable(Protocol):
-    """What the hooks need of a communicator."""
+    """The part of a communicator that the failure hooks use."""
 
     host: str
     node: int
@@ -49,40 +50,40 @@ class Abortable(Protocol):
 
     @property
     def rank(self) -> int:
-        """This process's place among the ranks."""
+        """The rank of this process."""
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
 
     def claim_report(self) -> bool:
-        """Whether no rank of this node has reported yet; asked by one at a time, which then does."""
+        """Whether this rank is the first of its node to report; called by one rank of the node at a time."""
 
     def kill(self, code: int) -> NoReturn:
-        """End every rank's process with the exit status ``code``."""
+        """Terminate all ranks with exit status ``code``."""
 
     def finish(self) -> None:
-        """Tell the other ranks that this one's program has ended; wait until theirs have."""
+        """Announce the end of this rank's program, and wait until the programs of all ranks have ended."""
 
 
-class Watching(Protocol):
-    """What the hooks need of a watchdog."""
+class Disarmable(Protocol):
+    """The part of a watchdog that the failure hooks use."""
 
-    def rest(self) -> None:
+    def disarm(self) -> None:
         """Let this rank wait for the others without limit."""
 
     def stop(self) -> None:
-        """End its threads."""
+        """Stop the watchdog's threads."""
 
 
 class Guard:
-    """The failure hooks of this process; one exists at most, made by ``install``."""
+    """The failure hooks of this process, of which ``install`` creates at most one."""
 
     def __init__(self, facts: RankFacts, environment: Mapping[str, str]) -> None:
         self.facts = facts
         self.pid = os.getpid()
         self.communicator: Abortable | None = None
-        self.watchdog: Watching | None = None
+        self.watchdog: Disarmable | None = None
         self.finished = False
         self.leaving = False
         self._pmi = environment.get("PMI_FD", "")
@@ -92,7 +93,7 @@ class Guard:
         self._lock = threading.Lock()
 
     def hook(self) -> None:
-        """Put the hooks in place."""
+        """Install the hooks in ``sys``, ``threading``, ``builtins`` and ``atexit``."""
         sys.excepthook = self._on_exception
         threading.excepthook = self._on_thread_exception
         sys.exit = self.exit
@@ -103,18 +104,18 @@ class Guard:
         else:
             builtins.SystemExit = TrackedExit  # type: ignore[misc]
 
-    def exit(self, status: Any = None, /) -> NoReturn:
-        """``sys.exit``, remembering the status in case nobody catches it."""
+    def exit(self, status: object = None, /) -> NoReturn:
+        """``sys.exit``: raise a ``SystemExit`` that ends the job if nothing catches it."""
         raise TrackedExit(status)
 
     def fail(self, text: str, code: int) -> NoReturn:
-        """Print the report, unless another rank of this job already does, and end the job."""
-        self._lock.acquire()  # Never released: a second failing thread waits here for the end.
+        """Print ``text``, unless another rank of this job prints its report, and end the job."""
+        self._lock.acquire()  # Never released: a second failing thread waits here until the process ends.
         _flush(sys.stdout)
         _flush(sys.stderr)
         communicator = self.communicator
         job = communicator.job if communicator is not None else f"parent-{os.getppid()}"
-        # A claim is free again once its holder is gone, which may be before the launcher has ended this rank.
+        # A claim becomes free when its holder's process ends, maybe before the launcher terminates this rank.
         if Claim(job).take(communicator.node if communicator is not None else 0) and (
             communicator is None or communicator.claim_report()
         ):
@@ -124,14 +125,14 @@ class Guard:
         self._kill(code or 1)
 
     def identity(self) -> tuple[int, int, str, int | None]:
-        """Rank, size, host and step for the report."""
+        """``(rank, size, host, step)`` for the report; step is None outside of training."""
         communicator = self.communicator
         if communicator is not None:
             return communicator.rank, communicator.size, communicator.host, communicator.step
         return self.facts.rank, self.facts.size, os.uname().nodename, None
 
     def foreign(self) -> bool:
-        """Whether this process is a forked child, such as a data worker: no rank of its own."""
+        """Whether this process is a forked child of a rank, such as a data worker."""
         return os.getpid() != self.pid
 
     def _kill(self, code: int) -> NoReturn:
@@ -140,7 +141,7 @@ class Guard:
                 self.communicator.kill(code)
             if self._pmi.isdigit():
                 siblings.remove_segments(os.getppid())
-                # MPI is not up yet, so ask Hydra over the socket that each rank inherits (PMI-1 protocol).
+                # MPI is not initialized yet: ask Hydra over the socket that ranks inherit (PMI-1 protocol).
                 os.write(int(self._pmi), f"cmd=abort exitcode={code}\n".encode())
                 time.sleep(2)
         finally:
@@ -169,18 +170,20 @@ class Guard:
             return
         error = getattr(sys, "last_value", None)
         if isinstance(error, Exception) and sys.excepthook != self._on_exception:
-            # Somebody replaced our hook later, and their hook has printed the traceback: only end the job.
+            # Another excepthook replaced this one and has printed the traceback: only end the job.
             rank, size, host, step = self.identity()
             self.fail(describe_exit(rank, size, host, step, f"raised {type(error).__name__}", 1, ""), 1)
         raised = unwinding.uncaught()
         if raised is not None and (code := _exit_code(raised.code)):
-            # Python has printed a text already.
-            what, where = f"raised SystemExit({raised.code!r})", _place(raised.__traceback__)
-            self.fail(describe_exit(*self.identity(), what, code, where), code)
+            # If the status is a text, Python has printed it already.
+            reason = f"raised SystemExit({raised.code!r})"
+            self.fail(
+                describe_exit(*self.identity(), reason, code, _raising_line(raised.__traceback__)), code
+            )
         if self.communicator is not None and not self.finished:
             self.finished = True
             if self.watchdog is not None:
-                self.watchdog.rest()
+                self.watchdog.disarm()
             try:
                 self.communicator.finish()
             except CommunicatorError as error:
@@ -191,53 +194,52 @@ class Guard:
 
 
 class AgreedExit(SystemExit):
-    """``SystemExit`` of all ranks together: nobody is left who would have to be ended."""
+    """``SystemExit`` that every rank raises, so that none is left to be terminated."""
 
 
 class TrackedExit(SystemExit):
-    """``SystemExit`` that ends the job if it leaves the program uncaught with a non-zero code."""
+    """``SystemExit`` that ends the job if it leaves the program uncaught with a non-zero status."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: object) -> None:
         super().__init__(*args)
         guard = _guard
         main = threading.current_thread() is threading.main_thread()
-        self._where, self._how = "", ""
-        self._watched = bool(_exit_code(self.code)) and main and guard is not None and not guard.foreign()
-        if self._watched:
+        self._line, self._action = "", ""
+        self._tracked = bool(_exit_code(self.code)) and main and guard is not None and not guard.foreign()
+        if self._tracked:
             called = sys._getframe(1).f_code is Guard.exit.__code__
             frame = sys._getframe(2 if called else 1)
-            self._how = "called sys.exit" if called else "raised SystemExit"
-            self._where = _line(frame, frame.f_lineno)
+            self._action = "called sys.exit" if called else "raised SystemExit"
+            self._line = _format_line(frame, frame.f_lineno)
 
     def __del__(self) -> None:
         guard = _guard
-        if not self.__dict__.get("_watched") or guard is None or guard.foreign() or _is_called():
+        if not self.__dict__.get("_tracked") or guard is None or guard.foreign() or _has_calling_frame():
             return
         if guard.leaving:
-            return  # It was caught and kept: what nobody catches dies before the exit functions run.
+            return  # It was caught and kept: an uncaught one is finalized before the exit functions run.
         code = _exit_code(self.code)
         message = f"{self.code}\n" if not isinstance(self.code, int) else ""
-        guard.fail(
-            describe_exit(*guard.identity(), f"{self._how}({self.code!r})", code, self._where + message), code
-        )
+        reason = f"{self._action}({self.code!r})"
+        guard.fail(describe_exit(*guard.identity(), reason, code, self._line + message), code)
 
 
-def _line(frame: FrameType, number: int) -> str:
-    """A line of a program as tracebacks name it."""
+def _format_line(frame: FrameType, number: int) -> str:
+    """Line ``number`` of the code of ``frame`` in the format of a traceback."""
     return f'  File "{frame.f_code.co_filename}", line {number}, in {frame.f_code.co_name}\n'
 
 
-def _place(traceback: TracebackType | None) -> str:
-    """The line that raised."""
+def _raising_line(traceback: TracebackType | None) -> str:
+    """The innermost line of ``traceback``, where the exception was raised; empty without a traceback."""
     if traceback is None:
         return ""
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
-    return _line(traceback.tb_frame, traceback.tb_lineno)
+    return _format_line(traceback.tb_frame, traceback.tb_lineno)
 
 
-def _is_called() -> bool:
-    """Whether any Python frame called the caller's ``__del__``; none is left when the program itself ends."""
+def _has_calling_frame() -> bool:
+    """Whether a Python frame is below the ``__del__`` that calls this; none is when the program ends."""
     try:
         sys._getframe(2)
     except ValueError:
@@ -245,8 +247,8 @@ def _is_called() -> bool:
     return True
 
 
-def _exit_code(status: Any) -> int:
-    """The status a shell would see for ``sys.exit(status)``; a non-zero one never wraps to 0."""
+def _exit_code(status: object) -> int:
+    """The status that a shell sees for ``sys.exit(status)``, but 1 for one that would wrap to 0."""
     if status is None:
         return 0
     if not isinstance(status, int):
@@ -254,25 +256,25 @@ def _exit_code(status: Any) -> int:
     return status & 0xFF or int(bool(status))
 
 
-def _flush(stream: Any) -> None:
+def _flush(stream: TextIO) -> None:
     try:
         stream.flush()
     except (OSError, ValueError, AttributeError):
-        return  # A closed or absent stream has nothing to flush, and the report must still come out.
+        return  # A closed stream, or None, has nothing to flush, and the report must still be printed.
 
 
 def _write(text: str) -> None:
-    """Write the report in one piece, so that the output of other ranks cannot cut into it."""
+    """Write the report to standard error in one call, so that output of other ranks cannot interleave."""
     data = text.encode("utf-8", "backslashreplace")
     try:
         while data:
             data = data[os.write(2, data) :]
     except OSError:
-        return  # Standard error is closed: there is nowhere to report to, but the job must still end.
+        return  # Standard error is closed: the report is lost, but the job must still end.
 
 
 def _wait_until_read() -> None:
-    """Return once the pipe behind standard error is empty; it may be a file or a terminal as well."""
+    """Wait until the pipe behind standard error is empty; return at once if it is a file or a terminal."""
     if sys.platform == "win32":
         return
     import array
@@ -288,14 +290,14 @@ def _wait_until_read() -> None:
                 return
             time.sleep(0.005)
     except OSError:
-        return  # Nobody can be asked how much is read: the forwarding time has to do.
+        return  # The system cannot say how much is unread: only the forwarding time is waited.
 
 
 _guard: Guard | None = None
 
 
 def install(facts: RankFacts, environment: Mapping[str, str]) -> Guard:
-    """Install the hooks of this process, once."""
+    """Install the hooks of this process at the first call; return them at each."""
     global _guard
     if _guard is None:
         _guard = Guard(facts, environment)
@@ -313,7 +315,7 @@ def attach(communicator: Abortable, environment: Mapping[str, str]) -> Guard:
 
 
 def fail(error: BaseException, code: int = 1) -> NoReturn:
-    """Report ``error`` as this rank's failure and end the job; without other ranks, raise it."""
+    """Report ``error`` as this rank's failure and end the job; in a job of one rank, raise it."""
     if _guard is None:
         raise error
     _guard.fail(describe_failure(*_guard.identity(), error, error.__traceback__), code)

@@ -28,7 +28,7 @@ def launch(config: Config | None = None) -> Communicator:
         existing = world.current()
         if existing is not None:
             return existing
-        communicator = _make(config)
+        communicator = _create(config)
         if communicator.size > 1:
             adopt(communicator, config)
         else:
@@ -37,7 +37,7 @@ def launch(config: Config | None = None) -> Communicator:
 
 
 def adopt(communicator: Communicator, config: Config | None = None) -> None:
-    """Make ``communicator`` the process's, with failure hooks and a watchdog; collective."""
+    """Set the process's communicator, with failure hooks and a watchdog; all its ranks must call this."""
     guard = failure.attach(communicator, process_environment())
     if guard.watchdog is not None:
         guard.watchdog.stop()
@@ -47,7 +47,7 @@ def adopt(communicator: Communicator, config: Config | None = None) -> None:
     world.set_process_communicator(communicator)
 
 
-def _make(config: Config | None) -> Communicator:
+def _create(config: Config | None) -> Communicator:
     environment = process_environment()
     facts = detect(environment)
     name = (config or Config.from_environment()).communicator

@@ -1,7 +1,7 @@
-"""Find out, from environment variables alone, whether a launcher made this process one of several ranks.
+"""Detect, from environment variables alone, whether a launcher started this process as one of several ranks.
 
-MPI itself knows its rank, but only once it is imported; a process started without a launcher must never
-import it. The variables below are set by the launchers' own daemons, so nobody has to export anything.
+MPI itself knows the rank, but only once it is imported, and a process started without a launcher must never
+import it. The variables below are set by the launchers' own daemons: users need not export any.
 ``SLURM_NTASKS`` is deliberately not read: ``sbatch`` sets it for the batch script too, which is not a rank.
 
 Imported by ``import tenon`` through ``startup.py``: keep it free of heavy imports. Next: ``launch.py``.
@@ -17,7 +17,7 @@ from tenon.errors import LaunchError
 
 
 class RankFacts(NamedTuple):
-    """What the launcher said about this process."""
+    """The rank and size that the launcher gave this process, in the job and on its node."""
 
     launcher: str
     rank: int
@@ -27,6 +27,8 @@ class RankFacts(NamedTuple):
 
 
 class _Launcher(NamedTuple):
+    """A launcher, and the environment variables that it sets; the first that is set counts."""
+
     name: str
     rank: tuple[str, ...]
     size: tuple[str, ...]
@@ -62,7 +64,7 @@ LAUNCHERS = (
 
 
 def detect(environment: Mapping[str, str]) -> RankFacts | None:
-    """The facts a launcher left in ``environment``, or None where no launcher started this process.
+    """The rank facts from a launcher's variables in ``environment``; None if no launcher set any.
 
     >>> detect({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"})
     RankFacts(launcher='mpirun', rank=1, size=2, local_rank=1, local_size=2)
@@ -81,7 +83,7 @@ def detect(environment: Mapping[str, str]) -> RankFacts | None:
         local_size = _read(environment, launcher.local_size)
         if local_size is None:
             local_size = _slurm_local_size(environment)
-        # Without local facts assume one node: the common case, and the cautious one for thread counts.
+        # Without a local size assume one node: the common case, and the cautious one for thread counts.
         local_size = size if local_size is None else local_size
         return RankFacts(
             launcher.name, rank, size, rank if local_rank is None else local_rank, max(1, local_size)
@@ -104,7 +106,7 @@ def _read(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
 
 
 def _slurm_local_size(environment: Mapping[str, str]) -> int | None:
-    """Tasks on this node from Slurm's compressed list, such as ``"2(x3),1"`` for nodes with 2, 2, 2 and 1."""
+    """The number of tasks on this node, from Slurm's list: ``"2(x3),1"`` is nodes of 2, 2, 2 and 1 tasks."""
     counts: list[int] = []
     for part in environment.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
         count, _, repeat = part.partition("(x")
@@ -117,6 +119,6 @@ def _slurm_local_size(environment: Mapping[str, str]) -> int | None:
 
 
 def launched() -> RankFacts | None:
-    """The facts of the launcher that started this process; None without one, or with a single rank."""
+    """This process's rank facts; None without a launcher, or in a job of a single rank."""
     facts = detect(process_environment())
     return facts if facts is not None and facts.size > 1 else None

@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them: killing ``tenon launch`` leaves no rank behind."""
+"""Terminate a process together with its parent: killing ``tenon launch`` leaves no rank running."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def end_with_parent() -> None:
-    """Let the kernel send this process SIGTERM when its parent dies; Linux alone can do so."""
+    """Ask the kernel to send this process SIGTERM when its parent ends; does nothing except on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 

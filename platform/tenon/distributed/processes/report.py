@@ -1,8 +1,9 @@
-"""Word the one report of a failed job, and choose the one rank that prints it.
+"""Format the report of a failed job, and elect the one rank that prints it.
 
-Ranks often fail together: the same bug, or one rank's failure seen by all. A name in Linux's abstract
-socket namespace can be bound by one process of a host only, and vanishes with it: no file to clean up, no
-message to wait for. Ranks on later nodes wait a moment first, so that the first node's abort reaches them.
+Ranks often fail together: of the same bug, or as all notice the failure of one. A name in Linux's abstract
+socket namespace can be bound by one process of a host only, and is released when the process ends: there is
+no file to clean up and no message to wait for. Ranks on later nodes wait first, so that the abort by the
+first node reaches them.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from types import TracebackType
 NODE_DELAY = 0.3
 LONGEST_DELAY = 0.9
 REPORTING_TIME = 10.0
-"""Seconds that the winner may take, where cores are busy or the launcher reads late."""
+"""Seconds that the elected rank may take where cores are busy or the launcher reads slowly."""
 WINNER_TIME = 1.0
-"""Seconds for its abort to end the others."""
+"""Seconds for the abort by the elected rank to terminate the others."""
 _POLL = 0.05
 
 
 class Claim:
-    """The right to print the report of ``job`` on this host."""
+    """The right to print the report of ``job``, which one process of a host can hold."""
 
     _held: socket.socket | int | None = None
 
@@ -34,13 +35,13 @@ class Claim:
         self.job = job
 
     def take(self, node: int = 0) -> bool:
-        """True for one process per host; the others wait until the winner's abort should have ended them."""
+        """True in one process of a host; others wait as long as the holder needs to terminate them."""
         time.sleep(min(node * NODE_DELAY, LONGEST_DELAY))
         claim = self._bind if sys.platform == "linux" else self._lock
         if claim():
             return True
         deadline = time.monotonic() + REPORTING_TIME
-        while time.monotonic() < deadline and not claim():  # Free once the winner is gone.
+        while time.monotonic() < deadline and not claim():  # Becomes free when the holder's process ends.
             time.sleep(_POLL)
         time.sleep(WINNER_TIME)
         return False
@@ -52,7 +53,7 @@ class Claim:
         except OSError:
             endpoint.close()
             return False
-        Claim._held = endpoint  # Kept open until the process ends: closing it would free the name.
+        Claim._held = endpoint  # Kept open until the process ends: closing it would release the name.
         return True
 
     def _lock(self) -> bool:
@@ -78,7 +79,7 @@ def describe_failure(
     trace: TracebackType | None,
     thread: str | None = None,
 ) -> str:
-    """The report of an uncaught exception."""
+    """The report of an uncaught exception, with its traceback, module path and thread."""
     lines = [_headline(rank, size, host, step, f"failed with {type(error).__name__}")]
     path = _module_path(error)
     if path is not None:
@@ -90,14 +91,16 @@ def describe_failure(
     return "".join(lines)
 
 
-def describe_exit(rank: int, size: int, host: str, step: int | None, what: str, code: int, where: str) -> str:
-    """The report of a rank that left without an exception."""
-    return _headline(rank, size, host, step, what) + where + _closing(rank, size, code)
+def describe_exit(
+    rank: int, size: int, host: str, step: int | None, reason: str, code: int, details: str
+) -> str:
+    """The report of a rank that ends the job for ``reason``, a verb phrase; ``details`` are whole lines."""
+    return _headline(rank, size, host, step, reason) + details + _closing(rank, size, code)
 
 
-def _headline(rank: int, size: int, host: str, step: int | None, what: str) -> str:
+def _headline(rank: int, size: int, host: str, step: int | None, reason: str) -> str:
     at = "" if step is None else f", step {step}"
-    return f"\n=== tenon: rank {rank} of {size} on host {host}{at} {what} ===\n"
+    return f"\n=== tenon: rank {rank} of {size} on host {host}{at} {reason} ===\n"
 
 
 def _closing(rank: int, size: int, code: int) -> str:
@@ -105,15 +108,16 @@ def _closing(rank: int, size: int, code: int) -> str:
 
 
 def _module_path(error: BaseException) -> str | None:
-    """The dotted path of the module that an error, or one of its causes, was raised in."""
-    for link in _chain(error):
-        path = getattr(link, "tenon_module_path", None)
+    """The dotted path of the module in which ``error`` or one of its causes was raised; None if unknown."""
+    for cause in _chain(error):
+        path = getattr(cause, "tenon_module_path", None)
         if path is not None:
             return str(path)
     return None
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """``error``, its cause or context, that one's, and so on."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

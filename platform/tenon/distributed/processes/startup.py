@@ -1,6 +1,6 @@
-"""Process setup by ``import tenon`` under a launcher: divide the cores, install failure hooks.
+"""Process setup by ``import tenon`` under a launcher: limit threads, install failure hooks.
 
-Without a launcher this costs a few dictionary look-ups and changes nothing, unless ``TENON_NUM_THREADS`` is
+Without a launcher this costs a few dictionary look-ups, and changes nothing unless ``TENON_NUM_THREADS`` is
 set.
 """
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from tenon.config import environment, process_environment
 from tenon.distributed.communication import world
 from tenon.distributed.processes.launcher import RankFacts, launched
-from tenon.distributed.processes.walked import WALKED
+from tenon.distributed.processes.recent_modules import RECENT_MODULES
 
 if TYPE_CHECKING:
     from tenon.distributed.communication.communicator import Communicator
 
 ATTEMPT = "TENON_ATTEMPT"
-"""Environment variable with the number of the attempt, set by ``tenon launch``."""
+"""Environment variable in which ``tenon launch`` passes the number of the attempt."""
 
 
 def _launch() -> Communicator:
@@ -30,9 +30,9 @@ def _launch() -> Communicator:
 def prepare() -> RankFacts | None:
     """Set thread counts and install the failure hooks, if this process is one of several ranks.
 
-    The hooks come this early because an MPI job hangs when one rank dies of an import error while the others
-    already wait inside ``MPI_Init``. Modules whose parameters are iterated are recorded from here on, so that
-    ``identity.py`` can name parameters.
+    The hooks are installed this early because an MPI job hangs when one rank ends with an import error while
+    the others already wait inside ``MPI_Init``. From here on, modules whose parameters are iterated are
+    recorded, so that ``identity.py`` can name parameters.
     """
     world.launch_with(_launch)
     facts = launched()
@@ -44,9 +44,9 @@ def prepare() -> RankFacts | None:
         from tenon.distributed.processes import failure
 
         failure.install(facts, process_environment())
-        WALKED.modules = weakref.WeakSet()
+        RECENT_MODULES.modules = weakref.WeakSet()
         if environment(ATTEMPT):
             from tenon.distributed.processes.orphans import end_with_parent
 
-            end_with_parent()  # MPICH's mpirun ends its ranks when it dies, Open MPI's leaves them.
+            end_with_parent()  # When mpirun is killed, MPICH's terminates its ranks, Open MPI's does not.
     return facts

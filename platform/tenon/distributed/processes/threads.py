@@ -1,9 +1,9 @@
-"""Give each rank its share of the cores, before NumPy starts one BLAS thread per core in every rank.
+"""Limit each rank to its share of the cores, before NumPy starts one BLAS thread per core in every rank.
 
 Two ranks with two BLAS threads each on two cores run slower than one rank alone. The libraries read their
-variables when they are loaded, so ``import tenon`` sets them first thing; a variable that the user has set
-is left alone, unless ``TENON_NUM_THREADS`` is there to rule them all. Where NumPy is already loaded its
-OpenBLAS is told through the library's own setter.
+environment variables when they are loaded, so ``import tenon`` sets them first. A variable that the user has
+set is not changed, unless ``TENON_NUM_THREADS`` overrides all of them. If NumPy is already loaded, its
+OpenBLAS is limited through the library's own setter.
 
 Imported by ``import tenon`` through ``startup.py``: keep it free of heavy imports.
 """
@@ -35,7 +35,7 @@ OPENBLAS_SETTERS = (
 
 
 def threads_per_rank(facts: RankFacts, environment: MutableMapping[str, str]) -> int:
-    """Cores for each rank of this node: what Slurm granted per task, else all usable cores divided evenly."""
+    """Threads for each rank of this node: Slurm's cores per task, else an equal share of the usable cores."""
     granted = environment.get("SLURM_CPUS_PER_TASK", "")
     if granted.isdigit() and int(granted) > 0:
         return int(granted)
@@ -44,11 +44,11 @@ def threads_per_rank(facts: RankFacts, environment: MutableMapping[str, str]) ->
 
 
 def limit_threads(facts: RankFacts | None, environment: MutableMapping[str, str]) -> int | None:
-    """Set the thread variables; return the number set, or None where nothing is changed.
+    """Set the thread variables in ``environment``; return the number set, or None if none was changed.
 
-    ``TENON_NUM_THREADS`` sets them all. Else, when several ranks share this node, those that are unset get
-    the rank's share; ``OMP_NUM_THREADS`` counts for all libraries, so where the user has set it nothing is
-    changed.
+    ``TENON_NUM_THREADS`` sets them all. Otherwise, if several ranks share this node, the unset ones are set
+    to this rank's share of the cores; all libraries obey ``OMP_NUM_THREADS``, so nothing is changed if the
+    user has set it.
     """
     text = environment.get(SETTING, "").strip()
     if text:
@@ -72,7 +72,7 @@ def limit_threads(facts: RankFacts | None, environment: MutableMapping[str, str]
 
 
 def _limit_loaded_openblas(threads: int) -> bool:
-    """Tell an OpenBLAS that NumPy already loaded (Linux only); return whether one was found."""
+    """Limit the threads of an OpenBLAS that NumPy has loaded (Linux only); return whether there was one."""
     import ctypes
 
     try:
@@ -80,13 +80,13 @@ def _limit_loaded_openblas(threads: int) -> bool:
             files = {line.split()[-1] for line in maps if "openblas" in line}
     except OSError:
         return False
-    found = False
+    limited = False
     for path in sorted(file for file in files if ".so" in file):
         library = ctypes.CDLL(path)
         for name in OPENBLAS_SETTERS:
             setter = getattr(library, name, None)
             if setter is not None:
                 setter(ctypes.c_int(threads))
-                found = True
+                limited = True
                 break
-    return found
+    return limited

@@ -1,8 +1,8 @@
-"""Notice the ``SystemExit`` that leaves the program although nobody called ``sys.exit``.
+"""Detect an uncaught ``SystemExit`` that a program raised without calling ``sys.exit``.
 
-``raise SystemExit(3)`` goes through no hook, and at exit Python has forgotten it. ``sys.monitoring``, new in
-Python 3.12, tells of every frame that an exception leaves (20 ns each); the program's outermost frame is
-the one that counts. Python 3.11 has no such means: ``failure.py`` goes another way there.
+``raise SystemExit(3)`` calls no hook, and the exit functions cannot see it any more. ``sys.monitoring``, new
+in Python 3.12, calls back for every frame that an exception unwinds (20 ns each); one that unwinds the
+program's outermost frame is uncaught. On Python 3.11 ``failure.py`` replaces the class instead.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _raised: SystemExit | None = None
 
 
 def watch() -> None:
-    """Begin to look at what leaves the main thread's outermost frame; nothing where that cannot be done."""
+    """Record a ``SystemExit`` that unwinds the main thread's outermost frame, where Python can report it."""
     if sys.version_info < (3, 12):
         return
     monitoring = sys.monitoring
     if monitoring.get_tool(TOOL) is not None:
-        return  # Somebody else's: the other ranks then learn at their next collective, as on Python 3.11.
+        return  # Another tool has the id: the other ranks notice the exit at their next collective.
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     if frame is None:
         return
@@ -42,5 +42,5 @@ def watch() -> None:
 
 
 def uncaught() -> SystemExit | None:
-    """The ``SystemExit`` that ended the program, if it was raised and not called, and could be seen."""
+    """The ``SystemExit`` that ended the program, if it was raised without ``sys.exit`` and was recorded."""
     return _raised

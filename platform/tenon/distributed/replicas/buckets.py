@@ -33,7 +33,6 @@ from tenon.tensors.tensor import Tensor
 MEGABYTE = 1 << 20
 ALIGNMENT = 64
 """Gradients begin at multiples of this many bytes: one cache line."""
-Array = np.ndarray[Any, Any]
 Reduce = Callable[["Bucket"], Any]
 """Starts to reduce ``bucket.flat``; ``wait()`` returns the result, an array like it or itself."""
 
@@ -71,7 +70,7 @@ class Bucket:
         self._views: dict[int, weakref.ref[SharedView]] = {}
         self._given = False
 
-    def _use(self, message: Array) -> None:
+    def _use(self, message: np.ndarray) -> None:
         """Store the gradients in ``message``; its views are cached, as creating one costs 1 us."""
         self._message, self._present = message, message[self._size :]
         self.flat = flat = message[: self._size]
@@ -84,7 +83,7 @@ class Bucket:
         self._put(index, None if gradient is None else staging.to_host(gradient))
         return len(self._filled) == len(self.slots)
 
-    def offer(self, index: int) -> Array | None:
+    def offer(self, index: int) -> np.ndarray | None:
         """A view of the slot, for a gradient to be written into; None while that memory is in use."""
         if self._given or self._live_view(index) is not None:
             return None
@@ -92,7 +91,7 @@ class Bucket:
         self._views[index] = weakref.ref(view)
         return view.array()
 
-    def take(self, index: int, gradient: Array) -> Array | None:
+    def take(self, index: int, gradient: np.ndarray) -> np.ndarray | None:
         """``gradient`` in its slot, copied unless it was written there; None if the slot is in use."""
         part, view = self._parts[index], self._live_view(index)
         if view is not None:
@@ -102,14 +101,14 @@ class Bucket:
             np.copyto(place, gradient)
         return place
 
-    def own(self) -> Array:
+    def own(self) -> np.ndarray:
         """``flat``, marked as filled, for the caller to write; earlier views keep the old memory."""
         if any(self._live_view(index) is not None for index in range(len(self.slots))):
             self._release_memory()
         self._filled.update(range(len(self.slots)))
         return self.flat
 
-    def give(self) -> dict[int, Array] | None:
+    def give(self) -> dict[int, np.ndarray] | None:
         """The memory of each gradient by parameter index, for compiled programs to use at any time.
 
         From then on ``parameter.grad`` gets copies. None while any view of the memory is alive.
@@ -172,7 +171,9 @@ class Bucket:
                     self._deliver(index, slot.parameter)
         self.restart()
 
-    def mean_of(self, gradients: Sequence[Array], note: str, *, count_used: bool) -> dict[int, Array]:
+    def mean_of(
+        self, gradients: Sequence[np.ndarray], note: str, *, count_used: bool
+    ) -> dict[int, np.ndarray]:
         """Average ``gradients``, arrays by parameter index; return this bucket's means by index.
 
         The means are views of the bucket, where programs may have written the gradients, and are valid until
@@ -188,7 +189,7 @@ class Bucket:
         self._communicator.all_reduce(sent, "mean", sent, name=self.name + note)
         return {slot.number: part for slot, part in zip(self.slots, self._parts, strict=True)}
 
-    def _put(self, index: int, gradient: Array | None) -> None:
+    def _put(self, index: int, gradient: np.ndarray | None) -> None:
         view = self._live_view(index)
         if view is not None and (gradient is None or _memory_owner(gradient) is not view):
             self._release_memory()
@@ -241,7 +242,7 @@ class Bucket:
 class ArrayExport:
     """An array and its cached NumPy array interface, from which views are created."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: np.ndarray) -> None:
         self.array = array
         # Only NumPy's own dtypes survive the array interface; others, as bfloat16, are exported as bytes.
         self.plain = array.dtype.char in "fdFDe"
@@ -255,7 +256,7 @@ class SharedView:
         self._source = source
         self.__array_interface__ = source.interface
 
-    def array(self) -> Array:
+    def array(self) -> np.ndarray:
         """A new array over the same memory."""
         view, source = np.asarray(self), self._source.array
         return view if self._source.plain else view.view(source.dtype).reshape(source.shape)

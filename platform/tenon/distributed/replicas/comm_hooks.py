@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tenon.distributed.replicas.buckets import Bucket
     from tenon.distributed.replicas.gradients import GradientSynchronizer
 
-Array = np.ndarray[Any, Any]
 Hook = Callable[[Any, "GradBucket"], Any]
 
 
@@ -83,10 +82,10 @@ class GradBucket:
 class _Reduced:
     """What a hook returned, as the array that the bucket waits for."""
 
-    def __init__(self, result: Any, flat: Array, hook: Hook) -> None:
+    def __init__(self, result: Any, flat: np.ndarray, hook: Hook) -> None:
         self._result, self._flat, self._hook = result, flat, hook
 
-    def wait(self) -> Array:
+    def wait(self) -> np.ndarray:
         """The reduced gradients."""
         result = self._result.wait() if hasattr(self._result, "wait") else self._result
         if isinstance(result, (list, tuple)) and len(result) == 1:

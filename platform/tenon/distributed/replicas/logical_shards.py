@@ -46,7 +46,6 @@ NOT_COMPILED = (
     'deterministic="world": a compiled function is eager in its first calls, whose bits differ, and how many'
     " steps those are depends on the number of ranks. Use the function that was compiled, inside shards."
 )
-Array = np.ndarray[Any, Any]
 
 
 class LogicalShards:
@@ -70,11 +69,11 @@ class LogicalShards:
         self._synchronizer = synchronizer
         self._sums = ShardSums(synchronizer, self._own)
         self._buffers = ShardBuffers(model, self._communicator)
-        self._totals: list[Array] = []
+        self._totals: list[np.ndarray] = []
         """For each shard of this rank: the sum of losses, what it counts, and whether it had samples."""
         self._batch = ""
         self._count = 1.0
-        self._current: Array | None = None
+        self._current: np.ndarray | None = None
         """Where those of the shard go that is being computed, of which a loss has been passed or not."""
         self._passed = False
 
@@ -178,7 +177,7 @@ class LogicalShards:
         return float(total / count)
 
     @contextlib.contextmanager
-    def _computing(self, totals: Array | None) -> Iterator[None]:
+    def _computing(self, totals: np.ndarray | None) -> Iterator[None]:
         """One shard, whose losses go into ``totals``; bits of compiled functions would not be its own."""
         self._current, SUSPENSION.reason, self._passed = totals, NOT_COMPILED, False
         try:
@@ -211,8 +210,8 @@ class _Mean:
         self._work = work
         self._count = count
 
-    def wait(self) -> Array:
-        total: Array = self._work.wait()
+    def wait(self) -> np.ndarray:
+        total: np.ndarray = self._work.wait()
         with np.errstate(all="ignore"):
             np.divide(total, total.dtype.type(self._count), out=total)
         return total

@@ -7,8 +7,6 @@ are the last shard's.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.distributed.communication import staging
@@ -19,8 +17,6 @@ from tenon.errors import UnsupportedError
 from tenon.nn.module import Module
 from tenon.tensors.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
-
 
 class ShardBuffers:
     """The buffers of ``model``, whose names and shapes stay."""
@@ -28,8 +24,8 @@ class ShardBuffers:
     def __init__(self, model: Module, communicator: Communicator) -> None:
         self._model = model
         self._communicator = communicator
-        self._before: dict[str, Array] = {}
-        self._after: list[dict[str, Array]] = []
+        self._before: dict[str, np.ndarray] = {}
+        self._after: list[dict[str, np.ndarray]] = []
         """For each shard of this rank, the buffers that it has changed."""
 
     def restart(self) -> None:
@@ -39,7 +35,7 @@ class ShardBuffers:
 
     def add(self) -> None:
         """Take what the last shard has changed, and put back what it began with."""
-        changed: dict[str, Array] = {}
+        changed: dict[str, np.ndarray] = {}
         for name, buffer in self._buffers().items():
             now, before = staging.to_host(buffer), self._before[name]
             if now.shape != before.shape:
@@ -56,7 +52,7 @@ class ShardBuffers:
         """For each buffer whether a shard of this rank has changed it."""
         return [any(name in shard for shard in self._after) for name in self._before]
 
-    def finish(self, changed: Array, active: list[bool], shards: int) -> None:
+    def finish(self, changed: np.ndarray, active: list[bool], shards: int) -> None:
         """Make the changed buffers those of all ranks' shards; ``shards`` of all ranks had samples.
 
         ``changed`` says how many ranks have changed each buffer, ``active`` which shards of this rank had

@@ -9,7 +9,6 @@ A shard without a gradient counts as zero.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -18,8 +17,7 @@ from tenon.distributed.replicas.buckets import Bucket
 from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.tensors.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
-Gradients = Sequence[Array | None]
+Gradients = Sequence[np.ndarray | None]
 
 
 class ShardSums:
@@ -94,7 +92,7 @@ class _Tree:
             np.add(sums, total, out=total)
 
 
-def _add(first: Array | None, second: Array | None, part: Array, alone: bool) -> None:
+def _add(first: np.ndarray | None, second: np.ndarray | None, part: np.ndarray, alone: bool) -> None:
     """``part`` becomes the sum of both, or is a copy of ``second`` ``alone``; None is zero."""
     if first is not None and second is not None:
         np.add(first, second, out=part.reshape(first.shape))
