@@ -11,11 +11,15 @@ was replaced in between (loaded, deleted, cast), the parameters are updated one 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
 
 from tenon.engine.aval import Aval
+from tenon.engine.types import Array, Operand
 from tenon.optim import update
-from tenon.optim.update import apart, own_state
+from tenon.optim.types import Hyperparameters, ParamGroup, State
+from tenon.optim.update import own_state, without_aliases
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -23,17 +27,24 @@ if TYPE_CHECKING:
 
 #: Maximum number of elements of a parameter that is updated in a batch.
 SMALL = 1 << 12
+#: A parameter and its state.
+Entry: TypeAlias = tuple[Tensor, State | None]
+#: What the members of a batch have in common: names of the state, dtype, device, step count.
+_Key: TypeAlias = tuple[tuple[str, ...], np.dtype, str, float | None]
 
 
 class Member(NamedTuple):
-    """One parameter of a batch, and the objects whose identity the plan depends on."""
+    """One parameter of a plan, and the objects whose identity the plan depends on."""
 
-    p: Any
-    raw: Any
-    held: Any
+    p: Tensor
+    raw: Array
+    #: Its state, with ``width`` entries; None if it has none yet.
+    held: State | None
     width: int
-    slots: tuple[tuple[str, Any, Any], ...]
-    step: Any
+    #: ``(name, tensor, the tensor's array)`` of each entry that is a tensor, other than the step count.
+    slots: tuple[tuple[str, Tensor, Array], ...]
+    #: The array of its step count; None if the rule does not count steps.
+    step: Array
 
 
 class Batch:
@@ -41,7 +52,7 @@ class Batch:
 
     __slots__ = ("arrays", "flats", "members", "params", "places", "stale", "steps")
 
-    def __init__(self, entries: list[tuple[Any, dict[str, Any] | None]], names: tuple[str, ...]) -> None:
+    def __init__(self, entries: list[Entry], names: tuple[str, ...]) -> None:
         f = entries[0][0]._backend.raw
         self.stale = False
         self.arrays = {
@@ -68,7 +79,7 @@ class Batch:
         self.flats = [m.raw.reshape(-1) for m in self.members]
         self.steps = [m.step for m in self.members]
 
-    def update(self, optimizer: Optimizer, h: Any, maximize: bool) -> None:
+    def update(self, optimizer: Optimizer, h: Hyperparameters, maximize: bool) -> None:
         """Update all members by one step."""
         f = self.params[0]._backend.raw
         flat = f.cat(*self.flats, axis=0)
@@ -78,7 +89,7 @@ class Batch:
         counts = optimizer.counts_steps
         steps = h.step = int(self.steps[0].item()) + 1 if counts else None
         s = dict(self.arrays)
-        result, new = apart(f, s, *optimizer.update(f, flat, grad, s, h))
+        result, new = without_aliases(f, s, *optimizer.update(f, flat, grad, s, h))
         for name, value in new.items():
             kept = self.arrays.get(name)
             if kept is None:
@@ -87,16 +98,12 @@ class Batch:
                 kept[...] = value
         for p, line, place in zip(self.params, self.flats, self.places, strict=True):
             line[...] = result[place]
-            counter = p._version_counter
-            if counter is None:
-                p._version_counter = [1]
-            else:
-                counter[0] += 1
+            update.count_change(p)
         if counts:
             for step in self.steps:
                 step[()] = steps
 
-    def _add(self, name: str, value: Any, optimizer: Any) -> None:
+    def _add(self, name: str, value: Operand, optimizer: Optimizer) -> None:
         """Store state that the rule returned for the first time, per member, and invalidate the plan."""
         self.stale = True
         for p, place in zip(self.params, self.places, strict=True):
@@ -110,8 +117,8 @@ class Batch:
 class Plan:
     """The partition of one group's parameters into batches and those updated one by one."""
 
-    def __init__(self, optimizer: Any, params: list[Any]) -> None:
-        by_key: dict[Any, list[tuple[Any, dict[str, Any] | None]]] = {}
+    def __init__(self, optimizer: Optimizer, params: list[Tensor]) -> None:
+        by_key: dict[_Key, list[Entry]] = {}
         self.without_grad = {id(p) for p in params if p._grad is None}
         unique = len(set(map(id, params))) == len(params)
         for p in params if unique else ():
@@ -127,7 +134,7 @@ class Plan:
         batched = {id(m.p): m for batch in self.batches for m in batch.members}
         self.params = [(p, batched.get(id(p))) for p in params]
 
-    def remaining(self, optimizer: Optimizer, params: list[Any]) -> list[Any] | None:
+    def remaining(self, optimizer: Optimizer, params: list[Tensor]) -> list[Tensor] | None:
         """Return the parameters to update one by one, or None if the plan is no longer valid."""
         if len(params) != len(self.params):
             return None
@@ -156,9 +163,11 @@ class Plan:
         return alone
 
 
-def run(optimizer: Optimizer, group: dict[str, Any], h: Any, maximize: bool) -> tuple[list[Any], bool]:
+def run(
+    optimizer: Optimizer, group: ParamGroup, h: Hyperparameters, maximize: bool
+) -> tuple[list[Tensor], bool]:
     """Update the batches of the group's plan; return the others, and False if it has no plan yet."""
-    params: list[Any] = group["params"]
+    params: list[Tensor] = group["params"]
     plan = optimizer._plans.get(id(group))
     if plan is None:
         return params, False
@@ -171,7 +180,7 @@ def run(optimizer: Optimizer, group: dict[str, Any], h: Any, maximize: bool) -> 
     return remaining, True
 
 
-def _key(optimizer: Optimizer, p: Tensor, held: dict[str, Any] | None) -> Any:
+def _key(optimizer: Optimizer, p: Tensor, held: State | None) -> _Key | None:
     """Return the key that parameters of one batch share; None if ``p`` cannot be batched."""
     raw = p.raw
     if p._grad is None or isinstance(raw, Aval) or raw.size > SMALL or not raw.flags.c_contiguous:
@@ -192,9 +201,9 @@ def _key(optimizer: Optimizer, p: Tensor, held: dict[str, Any] | None) -> Any:
     return tuple(own), raw.dtype, str(p.device), None if step is None else step.item()
 
 
-def _parts(entries: list[tuple[Any, Any]]) -> list[list[tuple[Any, Any]]]:
+def _parts(entries: list[Entry]) -> list[list[Entry]]:
     """Split ``entries``, in order, so that no batch exceeds one block (``update.PIECE``)."""
-    parts: list[list[tuple[Any, Any]]] = [[]]
+    parts: list[list[Entry]] = [[]]
     size = 0
     for p, held in entries:
         if size + p.raw.size > update.PIECE and parts[-1]:

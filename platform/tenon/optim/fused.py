@@ -18,13 +18,20 @@ import dis
 import functools
 import inspect
 import operator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from types import FunctionType
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import numpy as np
 
 from tenon.engine.aval import Aval
+from tenon.engine.types import Array
 from tenon.errors import NotFusableError
 from tenon.optim import recording
-from tenon.optim.recording import OPS, Array, Recording
-from tenon.optim.update import own_state
+from tenon.optim.batch import Member
+from tenon.optim.recording import OPS, Recording, SymbolicArray
+from tenon.optim.types import Hyperparameters, ParamGroup, Update
+from tenon.optim.update import count_change, own_state
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -37,35 +44,45 @@ COMPILE_AFTER = 1 << 17
 #: more than ``batch.py`` does: only rules that need no new trace are fused there (SGD, 4 parameters of 19
 #: elements in all: 13 us fused, 23 us fused and traced every time, 17 us in ``batch.py``).
 SMALL, SMALL_EACH = 1 << 13, 1 << 8
+#: ``(target, value)`` of each output: the index of the input that it overwrites, and of the traced value.
+Pairs: TypeAlias = tuple[tuple[int, int], ...]
+#: What the members of a set have in common: names of the state, dtype, backend, device, step count.
+_Key: TypeAlias = tuple[tuple[str, ...], np.dtype, "Backend", str, float | None]
 #: Raised while tracing a rule that does what symbolic arrays do not support, or reads missing state.
 _NOT_RECORDED = (NotFusableError, TypeError, AttributeError, ValueError, LookupError)
 _SETTLED = frozenset((bool, int, float, str))
 #: (backend, dtype, ops, outputs, ...) -> kernel, or None where the backend has none.
-_KERNELS: dict[Any, Any] = {}
+_KERNELS: dict[tuple[Hashable, ...], EachKernel | None] = {}
 
 
-class _Member(NamedTuple):
-    """One parameter, and the objects whose identity the plan depends on."""
+class KernelTable(Protocol):
+    """A fused kernel bound to arrays, one column per input of the rule, one row per parameter."""
 
-    p: Any
-    raw: Any
-    held: Any
-    width: int
-    slots: tuple[tuple[str, Any, Any], ...]
-    step: Any
+    def set(self, column: int, arrays: Sequence[Array]) -> None:
+        """Replace the arrays of a column."""
+
+    def run(self, numbers: Sequence[float]) -> None:
+        """Update all rows in place, with the scalars of this step."""
+
+
+class EachKernel(Protocol):
+    """What ``Backend.fuse_each`` returns."""
+
+    def over(self, columns: Sequence[Sequence[Array]]) -> KernelTable | None:
+        """Return the kernel bound to arrays; None if it cannot take them."""
 
 
 class _Set:
     """Parameters with equal dtype, backend, state names and step count."""
 
-    def __init__(self, members: list[_Member], names: tuple[str, ...]) -> None:
+    def __init__(self, members: list[Member], names: tuple[str, ...]) -> None:
         self.members = members
         self.names = names
         self.backend = members[0].p._backend
         self.dtype = members[0].raw.dtype
-        self.tables: dict[Any, Any] = {}
+        self.tables: dict[tuple[Hashable, ...], KernelTable | None] = {}
         #: Hyper-parameters, scalars and kernel table of the last step; cached if the rule reads nothing else.
-        self.known: tuple[dict[str, Any], list[float], Any] | None = None
+        self.known: tuple[dict[str, object], list[float], KernelTable | None] | None = None
 
     def step_count(self) -> int | None:
         """Return the common step count, -1 if counts differ, None if the rule does not count steps."""
@@ -78,12 +95,12 @@ class _Set:
                 return -1
         return int(count)
 
-    def record(self, optimizer: Optimizer, h: Any, maximize: bool) -> tuple[Recording, tuple[Any, ...]]:
+    def record(self, optimizer: Optimizer, h: Hyperparameters, maximize: bool) -> tuple[Recording, Pairs]:
         """Trace the rule; return its ops and the ``(target, value)`` pairs of its outputs."""
-        noted = Recording(2 + len(self.names))
-        p, g, *states = noted.arrays()
+        trace = Recording(2 + len(self.names))
+        p, g, *states = trace.arrays()
         if maximize:
-            g = noted.note("neg", (g,))
+            g = trace.record("neg", (g,))
         old = dict(zip(self.names, states, strict=True))
         result, new = optimizer.update(OPS, p, g, dict(old), h)
         pairs = [(0, result)]
@@ -91,17 +108,17 @@ class _Set:
             if name not in old:
                 raise _NewState
             pairs.append((2 + self.names.index(name), value))
-        if not noted.exact or any(v.__class__ is not Array for _, v in pairs):
+        if not trace.exact or any(v.__class__ is not SymbolicArray for _, v in pairs):
             raise NotFusableError("a rule with functions that round in more than one way is not fused.")
-        return noted, tuple((target, v.index) for target, v in pairs if v.index != target)
+        return trace, tuple((target, v.index) for target, v in pairs if v.index != target)
 
-    def table(self, noted: Recording, pairs: tuple[Any, ...]) -> Any:
+    def table(self, trace: Recording, pairs: Pairs) -> KernelTable | None:
         """Return the compiled kernel bound to these arrays; None if the backend has none."""
-        key = (self.backend, self.dtype, noted.inputs, tuple(noted.ops), len(noted.numbers), pairs)
+        key = (self.backend, self.dtype, trace.inputs, tuple(trace.ops), len(trace.numbers), pairs)
         table = self.tables.get(key)
         if table is None:
             if key not in _KERNELS:
-                _KERNELS[key] = _compiled(self.backend, noted, self.dtype, pairs)
+                _KERNELS[key] = _compiled(self.backend, trace, self.dtype, pairs)
             kernel = _KERNELS[key]
             if kernel is None:
                 return None
@@ -110,16 +127,18 @@ class _Set:
             table = self.tables[key] = kernel.over([[m.raw for m in self.members], grads, *states])
         return table
 
-    def prepared(self, optimizer: Optimizer, h: Any, maximize: bool) -> tuple[list[float], Any]:
+    def prepared(
+        self, optimizer: Optimizer, h: Hyperparameters, maximize: bool
+    ) -> tuple[list[float], KernelTable | None]:
         """Return the scalars of this step and the kernel table that takes them (None: no kernel)."""
         values, known = vars(h), self.known
         if known is not None and known[0] == values:
             return known[1], known[2]
-        noted, pairs = self.record(optimizer, h, maximize)
-        table = self.table(noted, pairs)
+        trace, pairs = self.record(optimizer, h, maximize)
+        table = self.table(trace, pairs)
         if _refers_to_nothing(optimizer.update) and _settled(values):
-            self.known = dict(values), noted.numbers, table
-        return noted.numbers, table
+            self.known = dict(values), trace.numbers, table
+        return trace.numbers, table
 
 
 class _NewState(NotFusableError):
@@ -129,15 +148,17 @@ class _NewState(NotFusableError):
         super().__init__("the rule makes new state; the next step may be fused.")
 
 
-def _refers_to_nothing(update: Any) -> bool:
+def _refers_to_nothing(update: Callable[..., Update]) -> bool:
     """Whether a rule reads nothing but its arguments and their attributes: no globals, no optimizer."""
     return _is_closed(getattr(update, "__func__", None))
 
 
 @functools.cache
-def _is_closed(rule: Any) -> bool:
-    code = getattr(rule, "__code__", None)
-    if code is None or code.co_freevars or code.co_cellvars:
+def _is_closed(rule: object) -> bool:
+    if not isinstance(rule, FunctionType):
+        return False
+    code = rule.__code__
+    if code.co_freevars or code.co_cellvars:
         return False
     if any(inspect.iscode(c) for c in code.co_consts) or not rule.__globals__.keys().isdisjoint(
         code.co_names
@@ -149,14 +170,14 @@ def _is_closed(rule: Any) -> bool:
     )
 
 
-def _settled(values: dict[str, Any]) -> bool:
+def _settled(values: dict[str, object]) -> bool:
     """Whether all hyper-parameters are immutable, so that identity implies equality."""
     return all(v is None or v.__class__ in _SETTLED for name, v in values.items() if name != "params")
 
 
-def _compiled(backend: Backend, noted: Recording, dtype: Any, pairs: tuple[Any, ...]) -> Any:
+def _compiled(backend: Backend, trace: Recording, dtype: np.dtype, pairs: Pairs) -> EachKernel | None:
     try:
-        cluster = recording.cluster_of(noted, dtype, tuple(value for _, value in pairs))
+        cluster = recording.cluster_of(trace, dtype, tuple(value for _, value in pairs))
     except NotFusableError:
         return None
     return backend.fuse_each(cluster, tuple(target for target, _ in pairs))
@@ -169,9 +190,9 @@ class Plan:
         self.done = self.failures = 0
         self.off = False
         self.sets: list[_Set] = []
-        self.order: list[Any] = []
+        self.order: list[Tensor] = []
 
-    def holds(self, optimizer: Optimizer, params: list[Any]) -> bool:
+    def holds(self, optimizer: Optimizer, params: list[Tensor]) -> bool:
         """Whether every set still matches the parameters, their states and gradients."""
         if len(params) != len(self.order) or not all(map(operator.is_, params, self.order)):
             return False
@@ -195,56 +216,56 @@ class Plan:
                             return False
         return True
 
-    def make(self, optimizer: Optimizer, params: list[Any]) -> None:
+    def make(self, optimizer: Optimizer, params: list[Tensor]) -> None:
         """Sort the parameters that can be fused into sets."""
-        by_key: dict[Any, list[_Member]] = {}
+        by_key: dict[_Key, list[Member]] = {}
         self.order = list(params)
         for p in params:
-            member, key = _member(optimizer, p)
-            if member is not None:
-                by_key.setdefault(key, []).append(member)
+            keyed = _member(optimizer, p)
+            if keyed is not None:
+                by_key.setdefault(keyed[1], []).append(keyed[0])
         self.sets = [_Set(members, key[0]) for key, members in by_key.items() if _distinct(members)]
 
 
-def _member(optimizer: Optimizer, p: Tensor) -> tuple[_Member | None, Any]:
+def _member(optimizer: Optimizer, p: Tensor) -> tuple[Member, _Key] | None:
     raw, grad = p.raw, p._grad
     if grad is None or isinstance(raw, Aval) or raw.dtype.kind != "f" or raw.dtype.itemsize < 4:
-        return None, None
+        return None
     arrays = [raw, grad.raw]
     held = optimizer.state.get(p)
     step = None
     if held is None:
         if optimizer.counts_steps:
-            return None, None
-        slots: tuple[Any, ...] = ()
+            return None
+        slots: tuple[tuple[str, Tensor, Array], ...] = ()
     else:
         if optimizer.counts_steps:
             if held.get("step").__class__ is not Tensor:
-                return None, None
+                return None
             step = held["step"].raw
         own = own_state(optimizer, held)
         if any(v.__class__ is not Tensor or v._backend is not p._backend for v in own.values()):
-            return None, None
+            return None
         slots = tuple((name, v, v.raw) for name, v in own.items())
         arrays += [array for _, _, array in slots]
     for a in arrays:
         if a.dtype is not raw.dtype or a.shape != raw.shape or not a.flags.c_contiguous or not a.size:
-            return None, None
+            return None
     names = tuple(name for name, _, _ in slots)
     count = None if step is None else step.item()
     width = 0 if held is None else len(held)
-    return _Member(p, raw, held, width, slots, step), (names, raw.dtype, p._backend, str(p.device), count)
+    return Member(p, raw, held, width, slots, step), (names, raw.dtype, p._backend, str(p.device), count)
 
 
-def _distinct(members: list[_Member]) -> bool:
+def _distinct(members: list[Member]) -> bool:
     """Whether no array or parameter occurs twice among the members (compared by identity)."""
     arrays = [m.raw for m in members] + [array for m in members for _, _, array in m.slots]
     return len({id(a) for a in arrays}) == len(arrays) and len({id(m.p) for m in members}) == len(members)
 
 
-def run(optimizer: Optimizer, group: dict[str, Any], h: Any, maximize: bool) -> list[Any] | None:
+def run(optimizer: Optimizer, group: ParamGroup, h: Hyperparameters, maximize: bool) -> list[Tensor] | None:
     """Update what can be fused; return the remaining parameters, or None if nothing was updated."""
-    params: list[Any] = group["params"]
+    params: list[Tensor] = group["params"]
     plan = optimizer._fused.get(id(group))
     if plan is None:
         plan = optimizer._fused[id(group)] = Plan()
@@ -279,14 +300,14 @@ def run(optimizer: Optimizer, group: dict[str, Any], h: Any, maximize: bool) -> 
         plan.failures += 1
         plan.off = plan.failures > 1  # the first failure may be due to state that the first step creates
         return None
-    done: list[_Member] = []
+    done: list[Member] = []
     for each, steps, numbers, table in ready:
         if table is None:
             plan.off = True
             break
         table.set(1, [m.p._grad.raw for m in each.members])
         table.run(numbers)
-        _note(each, steps)
+        _count_step(each, steps)
         done += each.members
     if len(done) < len(params):
         known = {id(m.p) for m in done}
@@ -294,13 +315,9 @@ def run(optimizer: Optimizer, group: dict[str, Any], h: Any, maximize: bool) -> 
     return []
 
 
-def _note(each: _Set, steps: int | None) -> None:
+def _count_step(each: _Set, steps: int | None) -> None:
     """Store the step count, and increment the version counters that autograd checks."""
     for m in each.members:
-        counter = m.p._version_counter
-        if counter is None:
-            m.p._version_counter = [1]
-        else:
-            counter[0] += 1
+        count_change(m.p)
         if m.step is not None:
             m.step[()] = steps

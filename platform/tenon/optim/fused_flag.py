@@ -6,17 +6,18 @@ divides the gradients, and a ``found_inf`` other than 0 skips the step. Speed ne
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.engine.aval import Aval
 from tenon.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from tenon.optim.optimizer import Optimizer
+    from tenon.optim.types import ParamGroup
     from tenon.tensors.tensor import Tensor
 
 
-def ready(optimizer: Optimizer, group: dict[str, Any]) -> bool:
+def ready(optimizer: Optimizer, group: ParamGroup) -> bool:
     """Check and unscale the gradients of a group with ``fused=True``; return False if the step is skipped."""
     own = optimizer.__dict__
     checked = own.setdefault("_fused_checked", set())

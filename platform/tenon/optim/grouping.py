@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.device import Device
+from tenon.dtypes import dtype
 from tenon.tensors.tensor import Tensor
 
 __all__: list[str] = []
 
+#: The tensors of one device and dtype, a sublist for each list, and their indices.
+Group: TypeAlias = tuple[list[list[Tensor | None]], list[int]]
+
 
 def _group_tensors_by_device_and_dtype(
-    tensorlistlist: Sequence[Sequence[Any]], with_indices: bool = False
-) -> dict[tuple[Device, Any], tuple[list[list[Any]], list[int]]]:
+    tensorlistlist: Sequence[Sequence[Tensor | None]], with_indices: bool = False
+) -> dict[tuple[Device, dtype], Group]:
     """Map ``(device, dtype)`` of the first list's tensors to the sublists of all lists, and their indices.
 
     The other lists have the length of the first, or are empty, and may contain None.
     """
-    groups: dict[tuple[Device, Any], tuple[list[list[Any]], list[int]]] = {}
-    for index, tensor in enumerate(tensorlistlist[0]):
-        lists, places = groups.setdefault((tensor.device, tensor.dtype), ([[] for _ in tensorlistlist], []))
-        for part, whole in zip(lists, tensorlistlist, strict=True):
-            if whole:
-                part.append(whole[index])
+    groups: dict[tuple[Device, dtype], Group] = {}
+    first: Sequence[Any] = tensorlistlist[0]  # holds no None
+    for index, tensor in enumerate(first):
+        sublists, indices = groups.setdefault(
+            (tensor.device, tensor.dtype), ([[] for _ in tensorlistlist], [])
+        )
+        for sublist, tensors in zip(sublists, tensorlistlist, strict=True):
+            if tensors:
+                sublist.append(tensors[index])
         if with_indices:
-            places.append(index)
+            indices.append(index)
     return groups
 
 
@@ -44,6 +51,6 @@ def _device_has_foreach_support(device: Device) -> bool:
     return device.type in ("cuda", "cpu")
 
 
-def _has_foreach_support(tensors: Sequence[Any], device: Device) -> bool:
+def _has_foreach_support(tensors: Sequence[Tensor | None], device: Device) -> bool:
     """Whether ``torch._foreach_*`` accepts these tensors: plain tensors, and None."""
     return _device_has_foreach_support(device) and all(t is None or type(t) is Tensor for t in tensors)

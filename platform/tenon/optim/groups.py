@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import warnings
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tenon.errors import ConfigError
+from tenon.optim.types import ParamGroup, ParamsT
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ class Required:
 required = Required()
 
 
-def check_options(cls: type, defaults: dict[str, Any], options: dict[str, Any]) -> None:
+def check_options(cls: type, defaults: Mapping[str, object], options: Mapping[str, object]) -> None:
     """Raise TypeError for an option that the optimizer does not have, with the closest match."""
     for name in options:
         if name not in defaults:
@@ -33,7 +35,7 @@ def check_options(cls: type, defaults: dict[str, Any], options: dict[str, Any]) 
             raise TypeError(f"{cls.__name__}() got an unexpected option {name!r}; its options: {has}.{hint}")
 
 
-def listed(params: Any) -> list[Any]:
+def listed(params: ParamsT) -> list[ParamGroup]:
     """Return ``params`` as a list of groups."""
     if isinstance(params, Tensor):
         raise TypeError(
@@ -45,19 +47,19 @@ def listed(params: Any) -> list[Any]:
             "params argument given to the optimizer should be an iterable of Tensors or dicts, but got dict. "
             "Pass a list of group dicts, or model.named_parameters()."
         )
-    items = list(params)
+    items: list[Any] = list(params)
     if not items:
         raise ValueError("optimizer got an empty parameter list")
     return items if isinstance(items[0], dict) else [{"params": items}]
 
 
-def add(optimizer: Optimizer, given: Any) -> None:
-    """Check the group ``given`` and append a copy of it, completed from the defaults; atomic on errors."""
-    if not isinstance(given, dict):
-        raise TypeError(f"param_group must be a dict, but got {type(given)}")
-    if "params" not in given:
-        raise KeyError(f"params: a parameter group needs this key, but got only {sorted(given)}")
-    group = dict(given)
+def add(optimizer: Optimizer, param_group: ParamGroup) -> None:
+    """Check the group and append a copy, completed from the defaults. On any error nothing is changed."""
+    if not isinstance(param_group, dict):
+        raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+    if "params" not in param_group:
+        raise KeyError(f"params: a parameter group needs this key, but got only {sorted(param_group)}")
+    group = dict(param_group)
     params, names = _split_names(group["params"])
     group["params"] = params
     if names:
@@ -81,7 +83,7 @@ def add(optimizer: Optimizer, given: Any) -> None:
     optimizer.param_groups.append(group)
 
 
-def _check_against_others(groups: list[dict[str, Any]], group: dict[str, Any]) -> None:
+def _check_against_others(groups: list[ParamGroup], group: ParamGroup) -> None:
     named = "param_names" in group
     others = [g for g in groups if g["params"]]
     if others and group["params"] and ("param_names" in others[0]) != named:
@@ -94,7 +96,8 @@ def _check_against_others(groups: list[dict[str, Any]], group: dict[str, Any]) -
         raise ValueError("some parameters appear in more than one parameter group")
 
 
-def _split_names(params: Any) -> tuple[list[Any], list[str]]:
+def _split_names(params: Tensor | Iterable[Any]) -> tuple[list[Tensor], list[str]]:
+    """Return the parameters, which ``_check_params`` checks, and their names, if they are pairs."""
     if isinstance(params, Tensor):
         return [params], []
     if isinstance(params, set):
@@ -102,7 +105,7 @@ def _split_names(params: Any) -> tuple[list[Any], list[str]]:
             "optimizer parameters need to be organized in ordered collections, but the ordering of tensors "
             "in sets will change between runs. Please use a list instead."
         )
-    tensors: list[Any] = []
+    tensors: list[Tensor] = []
     names: list[str] = []
     for item in params:
         if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
@@ -112,14 +115,14 @@ def _split_names(params: Any) -> tuple[list[Any], list[str]]:
             tensors.append(item)
     if names and len(names) != len(tensors):
         raise ValueError("all optimizer params should be with/without names. Some param names are missing")
-    owners: dict[str, Any] = {}
+    owners: dict[str, Tensor] = {}
     for name, tensor in zip(names, tensors, strict=False):
         if owners.setdefault(name, tensor) is not tensor:
             raise ConfigError(f"two parameters of one group have the name {name!r}; names must be unique.")
     return tensors, names
 
 
-def _check_params(params: list[Any], differentiable: bool) -> None:
+def _check_params(params: list[Tensor], differentiable: bool) -> None:
     for p in params:
         if not isinstance(p, Tensor):
             raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {_typename(p)}")
@@ -127,7 +130,7 @@ def _check_params(params: list[Any], differentiable: bool) -> None:
             raise ValueError("can't optimize a non-leaf Tensor")
 
 
-def _typename(value: Any) -> str:
+def _typename(value: object) -> str:
     if isinstance(value, Tensor):
         return str(value.type())
     cls = type(value)

@@ -25,14 +25,14 @@ Next: ``update.py`` applies rules, ``fused.py`` and ``batch.py`` apply them to m
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE, enable_grad
 from tenon.engine.handle import RemovableHandle
 from tenon.engine.interceptor import SLOT
 from tenon.engine.quiet import IGNORE, enter, leave
+from tenon.engine.types import Operand, OpNamespace
 from tenon.engine.watchers import WATCHERS
 from tenon.optim import batch, fused, fused_flag, groups, state, step_hooks, update
 from tenon.optim.groups import required
@@ -59,9 +59,16 @@ from tenon.optim.step_hooks import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from tenon.optim.types import (
+    Closure,
+    Hyperparameters,
+    ParamGroup,
+    ParamsT,
+    State,
+    StateDict,
+    Update,
+)
 from tenon.tensors.tensor import Tensor
-
-ParamsT: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
 
 class Optimizer:
@@ -83,8 +90,8 @@ class Optimizer:
     #: Whether ``state[p]["step"]`` counts the updates of ``p``; the rule reads the count in ``h.step``.
     counts_steps: ClassVar[bool] = True
 
-    state: defaultdict[Any, Any]
-    param_groups: list[dict[str, Any]]
+    state: defaultdict[Tensor, State]
+    param_groups: list[ParamGroup]
     _optimizer_step_pre_hooks: OrderedDict[int, Hook]
     _optimizer_step_post_hooks: OrderedDict[int, Hook]
     _optimizer_state_dict_pre_hooks: OrderedDict[int, Hook]
@@ -105,18 +112,18 @@ class Optimizer:
         for group in groups.listed(params):
             self.add_param_group(group)
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:
             cls.step = step_hooks.hooked(cls.__dict__["step"])  # type: ignore[method-assign]
 
     # --- the rule ---
 
-    def init(self, f: Any, p: Any) -> dict[str, Any]:
+    def init(self, f: OpNamespace, p: Operand) -> State:
         """Return the initial state of the parameter ``p``, before its first update."""
         return {}
 
-    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> tuple[Any, dict[str, Any]]:
+    def update(self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters) -> Update:
         """Return the new parameter and state. ``h``: hyper-parameters, and ``h.step`` from 1."""
         raise NotImplementedError(
             f"{type(self).__name__} defines neither update(f, p, g, s, h) nor step(closure); define one."
@@ -127,7 +134,7 @@ class Optimizer:
         update.start(self, parameter)
 
     @step_hooks.hooked
-    def step(self, closure: Callable[[], Any] | None = None) -> Tensor | None:
+    def step(self, closure: Closure | None = None) -> Tensor | None:
         """Update every parameter that has a gradient; return the loss that ``closure`` computed, if any."""
         loss = None
         if closure is not None:
@@ -146,7 +153,7 @@ class Optimizer:
 
     step.own_rule = True  # type: ignore[attr-defined]
 
-    def _update_group(self, group: dict[str, Any]) -> None:
+    def _update_group(self, group: ParamGroup) -> None:
         params = group["params"]
         if group.get("fused") and not fused_flag.ready(self, group):
             return
@@ -178,7 +185,7 @@ class Optimizer:
 
     # --- groups and gradients ---
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: ParamGroup) -> None:
         """Add a parameter group; options that it lacks are taken from the defaults."""
         groups.add(self, param_group)
 
@@ -226,15 +233,15 @@ class Optimizer:
 
     # --- saving and loading ---
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return state and groups in PyTorch's layout: parameters as indices, and their names if known."""
         return state.to_dict(self)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Load a ``state_dict``, by name if both sides have names. On any error nothing is changed."""
         state.load(self, state_dict)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenon import dtypes
 from tenon.engine.grad_mode import set_grad_enabled
@@ -17,6 +17,9 @@ from tenon.optim.grouping import (
     _get_fused_kernels_supported_devices,
 )
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.optim.optimizer import Optimizer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,42 +36,42 @@ def _use_grad_for_differentiable(func: F) -> F:
     """Wrap ``func``, a method of an optimizer, so that gradients are enabled iff it is ``differentiable``."""
 
     @functools.wraps(func)
-    def recording(self: Any, *args: Any, **kwargs: Any) -> bool | None:
+    def with_grad_mode(self: Optimizer, *args: object, **kwargs: object) -> object:
         with set_grad_enabled(self.defaults["differentiable"]):
             return func(self, *args, **kwargs)
 
-    return recording  # type: ignore[return-value]
+    return with_grad_mode  # type: ignore[return-value]
 
 
-def _get_value(x: Any) -> Any:
+def _get_value(x: float | Tensor) -> float | Tensor:
     """Return a tensor's value as a number; the tensor itself while compiling, when it must not be read."""
     return x.item() if isinstance(x, Tensor) and WATCHERS.recorder is None else x
 
 
-def _stack_if_compiling(x: Any) -> Any:
+def _stack_if_compiling(x: Sequence[Tensor]) -> Sequence[Tensor] | Tensor:
     return x if WATCHERS.recorder is None else stack(x)
 
 
-def _disable_dynamo_if_unsupported(single_tensor_fn: Any = None) -> Callable[[F], F]:
+def _disable_dynamo_if_unsupported(single_tensor_fn: object = None) -> Callable[[F], F]:
     """Return a decorator without effect: here the compiler supports every update."""
     return lambda func: func
 
 
 def _default_to_fused_or_foreach(
-    params: Sequence[Any], differentiable: bool, use_fused: bool = False
+    params: Sequence[Tensor | None], differentiable: bool, use_fused: bool = False
 ) -> tuple[bool, bool]:
     """Return the ``(fused, foreach)`` defaults for ``params``, which may contain None."""
     if differentiable:
         return False, False
-    given = [p for p in params if p is not None]
-    plain = all(type(p) in _foreach_supported_types for p in given)
+    present = [p for p in params if p is not None]
+    plain = all(type(p) in _foreach_supported_types for p in present)
     lists, loops = _get_foreach_kernels_supported_devices(), _get_fused_kernels_supported_devices()
     fused = use_fused and plain
-    fused = fused and all(p.device.type in loops and p.is_floating_point() for p in given)
-    return fused, not fused and plain and all(p.device.type in lists for p in given)
+    fused = fused and all(p.device.type in loops and p.is_floating_point() for p in present)
+    return fused, not fused and plain and all(p.device.type in lists for p in present)
 
 
-def _view_as_real(params: list[Any], *state_and_grads: list[Any]) -> None:
+def _view_as_real(params: list[Tensor], *state_and_grads: list[Tensor]) -> None:
     """Replace complex tensors in the lists by their real views, wherever ``params`` is complex."""
     for i, p in enumerate(params):
         if p.is_complex():
@@ -87,6 +90,6 @@ def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
     return ["cuda", "xpu", "hpu", "privateuseone", *(["xla"] if supports_xla else [])]
 
 
-def _to_scalar(x: Any) -> Any:
+def _to_scalar(x: float | Tensor) -> float | Tensor:
     """Return a one-element tensor as a 0-d tensor; numbers unchanged."""
     return x.squeeze() if isinstance(x, Tensor) and x.dim() else x

@@ -10,11 +10,17 @@ the rule runs on the arrays themselves.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+import numpy as np
 
 from tenon.engine.op import Composite, table
+from tenon.engine.types import Operand
 from tenon.errors import NotFusableError
 from tenon.kernels.expressions import is_exact
+
+if TYPE_CHECKING:
+    from tenon.graph.cluster import Cluster, Value
 
 
 class _Exactness(dict[str, bool]):
@@ -28,63 +34,72 @@ class _Exactness(dict[str, bool]):
 _EXACT = _Exactness()
 #: Exponents that the array library computes by products and square roots.
 _POWERS = frozenset({2, 0.5, -1, 1})
+#: An operand of a recorded op: the index of a value, ``-1 - i`` for number ``i``, ``("power", exponent)``
+#: for an exponent that is part of the op, or None for an argument that is left out.
+RecordedOperand: TypeAlias = int | tuple[str, float] | None
+#: ``(name, *operands)``.
+RecordedOp: TypeAlias = tuple[str, *tuple[RecordedOperand, ...]]
+_Operator: TypeAlias = "Callable[[SymbolicArray, Operand], SymbolicArray]"
 
 
 class Recording:
-    """Recorded ops as ``(name, operands...)``: an operand is the index of a value, or of a number as ``-1 -
-    i``."""
+    """The ops that a rule runs, on ``inputs`` symbolic arrays.
+
+    Values are numbered: the inputs first, then the result of each op. ``exact`` is whether the fused ops
+    return the array library's results bit for bit.
+    """
 
     __slots__ = ("exact", "inputs", "numbers", "ops")
 
     def __init__(self, inputs: int) -> None:
         self.inputs = inputs
-        self.ops: list[tuple[Any, ...]] = []
+        self.ops: list[RecordedOp] = []
         self.numbers: list[float] = []
         self.exact = True
 
-    def arrays(self) -> list[Array]:
+    def arrays(self) -> list[SymbolicArray]:
         """Return the symbolic arrays of the inputs."""
-        return [Array(self, i) for i in range(self.inputs)]
+        return [SymbolicArray(self, i) for i in range(self.inputs)]
 
-    def note(self, name: str, args: tuple[Any, ...]) -> Array:
+    def record(self, name: str, args: tuple[Operand, ...]) -> SymbolicArray:
         """Record one op on symbolic arrays and numbers; return its symbolic result."""
-        noted: list[Any] = [name]
+        operands: list[RecordedOperand] = []
         for a in args:
             kind = a.__class__
-            if kind is Array:
+            if kind is SymbolicArray:
                 if a.recording is not self:
                     raise NotFusableError(f"{name} got an array of another step; rules must be pure.")
-                noted.append(a.index)
+                operands.append(a.index)
             elif kind is float or kind is int:
                 self.numbers.append(a)
-                noted.append(-len(self.numbers))
+                operands.append(-len(self.numbers))
             elif a is None:
-                noted.append(None)
+                operands.append(None)
             else:
                 raise NotFusableError(f"{name} of {kind.__name__} is not recorded.")
-        if name == "pow" and args[1].__class__ is not Array and args[1] in _POWERS:
-            noted[2] = ("power", self.numbers.pop())
+        if name == "pow" and args[1].__class__ is not SymbolicArray and args[1] in _POWERS:
+            operands[1] = ("power", self.numbers.pop())
         elif not _EXACT[name]:
             self.exact = False
-        self.ops.append(tuple(noted))
-        return Array(self, self.inputs + len(self.ops) - 1)
+        self.ops.append((name, *operands))
+        return SymbolicArray(self, self.inputs + len(self.ops) - 1)
 
 
-def _binary(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    def forward(self: Array, other: Any) -> Array:
-        return self.recording.note(name, (self, other))
+def _binary(name: str) -> tuple[_Operator, _Operator]:
+    def forward(self: SymbolicArray, other: Operand) -> SymbolicArray:
+        return self.recording.record(name, (self, other))
 
-    def reflected(self: Array, other: float) -> Array:
-        return self.recording.note(name, (other, self))
+    def reflected(self: SymbolicArray, other: Operand) -> SymbolicArray:
+        return self.recording.record(name, (other, self))
 
     return forward, reflected
 
 
-def _refused(self: Array, other: Any) -> Any:
+def _refused(self: SymbolicArray, other: object) -> NoReturn:
     raise NotFusableError("a rule that changes an array in place is not recorded.")
 
 
-class Array:
+class SymbolicArray:
     """A symbolic array of unknown shape."""
 
     __slots__ = ("index", "recording")
@@ -102,68 +117,69 @@ class Array:
     __pow__, __rpow__ = _binary("pow")
     __lt__, __gt__ = _binary("lt")[0], _binary("gt")[0]
     __le__, __ge__ = _binary("le")[0], _binary("ge")[0]
-    __eq__, __ne__ = _binary("eq")[0], _binary("ne")[0]
+    __eq__, __ne__ = _binary("eq")[0], _binary("ne")[0]  # type: ignore[assignment]
     __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = _refused
 
-    def __neg__(self) -> Array:
-        return self.recording.note("neg", (self,))
+    def __neg__(self) -> SymbolicArray:
+        return self.recording.record("neg", (self,))
 
-    def __abs__(self) -> Array:
-        return self.recording.note("abs", (self,))
+    def __abs__(self) -> SymbolicArray:
+        return self.recording.record("abs", (self,))
 
     def __bool__(self) -> bool:
         raise NotFusableError("a rule that asks for the truth of an array is not recorded.")
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         raise NotFusableError(f"a rule that reads an array's {name!r} is not recorded.")
 
 
 class _Ops:
     """The namespace ``f`` that rules receive while they are traced."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., SymbolicArray]:
         if name.startswith("__") or name not in table.by_name or name == "pow":
             raise NotFusableError(f"{name!r} is not recorded.")
         op = table.by_name[name]
 
-        def call(*args: Any, **attrs: Any) -> Any:
+        def call(*args: Operand, **attrs: object) -> SymbolicArray:
             for a in args:
-                if a.__class__ is Array:
+                if a.__class__ is SymbolicArray:
                     text = op.expression_for(args, attrs)
                     if attrs or (text is None and not isinstance(op, Composite)):
                         break
                     if text is None:
                         return op.decompose(self, *args)  # type: ignore[attr-defined]
-                    return a.recording.note(name, args)
+                    return a.recording.record(name, args)
             raise NotFusableError(f"{name} as it is called here is not recorded.")
 
+        function: Callable[..., SymbolicArray] = call
         if op.expression is not None:
 
-            def direct(*args: Any) -> Any:
+            def direct(*args: Operand) -> SymbolicArray:
                 for a in args:
-                    if a.__class__ is Array:
-                        return a.recording.note(name, args)
+                    if a.__class__ is SymbolicArray:
+                        return a.recording.record(name, args)
                 raise NotFusableError(f"{name} of no array is not recorded.")
 
-            call = direct
-        setattr(self, name, call)
-        return call
+            function = direct
+        setattr(self, name, function)
+        return function
 
 
 OPS = _Ops()
 
 
-def cluster_of(recording: Recording, dtype: Any, outputs: tuple[int, ...]) -> Any:
+def cluster_of(recording: Recording, dtype: np.dtype, outputs: tuple[int, ...]) -> Cluster:
     """Return the fusable cluster of the recorded ops, for arrays of ``dtype``."""
     from tenon.graph.cluster import Builder  # imported here: only fused optimizers need it
 
     builder = Builder()
-    values: list[Any] = [builder.input((2,), dtype) for _ in range(recording.inputs)]
+    values: list[Value] = [builder.input((2,), dtype) for _ in range(recording.inputs)]
     numbers = [builder.number() for _ in recording.numbers]
     for name, *operands in recording.ops:
-        args: list[Any] = []
+        args: list[Value | float | None] = []
         for position, o in enumerate(operands):
-            if o.__class__ is tuple:
+            if isinstance(o, tuple):
                 args.append(o[1])
             elif o is None or o >= 0:
                 args.append(None if o is None else values[o])

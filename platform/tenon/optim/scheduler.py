@@ -13,11 +13,11 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from tenon.engine.grad_mode import no_grad
 from tenon.engine.watchers import WATCHERS
 from tenon.optim.optimizer import Optimizer
+from tenon.optim.types import ParamGroup, PerGroup, Scalar, StateDict
 from tenon.tensors.tensor import Tensor
 
 EPOCH_DEPRECATION_WARNING = (
@@ -37,12 +37,12 @@ _REPLACED = (
 )
 
 
-def group_values(optimizer: Optimizer, key: str) -> list[Any]:
+def group_values(optimizer: Optimizer, key: str) -> list[Scalar]:
     """Return ``group[key]`` of every group; tensors are copied."""
     return [_copied(group[key]) for group in optimizer.param_groups]
 
 
-def set_group_value(group: dict[str, Any], key: str, value: float) -> None:
+def set_group_value(group: ParamGroup, key: str, value: Scalar) -> None:
     """Set ``group[key]``; a tensor is updated in place."""
     if isinstance(group[key], Tensor):
         with no_grad():
@@ -51,12 +51,12 @@ def set_group_value(group: dict[str, Any], key: str, value: float) -> None:
         group[key] = value
 
 
-def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
+def per_group(name: str, optimizer: Optimizer, value: PerGroup) -> list[Scalar]:
     """Broadcast ``value`` to a list with one entry per group; a list must have that length."""
     groups = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
-        value = [value] * groups
-    elif len(value) != groups:
+        return [_copied(value) for _ in range(groups)]
+    if len(value) != groups:
         raise ValueError(
             f"{name} must have the same length as optimizer.param_groups. {name} has {len(value)} values, "
             f"param_groups has {groups}."
@@ -64,18 +64,18 @@ def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
     return [_copied(v) for v in value]
 
 
-def _copied(value: float) -> float:
+def _copied(value: Scalar) -> Scalar:
     return value.clone() if isinstance(value, Tensor) else value
 
 
-def _recorded(step: Callable[..., Any]) -> Callable[..., Any]:
+def _recorded(step: Callable[..., None]) -> Callable[..., None]:
     """Wrap ``step`` to notify an active recorder: a compiled function repeats the step at every run.
 
     Nested steps, of a schedule that steps others, notify only once.
     """
 
     @functools.wraps(step)
-    def stepped(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def stepped(self: LRScheduler, *args: object, **kwargs: object) -> None:
         recorder = WATCHERS.recorder
         if recorder is None:
             return step(self, *args, **kwargs)
@@ -105,8 +105,8 @@ class LRScheduler:
     #: Whether the constructor is calling ``step``.
     _is_initial = False
 
-    base_lrs: list[Any]
-    _last_lr: list[Any]
+    base_lrs: list[Scalar]
+    _last_lr: list[Scalar]
     _step_count: int
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
@@ -125,7 +125,7 @@ class LRScheduler:
         _watch_steps(optimizer)
         self._initial_step()
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         if "step" in cls.__dict__:
             cls.step = _recorded(cls.__dict__["step"])  # type: ignore[method-assign]
@@ -139,11 +139,11 @@ class LRScheduler:
         finally:
             self._is_initial = False
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Scalar]:
         """Return the next rates; called by ``step``. Use ``get_last_lr`` to read the current ones."""
         raise NotImplementedError(f"{type(self).__name__} defines no get_lr().")
 
-    def get_last_lr(self) -> list[Any]:
+    def get_last_lr(self) -> list[Scalar]:
         """Return the rates that the last ``step`` set."""
         return self._last_lr
 
@@ -181,12 +181,12 @@ class LRScheduler:
         finally:
             self._get_lr_called_within_step = False
 
-    def _set_rates(self, values: list[Any]) -> None:
+    def _set_rates(self, values: list[Scalar]) -> None:
         for group, value in zip(self.optimizer.param_groups, values, strict=True):
             set_group_value(group, "lr", value)
         self._last_lr = group_values(self.optimizer, "lr")
 
-    def _rates(self) -> list[Any]:
+    def _rates(self) -> list[Scalar]:
         """Return the current rates; warn if ``get_lr`` is called outside ``step``."""
         self._warn_outside()
         return group_values(self.optimizer, "lr")
@@ -199,11 +199,11 @@ class LRScheduler:
                 stacklevel=4,
             )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return all attributes except the optimizer."""
         return {k: v for k, v in self.__dict__.items() if k != "optimizer"}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self.__dict__.update(state_dict)
 
@@ -222,5 +222,5 @@ def _watch_steps(optimizer: Optimizer) -> None:
         own["_opt_called"] = False
 
 
-def _step_function(optimizer: Optimizer) -> Any:
+def _step_function(optimizer: Optimizer) -> Callable[..., object]:
     return getattr(optimizer.step, "__func__", optimizer.step)

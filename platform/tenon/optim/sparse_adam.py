@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from tenon.engine.grad_mode import enable_grad
 from tenon.errors import UnsupportedError
 from tenon.optim.optimizer import Optimizer
+from tenon.optim.types import Closure, ParamsT
 from tenon.tensors.tensor import Tensor
 
 __all__ = ["SparseAdam"]
@@ -18,17 +16,17 @@ class SparseAdam(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-3,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         maximize: bool = False,
     ) -> None:
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError(f"Tensor lr must be 1-element, but its shape is {list(lr.shape)}.")
-        for what, value in (("learning rate", lr), ("epsilon value", eps)):
+        for title, value in (("learning rate", lr), ("epsilon value", eps)):
             if not float(value) > 0.0:
-                raise ValueError(f"Invalid {what}: {value}")
+                raise ValueError(f"Invalid {title}: {value}")
         for i, beta in enumerate(betas):
             if not 0.0 <= beta < 1.0:
                 raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
@@ -39,7 +37,7 @@ class SparseAdam(Optimizer):
         if p.is_complex():
             raise ValueError("SparseAdam does not support complex parameters")
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Closure | None = None) -> Tensor | None:
         """Call the closure; raise if any parameter has a gradient afterwards."""
         loss = None
         if closure is not None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenon.engine.aval import Aval
 from tenon.errors import OptimizerStateError
+from tenon.optim.types import ParamGroup, State, StateDict
 from tenon.optim.update import initial, step_tensor
 from tenon.tensors.tensor import Tensor
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tenon.optim.optimizer import Optimizer
 
 
-def to_dict(optimizer: Optimizer) -> dict[str, Any]:
+def to_dict(optimizer: Optimizer) -> StateDict:
     """Return ``{"state": {index: {...}}, "param_groups": [...]}``; tensors are shared, not copied."""
     for hook in list(optimizer._optimizer_state_dict_pre_hooks.values()):
         hook(optimizer)
@@ -36,7 +37,7 @@ def to_dict(optimizer: Optimizer) -> dict[str, Any]:
         begin += len(group["params"])
         packed_groups.append(packed)
     packed_state = {(index[id(k)] if isinstance(k, Tensor) else k): v for k, v in optimizer.state.items()}
-    result: dict[str, Any] = {"state": packed_state, "param_groups": packed_groups}
+    result: StateDict = {"state": packed_state, "param_groups": packed_groups}
     for hook in list(optimizer._optimizer_state_dict_post_hooks.values()):
         changed = hook(optimizer, result)
         if changed is not None:
@@ -44,9 +45,9 @@ def to_dict(optimizer: Optimizer) -> dict[str, Any]:
     return result
 
 
-def load(optimizer: Optimizer, given: Mapping[str, Any]) -> None:
+def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
     """Validate the state dict, then replace state and groups."""
-    saved: Any = dict(given)
+    saved: StateDict = dict(state_dict)
     for hook in list(optimizer._optimizer_load_state_dict_pre_hooks.values()):
         changed = hook(optimizer, saved)
         if changed is not None:
@@ -59,7 +60,7 @@ def load(optimizer: Optimizer, given: Mapping[str, Any]) -> None:
         )
     own, theirs = optimizer.param_groups, copy.deepcopy(saved["param_groups"])
     matched = match(own, theirs)
-    new_state: defaultdict[Any, Any] = defaultdict(dict)
+    new_state: defaultdict[Any, State] = defaultdict(dict)
     for key, entry in saved["state"].items():
         if key in matched:
             p, label = matched[key]
@@ -80,14 +81,14 @@ def load(optimizer: Optimizer, given: Mapping[str, Any]) -> None:
         hook(optimizer)
 
 
-def match(own: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> dict[Any, tuple[Any, str]]:
+def match(own: list[ParamGroup], theirs: list[ParamGroup]) -> dict[int, tuple[Tensor, str]]:
     """Map each saved index to ``(parameter, label)``; the label names it in error messages."""
     if len(own) != len(theirs):
         raise OptimizerStateError(
             f"loaded state dict has a different number of parameter groups: {len(theirs)}, this optimizer "
             f"has {len(own)}. Make the optimizer with the groups it was saved with."
         )
-    matched: dict[Any, tuple[Any, str]] = {}
+    matched: dict[int, tuple[Tensor, str]] = {}
     for number, (group, loaded) in enumerate(zip(own, theirs, strict=True)):
         _check_names(number, own, theirs)
         if len(group["params"]) != len(loaded["params"]):
@@ -96,17 +97,17 @@ def match(own: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> dict[Any, 
                 f"group (group {number}: {len(loaded['params'])} saved, here {len(group['params'])})"
             )
         names, saved_names = group.get("param_names"), loaded.get("param_names")
-        places = range(len(group["params"]))
+        positions: Sequence[int] = range(len(group["params"]))
         if names is not None and saved_names is not None:
-            where = {n: i for i, n in enumerate(saved_names)}
-            places = [where[n] for n in names]  # type: ignore[assignment]
-        for i, (place, p) in enumerate(zip(places, group["params"], strict=True)):
-            key = loaded["params"][place]
+            saved_position = {n: i for i, n in enumerate(saved_names)}
+            positions = [saved_position[n] for n in names]
+        for i, (position, p) in enumerate(zip(positions, group["params"], strict=True)):
+            key = loaded["params"][position]
             matched[key] = (p, str(key) if names is None else repr(names[i]))
     return matched
 
 
-def _check_names(number: int, own: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
+def _check_names(number: int, own: list[ParamGroup], theirs: list[ParamGroup]) -> None:
     """Raise OptimizerStateError if the names of group ``number`` differ from the saved ones."""
     names, saved = own[number].get("param_names"), theirs[number].get("param_names")
     if names is None or saved is None or set(names) == set(saved):
@@ -123,7 +124,7 @@ def _check_names(number: int, own: list[dict[str, Any]], theirs: list[dict[str, 
     )
 
 
-def _entry(optimizer: Optimizer, p: Tensor, label: str, entry: Any) -> Any:
+def _entry(optimizer: Optimizer, p: Tensor, label: str, entry: object) -> Any:
     """Return the saved state of one parameter, validated and copied to its device and dtype."""
     if not isinstance(entry, Mapping):
         return _placed(entry, p)
@@ -144,7 +145,11 @@ def _entry(optimizer: Optimizer, p: Tensor, label: str, entry: Any) -> Any:
 
 
 def _check_kind(
-    optimizer: Optimizer, p: Tensor, label: str, entry: Mapping[str, Any], known: Mapping[str, Any]
+    optimizer: Optimizer,
+    p: Tensor,
+    label: str,
+    entry: Mapping[str, object],
+    known: Mapping[str, Tensor | None],
 ) -> None:
     """Raise OptimizerStateError if ``entry`` lacks state of the rule, or a tensor has the wrong shape."""
     lacking = [n for n in known if n not in entry]
@@ -158,7 +163,8 @@ def _check_kind(
         if not isinstance(value, Tensor) or (name == "step" and optimizer.counts_steps):
             continue
         shape = tuple(value.raw.shape)
-        expected = None if known.get(name) is None else tuple(known[name].raw.shape)
+        own = known.get(name)
+        expected = None if own is None else tuple(own.raw.shape)
         if expected is None and optimizer.elementwise and shape:
             expected = tuple(p.raw.shape)
         if expected is not None and shape != expected:
@@ -168,16 +174,16 @@ def _check_kind(
             )
 
 
-def _known(optimizer: Any, p: Tensor) -> dict[str, Any]:
+def _known(optimizer: Optimizer, p: Tensor) -> dict[str, Tensor | None]:
     """Map each required state name to a tensor of the expected shape and dtype, or None for non-tensors."""
-    names: dict[str, Any] = {"step": None} if optimizer.counts_steps else {}
+    names: dict[str, Tensor | None] = {"step": None} if optimizer.counts_steps else {}
     if not isinstance(p.raw, Aval):
         for name, value in initial(optimizer, p).items():
             names[name] = value if isinstance(value, Tensor) else None
     return names
 
 
-def _step(value: Any, label: str) -> Any:
+def _step(value: object, label: str) -> Tensor:
     """Return a saved step count as a 0-d tensor, PyTorch's form."""
     number = value.item() if isinstance(value, Tensor) and value.raw.size == 1 else value
     if isinstance(number, bool) or not isinstance(number, (int, float)):
@@ -187,7 +193,7 @@ def _step(value: Any, label: str) -> Any:
     return step_tensor(float(number))
 
 
-def _placed(value: Any, p: Tensor, dtype: dtype | None = None) -> Any:
+def _placed(value: object, p: Tensor, dtype: dtype | None = None) -> Any:
     """Copy a saved value to the parameter's device and ``dtype`` (default: its own), also in containers."""
     if isinstance(value, Tensor):
         kept = value.detach()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenon.engine.handle import RemovableHandle
 from tenon.engine.watchers import WATCHERS
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tenon.optim.optimizer import Optimizer
     from tenon.tensors.tensor import Tensor
 
-Hook = Callable[..., Any]
+#: ``hook(optimizer, ...)``: the methods that register hooks state what else each receives and may return.
+Hook: TypeAlias = Callable[..., Any]
 
 GLOBAL_PRE: OrderedDict[int, Hook] = OrderedDict()
 GLOBAL_POST: OrderedDict[int, Hook] = OrderedDict()
@@ -53,11 +54,11 @@ def register_optimizer_step_post_hook(hook: Hook) -> RemovableHandle:
     return register(GLOBAL_POST, hook)
 
 
-def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
+def hooked(step: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
     """Wrap ``step`` with hooks; they run once even if a subclass's ``step`` calls its parent's."""
 
     @functools.wraps(step)
-    def stepped(self: Any, *args: Any, **kwargs: Any) -> Tensor | None:
+    def stepped(self: Optimizer, *args: object, **kwargs: object) -> Tensor | None:
         own = self.__dict__
         if own.get("_stepping", False):
             return step(self, *args, **kwargs)
@@ -70,10 +71,10 @@ def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
             after = own.get("_optimizer_step_post_hooks") or _NONE
             if not (GLOBAL_PRE or GLOBAL_POST or before or after):
                 return step(self, *args, **kwargs)
-            everything = _run_pre_hooks(self, before, (self, *args), kwargs)
-            result = step(*everything[0], **everything[1])
+            arguments = _run_pre_hooks(self, before, (self, *args), kwargs)
+            result = step(*arguments[0], **arguments[1])
             for hook in (*after.values(), *GLOBAL_POST.values()):
-                hook(self, *everything)
+                hook(self, *arguments)
             return result
         finally:
             own["_stepping"] = False
@@ -86,8 +87,8 @@ _NONE: dict[int, Hook] = {}
 
 
 def _run_pre_hooks(
-    optimizer: Optimizer, hooks: Mapping[int, Hook], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    optimizer: Optimizer, hooks: Mapping[int, Hook], args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[tuple[object, ...], dict[str, object]]:
     for hook in (*GLOBAL_PRE.values(), *hooks.values()):
         result = hook(optimizer, args, kwargs)
         if result is not None:

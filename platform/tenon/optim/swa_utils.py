@@ -15,19 +15,24 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TypeAlias
 
+from tenon.device import DeviceLike
 from tenon.dtypes import int64
 from tenon.engine.grad_mode import no_grad
+from tenon.engine.types import Nested
 from tenon.nn.layers.norm import _BatchNorm
 from tenon.nn.module import Module
 from tenon.optim.optimizer import Optimizer
 from tenon.optim.scheduler import LRScheduler, per_group
+from tenon.optim.types import PerGroup, Scalar
 from tenon.tensors.creation.create import tensor
 from tenon.tensors.tensor import Tensor
 
-AverageOne = Callable[[Any, Any, Any], Any]
-AverageMany = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]
+#: ``avg_fn(averaged, current, num_averaged)`` returns the new average of one tensor.
+AverageOne: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
+#: ``multi_avg_fn(averaged, current, num_averaged)`` updates the averages of all tensors in place.
+AverageMany: TypeAlias = Callable[[Sequence[Tensor], Sequence[Tensor], Tensor], None]
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> AverageOne:
@@ -109,7 +114,7 @@ class AveragedModel(Module):
     def __init__(
         self,
         model: Module,
-        device: Any = None,
+        device: DeviceLike = None,
         avg_fn: AverageOne | None = None,
         multi_avg_fn: AverageMany | None = None,
         use_buffers: bool = False,
@@ -125,7 +130,7 @@ class AveragedModel(Module):
         self.multi_avg_fn = multi_avg_fn
         self.use_buffers = use_buffers
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Nested, **kwargs: Nested) -> Nested:
         """Return the output of the averaged model."""
         return self.module(*args, **kwargs)
 
@@ -148,10 +153,10 @@ class AveragedModel(Module):
                     mine.detach().copy_(buffer.detach().to(mine.device))
             self.n_averaged.add_(1)
 
-    def _averaged(self, model: Module) -> Iterable[Any]:
+    def _averaged(self, model: Module) -> Iterable[Tensor]:
         return itertools.chain(model.parameters(), model.buffers() if self.use_buffers else ())
 
-    def _pairs(self, own: list[Any], others: list[Any]) -> list[tuple[Any, Any]]:
+    def _pairs(self, own: list[Tensor], others: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
         shapes, theirs = ([tuple(p.shape) for p in side] for side in (own, others))
         if shapes != theirs:
             raise RuntimeError(
@@ -161,7 +166,7 @@ class AveragedModel(Module):
         return list(zip(own, others, strict=True))
 
 
-def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
+def update_bn(loader: Iterable[Nested], model: Module, device: DeviceLike = None) -> None:
     """Recompute the running statistics of all batch norms of ``model`` in one pass over ``loader``.
 
     Batches are tensors, or lists or tuples with the input first; they are moved to ``device`` if given.
@@ -196,7 +201,7 @@ class SWALR(LRScheduler):
     def __init__(
         self,
         optimizer: Optimizer,
-        swa_lr: Any,
+        swa_lr: PerGroup,
         anneal_epochs: int = 10,
         anneal_strategy: str = "cos",
         last_epoch: int = -1,
@@ -219,7 +224,7 @@ class SWALR(LRScheduler):
         t = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
         return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Scalar]:
         """Return the rates, computed from the current ones, so that another schedule may run first."""
         step = self._step_count - 1
         if self.anneal_epochs == 0:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,8 +20,10 @@ from tenon import ops
 from tenon.dtypes import float32, float64, get_default_dtype
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
+from tenon.engine.types import Array, Operand, OpNamespace
 from tenon.engine.watchers import WATCHERS
 from tenon.kernels.rounding import is_short
+from tenon.optim.types import Hyperparameters, ParamGroup, State, Update
 from tenon.tensors.creation.create import full
 from tenon.tensors.tensor import Tensor
 
@@ -38,7 +40,7 @@ _PLAIN = frozenset((bool, int, float, str, list, type(None)))
 _REAL = {np.dtype(np.complex64): _FLOAT32, np.dtype(np.complex128): np.dtype(np.float64)}
 
 
-def hyperparameters(group: dict[str, Any], keep_tensors: bool = False) -> Any:
+def hyperparameters(group: ParamGroup, keep_tensors: bool = False) -> Hyperparameters:
     """Return the group's options as attributes; one-element tensors are converted to numbers."""
     h = SimpleNamespace(**group)
     if not keep_tensors and not _PLAIN.issuperset(map(type, group.values())):
@@ -52,16 +54,16 @@ def hyperparameters(group: dict[str, Any], keep_tensors: bool = False) -> Any:
     return h
 
 
-def entry_of(optimizer: Optimizer, p: Tensor, init: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def entry_of(optimizer: Optimizer, p: Tensor, init: Callable[[], State]) -> State:
     """Return the state of ``p``, created by ``init()`` before its first update; empty state is not stored."""
-    held: dict[str, Any] | None = optimizer.state.get(p)
+    held = optimizer.state.get(p)
     if held and (not optimizer.counts_steps or "step" in held):
         return held
-    new: dict[str, Any] = {"step": step_tensor(0.0)} if optimizer.counts_steps else {}
+    new: State = {"step": step_tensor(0.0)} if optimizer.counts_steps else {}
     new.update(init())
     if not new:
         return {} if held is None else held
-    entry: dict[str, Any] = optimizer.state[p]
+    entry = optimizer.state[p]
     for name, value in new.items():
         entry.setdefault(name, value)
     return entry
@@ -80,7 +82,7 @@ def start(optimizer: Optimizer, p: Tensor) -> None:
         entry_of(optimizer, p, lambda: initial(optimizer, p))
 
 
-def initial(optimizer: Optimizer, p: Tensor) -> dict[str, Any]:
+def initial(optimizer: Optimizer, p: Tensor) -> State:
     """Return the result of the rule's ``init`` with arrays as tensors on the parameter's backend."""
     raw, backend = p.raw, p._backend
     paired = optimizer.elementwise and raw.dtype.kind == "c"
@@ -97,7 +99,7 @@ def initial(optimizer: Optimizer, p: Tensor) -> dict[str, Any]:
     return entry
 
 
-def count(optimizer: Optimizer, held: dict[str, Any]) -> int | None:
+def count(optimizer: Optimizer, held: State) -> int | None:
     """Return the number of the current step, from 1; None if the rule does not count steps."""
     if not optimizer.counts_steps:
         return None
@@ -105,7 +107,7 @@ def count(optimizer: Optimizer, held: dict[str, Any]) -> int | None:
     return int(step.raw.item() if step.__class__ is Tensor else step) + 1
 
 
-def keep_count(optimizer: Optimizer, held: dict[str, Any], steps: int | None) -> None:
+def set_count(optimizer: Optimizer, held: State, steps: int | None) -> None:
     """Store ``steps`` as the parameter's step count, if the rule counts steps."""
     if optimizer.counts_steps:
         step = held["step"]
@@ -115,7 +117,7 @@ def keep_count(optimizer: Optimizer, held: dict[str, Any], steps: int | None) ->
             held["step"] = steps
 
 
-def touched(p: Tensor) -> None:
+def count_change(p: Tensor) -> None:
     """Increment the version counter of ``p``, by which autograd detects in-place changes."""
     counter = p._version_counter
     if counter is None:
@@ -124,7 +126,7 @@ def touched(p: Tensor) -> None:
         counter[0] += 1
 
 
-def update_alone(optimizer: Optimizer, p: Tensor, h: Any, maximize: bool) -> None:
+def update_alone(optimizer: Optimizer, p: Tensor, h: Hyperparameters, maximize: bool) -> None:
     """Update ``p`` by one step on raw arrays."""
     held = entry_of(optimizer, p, lambda: initial(optimizer, p))
     h.step = steps = count(optimizer, held)
@@ -140,25 +142,25 @@ def update_alone(optimizer: Optimizer, p: Tensor, h: Any, maximize: bool) -> Non
     if optimizer.elementwise:
         _elementwise(optimizer, p, g, held, h)
     else:
-        _whole(optimizer, p, g, held, h)
+        _with_shape(optimizer, p, g, held, h)
     if held and p not in optimizer.state:
         optimizer.state[p] = held
-    keep_count(optimizer, held, steps)
-    touched(p)
+    set_count(optimizer, held, steps)
+    count_change(p)
 
 
-def own_state(optimizer: Optimizer, held: dict[str, Any]) -> dict[str, Any]:
+def own_state(optimizer: Optimizer, held: State) -> State:
     """Return the rule's own entries of the state ``held``; old checkpoints store None for absent ones."""
     counts = optimizer.counts_steps
     return {n: v for n, v in held.items() if v is not None and not (counts and n == "step")}
 
 
-def _whole(optimizer: Optimizer, p: Tensor, g: Any, held: dict[str, Any], h: Any) -> None:
-    """Apply a rule that needs the whole parameter with its shape."""
+def _with_shape(optimizer: Optimizer, p: Tensor, g: Array, held: State, h: Hyperparameters) -> None:
+    """Apply a rule that needs the parameter with its shape, at once."""
     raw, backend = p.raw, p._backend
     f = backend.raw
     s = {n: _wide(f, v.raw) if isinstance(v, Tensor) else v for n, v in own_state(optimizer, held).items()}
-    result, new = apart(f, s, *optimizer.update(f, _wide(f, raw), _wide(f, g), s, h))
+    result, new = without_aliases(f, s, *optimizer.update(f, _wide(f, raw), _wide(f, g), s, h))
     for name, value in new.items():
         kept = held.get(name)
         if not hasattr(value, "shape"):
@@ -172,8 +174,8 @@ def _whole(optimizer: Optimizer, p: Tensor, g: Any, held: dict[str, Any], h: Any
     raw[...] = result
 
 
-def apart(f: Any, s: dict[str, Any], result: Any, new: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the rule's ``result`` and ``new`` state, without aliases of old state arrays.
+def without_aliases(f: OpNamespace, s: State, result: Operand, new: State) -> Update:
+    """Return the rule's ``result`` and ``new`` state without aliases of the old state ``s``.
 
     An old state array that is returned as the parameter, or under another name, is copied: the original is
     about to be overwritten in place.
@@ -187,19 +189,19 @@ def apart(f: Any, s: dict[str, Any], result: Any, new: dict[str, Any]) -> tuple[
     return result, new
 
 
-def _elementwise(optimizer: Optimizer, p: Tensor, g: Any, held: dict[str, Any], h: Any) -> None:
+def _elementwise(optimizer: Optimizer, p: Tensor, g: Array, held: State, h: Hyperparameters) -> None:
     """Apply an elementwise rule to flattened arrays, block by block."""
     raw, backend = p.raw, p._backend
     f = backend.raw
     flat, grad = _flat(raw), _flat(g)
-    arrays: dict[str, Any] = {}
-    others: dict[str, Any] = {}
+    arrays: dict[str, Array] = {}
+    others: State = {}
     for name, value in own_state(optimizer, held).items():
         if isinstance(value, Tensor) and value.raw.shape == raw.shape:
             arrays[name] = _flat(value.raw)
         else:
             others[name] = value.raw if isinstance(value, Tensor) else value
-    later: dict[str, Any] = {}
+    later: State = {}
     length = max(PIECE * 4 // max(flat.dtype.itemsize, 4), 1)
 
     def update(first: int, last: int) -> None:
@@ -207,14 +209,16 @@ def _elementwise(optimizer: Optimizer, p: Tensor, g: Any, held: dict[str, Any], 
             piece = slice(begin, begin + length)
             s = others | {n: _wide(f, a[piece]) for n, a in arrays.items()}
             values = flat[piece]
-            result, new = apart(f, s, *optimizer.update(f, _wide(f, values), _wide(f, grad[piece]), s, h))
+            result, new = without_aliases(
+                f, s, *optimizer.update(f, _wide(f, values), _wide(f, grad[piece]), s, h)
+            )
             for name, value in new.items():
                 if (
                     name not in arrays
                     and getattr(value, "shape", None) == values.shape
                     and name not in others
                 ):
-                    held[name], arrays[name] = _lazily(f, raw, value, backend)
+                    held[name], arrays[name] = _new_entry(f, raw, value, backend)
                 if name in arrays:
                     arrays[name][piece] = value
                 else:
@@ -234,41 +238,41 @@ def _elementwise(optimizer: Optimizer, p: Tensor, g: Any, held: dict[str, Any], 
         _write_back(held[name].raw, array)
 
 
-def _lazily(f: Any, raw: Any, value: Any, backend: Backend) -> tuple[Any, Any]:
+def _new_entry(f: OpNamespace, raw: Array, value: Array, backend: Backend) -> tuple[Tensor, Array]:
     """Create a state tensor that ``update`` returned for the first time; return it and its flat array."""
     own = raw.dtype if is_short(raw.dtype) or raw.dtype.kind == "c" else value.dtype
     array = f.new_full(raw, shape=tuple(raw.shape), value=0, dtype=own)
     return Tensor._of(array, backend), _flat(array)
 
 
-def _wide(f: Any, array: Any) -> Any:
+def _wide(f: OpNamespace, array: Array) -> Array:
     return f.cast(array, dtype=_FLOAT32) if is_short(array.dtype) else array
 
 
-def _flat(array: Any) -> Any:
+def _flat(array: Array) -> Array:
     """Flatten ``array``, complex elements as two reals: a view if it is C-contiguous, else a copy."""
     line = array.reshape(-1) if _is_contiguous(array) else array.copy(order="C").reshape(-1)
     real = _REAL.get(array.dtype)
     return line if real is None else line.view(real)
 
 
-def _pairs(array: Any) -> Any:
+def _pairs(array: Array) -> Array:
     """View a complex array as real with a trailing axis of size two (``torch.view_as_real``)."""
     return _flat(array).reshape(*array.shape, 2)
 
 
-def _write_back(array: Any, flat: Any) -> None:
+def _write_back(array: Array, flat: Array) -> None:
     """Copy ``flat`` into ``array`` unless it is a view of it."""
     if not _is_contiguous(array):
         array[...] = (flat.view(array.dtype) if array.dtype in _REAL else flat).reshape(array.shape)
 
 
-def _is_contiguous(array: Any) -> bool:
+def _is_contiguous(array: Array) -> bool:
     flags = getattr(array, "flags", None)
     return flags is not None and bool(flags.c_contiguous)
 
 
-def update_through_ops(optimizer: Optimizer, p: Tensor, group: dict[str, Any]) -> None:
+def update_through_ops(optimizer: Optimizer, p: Tensor, group: ParamGroup) -> None:
     """Update ``p`` by one step as ops that recorders see; taped if ``group`` is differentiable."""
     differentiable = bool(group.get("differentiable"))
     capturable = bool(group.get("capturable"))
@@ -303,18 +307,18 @@ def update_through_ops(optimizer: Optimizer, p: Tensor, group: dict[str, Any]) -
         if held and p not in optimizer.state:
             optimizer.state[p] = held
         if not (capturable and optimizer.counts_steps):
-            keep_count(optimizer, held, steps)
+            set_count(optimizer, held, steps)
     finally:
         MODE.enabled = previous
 
 
-def _initial_tensors(optimizer: Optimizer, p: Tensor) -> dict[str, Any]:
+def _initial_tensors(optimizer: Optimizer, p: Tensor) -> State:
     if isinstance(p.raw, Aval):
         return dict(optimizer.init(ops, p.detach()))
     return initial(optimizer, p)
 
 
-def _keep_tensor(held: dict[str, Any], name: str, value: Tensor, differentiable: bool) -> None:
+def _keep_tensor(held: State, name: str, value: Tensor, differentiable: bool) -> None:
     kept = held.get(name)
     if not isinstance(value, Tensor) or differentiable:
         held[name] = value
@@ -326,9 +330,7 @@ def _keep_tensor(held: dict[str, Any], name: str, value: Tensor, differentiable:
             WATCHERS.recorder.settle(f"the optimizer's state {name!r} was made")
 
 
-def _rule_on_tensors(
-    optimizer: Optimizer, p: Tensor, g: Tensor, s: dict[str, Any], h: Any
-) -> tuple[Any, dict[str, Any]]:
+def _rule_on_tensors(optimizer: Optimizer, p: Tensor, g: Tensor, s: State, h: Hyperparameters) -> Update:
     """Run ``update`` on tensors, with complex and 16-bit values converted as for raw arrays."""
     kind = p.raw.dtype
     if optimizer.elementwise and kind.kind == "c":
