@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tenon.extend import Optimizer
-from tenon_optimizers.checks import learning_rate, non_negative
+from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
+from tenon.optim.types import Hyperparameters, ParamsT, State, Update
+from tenon_optimizers.checks import validated
 
 
 class Adadelta(Optimizer):
@@ -14,36 +13,22 @@ class Adadelta(Optimizer):
     elementwise = True
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1.0,
-        rho: float = 0.9,
-        eps: float = 1e-6,
-        weight_decay: float = 0,
-        foreach: bool | None = None,
-        *,
-        capturable: bool = False,
-        maximize: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        learning_rate(lr)
+        self, params: ParamsT, lr: float | Tensor = 1.0, rho: float = 0.9, eps: float = 1e-6,
+        weight_decay: float = 0, foreach: bool | None = None, *, capturable: bool = False,
+        maximize: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
         if not 0.0 <= rho <= 1.0:
             raise ValueError(f"Invalid rho value: {rho}")
-        non_negative("epsilon value", eps)
-        non_negative("weight_decay value", weight_decay)
-        super().__init__(
-            params,
-            {
-                "lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
-                "capturable": capturable, "foreach": foreach, "differentiable": differentiable,
-            },
-        )  # fmt: skip
+        super().__init__(params, validated(
+            lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize, capturable=capturable,
+            foreach=foreach, differentiable=differentiable,
+        ))  # fmt: skip
 
-    def init(self, f: Any, p: Any) -> dict[str, Any]:
+    def init(self, f: OpNamespace, p: Operand) -> State:
         """Return zero running means of squared gradients and of squared steps."""
         return {"square_avg": f.zeros_like(p), "acc_delta": f.zeros_like(p)}
 
-    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+    def update(self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters) -> Update:
         """Return the updated parameter and running means."""
         if h.weight_decay:
             g = g + h.weight_decay * p

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tenon.extend import Optimizer
+from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
+from tenon.optim.types import Hyperparameters, ParamsT, State, Update
 from tenon_optimizers.checks import real, step_size
 from tenon_optimizers.numbers import at_most, epsilon, root_mean_square
 
@@ -18,17 +17,10 @@ class Adafactor(Optimizer):
     """
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1e-2,
-        beta2_decay: float = -0.8,
-        eps: tuple[float | None, float] = (None, 1e-3),
-        d: float = 1.0,
-        weight_decay: float = 0.0,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-    ) -> None:
+        self, params: ParamsT, lr: float | Tensor = 1e-2, beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3), d: float = 1.0, weight_decay: float = 0.0, *,
+        foreach: bool | None = None, maximize: bool = False,
+    ) -> None:  # fmt: skip
         step_size(lr)
         if not beta2_decay <= 0.0:
             raise ValueError(f"beta2_decay should be <= 0 but is: {beta2_decay}")
@@ -48,7 +40,7 @@ class Adafactor(Optimizer):
             },
         )  # fmt: skip
 
-    def init(self, f: Any, p: Any) -> dict[str, Any]:
+    def init(self, f: OpNamespace, p: Operand) -> State:
         """Return zero mean squares per row and column; per element for parameters of at most one axis."""
         real("Adafactor", p)
         if p.ndim < 2:
@@ -59,7 +51,7 @@ class Adafactor(Optimizer):
             "col_var": f.new_full(p, shape=columns, value=0.0),
         }
 
-    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+    def update(self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters) -> Update:
         """Return the updated parameter and state: the step is scaled by the parameter's RMS, and clipped."""
         if 0 in p.shape:
             return p, s

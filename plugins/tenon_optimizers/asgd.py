@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from tenon.extend import Optimizer
-from tenon_optimizers.checks import learning_rate, non_negative
+from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
+from tenon.optim.types import Hyperparameters, ParamsT, State, Update
+from tenon_optimizers.checks import validated
 from tenon_optimizers.numbers import number, scalar, stored
 
 _FLOAT32 = np.dtype(np.float32)
@@ -22,47 +21,33 @@ class ASGD(Optimizer):
     elementwise = True
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1e-2,
-        lambd: float = 1e-4,
-        alpha: float = 0.75,
-        t0: float = 1e6,
-        weight_decay: float = 0,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        differentiable: bool = False,
-        capturable: bool = False,
-    ) -> None:
-        learning_rate(lr)
-        non_negative("weight_decay value", weight_decay)
-        super().__init__(
-            params,
-            {
-                "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay,
-                "foreach": foreach, "maximize": maximize, "differentiable": differentiable,
-                "capturable": capturable,
-            },
-        )  # fmt: skip
+        self, params: ParamsT, lr: float | Tensor = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
+        t0: float = 1e6, weight_decay: float = 0, foreach: bool | None = None, maximize: bool = False,
+        differentiable: bool = False, capturable: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(params, validated(
+            lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, foreach=foreach,
+            maximize=maximize, differentiable=differentiable, capturable=capturable,
+        ))  # fmt: skip
 
-    def init(self, f: Any, p: Any) -> dict[str, Any]:
+    def init(self, f: OpNamespace, p: Operand) -> State:
         """Return the initial average, the rate of the next step, and its weight in the average."""
         return {"eta": scalar(f, p, 0.0), "mu": scalar(f, p, 1.0), "ax": f.zeros_like(p)}
 
-    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+    def update(self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters) -> Update:
         """Return the updated parameter and state, with the rate that the previous step set."""
         if h.weight_decay:
             g = g + h.weight_decay * p
-        rate = number(f, _short(f, s["eta"], h.lr) if h.step == 1 else s["eta"])
+        rate = number(f, _rounded(f, s["eta"], h.lr) if h.step == 1 else s["eta"])
         p = p * (1 - h.lambd * rate) - rate * g
         averages = h.step - 1 - h.t0 > 1
         ax = s["ax"] + number(f, s["mu"]) * (p - s["ax"]) if averages else p
         eta = h.lr / (1 + h.lambd * h.lr * h.step) ** h.alpha
         past = h.step - h.t0
         mu = 1 / past if past > 1 else 1.0
-        return p, {"eta": _short(f, s["eta"], eta), "mu": _short(f, s["mu"], mu), "ax": ax}
+        return p, {"eta": _rounded(f, s["eta"], eta), "mu": _rounded(f, s["mu"], mu), "ax": ax}
 
 
-def _short(f: Any, like: Any, value: Any) -> Any:
+def _rounded(f: OpNamespace, like: Operand, value: Operand) -> Operand:
     """Round ``value`` to float32, in which PyTorch stores it; return it in the dtype of ``like``."""
     return f.cast(stored(f, f.cast(like, dtype=_FLOAT32), value), dtype=like.dtype)

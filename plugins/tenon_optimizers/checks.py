@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from tenon.extend import Tensor
+from tenon.extend import Operand, Tensor
+from tenon.optim.types import Scalar
+
+#: Hyper-parameters that must not be negative, with their names in error messages, in the order of the checks.
+_NON_NEGATIVE = {"eps": "epsilon value"} | {
+    name: f"{name} value"
+    for name in (
+        "momentum", "lr_decay", "weight_decay", "momentum_decay", "trust_coefficient",
+        "initial_accumulator_value",
+    )
+}  # fmt: skip
 
 
-def non_negative(what: str, value: Any) -> None:
-    """Raise ValueError if ``value`` is negative or NaN."""
+def validated(**options: Any) -> dict[str, Any]:
+    """Return the hyper-parameters ``options``, each of which is checked by its name.
+
+    ValueError if one is out of its range, RuntimeError if flags contradict each other. Betas that are
+    1-element tensors become 0-d.
+    """
+    learning_rate(options["lr"])
+    if "betas" in options:
+        options["betas"] = betas(options["betas"])
+    for name, title in _NON_NEGATIVE.items():
+        if name in options:
+            non_negative(title, options[name])
+    variants(options.get("foreach"), options.get("fused"), options.get("differentiable"))
+    return options
+
+
+def non_negative(title: str, value: Scalar) -> None:
+    """Raise ValueError, with the hyper-parameter's ``title``, if ``value`` is negative or NaN."""
     if not float(value) >= 0.0:
-        raise ValueError(f"Invalid {what}: {value}")
+        raise ValueError(f"Invalid {title}: {value}")
 
 
-def learning_rate(value: Any) -> None:
+def learning_rate(value: Scalar) -> None:
     """Raise ValueError unless ``value`` is a non-negative number or one-element tensor."""
     if isinstance(value, Tensor) and value.numel() != 1:
         raise ValueError("Tensor lr must be 1-element")
     non_negative("learning rate", value)
 
 
-def step_size(value: Any) -> None:
+def step_size(value: Scalar) -> None:
     """Raise ValueError, as PyTorch's newer optimizers do, unless ``value`` is one non-negative number."""
     if isinstance(value, Tensor) and value.numel() != 1:
         raise ValueError(f"Tensor lr must be 1-element, but its shape is {list(value.shape)}.")
@@ -28,7 +55,7 @@ def step_size(value: Any) -> None:
         raise ValueError(f"Learning rate should be >= 0 but is: {value}")
 
 
-def betas(values: Any) -> tuple[Any, Any]:
+def betas(values: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
     """Validate and return the two decay rates; 1-element tensors become 0-d."""
     for position, value in enumerate(values):
         if isinstance(value, Tensor) and value.numel() != 1:
@@ -43,7 +70,7 @@ def betas(values: Any) -> tuple[Any, Any]:
     return first, second
 
 
-def real(optimizer: str, p: Any) -> None:
+def real(optimizer: str, p: Operand) -> None:
     """Raise RuntimeError if ``p``, a tensor or an array, is complex."""
     if "complex" in str(p.dtype):
         raise RuntimeError(
@@ -51,7 +78,7 @@ def real(optimizer: str, p: Any) -> None:
         )
 
 
-def variants(foreach: bool | None, fused: bool | None, differentiable: bool) -> None:
+def variants(foreach: bool | None, fused: bool | None, differentiable: bool | None) -> None:
     """Raise RuntimeError for contradictory flags. All implementations compute the same here."""
     if fused and differentiable:
         raise RuntimeError("`fused` does not support `differentiable`")
@@ -59,7 +86,9 @@ def variants(foreach: bool | None, fused: bool | None, differentiable: bool) -> 
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
 
 
-def numbers_for_lists(foreach: bool | None, capturable: bool, lr: Any, betas: tuple[Any, Any]) -> None:
+def numbers_for_lists(
+    foreach: bool | None, capturable: bool, lr: Scalar, betas: tuple[Scalar, Scalar]
+) -> None:
     """Raise ValueError for tensor options that PyTorch's foreach implementation does not accept."""
     if not foreach or capturable:
         return

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TypedDict
 
 from tenon.extend import LRScheduler, Optimizer
 from tenon.optim.scheduler import check_optimizer, per_group, set_group_value
+from tenon.optim.types import ParamGroup, PerGroup, Scalar, StateDict
 from tenon_optimizers.functions import load_attributes, saved_attributes
 
 
@@ -16,7 +17,9 @@ class _WithMomentum(LRScheduler):
 
     use_beta1: bool
 
-    def _prepare_momentum(self, base: Any, top: Any, last_epoch: int) -> tuple[list[Any], list[Any]]:
+    def _prepare_momentum(
+        self, base: PerGroup, top: PerGroup, last_epoch: int
+    ) -> tuple[list[Scalar], list[Scalar]]:
         """Set the highest momentum; return the lowest and the highest of each group."""
         defaults = self.optimizer.defaults
         if "momentum" not in defaults and "betas" not in defaults:
@@ -30,7 +33,7 @@ class _WithMomentum(LRScheduler):
                 group["max_momentum"], group["base_momentum"] = high, low
         return bases, tops
 
-    def _set_momentum(self, group: dict[str, Any], value: float) -> None:
+    def _set_momentum(self, group: ParamGroup, value: float) -> None:
         if self.use_beta1:
             group["betas"] = (value, *group["betas"][1:])
         else:
@@ -43,15 +46,15 @@ class OneCycleLR(_WithMomentum):
     def __init__(
         self,
         optimizer: Optimizer,
-        max_lr: Any,
+        max_lr: PerGroup,
         total_steps: int | None = None,
         epochs: int | None = None,
         steps_per_epoch: int | None = None,
         pct_start: float = 0.3,
         anneal_strategy: str = "cos",
         cycle_momentum: bool = True,
-        base_momentum: Any = 0.85,
-        max_momentum: Any = 0.95,
+        base_momentum: PerGroup = 0.85,
+        max_momentum: PerGroup = 0.95,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
         three_phase: bool = False,
@@ -79,7 +82,7 @@ class OneCycleLR(_WithMomentum):
             self._prepare_momentum(base_momentum, max_momentum, last_epoch)
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Scalar]:
         """Return the rates of the phase at the current step; also cycle the momentum."""
         self._warn_outside()
         step = self.last_epoch
@@ -101,7 +104,7 @@ class OneCycleLR(_WithMomentum):
                 self._set_momentum(group, self._anneal_func(first, last, share))
         return rates
 
-    def _anneal_func(self, start: Any, end: Any, share: float) -> Any:
+    def _anneal_func(self, start: Scalar, end: Scalar, share: float) -> Scalar:
         """Return the annealing curve by name; a state of PyTorch before 2.2 holds the function itself."""
         name = self.__dict__.get("_anneal_func_type")
         if name is None:
@@ -113,15 +116,15 @@ class OneCycleLR(_WithMomentum):
         )
 
     @staticmethod
-    def _annealing_cos(start: Any, end: Any, share: float) -> Any:
+    def _annealing_cos(start: Scalar, end: Scalar, share: float) -> Scalar:
         return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
 
     @staticmethod
-    def _annealing_linear(start: Any, end: Any, share: float) -> Any:
+    def _annealing_linear(start: Scalar, end: Scalar, share: float) -> Scalar:
         return (end - start) * share + start
 
 
-def _total_steps(total: Any, epochs: Any, steps_per_epoch: Any) -> int:
+def _total_steps(total: int | None, epochs: int | None, steps_per_epoch: int | None) -> int:
     if total is not None:
         if not isinstance(total, int) or total <= 0:
             raise ValueError(f"Expected positive integer total_steps, but got {total}")
@@ -134,8 +137,20 @@ def _total_steps(total: Any, epochs: Any, steps_per_epoch: Any) -> int:
     return int(epochs * steps_per_epoch)
 
 
-def _phases(total: int, share: float, three: bool) -> list[dict[str, Any]]:
-    def phase(end: float, rates: tuple[str, str], momenta: tuple[str, str]) -> dict[str, Any]:
+class _Phase(TypedDict):
+    """A phase of ``OneCycleLR``: its last step, and the names of the group options at its two ends."""
+
+    end_step: float
+    start_lr: str
+    end_lr: str
+    start_momentum: str
+    end_momentum: str
+
+
+def _phases(total: int, share: float, three: bool) -> list[_Phase]:
+    """Return the phases of ``total`` steps. The rise takes ``share`` of them; if ``three``, the fall too."""
+
+    def phase(end: float, rates: tuple[str, str], momenta: tuple[str, str]) -> _Phase:
         return {
             "end_step": end,
             "start_lr": rates[0],
@@ -162,8 +177,8 @@ class CyclicLR(_WithMomentum):
     def __init__(
         self,
         optimizer: Optimizer,
-        base_lr: Any,
-        max_lr: Any,
+        base_lr: PerGroup,
+        max_lr: PerGroup,
         step_size_up: int = 2000,
         step_size_down: int | None = None,
         mode: str = "triangular",
@@ -171,8 +186,8 @@ class CyclicLR(_WithMomentum):
         scale_fn: Callable[[float], float] | None = None,
         scale_mode: str = "cycle",
         cycle_momentum: bool = True,
-        base_momentum: Any = 0.8,
-        max_momentum: Any = 0.9,
+        base_momentum: PerGroup = 0.8,
+        max_momentum: PerGroup = 0.9,
         last_epoch: int = -1,
     ) -> None:
         check_optimizer(optimizer)
@@ -210,7 +225,7 @@ class CyclicLR(_WithMomentum):
         if self._scale_fn_custom is None:
             self._scale_fn_ref = _SCALE[self.mode][1]
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Scalar]:
         """Return the rates at the position in the cycle; also cycle the momentum, inversely."""
         self._warn_outside()
         cycle = math.floor(1 + self.last_epoch / self.total_size)
@@ -225,13 +240,13 @@ class CyclicLR(_WithMomentum):
             low + (high - low) * share * scale for low, high in zip(self.base_lrs, self.max_lrs, strict=True)
         ]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the state: functions are not saved, callable objects by their attributes."""
         saved = super().state_dict() | {"_scale_fn_custom": saved_attributes(self._scale_fn_custom)}
         saved.pop("_scale_fn_ref", None)
         return saved
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore the attributes of a callable object, keep a function."""
         saved = dict(state_dict)
         load_attributes(self._scale_fn_custom, saved.pop("_scale_fn_custom"))
@@ -278,7 +293,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.T_cur: float = last_epoch
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Scalar]:
         """Return the rates at the position in the current cosine."""
         self._warn_outside()
         share = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tenon.extend import Optimizer
-from tenon_optimizers.checks import betas as checked
-from tenon_optimizers.checks import learning_rate, non_negative
+from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
+from tenon.optim.types import Hyperparameters, ParamsT, State, Update
+from tenon_optimizers.checks import validated
 from tenon_optimizers.numbers import norm
 
 
@@ -14,29 +12,19 @@ class LAMB(Optimizer):
     """LAMB (You et al., 2019): AdamW for very large batches, its step scaled to ``|p|`` layer by layer."""
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 1e-2,
-        *,
-        maximize: bool = False,
-    ) -> None:
-        learning_rate(lr)
-        betas = checked(betas)
-        non_negative("epsilon value", eps)
-        non_negative("weight_decay value", weight_decay)
-        super().__init__(
-            params,
-            {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize},
-        )
+        self, params: ParamsT, lr: float | Tensor = 1e-3,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999), eps: float = 1e-6,
+        weight_decay: float = 1e-2, *, maximize: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(params, validated(
+            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize,
+        ))  # fmt: skip
 
-    def init(self, f: Any, p: Any) -> dict[str, Any]:
+    def init(self, f: OpNamespace, p: Operand) -> State:
         """Return zero first and second moments of the gradient."""
         return {"exp_avg": f.zeros_like(p), "exp_avg_sq": f.zeros_like(p)}
 
-    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+    def update(self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters) -> Update:
         """Return the parameter after a step of norm ``lr * |p|``; AdamW's step if either norm is zero."""
         beta1, beta2 = h.betas
         m = s["exp_avg"] + (1 - beta1) * (g - s["exp_avg"])

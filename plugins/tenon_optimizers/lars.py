@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tenon.extend import Optimizer
-from tenon_optimizers.checks import learning_rate, non_negative
+from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
+from tenon.optim.types import Hyperparameters, ParamsT, State, Update
+from tenon_optimizers.checks import validated
 from tenon_optimizers.numbers import norm
 
 
@@ -19,36 +18,20 @@ class LARS(Optimizer):
     counts_steps = False
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1.0,
-        momentum: float = 0.9,
-        weight_decay: float = 0,
-        trust_coefficient: float = 1e-3,
-        eps: float = 1e-8,
-        *,
-        nesterov: bool = False,
+        self, params: ParamsT, lr: float | Tensor = 1.0, momentum: float = 0.9, weight_decay: float = 0,
+        trust_coefficient: float = 1e-3, eps: float = 1e-8, *, nesterov: bool = False,
         maximize: bool = False,
-    ) -> None:
-        learning_rate(lr)
-        non_negative("momentum value", momentum)
-        non_negative("weight_decay value", weight_decay)
-        non_negative("trust_coefficient value", trust_coefficient)
-        non_negative("epsilon value", eps)
-        super().__init__(
-            params,
-            {
-                "lr": lr, "momentum": momentum, "weight_decay": weight_decay,
-                "trust_coefficient": trust_coefficient, "eps": eps, "nesterov": nesterov,
-                "maximize": maximize,
-            },
-        )  # fmt: skip
+    ) -> None:  # fmt: skip
+        super().__init__(params, validated(
+            lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient,
+            eps=eps, nesterov=nesterov, maximize=maximize,
+        ))  # fmt: skip
 
-    def init(self, f: Any, p: Any) -> dict[str, Any]:
+    def init(self, f: OpNamespace, p: Operand) -> State:
         """Return a zero momentum buffer."""
         return {"momentum_buffer": f.zeros_like(p)} if self.defaults["momentum"] else {}
 
-    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+    def update(self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters) -> Update:
         """Return the updated parameter and momentum."""
         if p.ndim > 1:
             size, slope = norm(f, p), norm(f, g)

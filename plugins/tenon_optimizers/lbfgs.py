@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import tenon.ops as f
-from tenon.extend import Optimizer, enable_grad, no_grad
+from tenon.extend import Optimizer, Tensor, enable_grad, no_grad
+from tenon.optim.types import Closure, ParamsT, State
 from tenon_optimizers.checks import learning_rate
 from tenon_optimizers.line_search import Point, strong_wolfe
 
@@ -20,16 +18,10 @@ class LBFGS(Optimizer):
     """
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1,
-        max_iter: int = 20,
-        max_eval: int | None = None,
-        tolerance_grad: float = 1e-7,
-        tolerance_change: float = 1e-9,
-        history_size: int = 100,
+        self, params: ParamsT, lr: float | Tensor = 1, max_iter: int = 20, max_eval: int | None = None,
+        tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9, history_size: int = 100,
         line_search_fn: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         learning_rate(lr)
         if line_search_fn not in (None, "strong_wolfe"):
             raise RuntimeError(f"only 'strong_wolfe' is supported, but line_search_fn is {line_search_fn!r}")
@@ -46,11 +38,11 @@ class LBFGS(Optimizer):
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
 
     @property
-    def _params(self) -> list[Any]:
-        params: list[Any] = self.param_groups[0]["params"]
+    def _params(self) -> list[Tensor]:
+        params: list[Tensor] = self.param_groups[0]["params"]
         return params
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Closure | None = None) -> float | Tensor:
         """Run up to ``max_iter`` iterations; return the loss before the first."""
         if closure is None:
             raise TypeError("LBFGS.step() needs a closure that computes the loss and its gradients.")
@@ -62,7 +54,7 @@ class LBFGS(Optimizer):
             self._iterate(closure, float(first))
         return first
 
-    def _iterate(self, closure: Callable[[], Any], loss: float) -> None:
+    def _iterate(self, closure: Closure, loss: float) -> None:
         h = self.param_groups[0]
         rate, search = float(h["lr"]), h["line_search_fn"]
         state = self.state[self._params[0]]
@@ -86,7 +78,7 @@ class LBFGS(Optimizer):
             if search is not None:
                 start = [p.detach().clone() for p in self._params]
 
-                def at(length: float, direction: Any = direction, start: list[Any] = start) -> Point:
+                def at(length: float, direction: Tensor = direction, start: list[Tensor] = start) -> Point:
                     value, gradient = self._moved(closure, length, direction)
                     for p, kept in zip(self._params, start, strict=True):
                         p.copy_(kept)
@@ -114,14 +106,14 @@ class LBFGS(Optimizer):
             ):
                 break
 
-    def _moved(self, closure: Callable[[], Any], size: float, direction: Any) -> tuple[float, Any]:
+    def _moved(self, closure: Closure, size: float, direction: Tensor) -> tuple[float, Tensor]:
         """Move the parameters by ``size * direction``; return loss and gradient there."""
         self._move(size, direction)
         with enable_grad():
             loss = float(closure())
         return loss, self._gradient()
 
-    def _gradient(self) -> Any:
+    def _gradient(self) -> Tensor:
         """Return all gradients flattened and concatenated; complex numbers as two reals."""
         parts = []
         for p in self._params:
@@ -129,7 +121,7 @@ class LBFGS(Optimizer):
             parts.append((f.stack(g.real, g.imag, axis=g.ndim) if g.is_complex() else g).reshape(-1))
         return f.cat(*parts, axis=0)
 
-    def _move(self, size: float, direction: Any) -> None:
+    def _move(self, size: float, direction: Tensor) -> None:
         """Add ``size * direction`` to the parameters."""
         begin = 0
         for p in self._params:
@@ -140,7 +132,7 @@ class LBFGS(Optimizer):
             begin = end
 
 
-def _direction(state: dict[str, Any], slope: Any, history: int) -> Any:
+def _direction(state: State, slope: Tensor, history: int) -> Tensor:
     """Return minus the inverse Hessian, estimated from the last ``history`` steps, times the gradient."""
     if state["n_iter"] == 1:
         state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)

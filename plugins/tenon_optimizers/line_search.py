@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from tenon.extend import Tensor
 
 #: Sufficient decrease, curvature, and the shortest interval worth searching, as in torch.optim.LBFGS.
 DECREASE, CURVATURE, SHORTEST = 1e-4, 0.9, 1e-9
@@ -14,7 +16,7 @@ class Point(NamedTuple):
 
     size: float
     loss: float
-    gradient: Any
+    gradient: Tensor
     slope: float
     """The derivative of the loss along the direction."""
 

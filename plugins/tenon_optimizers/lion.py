@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tenon.extend import Optimizer
-from tenon_optimizers.checks import betas as checked
-from tenon_optimizers.checks import learning_rate, non_negative
+from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
+from tenon.optim.types import Hyperparameters, ParamsT, State, Update
+from tenon_optimizers.checks import validated
 
 
 class Lion(Optimizer):
@@ -19,31 +17,20 @@ class Lion(Optimizer):
     counts_steps = False
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1e-4,
-        betas: tuple[float, float] = (0.9, 0.99),
-        weight_decay: float = 0,
-        *,
-        maximize: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        learning_rate(lr)
-        betas = checked(betas)
-        non_negative("weight_decay value", weight_decay)
-        super().__init__(
-            params,
-            {
-                "lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize,
-                "differentiable": differentiable,
-            },
-        )  # fmt: skip
+        self, params: ParamsT, lr: float | Tensor = 1e-4,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.99), weight_decay: float = 0, *,
+        maximize: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(params, validated(
+            lr=lr, betas=betas, weight_decay=weight_decay, maximize=maximize,
+            differentiable=differentiable,
+        ))  # fmt: skip
 
-    def init(self, f: Any, p: Any) -> dict[str, Any]:
+    def init(self, f: OpNamespace, p: Operand) -> State:
         """Return a zero momentum."""
         return {"exp_avg": f.zeros_like(p)}
 
-    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+    def update(self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters) -> Update:
         """Return the parameter after a step by the sign, and the updated momentum."""
         beta1, beta2 = h.betas
         m = s["exp_avg"]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any
 
 from tenon.extend import LRScheduler, Optimizer
 from tenon.optim.scheduler import group_values, set_group_value
+from tenon.optim.types import StateDict
 from tenon_optimizers.plateau import ReduceLROnPlateau
 
 
-class _OfOthers(LRScheduler):
+class _Composed(LRScheduler):
     """Base class of schedules that contain other schedules."""
 
     _schedulers: Sequence[LRScheduler]
 
-    def _check(self, optimizer: Any, schedulers: Sequence[Any]) -> None:
+    def _check(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
         name = type(self).__name__
         for i, scheduler in enumerate(schedulers):
             if not hasattr(scheduler, "optimizer"):
@@ -34,12 +34,12 @@ class _OfOthers(LRScheduler):
                     f"from {type(optimizer).__name__}."
                 )
 
-    def state_dict(self) -> dict[str, Any]:
-        """With the states of the parts."""
+    def state_dict(self) -> StateDict:
+        """Return the state, with those of the schedules inside."""
         return super().state_dict() | {"_schedulers": [s.state_dict() for s in self._schedulers]}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """With the states of the parts."""
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Load the state, with those of the schedules inside. Nothing changes if their number differs."""
         saved = dict(state_dict)
         states = saved.pop("_schedulers")
         if len(states) != len(self._schedulers):
@@ -52,7 +52,7 @@ class _OfOthers(LRScheduler):
         super().load_state_dict(saved)
 
 
-class SequentialLR(_OfOthers):
+class SequentialLR(_Composed):
     """One schedule after another, changing at ``milestones``.
 
     >>> import tenon
@@ -90,7 +90,7 @@ class SequentialLR(_OfOthers):
         first._initial_step()
         self._last_lr = first.get_last_lr()
 
-    def recursive_undo(self, sched: Any = None) -> None:
+    def recursive_undo(self, sched: LRScheduler | None = None) -> None:
         """Undo the step that each schedule made at its construction."""
         scheduler = self if sched is None else sched
         if hasattr(scheduler, "_schedulers"):
@@ -111,7 +111,7 @@ class SequentialLR(_OfOthers):
         self._last_lr = scheduler.get_last_lr()
 
 
-class ChainedScheduler(_OfOthers):
+class ChainedScheduler(_Composed):
     """Several chainable schedules at once: their factors multiply."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from tenon.extend import Optimizer, Tensor
+from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
+from tenon.optim.types import Hyperparameters, ParamsT, State, Update
 from tenon_optimizers.checks import real, step_size
 from tenon_optimizers.numbers import norm
 
@@ -23,17 +22,10 @@ class Muon(Optimizer):
     counts_steps = False
 
     def __init__(
-        self,
-        params: Any,
-        lr: float = 1e-3,
-        weight_decay: float = 0.1,
-        momentum: float = 0.95,
-        nesterov: bool = True,
-        ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315),
-        eps: float = 1e-7,
-        ns_steps: int = 5,
-        adjust_lr_fn: str | None = None,
-    ) -> None:
+        self, params: ParamsT, lr: float = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
+        nesterov: bool = True, ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315),
+        eps: float = 1e-7, ns_steps: int = 5, adjust_lr_fn: str | None = None,
+    ) -> None:  # fmt: skip
         step_size(lr)
         if not momentum >= 0.0:
             raise ValueError(f"momentum should be >= 0 but is: {momentum}")
@@ -61,12 +53,12 @@ class Muon(Optimizer):
                 f"Muon only supports 2D parameters whereas we found a parameter with size: {p.shape}"
             )
 
-    def init(self, f: Any, p: Any) -> dict[str, Any]:
+    def init(self, f: OpNamespace, p: Operand) -> State:
         """Return a zero momentum."""
         real("Muon", p)
         return {"momentum_buffer": f.zeros_like(p)}
 
-    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+    def update(self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters) -> Update:
         """Return the parameter and momentum after one step; ``adjust_lr_fn`` scales the rate by the shape."""
         buffer = s["momentum_buffer"]
         buffer = buffer + (1 - h.momentum) * (g - buffer)
@@ -83,8 +75,10 @@ class Muon(Optimizer):
         return p, {"momentum_buffer": buffer}
 
 
-def orthogonalized(f: Any, x: Any, coefficients: Any, steps: int, eps: float) -> Any:
-    """``x[M, N]`` with its singular values near 1: ``x = a x + (b xx' + c xx'xx') x``, ``steps`` times."""
+def orthogonalized(
+    f: OpNamespace, x: Operand, coefficients: tuple[float, float, float], steps: int, eps: float
+) -> Operand:
+    """Return ``x[M, N]`` with singular values near 1: ``steps`` times ``x = a x + (b xx' + c xx'xx') x``."""
     a, b, c = coefficients
     tall = x.shape[0] > x.shape[1]
     if tall:

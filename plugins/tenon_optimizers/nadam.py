@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tenon.extend import Optimizer
-from tenon_optimizers.checks import betas as checked
-from tenon_optimizers.checks import learning_rate, non_negative
-from tenon_optimizers.numbers import number, scalar
+from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
+from tenon.optim.types import Hyperparameters, ParamsT, State, Update
+from tenon_optimizers.checks import validated
+from tenon_optimizers.numbers import number, scalar, weight_decayed
 
 
 class NAdam(Optimizer):
@@ -16,47 +14,26 @@ class NAdam(Optimizer):
     elementwise = True
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 2e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0,
-        momentum_decay: float = 4e-3,
-        decoupled_weight_decay: bool = False,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        capturable: bool = False,
+        self, params: ParamsT, lr: float | Tensor = 2e-3,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
+        foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
         differentiable: bool = False,
-    ) -> None:
-        learning_rate(lr)
-        non_negative("epsilon value", eps)
-        betas = checked(betas)
-        non_negative("weight_decay value", weight_decay)
-        non_negative("momentum_decay value", momentum_decay)
-        super().__init__(
-            params,
-            {
-                "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
-                "momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay,
-                "maximize": maximize, "foreach": foreach, "capturable": capturable,
-                "differentiable": differentiable,
-            },
-        )  # fmt: skip
+    ) -> None:  # fmt: skip
+        super().__init__(params, validated(
+            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay,
+            decoupled_weight_decay=decoupled_weight_decay, maximize=maximize, foreach=foreach,
+            capturable=capturable, differentiable=differentiable,
+        ))  # fmt: skip
 
-    def init(self, f: Any, p: Any) -> dict[str, Any]:
+    def init(self, f: OpNamespace, p: Operand) -> State:
         """Return zero first and second moments of the gradient, and the product of momenta, 1."""
         return {"mu_product": scalar(f, p, 1.0), "exp_avg": f.zeros_like(p), "exp_avg_sq": f.zeros_like(p)}
 
-    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+    def update(self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters) -> Update:
         """Return the updated parameter and state."""
         beta1, beta2 = h.betas
-        if h.weight_decay:
-            if h.decoupled_weight_decay:
-                p = p * (1 - h.lr * h.weight_decay)
-            else:
-                g = g + h.weight_decay * p
+        p, g = weight_decayed(p, g, h)
         momentum = beta1 * (1 - 0.5 * 0.96 ** (h.step * h.momentum_decay))
         following = beta1 * (1 - 0.5 * 0.96 ** ((h.step + 1) * h.momentum_decay))
         kept = s["mu_product"] * momentum

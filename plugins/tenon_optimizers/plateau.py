@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, SupportsFloat
+from collections.abc import Sequence
+from typing import SupportsFloat
 
 from tenon.extend import LRScheduler, Optimizer
 from tenon.optim.scheduler import (
@@ -13,6 +14,7 @@ from tenon.optim.scheduler import (
     group_values,
     set_group_value,
 )
+from tenon.optim.types import StateDict
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -36,7 +38,7 @@ class ReduceLROnPlateau(LRScheduler):
         threshold: float = 1e-4,
         threshold_mode: str = "rel",
         cooldown: int = 0,
-        min_lr: Any = 0,
+        min_lr: float | Sequence[float] = 0,
         eps: float = 1e-8,
     ) -> None:
         if factor >= 1.0:
@@ -120,7 +122,7 @@ class ReduceLROnPlateau(LRScheduler):
         bound = best * (1.0 + sign * self.threshold) if relative else best + sign * self.threshold
         return a < bound if lower else a > bound
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self.__dict__.update(state_dict)
         self._init_is_better(self.mode, self.threshold, self.threshold_mode)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tenon.extend import Optimizer
-from tenon_optimizers.checks import betas as checked
-from tenon_optimizers.checks import learning_rate, non_negative
+from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
+from tenon.optim.types import Hyperparameters, ParamsT, State, Update
+from tenon_optimizers.checks import validated
+from tenon_optimizers.numbers import weight_decayed
 
 
 class RAdam(Optimizer):
@@ -15,44 +14,25 @@ class RAdam(Optimizer):
     elementwise = True
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0,
-        decoupled_weight_decay: bool = False,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        learning_rate(lr)
-        non_negative("epsilon value", eps)
-        betas = checked(betas)
-        non_negative("weight_decay value", weight_decay)
-        super().__init__(
-            params,
-            {
-                "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
-                "foreach": foreach, "capturable": capturable,
-                "decoupled_weight_decay": decoupled_weight_decay, "differentiable": differentiable,
-            },
-        )  # fmt: skip
+        self, params: ParamsT, lr: float | Tensor = 1e-3,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
+        maximize: bool = False, capturable: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(params, validated(
+            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize, foreach=foreach,
+            capturable=capturable, decoupled_weight_decay=decoupled_weight_decay,
+            differentiable=differentiable,
+        ))  # fmt: skip
 
-    def init(self, f: Any, p: Any) -> dict[str, Any]:
+    def init(self, f: OpNamespace, p: Operand) -> State:
         """Return zero first and second moments of the gradient."""
         return {"exp_avg": f.zeros_like(p), "exp_avg_sq": f.zeros_like(p)}
 
-    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+    def update(self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters) -> Update:
         """Return the updated parameter; divided by the second moment's root if ``rho_t > 5``."""
         beta1, beta2 = h.betas
-        if h.weight_decay:
-            if h.decoupled_weight_decay:
-                p = p * (1 - h.lr * h.weight_decay)
-            else:
-                g = g + h.weight_decay * p
+        p, g = weight_decayed(p, g, h)
         m = s["exp_avg"] + (1 - beta1) * (g - s["exp_avg"])
         v = beta2 * s["exp_avg_sq"] + (1 - beta2) * f.mul(g, g)
         known = 1 - beta2**h.step

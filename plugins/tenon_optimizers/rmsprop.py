@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tenon.extend import Optimizer
-from tenon_optimizers.checks import learning_rate, non_negative
+from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
+from tenon.optim.types import Hyperparameters, ParamsT, State, Update
+from tenon_optimizers.checks import non_negative, validated
 
 
 class RMSprop(Optimizer):
@@ -14,38 +13,21 @@ class RMSprop(Optimizer):
     elementwise = True
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1e-2,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0,
-        momentum: float = 0,
-        centered: bool = False,
-        capturable: bool = False,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        learning_rate(lr)
-        non_negative("epsilon value", eps)
-        non_negative("momentum value", momentum)
-        non_negative("weight_decay value", weight_decay)
+        self, params: ParamsT, lr: float | Tensor = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        weight_decay: float = 0, momentum: float = 0, centered: bool = False, capturable: bool = False,
+        foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
         non_negative("alpha value", alpha)
-        super().__init__(
-            params,
-            {
-                "lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered,
-                "weight_decay": weight_decay, "capturable": capturable, "foreach": foreach,
-                "maximize": maximize, "differentiable": differentiable,
-            },
-        )  # fmt: skip
+        super().__init__(params, validated(
+            lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay,
+            capturable=capturable, foreach=foreach, maximize=maximize, differentiable=differentiable,
+        ))  # fmt: skip
 
-    def init(self, f: Any, p: Any) -> dict[str, Any]:
+    def init(self, f: OpNamespace, p: Operand) -> State:
         """Return the zero running mean of squared gradients."""
         return {"square_avg": f.zeros_like(p)}
 
-    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+    def update(self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters) -> Update:
         """Return the updated parameter and state."""
         if h.weight_decay:
             g = g + h.weight_decay * p

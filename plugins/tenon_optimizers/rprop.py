@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tenon.extend import Optimizer
-from tenon_optimizers.checks import learning_rate
+from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
+from tenon.optim.types import Hyperparameters, ParamsT, State, Update
+from tenon_optimizers.checks import validated
 
 
 class Rprop(Optimizer):
@@ -18,33 +17,22 @@ class Rprop(Optimizer):
     elementwise = True
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1e-2,
-        etas: tuple[float, float] = (0.5, 1.2),
-        step_sizes: tuple[float, float] = (1e-6, 50),
-        *,
-        capturable: bool = False,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        learning_rate(lr)
+        self, params: ParamsT, lr: float | Tensor = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False,
+        foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
-        super().__init__(
-            params,
-            {
-                "lr": lr, "etas": etas, "step_sizes": step_sizes, "foreach": foreach, "maximize": maximize,
-                "differentiable": differentiable, "capturable": capturable,
-            },
-        )  # fmt: skip
+        super().__init__(params, validated(
+            lr=lr, etas=etas, step_sizes=step_sizes, foreach=foreach, maximize=maximize,
+            differentiable=differentiable, capturable=capturable,
+        ))  # fmt: skip
 
-    def init(self, f: Any, p: Any) -> dict[str, Any]:
+    def init(self, f: OpNamespace, p: Operand) -> State:
         """Return the initial previous gradient, and the initial step sizes."""
         return {"prev": f.zeros_like(p), "step_size": f.zeros_like(p)}
 
-    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+    def update(self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters) -> Update:
         """Return the updated parameter: a first step of size ``lr``; no step where the sign changed."""
         shrinks, grows = h.etas
         least, most = h.step_sizes

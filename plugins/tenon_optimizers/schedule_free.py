@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from tenon.extend import Optimizer
-from tenon_optimizers.checks import betas as checked
-from tenon_optimizers.checks import learning_rate, non_negative
+from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
+from tenon.optim.types import Hyperparameters, ParamGroup, ParamsT, Scalar, State, Update
+from tenon_optimizers.checks import validated
 from tenon_optimizers.numbers import number, scalar, stored
 
 
@@ -23,7 +21,7 @@ class ScheduleFree(Optimizer):
 
     elementwise = True
 
-    def init(self, f: Any, p: Any) -> dict[str, Any]:
+    def init(self, f: OpNamespace, p: Operand) -> State:
         """Return the initial ``z``, the sum of all weights, and the largest rate so far."""
         return {
             "z": f.clone(p),
@@ -31,9 +29,9 @@ class ScheduleFree(Optimizer):
             "lr_max": scalar(f, p, 0.0, np.float64),
         }
 
-    def beta(self, group: dict[str, Any]) -> float:
+    def beta(self, group: ParamGroup) -> float:
         """Return the interpolation weight between ``z`` (0) and ``x`` (1) where gradients are computed."""
-        raise NotImplementedError(f"{type(self).__name__} does not say its beta.")
+        raise NotImplementedError(f"{type(self).__name__} does not define beta(group).")
 
     def train(self) -> None:
         """Set parameters to ``y``, where gradients are computed; this is the initial mode."""
@@ -54,8 +52,17 @@ class ScheduleFree(Optimizer):
                     x.lerp_(self.state[p]["z"].to(x.device), 1 - beta if training else 1 - 1 / beta)
             group["training"] = training
 
-    def _moved(self, f: Any, p: Any, step: Any, s: dict[str, Any], h: Any, beta: Any, rate: Any) -> Any:
-        """Return ``y`` and the state after ``z`` moved by ``rate * step``."""
+    def _stepped(
+        self,
+        f: OpNamespace,
+        p: Operand,
+        step: Operand,
+        s: State,
+        h: Hyperparameters,
+        beta: Scalar,
+        rate: Operand,
+    ) -> Update:
+        """Return ``y`` and the state after the step ``z -= rate * step``."""
         if not h.training:
             raise RuntimeError(
                 f"{type(self).__name__}.step() was called while the parameters show the average. Call"
@@ -83,91 +90,64 @@ class SGDScheduleFree(ScheduleFree):
     """Schedule-free SGD (Defazio et al., 2024); ``momentum`` plays the role of ``beta``."""
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1.0,
-        momentum: float = 0.9,
-        weight_decay: float = 0,
-        warmup_steps: int = 0,
-        r: float = 0.0,
-        weight_lr_power: float = 2.0,
-        *,
-        maximize: bool = False,
-    ) -> None:
-        learning_rate(lr)
-        non_negative("weight_decay value", weight_decay)
+        self, params: ParamsT, lr: float | Tensor = 1.0, momentum: float = 0.9, weight_decay: float = 0,
+        warmup_steps: int = 0, r: float = 0.0, weight_lr_power: float = 2.0, *, maximize: bool = False,
+    ) -> None:  # fmt: skip
         if not 0.0 < momentum < 1.0:
             raise ValueError(f"Momentum must be between 0 and 1 exclusive: {momentum}")
-        super().__init__(
-            params,
-            {
-                "lr": lr, "momentum": momentum, "weight_decay": weight_decay, "warmup_steps": warmup_steps,
-                "r": r, "weight_lr_power": weight_lr_power, "training": True, "maximize": maximize,
-            },
-        )  # fmt: skip
+        super().__init__(params, validated(
+            lr=lr, momentum=momentum, weight_decay=weight_decay, warmup_steps=warmup_steps, r=r,
+            weight_lr_power=weight_lr_power, training=True, maximize=maximize,
+        ))  # fmt: skip
 
-    def beta(self, group: dict[str, Any]) -> float:
-        """The momentum."""
+    def beta(self, group: ParamGroup) -> float:
+        """Return the momentum."""
         return float(group["momentum"])
 
-    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step."""
+    def update(self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters) -> Update:
+        """Return the updated ``y`` and state."""
         if h.weight_decay:
             g = g + h.weight_decay * p
-        return self._moved(f, p, g, s, h, h.momentum, warm(h) * h.lr)
+        return self._stepped(f, p, g, s, h, h.momentum, warm_up(h) * h.lr)
 
 
 class AdamWScheduleFree(ScheduleFree):
     """Schedule-free AdamW (Defazio et al., 2024)."""
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 2.5e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0,
-        warmup_steps: int = 0,
-        r: float = 0.0,
-        weight_lr_power: float = 2.0,
-        *,
+        self, params: ParamsT, lr: float | Tensor = 2.5e-3,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0, warmup_steps: int = 0, r: float = 0.0, weight_lr_power: float = 2.0, *,
         maximize: bool = False,
-    ) -> None:
-        learning_rate(lr)
-        non_negative("epsilon value", eps)
-        non_negative("weight_decay value", weight_decay)
-        betas = checked(betas)
+    ) -> None:  # fmt: skip
+        options = validated(
+            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, warmup_steps=warmup_steps, r=r,
+            weight_lr_power=weight_lr_power, training=True, maximize=maximize,
+        )  # fmt: skip
         if not betas[0] > 0.0:
             raise ValueError(f"Invalid beta parameter at index 0: {betas[0]}; the average needs more than 0")
-        super().__init__(
-            params,
-            {
-                "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
-                "warmup_steps": warmup_steps, "r": r, "weight_lr_power": weight_lr_power, "training": True,
-                "maximize": maximize,
-            },
-        )  # fmt: skip
+        super().__init__(params, options)
 
-    def init(self, f: Any, p: Any) -> dict[str, Any]:
+    def init(self, f: OpNamespace, p: Operand) -> State:
         """Return the base class's state and a zero second moment of the gradient."""
         return {"exp_avg_sq": f.zeros_like(p), **super().init(f, p)}
 
-    def beta(self, group: dict[str, Any]) -> float:
-        """The first beta."""
+    def beta(self, group: ParamGroup) -> float:
+        """Return the first beta."""
         return float(group["betas"][0])
 
-    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
-        """One step."""
+    def update(self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters) -> Update:
+        """Return the updated ``y`` and state."""
         beta1, beta2 = h.betas
         v = beta2 * s["exp_avg_sq"] + (1 - beta2) * f.mul(g, g)
         known = 1 - beta2**h.step
         step = f.div(g, f.sqrt(v * (1 / known)) + h.eps)
         if h.weight_decay:
             step = step + h.weight_decay * p
-        result, new = self._moved(f, p, step, s, h, beta1, warm(h) * h.lr)
+        result, new = self._stepped(f, p, step, s, h, beta1, warm_up(h) * h.lr)
         return result, {"exp_avg_sq": v, **new}
 
 
-def warm(h: Any) -> Any:
+def warm_up(h: Hyperparameters) -> float:
     """Return the factor of a linear warm-up at this step, at most 1."""
     return h.step / h.warmup_steps if h.step < h.warmup_steps else 1.0

@@ -9,19 +9,25 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 from tenon.extend import LRScheduler, Optimizer
+from tenon.optim.types import Scalar, StateDict
 from tenon_optimizers.functions import load_attributes, saved_attributes
+
+#: A factor of the rate as a function of the step count.
+LRLambda: TypeAlias = Callable[[int], float]
 
 
 class _ByFunction(LRScheduler):
     """Base class of schedules whose factor is a user's function, or one function per group."""
 
-    lr_lambdas: list[Any]
+    lr_lambdas: list[LRLambda]
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, lr_lambda: LRLambda | Sequence[LRLambda], last_epoch: int = -1
+    ) -> None:
         self.optimizer = optimizer
         groups = len(optimizer.param_groups)
         if not isinstance(lr_lambda, (list, tuple)):
@@ -35,11 +41,11 @@ class _ByFunction(LRScheduler):
                 raise TypeError(f"lr_lambda should be a function, but got {type(function).__name__}")
         super().__init__(optimizer, last_epoch)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the state: functions are not saved, callable objects by their attributes."""
         return super().state_dict() | {"lr_lambdas": [saved_attributes(f) for f in self.lr_lambdas]}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore the state: attributes of callable objects; functions are kept."""
         saved = dict(state_dict)
         for function, attributes in zip(self.lr_lambdas, saved.pop("lr_lambdas"), strict=True):
@@ -56,7 +62,7 @@ class LambdaLR(_ByFunction):
     [0.5]
     """
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Scalar]:
         """From the initial rates."""
         self._warn_outside()
         return [base * f(self.last_epoch) for f, base in zip(self.lr_lambdas, self.base_lrs, strict=True)]
@@ -65,7 +71,7 @@ class LambdaLR(_ByFunction):
 class MultiplicativeLR(_ByFunction):
     """The current rate times ``lr_lambda(step)``."""
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Scalar]:
         """From the current rates."""
         rates = self._rates()
         if self._is_initial:
@@ -83,14 +89,14 @@ class StepLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Scalar]:
         """From the current rates."""
         rates = self._rates()
         if self.last_epoch == 0 or self.last_epoch % self.step_size:
             return rates
         return [rate * self.gamma for rate in rates]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Scalar]:
         return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
 
 
@@ -104,14 +110,14 @@ class MultiStepLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Scalar]:
         """From the current rates."""
         rates = self._rates()
         if self.last_epoch not in self.milestones:
             return rates
         return [rate * self.gamma ** self.milestones[self.last_epoch] for rate in rates]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Scalar]:
         passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
         return [base * self.gamma**passed for base in self.base_lrs]
 
@@ -128,7 +134,7 @@ class ConstantLR(LRScheduler):
         self.total_iters = total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Scalar]:
         """From the current rates."""
         rates = self._rates()
         if self.last_epoch == 0:
@@ -137,7 +143,7 @@ class ConstantLR(LRScheduler):
             return rates
         return [rate * (1.0 / self.factor) for rate in rates]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Scalar]:
         factor = self.factor + (self.last_epoch >= self.total_iters) * (1 - self.factor)
         return [base * factor for base in self.base_lrs]
 
@@ -164,7 +170,7 @@ class LinearLR(LRScheduler):
         self.total_iters = total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Scalar]:
         """From the current rates."""
         rates = self._rates()
         if self.last_epoch == 0:
@@ -175,7 +181,7 @@ class LinearLR(LRScheduler):
         before = self.total_iters * self.start_factor + (self.last_epoch - 1) * slope
         return [rate * (1.0 + slope / before) for rate in rates]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Scalar]:
         rise = (self.end_factor - self.start_factor) * min(self.total_iters, self.last_epoch)
         return [base * (self.start_factor + rise / self.total_iters) for base in self.base_lrs]
 
@@ -187,12 +193,12 @@ class ExponentialLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Scalar]:
         """From the current rates."""
         rates = self._rates()
         return rates if self._is_initial else [rate * self.gamma for rate in rates]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Scalar]:
         return [base * self.gamma**self.last_epoch for base in self.base_lrs]
 
 
@@ -206,7 +212,7 @@ class PolynomialLR(LRScheduler):
         self.power = power
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Scalar]:
         """From the current rates."""
         rates = self._rates()
         if self._is_initial or self.last_epoch > self.total_iters:
@@ -214,7 +220,7 @@ class PolynomialLR(LRScheduler):
         left, before = (1.0 - step / self.total_iters for step in (self.last_epoch, self.last_epoch - 1))
         return [rate * (left / before) ** self.power for rate in rates]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Scalar]:
         left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
         return [base * left**self.power for base in self.base_lrs]
 
@@ -227,7 +233,7 @@ class CosineAnnealingLR(LRScheduler):
         self.eta_min = eta_min
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Scalar]:
         """From the current rates; from the initial ones when resumed in the middle."""
         rates, least, t, top = self._rates(), self.eta_min, self.last_epoch, self.T_max
         if self._is_initial:
@@ -240,6 +246,6 @@ class CosineAnnealingLR(LRScheduler):
         ratio = (1 + math.cos(math.pi * t / top)) / (1 + math.cos(math.pi * (t - 1) / top))
         return [ratio * (rate - least) + least for rate in rates]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Scalar]:
         share = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
         return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]

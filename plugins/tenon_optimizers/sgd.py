@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tenon.extend import Optimizer
-from tenon_optimizers.checks import learning_rate, non_negative, variants
+from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
+from tenon.optim.types import Hyperparameters, ParamsT, State, Update
+from tenon_optimizers.checks import validated
 
 
 class SGD(Optimizer):
@@ -24,35 +23,19 @@ class SGD(Optimizer):
     counts_steps = False
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1e-3,
-        momentum: float = 0,
-        dampening: float = 0,
-        weight_decay: Any = 0,
-        nesterov: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        differentiable: bool = False,
-        fused: bool | None = None,
-    ) -> None:
-        learning_rate(lr)
-        non_negative("momentum value", momentum)
-        non_negative("weight_decay value", weight_decay)
+        self, params: ParamsT, lr: float | Tensor = 1e-3, momentum: float = 0, dampening: float = 0,
+        weight_decay: float | Tensor = 0, nesterov: bool = False, *, maximize: bool = False,
+        foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None,
+    ) -> None:  # fmt: skip
+        options = validated(
+            lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
+            maximize=maximize, foreach=foreach, differentiable=differentiable, fused=fused,
+        )  # fmt: skip
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        variants(foreach, fused, differentiable)
-        super().__init__(
-            params,
-            {
-                "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
-                "nesterov": nesterov, "maximize": maximize, "foreach": foreach,
-                "differentiable": differentiable, "fused": fused,
-            },
-        )  # fmt: skip
+        super().__init__(params, options)
 
-    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+    def update(self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters) -> Update:
         """Return the updated parameter; the first momentum is the gradient itself, without dampening."""
         if h.weight_decay:
             g = g + h.weight_decay * p

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tenon.extend import LRScheduler, Optimizer
+from tenon.optim.types import Scalar
 
 
 class WarmupCosineLR(LRScheduler):
@@ -46,11 +46,11 @@ class WarmupCosineLR(LRScheduler):
         self.min_lr = min_lr
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Scalar]:
         """From the initial rates."""
         return self._get_closed_form_lr()
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Scalar]:
         step = self.last_epoch
         if step < self.warmup_steps:
             return [base * ((step + 1) / self.warmup_steps) for base in self.base_lrs]
