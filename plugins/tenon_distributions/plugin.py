@@ -7,7 +7,7 @@ from tenon.extend import hookimpl
 
 @hookimpl
 def tenon_namespaces() -> dict[str, str]:
-    """PyTorch's ``torch.distributions`` and ``torch.quasirandom``."""
+    """Provide ``torch.distributions`` and ``torch.quasirandom``."""
     return {
         "distributions": "tenon_distributions.distributions",
         "quasirandom": "tenon_distributions.quasirandom",

@@ -1,12 +1,13 @@
 """Probability distributions over tensors: ``torch.distributions``.
 
-A distribution draws (``sample``, and ``rsample`` with gradients by its parameters) and weighs (``log_prob``,
-``entropy``, ``kl_divergence``). ``distribution.py`` says what all share, ``constraints.py`` where parameters
-and samples lie, ``transforms.py`` what maps one onto another. Numbers come from the default generator; gamma
-numbers and their kin, Poisson and binomial ones are not PyTorch's for a seed (``rejection.py``).
+A distribution draws samples (``sample``, and ``rsample`` differentiably) and computes ``log_prob``,
+``entropy`` and ``kl_divergence``. ``distribution.py`` has the base class, ``constraints.py`` the sets of
+valid parameters and samples, ``transforms.py`` maps between such sets. Random numbers come from the default
+generator; for a seed, samples based on gamma, Poisson and binomial ones differ from PyTorch's
+(``rejection.py``).
 """
 
-# PyTorch has each as a module of its own: tenon.distributions.normal.
+# PyTorch has each distribution as a module: tenon.distributions.normal.
 from tenon_distributions.distributions import constraints as constraints
 from tenon_distributions.distributions import kl_across_families as kl_across_families
 from tenon_distributions.distributions import kl_same_family as kl_same_family

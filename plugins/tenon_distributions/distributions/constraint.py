@@ -1,6 +1,6 @@
-"""What a constraint is, and constraints made of others: reinterpreted axes, pieces and slices of an axis.
+"""The base class of constraints, and constraints built from others: with more event axes, or along an axis.
 
-Next: ``constraints.py`` has the sets themselves and PyTorch's names.
+Next: ``constraints.py`` has the constraints themselves, under PyTorch's names.
 """
 
 from __future__ import annotations
@@ -18,113 +18,116 @@ if TYPE_CHECKING:
 class Constraint:
     """A set of values, each of which is a tensor of ``event_dim`` axes."""
 
-    #: Whether the set is of isolated points.
+    # Any: class attributes here, properties in constraints that are built from others.
+    #: Whether the set is discrete.
     is_discrete: Any = False
+    #: The number of axes, at the end of a tensor, that make up one value.
     event_dim: Any = 0
     #: Attributes that ``repr`` shows.
-    _shown: tuple[str, ...] = ()
+    _repr_attributes: tuple[str, ...] = ()
 
-    def check(self, value: Any) -> Any:
-        """A boolean for every value in ``value``: whether it lies in the set."""
+    def check(self, value: Tensor) -> Tensor:
+        """Return a boolean tensor of the batch axes: whether each value of ``value`` lies in the set."""
         raise UnsupportedError(f"{type(self).__name__} does not define check(value).")
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)}" for name in self._shown)
+        shown = ", ".join(f"{name}={getattr(self, name)}" for name in self._repr_attributes)
         return f"{type(self).__name__.removeprefix('_')}({shown})"
 
 
 class _Dependent(Constraint):
-    """A set that depends on other values; it cannot be checked by itself."""
+    """A set that depends on a distribution's parameters and so cannot be checked without them."""
 
-    def __init__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented) -> None:
+    # NotImplemented, which type checkers take for Any, marks what is not known yet.
+    def __init__(self, *, is_discrete: bool = NotImplemented, event_dim: int = NotImplemented) -> None:
         self._is_discrete, self._event_dim = is_discrete, event_dim
 
-    def _known(self, name: str) -> Any:
+    def _declared(self, name: str) -> int:
         value = getattr(self, f"_{name}")
         if value is NotImplemented:
             raise UnsupportedError(f".{name} cannot be determined statically")
         return value
 
     @property
-    def is_discrete(self) -> Any:
-        """As given; an error if it was not."""
-        return self._known("is_discrete")
+    def is_discrete(self) -> bool:
+        """The value passed at construction; UnsupportedError if none was."""
+        return bool(self._declared("is_discrete"))
 
     @property
-    def event_dim(self) -> Any:
-        """As given; an error if it was not."""
-        return self._known("event_dim")
+    def event_dim(self) -> int:
+        """The value passed at construction; UnsupportedError if none was."""
+        return self._declared("event_dim")
 
-    def __call__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented) -> Any:
-        """The same with more known: ``@constraints.dependent(event_dim=1)``."""
+    def __call__(self, *, is_discrete: bool = NotImplemented, event_dim: int = NotImplemented) -> _Dependent:
+        """Return a copy with these attributes set: ``@constraints.dependent(event_dim=1)``."""
         return _Dependent(
             is_discrete=self._is_discrete if is_discrete is NotImplemented else is_discrete,
             event_dim=self._event_dim if event_dim is NotImplemented else event_dim,
         )
 
-    def check(self, x: Any) -> Any:
-        """Refused: the set is not known."""
+    def check(self, x: Tensor) -> Tensor:
+        """Raise ArgumentError: the set is not known."""
         raise ArgumentError("Cannot determine validity of dependent constraint")
 
 
-def is_dependent(constraint: Any) -> bool:
-    """Whether ``constraint`` is one that cannot be checked by itself."""
+def is_dependent(constraint: object) -> bool:
+    """Whether ``constraint`` depends on parameters and cannot be checked without them."""
     return isinstance(constraint, _Dependent)
 
 
 class _DependentProperty(property, _Dependent):
-    """A property of a distribution that gives a constraint, and ``dependent`` on the class itself.
+    """A property of a distribution that returns a constraint; on the class itself it is ``dependent``.
 
     Used with or without arguments: ``@dependent_property(is_discrete=False, event_dim=0)``.
     """
 
     def __init__(
         self,
-        fn: Callable[[Any], Any] | None = None,
+        fn: Callable[[Any], Constraint] | None = None,
         *,
-        is_discrete: Any = NotImplemented,
-        event_dim: Any = NotImplemented,
+        is_discrete: bool = NotImplemented,
+        event_dim: int = NotImplemented,
     ) -> None:
         super().__init__(fn)
         self._is_discrete, self._event_dim = is_discrete, event_dim
 
-    def __call__(self, fn: Callable[[Any], Any]) -> Any:  # type: ignore[override]
+    def __call__(self, fn: Callable[[Any], Constraint]) -> _DependentProperty:  # type: ignore[override]
         return _DependentProperty(fn, is_discrete=self._is_discrete, event_dim=self._event_dim)
 
 
 class _IndependentConstraint(Constraint):
-    """``base_constraint`` with its last ``reinterpreted_batch_ndims`` batch axes made part of the values."""
+    """``base_constraint`` with its last ``reinterpreted_batch_ndims`` batch axes as event axes."""
 
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
         self.base_constraint = base_constraint
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
 
     @property
-    def is_discrete(self) -> Any:
-        """As the base."""
+    def is_discrete(self) -> bool:
+        """Whether the base constraint is discrete."""
         return self.base_constraint.is_discrete
 
     @property
-    def event_dim(self) -> Any:
-        """The base's axes and the reinterpreted ones."""
+    def event_dim(self) -> int:
+        """The number of the base's event axes and the reinterpreted ones."""
         return self.base_constraint.event_dim + self.reinterpreted_batch_ndims
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether all of a value's parts lie in the base set."""
-        fits = self.base_constraint.check(value)
+        """Whether all elements over the reinterpreted axes satisfy the base constraint."""
+        satisfied = self.base_constraint.check(value)
         axes = self.reinterpreted_batch_ndims
-        if fits.dim() < axes:
+        if satisfied.dim() < axes:
             raise ArgumentError(
                 f"Expected value.dim() >= {self.base_constraint.event_dim + axes} but got {value.dim()}"
             )
-        return fits.reshape((*fits.shape[: fits.dim() - axes], -1)).all(-1)
+        return satisfied.reshape((*satisfied.shape[: satisfied.dim() - axes], -1)).all(-1)
 
     def __repr__(self) -> str:
         return f"IndependentConstraint({self.base_constraint!r}, {self.reinterpreted_batch_ndims})"
 
 
 class MixtureSameFamilyConstraint(Constraint):
-    """``base_constraint`` of components, for values that have no axis of components."""
+    """The constraint of a mixture's components, for values that have no component axis."""
 
     def __init__(self, base_constraint: Constraint) -> None:
         if not isinstance(base_constraint, Constraint):
@@ -132,29 +135,29 @@ class MixtureSameFamilyConstraint(Constraint):
         self.base_constraint = base_constraint
 
     @property
-    def is_discrete(self) -> Any:
-        """As the base."""
+    def is_discrete(self) -> bool:
+        """Whether the base constraint is discrete."""
         return self.base_constraint.is_discrete
 
     @property
-    def event_dim(self) -> Any:
-        """As the base."""
+    def event_dim(self) -> int:
+        """The number of the base's event axes."""
         return self.base_constraint.event_dim
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether values lie in the set of every component."""
+        """Whether values satisfy the constraint of every component."""
         axis = value.dim() - self.event_dim
-        fits = self.base_constraint.check(value.unsqueeze(axis))
-        if fits.dim() <= axis:  # a set without bounds per component
-            return fits
-        return fits.all(axis) if self.event_dim == 0 else fits.flatten(axis).all(-1)
+        satisfied = self.base_constraint.check(value.unsqueeze(axis))
+        if satisfied.dim() <= axis:  # the bounds do not differ between components
+            return satisfied
+        return satisfied.all(axis) if self.event_dim == 0 else satisfied.flatten(axis).all(-1)
 
     def __repr__(self) -> str:
         return f"MixtureSameFamilyConstraint({self.base_constraint!r})"
 
 
-class _Parts(Constraint):
-    """Constraints one after another along an axis."""
+class _CompoundConstraint(Constraint):
+    """A sequence of constraints along an axis."""
 
     def __init__(self, cseq: Sequence[Constraint], dim: int = 0) -> None:
         if not all(isinstance(c, Constraint) for c in cseq):
@@ -162,18 +165,18 @@ class _Parts(Constraint):
         self.cseq, self.dim = list(cseq), dim
 
     @property
-    def is_discrete(self) -> Any:
-        """Whether one of the parts is."""
+    def is_discrete(self) -> bool:
+        """Whether one of the constraints is discrete."""
         return any(c.is_discrete for c in self.cseq)
 
     @property
-    def event_dim(self) -> Any:
-        """The most axes that a part has."""
+    def event_dim(self) -> int:
+        """The largest number of event axes of the constraints."""
         return max(c.event_dim for c in self.cseq)
 
 
-class _Cat(_Parts):
-    """Constraints on pieces of an axis, of ``lengths`` each."""
+class _Cat(_CompoundConstraint):
+    """Constraints on consecutive sections of the axis ``dim``, of sizes ``lengths``."""
 
     def __init__(
         self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None
@@ -184,15 +187,15 @@ class _Cat(_Parts):
             raise ArgumentError(f"lengths must be one for each of {len(self.cseq)} constraints")
 
     def check(self, value: Tensor) -> Tensor:
-        """The pieces' own answers, joined again."""
-        pieces = value.split(self.lengths, self.dim)
-        return tenon.cat([c.check(v) for c, v in zip(self.cseq, pieces, strict=True)], self.dim)
+        """Check each section by its constraint; concatenate the results."""
+        sections = value.split(self.lengths, self.dim)
+        return tenon.cat([c.check(v) for c, v in zip(self.cseq, sections, strict=True)], self.dim)
 
 
-class _Stack(_Parts):
-    """Constraints on the slices of an axis."""
+class _Stack(_CompoundConstraint):
+    """Constraints on the slices along the axis ``dim``."""
 
     def check(self, value: Tensor) -> Tensor:
-        """The slices' own answers, stacked again."""
+        """Check each slice by its constraint; stack the results."""
         slices = value.unbind(self.dim)
         return tenon.stack([c.check(v) for c, v in zip(self.cseq, slices, strict=True)], self.dim)

@@ -1,12 +1,12 @@
-"""Sets of values: what parameters and samples have to lie in. ``torch.distributions.constraints``.
+"""Constraints on parameters and samples: ``torch.distributions.constraints``.
 
-A constraint checks a tensor elementwise over its batch axes: ``event_dim`` axes at the end make one value.
-Bounds may be tensors. ``constraint_registry.py`` maps unconstrained numbers onto these sets.
+A constraint checks each value of a tensor: its last ``event_dim`` axes make up one value, the others are
+batch axes. Bounds may be tensors. ``constraint_registry.py`` maps unconstrained numbers onto these sets.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon_distributions.distributions.constraint import (
@@ -58,8 +58,8 @@ __all__ = [
     "unit_interval",
 ]  # fmt: skip
 
-#: Rows of Cholesky factors of correlations, and of simplices, may be this far from length 1.
-_UNIT = 1e-6
+#: How far the sum of a point of the simplex may be from 1.
+_TOLERANCE = 1e-6
 
 
 class _Boolean(Constraint):
@@ -78,70 +78,70 @@ class _OneHot(Constraint):
     is_discrete, event_dim = True, 1
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether vectors are of 0 and 1 and have the sum 1."""
+        """Whether vectors consist of zeros and a single 1."""
         return ((value == 0) | (value == 1)).all(-1) & value.sum(-1).eq(1)
 
 
 class _Bounded(Constraint):
-    """Numbers between bounds."""
+    """Base class of constraints with a lower and an upper bound."""
 
     def __init__(self, lower_bound: Tensor | float, upper_bound: Tensor | float) -> None:
         self.lower_bound, self.upper_bound = lower_bound, upper_bound
 
-    _shown = ("lower_bound", "upper_bound")
+    _repr_attributes = ("lower_bound", "upper_bound")
 
 
-class _Above(Constraint):
-    """Numbers from a bound on."""
+class _LowerBounded(Constraint):
+    """Base class of constraints with a lower bound."""
 
-    _shown = ("lower_bound",)
+    _repr_attributes = ("lower_bound",)
 
     def __init__(self, lower_bound: Tensor | float) -> None:
         self.lower_bound = lower_bound
 
 
-class _Below(Constraint):
-    """Numbers up to a bound."""
+class _UpperBounded(Constraint):
+    """Base class of constraints with an upper bound."""
 
-    _shown = ("upper_bound",)
+    _repr_attributes = ("upper_bound",)
 
-    def __init__(self, upper_bound: Tensor) -> None:
+    def __init__(self, upper_bound: Tensor | float) -> None:
         self.upper_bound = upper_bound
 
 
-def _whole(value: Tensor, fits: Tensor) -> Tensor:
-    """``fits`` where ``value`` is a whole number, which integers need not be asked."""
-    return fits & (value % 1 == 0) if value.is_floating_point() else fits
+def _and_integer(value: Tensor, in_bounds: Tensor) -> Tensor:
+    """Combine ``in_bounds`` with whether ``value`` is a whole number, which integer dtypes always are."""
+    return in_bounds & (value % 1 == 0) if value.is_floating_point() else in_bounds
 
 
 class _IntegerInterval(_Bounded):
-    """Whole numbers between two, both included."""
+    """Integers between two bounds, both included."""
 
     is_discrete = True
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether numbers are whole and between the bounds."""
-        return _whole(value, (self.lower_bound <= value) & (value <= self.upper_bound))
+        """Whether numbers are integers and between the bounds."""
+        return _and_integer(value, (self.lower_bound <= value) & (value <= self.upper_bound))
 
 
-class _IntegerLessThan(_Below):
-    """Whole numbers up to the bound, which is included."""
-
-    is_discrete = True
-
-    def check(self, value: Any) -> Any:
-        """Whether numbers are whole and not above the bound."""
-        return _whole(value, value <= self.upper_bound)
-
-
-class _IntegerGreaterThan(_Above):
-    """Whole numbers from the bound on, which is included."""
+class _IntegerLessThan(_UpperBounded):
+    """Integers up to the bound, which is included."""
 
     is_discrete = True
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether numbers are whole and not below the bound."""
-        return _whole(value, value >= self.lower_bound)
+        """Whether numbers are integers and not above the bound."""
+        return _and_integer(value, value <= self.upper_bound)
+
+
+class _IntegerGreaterThan(_LowerBounded):
+    """Integers from the bound on, which is included."""
+
+    is_discrete = True
+
+    def check(self, value: Tensor) -> Tensor:
+        """Whether numbers are integers and not below the bound."""
+        return _and_integer(value, value >= self.lower_bound)
 
 
 class _Real(Constraint):
@@ -152,27 +152,27 @@ class _Real(Constraint):
         return value == value
 
 
-class _GreaterThan(_Above):
-    """Numbers above the bound."""
+class _GreaterThan(_LowerBounded):
+    """Numbers greater than the bound."""
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether the bound lies below the numbers."""
+        """Whether the numbers are greater than the bound."""
         return self.lower_bound < value
 
 
-class _GreaterThanEq(_Above):
-    """Numbers from the bound on."""
+class _GreaterThanEq(_LowerBounded):
+    """Numbers greater than or equal to the bound."""
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether the bound lies below the numbers, or at them."""
+        """Whether the numbers are greater than or equal to the bound."""
         return self.lower_bound <= value
 
 
-class _LessThan(_Below):
-    """Numbers below the bound."""
+class _LessThan(_UpperBounded):
+    """Numbers less than the bound."""
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether the numbers lie below the bound."""
+        """Whether the numbers are less than the bound."""
         return value < self.upper_bound
 
 
@@ -185,25 +185,25 @@ class _Interval(_Bounded):
 
 
 class _HalfOpenInterval(_Bounded):
-    """Numbers from the lower bound on and below the upper one."""
+    """Numbers between the bounds, the lower one included and the upper one excluded."""
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether the numbers lie between the bounds, and not at the upper one."""
+        """Whether the numbers lie between the bounds and below the upper one."""
         return (self.lower_bound <= value) & (value < self.upper_bound)
 
 
 class _Simplex(Constraint):
-    """Vectors of numbers from 0 on whose sum is 1."""
+    """Vectors of nonnegative numbers whose sum is 1."""
 
     event_dim = 1
 
     def check(self, value: Tensor) -> Tensor:
         """Whether no number is negative and the sum is 1."""
-        return (value >= 0).all(-1) & ((value.sum(-1) - 1).abs() < _UNIT)
+        return (value >= 0).all(-1) & ((value.sum(-1) - 1).abs() < _TOLERANCE)
 
 
 class _Multinomial(Constraint):
-    """Vectors of counts with the sum ``upper_bound``; only signs and the largest sum are checked."""
+    """Vectors of counts with the sum ``upper_bound``, of which smaller sums are not refused."""
 
     is_discrete, event_dim = True, 1
 
@@ -238,7 +238,9 @@ class _CorrCholesky(_LowerCholesky):
 
     def check(self, value: Tensor) -> Tensor:
         """Whether matrices are Cholesky factors with rows of length 1."""
-        near = tenon.finfo(value.dtype).eps * value.shape[-1] * 10  # 10: for rounding of what made the rows
+        near = (
+            tenon.finfo(value.dtype).eps * value.shape[-1] * 10
+        )  # 10: for rounding where the rows were computed
         rows = ((value.norm(dim=-1) - 1).abs() < near).all(-1)
         return super().check(value) & rows
 
@@ -249,16 +251,16 @@ class _Square(Constraint):
     event_dim = 2
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether the last two sizes are equal, once for every matrix."""
-        fits = value.shape[-2] == value.shape[-1]
-        return tenon.full(value.shape[:-2], fits, dtype=tenon.bool, device=value.device)
+        """Whether the last two sizes are equal, as a boolean for every matrix."""
+        is_square = value.shape[-2] == value.shape[-1]
+        return tenon.full(value.shape[:-2], is_square, dtype=tenon.bool, device=value.device)
 
 
 class _Symmetric(_Square):
     """Symmetric matrices."""
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether matrices are square and nearly their own transposes."""
+        """Whether matrices are square and equal their transposes within 1e-6."""
         square = super().check(value)
         if not square.all():
             return square
@@ -268,7 +270,7 @@ class _Symmetric(_Square):
 class _PositiveSemidefinite(_Symmetric):
     """Symmetric matrices without negative eigenvalues."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Whether matrices are symmetric and have no negative eigenvalue."""
         symmetric = super().check(value)
         return symmetric if not symmetric.all() else tenon.linalg.eigvalsh(value).ge(0).all(-1)

@@ -1,16 +1,17 @@
-"""What all distributions have in common: shapes, validation, expansion, and what subclasses fill in.
+"""The base class of all distributions: shapes, validation, expansion, and the methods that subclasses define.
 
-A distribution over tensors of ``event_shape``, one for every place of ``batch_shape``. Subclasses declare
-``arg_constraints`` (parameter name -> constraint) and ``support``, hold their parameters as attributes that
-begin with the batch shape, and define ``rsample`` or ``sample`` and ``log_prob``. Broadcasting (``_spread``),
-``expand``, validation and ``repr`` follow from that and are written here once.
+A distribution object is a batch of distributions, one for each index into ``batch_shape``, over tensors of
+``event_shape``. Subclasses declare ``arg_constraints`` (parameter name -> constraint) and ``support``, keep
+their parameters as attributes whose leading axes are the batch shape, and define ``rsample`` or ``sample``
+and ``log_prob``. Broadcasting (``_set_broadcast``), ``expand``, validation and ``repr`` follow and are
+written here.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tenon
 from tenon.errors import ArgumentError, UnsupportedError
@@ -18,28 +19,34 @@ from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.utils import broadcast_all, lazy_property
 
 if TYPE_CHECKING:
-    from tenon import Tensor
-    from tenon.extend import Size
+    from tenon import Size, Tensor
+
+#: A parameter: a tensor, or also a number.
+_P = TypeVar("_P")
 
 
 class Distribution:
-    """Base of all distributions: ``torch.distributions.Distribution``."""
+    """Base class of all distributions: ``torch.distributions.Distribution``."""
 
-    #: ``rsample`` draws with gradients by the parameters.
+    # Any in the next two: a class attribute here, a property where it depends on another distribution.
+    #: Whether ``rsample`` draws samples that are differentiable with respect to the parameters.
     has_rsample: Any = False
-    #: ``enumerate_support`` lists all values.
+    #: Whether ``enumerate_support`` is defined.
     has_enumerate_support: Any = False
-    _validate_args: Any = __debug__
+    _validate_args: bool = __debug__
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Whether distributions check parameters and samples where nobody says; on at first (off by -O)."""
+        """Set the default of ``validate_args``, which is True at first (False under ``python -O``)."""
         if value not in (True, False):
             raise ArgumentError(f"The default of validate_args must be True or False, got {value!r}.")
         Distribution._validate_args = value
 
     def __init__(
-        self, batch_shape: Size = (), event_shape: Any = (), validate_args: bool | None = None
+        self,
+        batch_shape: Sequence[int] = (),
+        event_shape: Sequence[int] = (),
+        validate_args: bool | None = None,
     ) -> None:
         self._batch_shape, self._event_shape = tenon.Size(batch_shape), tenon.Size(event_shape)
         if validate_args is not None:
@@ -47,12 +54,12 @@ class Distribution:
         if self._validate_args:
             self._validate_parameters()
 
-    if TYPE_CHECKING:  # Parameters are attributes that ``_spread`` sets.
+    if TYPE_CHECKING:  # Parameters are attributes that ``_set_broadcast`` sets.
 
         def __getattr__(self, name: str) -> Any: ...
 
-    def _spread(self, validate_args: bool | None, **parameters: Any) -> None:
-        """Begin a distribution of single numbers: its parameters, of one shape, which is the batch shape."""
+    def _set_broadcast(self, validate_args: bool | None, **parameters: Tensor | float) -> None:
+        """Initialize a scalar distribution: broadcast its parameters to one shape, the batch shape."""
         for name, value in zip(parameters, broadcast_all(*parameters.values()), strict=True):
             setattr(self, name, value)
         shape = getattr(self, next(iter(parameters))).shape
@@ -80,10 +87,10 @@ class Distribution:
                     f"values:\n{value}"
                 )
 
-    def expand(self, batch_shape: Size | Sequence[int], _instance: Any = None) -> Any:
-        """The same distribution over a larger batch; parameters become views.
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:  # Any: mostly type(self)
+        """Return the distribution with its parameters expanded, as views, to ``batch_shape``.
 
-        ``_instance`` is for subclasses that define ``expand``: the new object, begun by them.
+        Subclasses that override ``expand`` pass a new uninitialized object as ``_instance``.
         """
         package = Distribution.__module__.rpartition(".")[0]
         owner = next(c for c in type(self).__mro__ if c.__module__.startswith(f"{package}."))
@@ -93,18 +100,18 @@ class Distribution:
         shape, axes = tenon.Size(batch_shape), len(self.batch_shape)
         for name, value in self.__dict__.items():
             if isinstance(value, Distribution):
-                value = self._expand_part(name, value, shape)
+                value = self._expand_component(name, value, shape)
             elif isinstance(value, tenon.Tensor) and not name.startswith("_"):
                 value = value.expand(shape + value.shape[axes:])
             setattr(new, name, value)
         new._batch_shape = shape
         return new
 
-    def _expand_part(self, name: str, part: Distribution, shape: Size) -> Any:
-        """The distribution that this one holds under ``name``, for the batch ``shape``."""
+    def _expand_component(self, name: str, part: Distribution, shape: Size) -> Distribution:
+        """Expand the distribution ``part``, attribute ``name`` of this one, for the batch ``shape``."""
         return part.expand(shape)
 
-    def _get_checked_instance(self, cls: Any, _instance: Any = None) -> Any:
+    def _get_checked_instance(self, cls: type[Distribution], _instance: Any = None) -> Any:
         if _instance is None and type(self).__init__ != cls.__init__:
             raise UnsupportedError(
                 f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ method must"
@@ -114,92 +121,96 @@ class Distribution:
 
     @property
     def batch_shape(self) -> Size:
-        """How many distributions there are, by axes."""
+        """The shape of the batch of distributions."""
         return self._batch_shape
 
     @property
     def event_shape(self) -> Size:
-        """The shape of one value."""
+        """The shape of one sample of one distribution."""
         return self._event_shape
 
     @property
-    def arg_constraints(self) -> dict[str, Any]:
-        """What parameters have to satisfy, by their names."""
+    def arg_constraints(self) -> dict[str, constraints.Constraint]:
+        """The constraint of each parameter, by the parameter's name."""
         raise UnsupportedError(f"{type(self).__name__} does not define arg_constraints.")
 
     @property
-    def support(self) -> Any:
-        """The set of possible values."""
+    def support(self) -> constraints.Constraint:
+        """The set of values that samples can take."""
         raise UnsupportedError(f"{type(self).__name__} does not define support.")
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         """The expected value."""
         raise UnsupportedError(f"{type(self).__name__} does not define its mean.")
 
     @property
-    def mode(self) -> Any:
-        """The most probable value."""
+    def mode(self) -> Tensor:
+        """The value of highest probability (density)."""
         raise UnsupportedError(f"{type(self).__name__} does not implement mode")
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         """The expected squared distance from the mean."""
         raise UnsupportedError(f"{type(self).__name__} does not define its variance.")
 
     @property
     def stddev(self) -> Tensor:
-        """The root of the variance."""
+        """The standard deviation."""
         return self.variance.sqrt()
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Values of shape ``sample_shape + batch_shape + event_shape``, without gradients."""
+        """Draw samples of shape ``sample_shape + batch_shape + event_shape``, without gradients."""
         with tenon.no_grad():
             return self.rsample(sample_shape)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
-        """Values that depend on the parameters differentiably (Kingma and Welling, 2014)."""
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draw samples that are differentiable by the parameters (Kingma and Welling, 2014)."""
         raise UnsupportedError(f"{type(self).__name__} has no reparametrised samples. Use sample().")
 
-    def sample_n(self, n: int) -> Any:
-        """``sample((n,))``; older PyTorch's name."""
+    def sample_n(self, n: int) -> Tensor:
+        """Return ``sample((n,))``: PyTorch's deprecated name of it."""
         warnings.warn(
             "`sample_n(n)` will be deprecated. Use `sample((n,))` instead.", FutureWarning, stacklevel=2
         )
         return self.sample((n,))
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density (or probability) at ``value``, for each value of the batch."""
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the logarithm of the probability density or mass at each ``value``."""
         raise UnsupportedError(f"{type(self).__name__} does not define log_prob.")
 
-    def cdf(self, value: Any) -> Any:
-        """The probability of numbers up to ``value``."""
+    def cdf(self, value: Tensor) -> Tensor:
+        """Return the cumulative distribution function at ``value``."""
         raise UnsupportedError(f"{type(self).__name__} does not define its cdf.")
 
-    def icdf(self, value: Any) -> Any:
-        """The number up to which lies the probability ``value``."""
+    def icdf(self, value: Tensor) -> Tensor:
+        """Return the quantile function, the inverse of ``cdf``, at probability ``value``."""
         raise UnsupportedError(f"{type(self).__name__} does not define its icdf.")
 
-    def enumerate_support(self, expand: bool = True) -> Any:
-        """All values along a new first axis; the batch axes follow, of size 1 for ``expand=False``."""
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """Return all values of the support along a new first axis, before the batch axes.
+
+        The batch axes have size 1 if ``expand`` is False.
+        """
         raise UnsupportedError(f"{type(self).__name__} does not define enumerate_support.")
 
-    def entropy(self) -> Any:
-        """The expected ``-log_prob``, for each place of the batch."""
+    def entropy(self) -> Tensor:
+        """Return the entropy, the expected ``-log_prob``, of each distribution of the batch."""
         raise UnsupportedError(f"{type(self).__name__} does not define its entropy.")
 
     def perplexity(self) -> Tensor:
-        """``exp(entropy)``."""
+        """Return ``exp(entropy)``."""
         return tenon.exp(self.entropy())
 
-    def _extended_shape(self, sample_shape: Any = ()) -> Size:
+    def _extended_shape(self, sample_shape: Sequence[int] = ()) -> Size:
+        """The shape of samples: ``sample_shape + batch_shape + event_shape``."""
         return tenon.Size(sample_shape) + self._batch_shape + self._event_shape
 
     def _validate_sample(self, value: Tensor) -> None:
         if not isinstance(value, tenon.Tensor):
             raise ArgumentError("The value argument to log_prob must be a Tensor")
-        first = value.dim() - len(self._event_shape)
-        if value.shape[max(first, 0) :] != self._event_shape:
+        event_start = max(value.dim() - len(self._event_shape), 0)
+        if value.shape[event_start:] != self._event_shape:
             raise ArgumentError(
                 f"The right-most size of value must match event_shape: {value.shape} vs {self._event_shape}."
             )
@@ -225,8 +236,8 @@ class Distribution:
                 f"\n{value}"
             )
 
-    def _listed(self, values: Tensor, expand: bool) -> Tensor:
-        """``values`` of a distribution of single numbers as ``enumerate_support`` gives them."""
+    def _as_support(self, values: Tensor, expand: bool) -> Tensor:
+        """Shape the vector ``values`` as ``enumerate_support`` of a scalar distribution returns it."""
         values = values.reshape(-1, *(1,) * len(self._batch_shape))
         return values.expand(-1, *self._batch_shape) if expand else values
 
@@ -236,7 +247,10 @@ class Distribution:
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-def given_once(probs: Tensor | None, logits: Tensor | None) -> None:
-    """Refuse two parametrisations, and none."""
-    if (probs is None) == (logits is None):
-        raise ArgumentError("Either `probs` or `logits` must be specified, but not both.")
+def select_parameter(probs: _P | None, logits: _P | None) -> tuple[str, _P]:
+    """Return the name and the value of the parameter that is given; ArgumentError if both or none are."""
+    if probs is None and logits is not None:
+        return "logits", logits
+    if logits is None and probs is not None:
+        return "probs", probs
+    raise ArgumentError("Either `probs` or `logits` must be specified, but not both.")

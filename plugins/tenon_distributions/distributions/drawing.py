@@ -1,7 +1,7 @@
-"""Tensors of gamma, Dirichlet, Poisson and binomial numbers, the first two with gradients.
+"""Samples of gamma, Dirichlet, Poisson and binomial distributions as tensors, the first two with gradients.
 
-``torch._standard_gamma``, ``torch._sample_dirichlet``, ``torch.poisson``, ``torch.binomial``, and the slopes
-of the former. Numbers are drawn on the host in float64.
+``torch._standard_gamma``, ``torch._sample_dirichlet``, ``torch.poisson``, ``torch.binomial``, and the
+gradients of the first two. Samples are drawn on the host in float64.
 """
 
 from __future__ import annotations
@@ -14,105 +14,107 @@ import tenon
 from tenon.autograd import Function
 from tenon.errors import ArgumentError
 from tenon.extend import wrap
-from tenon_distributions.distributions.implicit import beta_slope, gamma_slope
+from tenon_distributions.distributions.implicit import beta_gradient, gamma_gradient
 from tenon_distributions.distributions.rejection import binomial as _binomial
 from tenon_distributions.distributions.rejection import log_standard_gamma
 from tenon_distributions.distributions.rejection import poisson as _poisson
 
 if TYPE_CHECKING:
-    from tenon import Tensor
+    from tenon import Generator, Tensor
 
 
-def _host(x: Tensor) -> Any:
+def _to_numpy(x: Tensor) -> np.ndarray:
+    """Copy ``x`` to a float64 array on the host."""
     return x.detach().to(tenon.float64).cpu().numpy()
 
 
-def _as(values: Any, like: Tensor) -> Tensor:
-    """Host float64 ``values`` in the dtype and on the device of ``like``."""
+def _like(values: np.ndarray, like: Tensor) -> Tensor:
+    """Return ``values`` as a tensor of the dtype and on the device of ``like``."""
     return wrap(np.asarray(values)).to(dtype=like.dtype, device=like.device)
 
 
+# Any: ``ctx`` is an object of the class that Function makes for each of its subclasses.
 class _StandardGamma(Function):
     @staticmethod
-    def forward(ctx: Any, concentration: Tensor, generator: Any) -> Any:
+    def forward(ctx: Any, concentration: Tensor, generator: Generator | None) -> Tensor:
         tiny = tenon.finfo(concentration.dtype).tiny
-        drawn = np.exp(log_standard_gamma(generator, _host(concentration)))
-        made = _as(np.maximum(drawn, tiny), concentration)
-        ctx.save_for_backward(concentration, made)
-        return made
+        drawn = np.exp(log_standard_gamma(generator, _to_numpy(concentration)))
+        sample = _like(np.maximum(drawn, tiny), concentration)
+        ctx.save_for_backward(concentration, sample)
+        return sample
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad * _standard_gamma_grad(*ctx.saved_tensors), None
 
 
 class _SampleDirichlet(Function):
     @staticmethod
-    def forward(ctx: Any, concentration: Tensor, generator: Any) -> Any:
-        logs = log_standard_gamma(generator, _host(concentration))
+    def forward(ctx: Any, concentration: Tensor, generator: Generator | None) -> Tensor:
+        logs = log_standard_gamma(generator, _to_numpy(concentration))
         parts = np.exp(logs - logs.max(-1, keepdims=True)) if logs.size else logs
-        made = parts / parts.sum(-1, keepdims=True)
-        kind = tenon.finfo(concentration.dtype)
-        sample = _as(made, concentration).clamp_(min=kind.tiny, max=1 - kind.eps / 2)
+        info = tenon.finfo(concentration.dtype)
+        sample = _like(parts / parts.sum(-1, keepdims=True), concentration)
+        sample.clamp_(min=info.tiny, max=1 - info.eps / 2)
         ctx.save_for_backward(concentration, sample)
         return sample
 
     @staticmethod
-    def backward(ctx: Any, grad: Any) -> Any:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         concentration, sample = ctx.saved_tensors
         return dirichlet_backward(sample, concentration, grad), None
 
 
-def dirichlet_backward(sample: Any, concentration: Any, grad: Any) -> Any:
-    """What a cotangent of Dirichlet samples says of their concentration."""
+def dirichlet_backward(sample: Tensor, concentration: Tensor, grad: Tensor) -> Tensor:
+    """Return the concentration's gradient, given the gradient ``grad`` of Dirichlet samples."""
     total = concentration.sum(-1, keepdim=True).expand_as(concentration)
-    slope = _dirichlet_grad(sample, concentration, total)
-    return slope * (grad - (sample * grad).sum(-1, keepdim=True))
+    derivative = _dirichlet_grad(sample, concentration, total)
+    return derivative * (grad - (sample * grad).sum(-1, keepdim=True))
 
 
-def _standard_gamma(concentration: Tensor, generator: Any = None) -> Tensor:
-    """Gamma numbers of rate 1, with gradients by their concentration."""
+def _standard_gamma(concentration: Tensor, generator: Generator | None = None) -> Tensor:
+    """Draw gamma samples of rate 1, differentiable with respect to their concentration."""
     return _StandardGamma.apply(concentration, generator)
 
 
 def _standard_gamma_grad(concentration: Tensor, sample: Tensor) -> Tensor:
-    """How gamma numbers move with their concentration."""
-    return _as(gamma_slope(_host(concentration), _host(sample)), sample)
+    """Return the derivatives of gamma samples with respect to their concentration."""
+    return _like(gamma_gradient(_to_numpy(concentration), _to_numpy(sample)), sample)
 
 
-def _sample_dirichlet(concentration: Tensor, generator: Any = None) -> Tensor:
-    """Points of simplices (last axis), with gradients by their concentration."""
+def _sample_dirichlet(concentration: Tensor, generator: Generator | None = None) -> Tensor:
+    """Draw Dirichlet samples (last axis), differentiable with respect to their concentration."""
     return _SampleDirichlet.apply(concentration, generator)
 
 
 def _dirichlet_grad(sample: Tensor, concentration: Tensor, total: Tensor) -> Tensor:
-    """How each part of Dirichlet samples moves with its own concentration, for 1 of the others' share."""
-    x, a, t = (_host(v) for v in (sample, concentration, total))
+    """Return, divided by ``1 - x``, the derivative of each part ``x`` of samples by its concentration."""
+    x, a, t = (_to_numpy(v) for v in (sample, concentration, total))
     with np.errstate(divide="ignore", invalid="ignore"):
-        slopes = beta_slope(x, a, t - a) / (1 - x)
-    return _as(np.where(x < 1, slopes, 0.0), sample)
+        gradients = beta_gradient(x, a, t - a) / (1 - x)
+    return _like(np.where(x < 1, gradients, 0.0), sample)
 
 
-def _without_slope(drawn: Tensor, parameter: Tensor) -> Tensor:
-    """``drawn``, with a gradient of zeros for a ``parameter`` that has one, as torch has it."""
+def _with_zero_gradient(drawn: Tensor, parameter: Tensor) -> Tensor:
+    """Give ``drawn`` a gradient of zeros for ``parameter`` if that requires grad, as torch does."""
     if not (parameter.requires_grad and tenon.is_grad_enabled()):
         return drawn
     return parameter.expand(drawn.shape).to(drawn.dtype).clone().copy_(drawn)
 
 
-def poisson(input: Tensor, generator: Any = None) -> Tensor:
-    """Poisson numbers of the rates ``input``, in its dtype; no gradient goes through them."""
-    rates = _host(input)
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """Draw Poisson samples of the rates ``input``, in its dtype; they carry no gradient."""
+    rates = _to_numpy(input)
     if rates.size and rates.min() < 0:
         raise ArgumentError(f"invalid Poisson rate, expected rate to be non-negative, got {rates.min():.6g}")
-    return _without_slope(_as(_poisson(generator, rates), input), input)
+    return _with_zero_gradient(_like(_poisson(generator, rates), input), input)
 
 
-def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
-    """Numbers of successes in ``count`` trials of probability ``prob``; no gradient goes through them."""
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """Draw the numbers of successes in ``count`` trials of probability ``prob``; they carry no gradient."""
     for name, value in (("count", count), ("prob", prob)):
         if not value.is_floating_point():
             raise ArgumentError(
                 f"binomial only supports floating-point dtypes for {name}, got: {value.dtype}. Use .float()."
             )
-    return _without_slope(_as(_binomial(generator, _host(count), _host(prob)), count), prob)
+    return _with_zero_gradient(_like(_binomial(generator, _to_numpy(count), _to_numpy(prob)), count), prob)

@@ -1,36 +1,37 @@
-"""Maps of single numbers, and shapes: exponential, affine, sigmoid, tanh, softplus, powers, reshaping."""
+"""Elementwise transforms, and reshaping: exponential, affine, sigmoid, tanh, softplus, powers."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import ArgumentError
 from tenon.nn.functional import softplus
 from tenon_distributions.distributions import constraints
-from tenon_distributions.distributions.transform import Transform, need_axes
+from tenon_distributions.distributions.transform import Transform, check_dimensions
 from tenon_distributions.distributions.utils import _sum_rightmost
 
 if TYPE_CHECKING:
-    from tenon import Tensor
-    from tenon.extend import Size
+    from tenon import Size, Tensor
+    from tenon_distributions.distributions.distribution import Distribution
 
 
-class _Rising(Transform):
-    """A rising bijection of single numbers."""
+class _Increasing(Transform):
+    """Base class of increasing elementwise bijections."""
 
     bijective = True
     domain = constraints.real
-    _compared: tuple[str, ...] | None = ()
+    _equality_attributes: tuple[str, ...] | None = ()
 
     @property
     def sign(self) -> int:
-        """1."""
+        """1: increasing."""
         return 1
 
 
-class ExpTransform(_Rising):
+class ExpTransform(_Increasing):
     """``y = exp(x)``."""
 
     codomain = constraints.positive
@@ -42,25 +43,25 @@ class ExpTransform(_Rising):
         return y.log()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """``x``."""
+        """Return ``x``."""
         return x
 
 
 class PowerTransform(Transform):
-    """``y = x ** exponent`` of positive numbers."""
+    """``y = x ** exponent`` for positive ``x``."""
 
     bijective = True
     domain = constraints.positive
     codomain = constraints.positive
-    _compared = ("exponent",)
+    _equality_attributes = ("exponent",)
 
-    def __init__(self, exponent: Tensor, cache_size: int = 0) -> None:
+    def __init__(self, exponent: Tensor | float, cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.exponent = exponent
 
     @property
     def sign(self) -> Tensor:
-        """The exponent's."""
+        """The exponent's sign."""
         return tenon.as_tensor(self.exponent).sign()
 
     def _call(self, x: Tensor) -> Tensor:
@@ -70,53 +71,53 @@ class PowerTransform(Transform):
         return y.pow(1 / self.exponent)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """``log |exponent y / x|``."""
+        """Return ``log |exponent y / x|``."""
         return (self.exponent * y / x).abs().log()
 
     def forward_shape(self, shape: Size) -> Size:
-        """Broadcast against the exponent."""
+        """Return ``shape`` broadcast against the exponent's."""
         return tenon.broadcast_shapes(shape, getattr(self.exponent, "shape", ()))
 
     inverse_shape = forward_shape
 
 
-class SigmoidTransform(_Rising):
-    """``y = 1 / (1 + exp(-x))``, kept off 0 and 1."""
+class SigmoidTransform(_Increasing):
+    """``y = 1 / (1 + exp(-x))``, clamped to the inside of (0, 1)."""
 
     codomain = constraints.unit_interval
 
     def _call(self, x: Tensor) -> Tensor:
-        kind = tenon.finfo(x.dtype)
-        return tenon.sigmoid(x).clamp(min=kind.tiny, max=1 - kind.eps)
+        info = tenon.finfo(x.dtype)
+        return tenon.sigmoid(x).clamp(min=info.tiny, max=1 - info.eps)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        kind = tenon.finfo(y.dtype)
-        y = y.clamp(min=kind.tiny, max=1 - kind.eps)
+        info = tenon.finfo(y.dtype)
+        y = y.clamp(min=info.tiny, max=1 - info.eps)
         return y.log() - (-y).log1p()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """``log(y (1 - y))`` by ``x``."""
+        """Return ``log(y (1 - y))``, computed from ``x``."""
         return -softplus(-x) - softplus(x)
 
 
-class SoftplusTransform(_Rising):
+class SoftplusTransform(_Increasing):
     """``y = log(1 + exp(x))``."""
 
     codomain = constraints.positive
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return softplus(x)
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return (-y).expm1().neg().log() + y
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        """The logarithm of the sigmoid."""
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the logarithm of the sigmoid of ``x``."""
         return -softplus(-x)
 
 
-class TanhTransform(_Rising):
-    """``y = tanh(x)``; a cache spares the inverse, which is bad near the ends."""
+class TanhTransform(_Increasing):
+    """``y = tanh(x)``; a cache avoids the inverse, which is inaccurate near -1 and 1."""
 
     codomain = constraints.interval(-1.0, 1.0)
 
@@ -127,21 +128,21 @@ class TanhTransform(_Rising):
         return tenon.atanh(y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """``log(1 - y ** 2)`` by ``x``, which stays finite."""
+        """Return ``log(1 - y ** 2)``, computed from ``x`` so that it stays finite."""
         return 2.0 * (math.log(2.0) - x - softplus(-2.0 * x))
 
 
 class AbsTransform(Transform):
-    """``y = |x|``; of the two inverses the positive one."""
+    """``y = |x|``; ``inv`` returns the nonnegative one of the two inverses."""
 
     domain = constraints.real
     codomain = constraints.positive
-    _compared = ()
+    _equality_attributes = ()
 
     def _call(self, x: Tensor) -> Tensor:
         return x.abs()
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y
 
 
@@ -149,7 +150,7 @@ class AffineTransform(Transform):
     """``y = loc + scale * x``, for values of ``event_dim`` axes."""
 
     bijective = True
-    _compared = ("loc", "scale")
+    _equality_attributes = ("loc", "scale")
 
     def __init__(
         self, loc: Tensor | float, scale: Tensor | float, event_dim: int = 0, cache_size: int = 0
@@ -159,12 +160,12 @@ class AffineTransform(Transform):
 
     @property
     def event_dim(self) -> int:
-        """As given."""
+        """The value passed at construction."""
         return self._event_dim
 
     @constraints.dependent_property(is_discrete=False)
-    def domain(self) -> Any:
-        """All numbers."""
+    def domain(self) -> constraints.Constraint:
+        """The real numbers, with ``event_dim`` event axes."""
         return (
             constraints.independent(constraints.real, self._event_dim)
             if self._event_dim
@@ -175,7 +176,7 @@ class AffineTransform(Transform):
 
     @property
     def sign(self) -> Tensor | int:
-        """The scale's."""
+        """The scale's sign."""
         if isinstance(self.scale, (int, float)):
             return (self.scale > 0) - (self.scale < 0)
         return self.scale.sign()
@@ -187,7 +188,7 @@ class AffineTransform(Transform):
         return (y - self.loc) / self.scale
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """``log |scale|``, once for each number of a value."""
+        """Return ``log |scale|``, summed over the event axes."""
         if isinstance(self.scale, (int, float)):
             result = tenon.full_like(x, math.log(abs(self.scale)))
         else:
@@ -199,88 +200,88 @@ class AffineTransform(Transform):
         return result.expand(tenon.broadcast_shapes(x.shape, result.shape))
 
     def forward_shape(self, shape: Size) -> Size:
-        """Broadcast against both parameters."""
-        own = (getattr(p, "shape", ()) for p in (self.loc, self.scale))
-        return tenon.broadcast_shapes(shape, *own)
+        """Return ``shape`` broadcast against those of ``loc`` and ``scale``."""
+        parameter_shapes = (getattr(p, "shape", ()) for p in (self.loc, self.scale))
+        return tenon.broadcast_shapes(shape, *parameter_shapes)
 
     inverse_shape = forward_shape
 
 
 class CumulativeDistributionTransform(Transform):
-    """``y = distribution.cdf(x)``: numbers of that distribution become uniform ones, as for a copula."""
+    """``y = distribution.cdf(x)``: maps samples of the distribution to uniform ones, as for a copula."""
 
     bijective = True
     codomain = constraints.unit_interval
 
-    def __init__(self, distribution: Any, cache_size: int = 0) -> None:
+    def __init__(self, distribution: Distribution, cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.distribution = distribution
 
     @property
-    def domain(self) -> Any:
+    def domain(self) -> constraints.Constraint:  # type: ignore[override]
         """The distribution's support."""
         return self.distribution.support
 
     @property
-    def sign(self) -> Any:
-        """1."""
+    def sign(self) -> int:
+        """1: increasing."""
         return 1
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return self.distribution.cdf(x)
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return self.distribution.icdf(y)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        """The density's logarithm."""
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the logarithm of the density at ``x``."""
         return self.distribution.log_prob(x)
 
 
 class ReshapeTransform(Transform):
-    """Values of ``in_shape`` as values of ``out_shape``."""
+    """Reshape values of ``in_shape`` to ``out_shape``."""
 
     bijective = True
-    _compared = ("in_shape", "out_shape")
+    _equality_attributes = ("in_shape", "out_shape")
 
-    def __init__(self, in_shape: Any, out_shape: Any, cache_size: int = 0) -> None:
+    def __init__(self, in_shape: Sequence[int], out_shape: Sequence[int], cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.in_shape, self.out_shape = tenon.Size(in_shape), tenon.Size(out_shape)
         if self.in_shape.numel() != self.out_shape.numel():
             raise ArgumentError("in_shape, out_shape have different numbers of elements")
 
     @constraints.dependent_property(is_discrete=False)
-    def domain(self) -> Any:
-        """All numbers in the one shape."""
+    def domain(self) -> constraints.Constraint:
+        """The real numbers, with the axes of ``in_shape``."""
         return constraints.independent(constraints.real, len(self.in_shape))
 
     @constraints.dependent_property(is_discrete=False)
-    def codomain(self) -> Any:
-        """All numbers in the other."""
+    def codomain(self) -> constraints.Constraint:
+        """The real numbers, with the axes of ``out_shape``."""
         return constraints.independent(constraints.real, len(self.out_shape))
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[: x.dim() - len(self.in_shape)] + self.out_shape)
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y.reshape(y.shape[: y.dim() - len(self.out_shape)] + self.in_shape)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        """0."""
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return zeros of the batch shape."""
         return x.new_zeros(x.shape[: x.dim() - len(self.in_shape)])
 
-    def forward_shape(self, shape: Any) -> Any:
-        """The other shape in place of the last axes."""
-        return _exchanged(shape, self.in_shape, self.out_shape)
+    def forward_shape(self, shape: Size) -> Size:
+        """Return ``shape`` with its trailing ``in_shape`` replaced by ``out_shape``."""
+        return _replace_trailing_shape(shape, self.in_shape, self.out_shape)
 
-    def inverse_shape(self, shape: Any) -> Any:
-        """The first shape in place of the last axes."""
-        return _exchanged(shape, self.out_shape, self.in_shape)
+    def inverse_shape(self, shape: Size) -> Size:
+        """Return ``shape`` with its trailing ``out_shape`` replaced by ``in_shape``."""
+        return _replace_trailing_shape(shape, self.out_shape, self.in_shape)
 
 
-def _exchanged(shape: Any, old: Any, new: Any) -> Any:
-    need_axes(shape, len(old))
-    cut = len(shape) - len(old)
-    if tuple(shape[cut:]) != tuple(old):
-        raise ArgumentError(f"Shape mismatch: expected {tuple(shape[cut:])} but got {old}")
-    return tenon.Size(tuple(shape[:cut])) + new
+def _replace_trailing_shape(shape: Size, old: Size, new: Size) -> Size:
+    check_dimensions(shape, len(old))
+    kept = len(shape) - len(old)
+    if tuple(shape[kept:]) != tuple(old):
+        raise ArgumentError(f"Shape mismatch: expected {tuple(shape[kept:])} but got {old}")
+    return tenon.Size(tuple(shape[:kept])) + new

@@ -13,32 +13,33 @@ if TYPE_CHECKING:
 
 
 class ExponentialFamily(Distribution):
-    """A distribution whose entropy and divergences follow from its log-normaliser ``A``.
+    """A distribution whose entropy and KL divergences follow from its log-normaliser ``A``.
 
-    The expected statistic is the gradient of ``A``: Nielsen and Nock, "Entropies and cross-entropies of
-    exponential families", 2010.
+    The expected sufficient statistic is the gradient of ``A``: Nielsen and Nock, "Entropies and
+    cross-entropies of exponential families", 2010.
     """
 
     @property
-    def _natural_params(self) -> Any:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         raise UnsupportedError(f"{type(self).__name__} does not define its natural parameters.")
 
-    def _log_normalizer(self, *natural_params: Any) -> Any:
+    def _log_normalizer(self, *natural_params: Any) -> Tensor:
+        # Any lets subclasses name their parameters; all are tensors.
         raise UnsupportedError(f"{type(self).__name__} does not define its log-normaliser.")
 
     @property
-    def _mean_carrier_measure(self) -> Any:
-        """The expected ``k(x)``."""
+    def _mean_carrier_measure(self) -> Tensor | float:
+        """The expected carrier measure ``k(x)``."""
         raise UnsupportedError(f"{type(self).__name__} does not define its carrier measure.")
 
     def entropy(self) -> Tensor:
-        """``A(n) - n . dA/dn - E[k]``."""
+        """Return the entropy, ``A(n) - n . dA/dn - E[k]``."""
         with tenon.enable_grad():
             natural = [p.detach().requires_grad_() for p in self._natural_params]
             log_norm = self._log_normalizer(*natural)
-            slopes = tenon.autograd.grad(log_norm.sum(), natural, create_graph=True)
+            grads = tenon.autograd.grad(log_norm.sum(), natural, create_graph=True)
         result = -self._mean_carrier_measure + log_norm
-        for n, slope in zip(natural, slopes, strict=True):
-            inner = (n * slope).reshape((*self._batch_shape, -1)).sum(-1)
-            result = result - inner
+        for n, grad in zip(natural, grads, strict=True):
+            term = (n * grad).reshape((*self._batch_shape, -1)).sum(-1)
+            result = result - term
         return result

@@ -1,13 +1,13 @@
-"""Divergences of two families: the expected ``-q.log_prob`` under ``p``, less ``p``'s entropy.
+"""KL divergences between two families: the expected ``-q.log_prob`` under ``p``, less ``p``'s entropy.
 
-What ``q`` asks of ``p`` are few expectations: of ``x`` and its square, of ``log x``, of ``exp(-x / s)``.
-Pairs whose ``q`` gives no probability to part of ``p``'s numbers are infinitely far apart.
+They need few expectations under ``p``: of ``x`` and its square, of ``log x``, of ``exp(-x / s)``. The
+divergence is infinite where ``q`` has probability 0 on part of ``p``'s support.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon_distributions.distributions.continuous.beta import Beta
@@ -27,9 +27,10 @@ from tenon_distributions.distributions.utils import euler_constant
 
 if TYPE_CHECKING:
     from tenon import Tensor
+    from tenon_distributions.distributions.distribution import Distribution
 
-#: No ``q`` of these gives all of ``p``'s numbers a probability.
-_INFINITE: dict[Any, tuple[Any, ...]] = {
+#: Pairs of infinite divergence, by ``p``: the support of ``p`` is not contained in that of any such ``q``.
+_INFINITE: dict[type[Distribution], tuple[type[Distribution], ...]] = {
     Beta: (Pareto,),
     ContinuousBernoulli: (Pareto,),
     Exponential: (Beta, ContinuousBernoulli, Pareto, Uniform),
@@ -42,7 +43,7 @@ _INFINITE: dict[Any, tuple[Any, ...]] = {
 }
 
 
-def _infinite(p: Any, q: Any) -> Tensor:
+def _infinite(p: Distribution, q: Distribution) -> Tensor:
     return tenon.full_like(p.mean, math.inf)
 
 
@@ -50,8 +51,8 @@ def _x_log_x(x: Tensor) -> Tensor:
     return tenon.xlogy(x, x)
 
 
-def _mean_log(p: Any) -> Tensor:
-    """The expected ``log x``."""
+def _mean_log(p: Beta | Exponential | Pareto | Uniform) -> Tensor:
+    """Return the expected ``log x``."""
     if isinstance(p, Beta):
         return p.concentration1.digamma() - (p.concentration1 + p.concentration0).digamma()
     if isinstance(p, Exponential):
@@ -61,8 +62,8 @@ def _mean_log(p: Any) -> Tensor:
     return (_x_log_x(p.high) - _x_log_x(p.low)) / (p.high - p.low) - 1
 
 
-def _mean_exp(p: Any, s: Tensor) -> Tensor:
-    """The logarithm of the expected ``exp(-x / s)``."""
+def _log_mean_exp(p: Exponential | Gamma | Normal | Uniform, s: Tensor) -> Tensor:
+    """Return the logarithm of the expected ``exp(-x / s)``."""
     if isinstance(p, Normal):
         return -p.loc / s + 0.5 * (p.scale / s).pow(2)
     if isinstance(p, Uniform):
@@ -72,27 +73,27 @@ def _mean_exp(p: Any, s: Tensor) -> Tensor:
     return -power * (1 / (p.rate * s)).log1p()
 
 
-def _to_exponential(p: Any, q: Any) -> Tensor:
+def _to_exponential(p: Distribution, q: Exponential) -> Tensor:
     return q.rate * p.mean - q.rate.log() - p.entropy()
 
 
-def _to_normal(p: Any, q: Any) -> Tensor:
+def _to_normal(p: Distribution, q: Normal) -> Tensor:
     spread = (p.variance + (p.mean - q.loc).pow(2)) / (2 * q.variance)
     return spread + q.scale.log() + 0.5 * math.log(2 * math.pi) - p.entropy()
 
 
-def _to_gamma(p: Any, q: Any) -> Tensor:
+def _to_gamma(p: Beta | Exponential | Pareto | Uniform, q: Gamma) -> Tensor:
     a = q.concentration
     log_prob = a * q.rate.log() - tenon.lgamma(a) + (a - 1) * _mean_log(p) - q.rate * p.mean
     return -log_prob - p.entropy()
 
 
-def _to_gumbel(p: Any, q: Any) -> Tensor:
+def _to_gumbel(p: Exponential | Gamma | Normal | Uniform, q: Gumbel) -> Tensor:
     y = (q.loc - p.mean) / q.scale
-    return q.scale.log() - y + (q.loc / q.scale + _mean_exp(p, q.scale)).exp() - p.entropy()
+    return q.scale.log() - y + (q.loc / q.scale + _log_mean_exp(p, q.scale)).exp() - p.entropy()
 
 
-def _to_continuous_bernoulli(p: Any, q: Any) -> Tensor:
+def _to_continuous_bernoulli(p: Beta | Uniform, q: ContinuousBernoulli) -> Tensor:
     log_prob = p.mean * q.logits + (-q.probs).log1p() + q._cont_bern_log_norm()
     return -log_prob - p.entropy()
 
@@ -112,27 +113,29 @@ register_kl(Beta, ContinuousBernoulli)(_to_continuous_bernoulli)
 
 
 @register_kl(Bernoulli, Poisson)
-def _bernoulli_poisson(p: Any, q: Any) -> Any:
+def _bernoulli_poisson(p: Bernoulli, q: Poisson) -> Tensor:
     return q.rate - p.probs * q.rate.log() - p.entropy()
 
 
 @register_kl(Beta, Uniform)
 @register_kl(ContinuousBernoulli, Uniform)
-def _unit_uniform(p: Any, q: Any) -> Tensor:
+def _unit_uniform(p: Beta | ContinuousBernoulli, q: Uniform) -> Tensor:
     kl = (q.high - q.low).log() - p.entropy()
     return tenon.where((q.high < 1) | (q.low > 0), math.inf, kl)
 
 
 @register_kl(Normal, Laplace)
-def _normal_laplace(p: Any, q: Any) -> Any:
-    apart = p.loc - q.loc
-    z = apart / p.scale
-    distance = math.sqrt(2 / math.pi) * p.scale * (-0.5 * z * z).exp() + apart * tenon.erf(z / math.sqrt(2))
+def _normal_laplace(p: Normal, q: Laplace) -> Tensor:
+    difference = p.loc - q.loc
+    z = difference / p.scale
+    distance = math.sqrt(2 / math.pi) * p.scale * (-0.5 * z * z).exp() + difference * tenon.erf(
+        z / math.sqrt(2)
+    )
     return distance / q.scale + (2 * q.scale).log() - p.entropy()
 
 
 @register_kl(Uniform, Beta)
-def _uniform_beta(p: Any, q: Any) -> Tensor:
+def _uniform_beta(p: Uniform, q: Beta) -> Tensor:
     a, b = q.concentration1, q.concentration0
     left, right = 1 - p.high, 1 - p.low
     mean_log_rest = (_x_log_x(right) - _x_log_x(left)) / (p.high - p.low) - 1
@@ -142,21 +145,21 @@ def _uniform_beta(p: Any, q: Any) -> Tensor:
 
 
 @register_kl(Uniform, ContinuousBernoulli)
-def _uniform_continuous_bernoulli(p: Any, q: Any) -> Tensor:
+def _uniform_continuous_bernoulli(p: Uniform, q: ContinuousBernoulli) -> Tensor:
     return tenon.where((p.high > 1) | (p.low < 0), math.inf, _to_continuous_bernoulli(p, q))
 
 
 @register_kl(Uniform, Exponential)
-def _uniform_exponential(p: Any, q: Any) -> Tensor:
+def _uniform_exponential(p: Uniform, q: Exponential) -> Tensor:
     return tenon.where(p.low < 0, math.inf, _to_exponential(p, q))
 
 
 @register_kl(Uniform, Gamma)
-def _uniform_gamma(p: Any, q: Any) -> Tensor:
+def _uniform_gamma(p: Uniform, q: Gamma) -> Tensor:
     return tenon.where(p.low < 0, math.inf, _to_gamma(p, q))
 
 
 @register_kl(Uniform, Pareto)
-def _uniform_pareto(p: Any, q: Any) -> Tensor:
+def _uniform_pareto(p: Uniform, q: Pareto) -> Tensor:
     log_prob = q.alpha.log() + q.alpha * q.scale.log() - (q.alpha + 1) * _mean_log(p)
     return tenon.where(p.low < q.scale, math.inf, -log_prob - p.entropy())

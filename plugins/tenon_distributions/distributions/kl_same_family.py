@@ -1,9 +1,9 @@
-"""Divergences of two distributions of one family; formulae by integration."""
+"""KL divergences of two distributions of one family, in closed form."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import tenon
 from tenon.errors import ArgumentError, UnsupportedError
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @register_kl(Bernoulli, Bernoulli)
-def _bernoulli(p: Any, q: Any) -> Tensor:
+def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
     hit = p.probs * (softplus(-q.logits) - softplus(-p.logits))
     hit = tenon.where(p.probs == 0, 0.0, tenon.where(q.probs == 0, math.inf, hit))
     miss = (1 - p.probs) * (softplus(q.logits) - softplus(p.logits))
@@ -54,7 +54,7 @@ def _bernoulli(p: Any, q: Any) -> Tensor:
 
 
 @register_kl(Binomial, Binomial)
-def _binomial(p: Any, q: Any) -> Any:
+def _binomial(p: Binomial, q: Binomial) -> Tensor:
     if (p.total_count < q.total_count).any():
         raise UnsupportedError("KL between Binomials where q.total_count > p.total_count is not implemented")
     kl = p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
@@ -62,63 +62,63 @@ def _binomial(p: Any, q: Any) -> Any:
 
 
 @register_kl(Categorical, Categorical)
-def _categorical(p: Any, q: Any) -> Tensor:
+def _categorical(p: Categorical, q: Categorical) -> Tensor:
     terms = p.probs * (p.logits - q.logits)
     terms = tenon.where(p.probs == 0, 0.0, tenon.where(q.probs == 0, math.inf, terms))
     return terms.sum(-1)
 
 
 @register_kl(OneHotCategorical, OneHotCategorical)
-def _one_hot(p: Any, q: Any) -> Any:
+def _one_hot(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
     return _categorical(p._categorical, q._categorical)
 
 
 @register_kl(Beta, Beta)
-def _beta(p: Any, q: Any) -> Any:
+def _beta(p: Beta, q: Beta) -> Tensor:
     return _dirichlet(p._dirichlet, q._dirichlet)
 
 
 @register_kl(Dirichlet, Dirichlet)
-def _dirichlet(p: Any, q: Any) -> Tensor:
+def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
     a, b = p.concentration, q.concentration
     expected_logs = a.digamma() - a.sum(-1, True).digamma()
     return _log_beta(b) - _log_beta(a) + ((a - b) * expected_logs).sum(-1)
 
 
 @register_kl(Cauchy, Cauchy)
-def _cauchy(p: Any, q: Any) -> Any:
+def _cauchy(p: Cauchy, q: Cauchy) -> Tensor:
     # Chyzak and Nielsen, 2019
     square = (p.scale + q.scale).pow(2) + (p.loc - q.loc).pow(2)
     return square.log() - (4 * p.scale * q.scale).log()
 
 
 @register_kl(ContinuousBernoulli, ContinuousBernoulli)
-def _continuous_bernoulli(p: Any, q: Any) -> Tensor:
-    own = p._cont_bern_log_norm() + (-p.probs).log1p()
-    other = q._cont_bern_log_norm() + (-q.probs).log1p()
-    return p.mean * (p.logits - q.logits) + own - other
+def _continuous_bernoulli(p: ContinuousBernoulli, q: ContinuousBernoulli) -> Tensor:
+    log_norm_p = p._cont_bern_log_norm() + (-p.probs).log1p()
+    log_norm_q = q._cont_bern_log_norm() + (-q.probs).log1p()
+    return p.mean * (p.logits - q.logits) + log_norm_p - log_norm_q
 
 
 @register_kl(Exponential, Exponential)
-def _exponential(p: Any, q: Any) -> Any:
+def _exponential(p: Exponential, q: Exponential) -> Tensor:
     ratio = q.rate / p.rate
     return ratio - 1 - ratio.log()
 
 
 @register_kl(Gamma, Gamma)
-def _gamma(p: Any, q: Any) -> Any:
+def _gamma(p: Gamma, q: Gamma) -> Tensor:
     a, b = p.concentration, q.concentration
-    ways = tenon.lgamma(b) - tenon.lgamma(a) + (a - b) * tenon.digamma(a)
-    return b * (p.rate / q.rate).log() + ways + (q.rate - p.rate) * (a / p.rate)
+    log_gammas = tenon.lgamma(b) - tenon.lgamma(a) + (a - b) * tenon.digamma(a)
+    return b * (p.rate / q.rate).log() + log_gammas + (q.rate - p.rate) * (a / p.rate)
 
 
 @register_kl(Geometric, Geometric)
-def _geometric(p: Any, q: Any) -> Tensor:
+def _geometric(p: Geometric, q: Geometric) -> Tensor:
     return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
 
 
 @register_kl(Gumbel, Gumbel)
-def _gumbel(p: Any, q: Any) -> Any:
+def _gumbel(p: Gumbel, q: Gumbel) -> Tensor:
     ratio, gap = p.scale / q.scale, (q.loc - p.loc) / q.scale
     return (
         ratio * euler_constant - ratio.log() - gap + (gap + (1 + ratio).lgamma()).exp() - (1 + euler_constant)
@@ -126,12 +126,12 @@ def _gumbel(p: Any, q: Any) -> Any:
 
 
 @register_kl(HalfNormal, HalfNormal)
-def _half_normal(p: Any, q: Any) -> Any:
+def _half_normal(p: HalfNormal, q: HalfNormal) -> Tensor:
     return _normal(p.base_dist, q.base_dist)
 
 
 @register_kl(Independent, Independent)
-def _independent(p: Any, q: Any) -> Any:
+def _independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise UnsupportedError(
             f"KL of Independents with {p.reinterpreted_batch_ndims} and {q.reinterpreted_batch_ndims} "
@@ -141,31 +141,31 @@ def _independent(p: Any, q: Any) -> Any:
 
 
 @register_kl(Laplace, Laplace)
-def _laplace(p: Any, q: Any) -> Any:
-    ratio, apart = p.scale / q.scale, (p.loc - q.loc).abs()
-    return apart / q.scale + ratio * (-apart / p.scale).exp() - ratio.log() - 1
+def _laplace(p: Laplace, q: Laplace) -> Tensor:
+    ratio, difference = p.scale / q.scale, (p.loc - q.loc).abs()
+    return difference / q.scale + ratio * (-difference / p.scale).exp() - ratio.log() - 1
 
 
 @register_kl(Normal, Normal)
-def _normal(p: Any, q: Any) -> Tensor:
+def _normal(p: Normal, q: Normal) -> Tensor:
     ratio = (p.scale / q.scale).pow(2)
     return 0.5 * (ratio + ((p.loc - q.loc) / q.scale).pow(2) - 1 - ratio.log())
 
 
 @register_kl(Pareto, Pareto)
-def _pareto(p: Any, q: Any) -> Any:
+def _pareto(p: Pareto, q: Pareto) -> Tensor:
     ratio = q.alpha / p.alpha
     kl = q.alpha * (p.scale / q.scale).log() - ratio.log() + ratio - 1
     return tenon.where(p.scale < q.scale, math.inf, kl)
 
 
 @register_kl(Poisson, Poisson)
-def _poisson(p: Any, q: Any) -> Any:
+def _poisson(p: Poisson, q: Poisson) -> Tensor:
     return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
 
 
 @register_kl(TransformedDistribution, TransformedDistribution)
-def _transformed(p: Any, q: Any) -> Any:
+def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
     if p.transforms != q.transforms or p.event_shape != q.event_shape:
         raise UnsupportedError(
             "KL of transformed distributions is only known where both have equal transforms and shapes."
@@ -174,12 +174,16 @@ def _transformed(p: Any, q: Any) -> Any:
 
 
 @register_kl(Uniform, Uniform)
-def _uniform(p: Any, q: Any) -> Tensor:
+def _uniform(p: Uniform, q: Uniform) -> Tensor:
     kl = ((q.high - q.low) / (p.high - p.low)).log()
     return tenon.where((q.low > p.low) | (q.high < p.high), math.inf, kl)
 
 
-def _check_sizes(p: Any, q: Any) -> None:
+#: Normal vectors, in one of two parametrisations of the covariance.
+_NormalVector: TypeAlias = MultivariateNormal | LowRankMultivariateNormal
+
+
+def _check_sizes(p: _NormalVector, q: _NormalVector) -> None:
     if p.event_shape != q.event_shape:
         raise ArgumentError(
             "KL-divergence between two Multivariate Normals with different event shapes "
@@ -187,44 +191,48 @@ def _check_sizes(p: Any, q: Any) -> None:
         )
 
 
-def _log_det(d: Any) -> Tensor:
+def _log_det(d: _NormalVector) -> Tensor:
+    """Return the log-determinant of the covariance."""
     if isinstance(d, MultivariateNormal):
         return 2 * _half_log_det(d._unbroadcasted_scale_tril)
-    factor, diagonal = d._parts
+    factor, diagonal = d._factor_and_diagonal
     return _batch_lowrank_logdet(factor, diagonal, d._capacitance_tril)
 
 
-def _squares(x: Tensor) -> Tensor:
+def _squared_norm(x: Tensor) -> Tensor:
+    """Return the sum of the squares of each matrix."""
     return x.square().sum((-2, -1))
 
 
-def _roots(d: Any) -> list[Any]:
-    """Matrices whose products with their transposes sum to the covariance."""
+def _covariance_factors(d: _NormalVector) -> list[Tensor]:
+    """Return matrices whose products with their transposes sum to the covariance."""
     if isinstance(d, MultivariateNormal):
         return [d._unbroadcasted_scale_tril]
     return [d._unbroadcasted_cov_factor, d._unbroadcasted_cov_diag.sqrt().diag_embed()]
 
 
-def _by_covariance(p: Any, q: Any) -> Tensor:
-    """``(tr(S_q^-1 S_p) + d^T S_q^-1 d + log det S_q / det S_p - n) / 2``."""
+def _normal_vectors(p: _NormalVector, q: _NormalVector) -> Tensor:
+    """Return ``(tr(S_q^-1 S_p) + d^T S_q^-1 d + log det S_q / det S_p - n) / 2``."""
     _check_sizes(p, q)
-    apart = q.loc - p.loc
-    trace: Any = 0
+    difference = q.loc - p.loc
+    trace: Tensor | int = 0
     if isinstance(q, MultivariateNormal):
         tril = q._unbroadcasted_scale_tril
-        square = _batch_mahalanobis(tril, apart)
-        for root in _roots(p):
-            trace = trace + _squares(tenon.linalg.solve_triangular(tril, root, upper=False))
+        square = _batch_mahalanobis(tril, difference)
+        for factor_p in _covariance_factors(p):
+            trace = trace + _squared_norm(tenon.linalg.solve_triangular(tril, factor_p, upper=False))
     else:
-        factor, diag = q._parts
-        square = _batch_lowrank_mahalanobis(factor, diag, apart, q._capacitance_tril)
+        factor, diag = q._factor_and_diagonal
+        square = _batch_lowrank_mahalanobis(factor, diag, difference, q._capacitance_tril)
         weighted = factor.mT / diag.unsqueeze(-2)
         inner = tenon.linalg.solve_triangular(q._capacitance_tril, weighted, upper=False)
-        for root in _roots(p):
-            trace = trace + _squares(root * diag.rsqrt().unsqueeze(-1)) - _squares(inner @ root)
+        for factor_p in _covariance_factors(p):
+            trace = (
+                trace + _squared_norm(factor_p * diag.rsqrt().unsqueeze(-1)) - _squared_norm(inner @ factor_p)
+            )
     return 0.5 * (trace + square + _log_det(q) - _log_det(p) - p.event_shape[0])
 
 
 for _p in (MultivariateNormal, LowRankMultivariateNormal):
     for _q in (MultivariateNormal, LowRankMultivariateNormal):
-        register_kl(_p, _q)(_by_covariance)
+        register_kl(_p, _q)(_normal_vectors)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import ArgumentError
@@ -11,7 +12,7 @@ from tenon_distributions.distributions.discrete.categorical import Categorical
 from tenon_distributions.distributions.distribution import Distribution
 
 if TYPE_CHECKING:
-    from tenon import Tensor
+    from tenon import Size, Tensor
 
 
 class MixtureSameFamily(Distribution):
@@ -23,11 +24,14 @@ class MixtureSameFamily(Distribution):
     tensor(0.)
     """
 
-    arg_constraints: dict[str, Any] = {}
+    arg_constraints: dict[str, constraints.Constraint] = {}
     has_rsample = False
 
     def __init__(
-        self, mixture_distribution: Any, component_distribution: Any, validate_args: bool | None = None
+        self,
+        mixture_distribution: Categorical,
+        component_distribution: Distribution,
+        validate_args: bool | None = None,
     ) -> None:
         if not isinstance(mixture_distribution, Categorical):
             raise ArgumentError(
@@ -37,83 +41,87 @@ class MixtureSameFamily(Distribution):
             raise ArgumentError(
                 "The Component distribution needs to be an instance of torch.distributions.Distribution"
             )
-        own, whole = mixture_distribution.batch_shape, component_distribution.batch_shape
-        if any(a != b for a, b in zip(reversed(own), reversed(whole[:-1]), strict=False) if 1 not in (a, b)):
+        mixture_batch, component_batch = mixture_distribution.batch_shape, component_distribution.batch_shape
+        sizes = zip(reversed(mixture_batch), reversed(component_batch[:-1]), strict=False)
+        if any(a != b for a, b in sizes if 1 not in (a, b)):
             raise ArgumentError(
-                f"`mixture_distribution.batch_shape` ({own}) is not compatible with "
-                f"`component_distribution.batch_shape`({whole[:-1]})"
+                f"`mixture_distribution.batch_shape` ({mixture_batch}) is not compatible with "
+                f"`component_distribution.batch_shape`({component_batch[:-1]})"
             )
         count = mixture_distribution.logits.shape[-1]
-        if count != whole[-1]:
+        if count != component_batch[-1]:
             raise ArgumentError(
                 f"`mixture_distribution component` ({count}) does not equal "
-                f"`component_distribution.batch_shape[-1]` ({whole[-1]})"
+                f"`component_distribution.batch_shape[-1]` ({component_batch[-1]})"
             )
         self._mixture_distribution, self._component_distribution = (
             mixture_distribution,
             component_distribution,
         )
         self._num_component = count
-        super().__init__(whole[:-1], component_distribution.event_shape, validate_args=validate_args)
+        super().__init__(
+            component_batch[:-1], component_distribution.event_shape, validate_args=validate_args
+        )
 
-    def _expand_part(self, name: str, part: Distribution, shape: Any) -> Any:
+    def _expand_component(self, name: str, part: Distribution, shape: Size) -> Distribution:
         return part.expand((*shape, self._num_component) if part is self._component_distribution else shape)
 
     @constraints.dependent_property
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         return constraints.MixtureSameFamilyConstraint(self._component_distribution.support)
 
     @property
-    def mixture_distribution(self) -> Any:
-        """The weights."""
+    def mixture_distribution(self) -> Categorical:
+        """The distribution over the components: their weights."""
         return self._mixture_distribution
 
     @property
-    def component_distribution(self) -> Any:
-        """The components."""
+    def component_distribution(self) -> Distribution:
+        """The components, along its last batch axis."""
         return self._component_distribution
 
     def _weights(self) -> Tensor:
         probs = self.mixture_distribution.probs
         return probs.reshape((*probs.shape, *(1,) * len(self.event_shape)))
 
-    def _mixed(self, values: Tensor) -> Tensor:
-        """``values`` of the components, summed by their weights."""
+    def _weighted_sum(self, values: Tensor) -> Tensor:
+        """Sum ``values`` over the components, weighted by their probabilities."""
         return (self._weights() * values).sum(-1 - len(self.event_shape))
 
     @property
     def mean(self) -> Tensor:
-        return self._mixed(self.component_distribution.mean)
+        return self._weighted_sum(self.component_distribution.mean)
 
     @property
     def variance(self) -> Tensor:
-        """Within the components and between them (law of total variance)."""
+        """The variance within the components plus that between them (law of total variance)."""
         parts = self.component_distribution
         apart = parts.mean - self.mean.unsqueeze(-1 - len(self.event_shape))
-        return self._mixed(parts.variance) + self._mixed(apart.pow(2))
+        return self._weighted_sum(parts.variance) + self._weighted_sum(apart.pow(2))
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with tenon.no_grad():
             axis = len(tenon.Size(sample_shape)) + len(self.batch_shape)
-            which = self.mixture_distribution.expand(self.batch_shape).sample(sample_shape)
+            component = self.mixture_distribution.expand(self.batch_shape).sample(sample_shape)
             drawn = self.component_distribution.sample(sample_shape)
-            index = which.reshape((*which.shape, *(1,) * (1 + len(self.event_shape))))
-            index = index.expand((*which.shape, 1, *self.event_shape))
+            index = component.reshape((*component.shape, *(1,) * (1 + len(self.event_shape))))
+            index = index.expand((*component.shape, 1, *self.event_shape))
             return drawn.gather(axis, index).squeeze(axis)
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        parts = self.component_distribution.log_prob(self._spread_out(value))
+        parts = self.component_distribution.log_prob(self._with_component_axis(value))
         return tenon.logsumexp(parts + tenon.log_softmax(self.mixture_distribution.logits, -1), -1)
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         return (
-            self.component_distribution.cdf(self._spread_out(value)) * self.mixture_distribution.probs
+            self.component_distribution.cdf(self._with_component_axis(value))
+            * self.mixture_distribution.probs
         ).sum(-1)
 
-    def _spread_out(self, value: Tensor) -> Tensor:
-        """``value`` with an axis for the components."""
+    def _with_component_axis(self, value: Tensor) -> Tensor:
+        """Insert an axis for the components before the event axes of ``value``."""
         return value.unsqueeze(-1 - len(self.event_shape))
 
     def __repr__(self) -> str:

@@ -1,21 +1,20 @@
-"""Maps of vectors and matrices: onto simplices, Cholesky factors and correlations; and maps by slices."""
+"""Transforms of vectors and matrices: onto simplices, Cholesky factors, correlations; and along an axis."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import ArgumentError
 from tenon.nn.functional import logsigmoid, pad, softplus
 from tenon_distributions.distributions import constraints
-from tenon_distributions.distributions.transform import Transform, need_axes
+from tenon_distributions.distributions.transform import Transform, check_dimensions
 from tenon_distributions.distributions.utils import _sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
 
 if TYPE_CHECKING:
-    from tenon import Tensor
-    from tenon.extend import Size
+    from tenon import Size, Tensor
 
 
 class SoftmaxTransform(Transform):
@@ -23,99 +22,100 @@ class SoftmaxTransform(Transform):
 
     domain = constraints.real_vector
     codomain = constraints.simplex
-    _compared = ()
+    _equality_attributes = ()
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return tenon.softmax(x, -1)
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y.log()
 
-    def forward_shape(self, shape: Any) -> Any:
-        """The same."""
-        need_axes(shape, 1)
+    def forward_shape(self, shape: Size) -> Size:
+        """Return ``shape``."""
+        check_dimensions(shape, 1)
         return shape
 
     inverse_shape = forward_shape
 
 
 class StickBreakingTransform(Transform):
-    """``n`` numbers to a point of the simplex of ``n + 1``: each takes its share of what is left of a stick.
+    """Map ``n`` numbers to a point of the simplex of ``n + 1`` by stick breaking.
 
-    The shares are sigmoids, shifted so that zeros give equal parts.
+    Each number takes a share of what the previous ones left of a stick of length 1. The shares are sigmoids,
+    shifted so that zeros give equal parts.
     """
 
     bijective = True
     domain = constraints.real_vector
     codomain = constraints.simplex
-    _compared = ()
+    _equality_attributes = ()
 
     def _call(self, x: Tensor) -> Tensor:
-        share = tenon.sigmoid(x - _pieces_left(x).log())
+        share = tenon.sigmoid(x - _remaining_counts(x).log())
         left = (1 - share).cumprod(-1)
         return pad(share, [0, 1], value=1.0) * pad(left, [1, 0], value=1.0)
 
     def _inverse(self, y: Tensor) -> Tensor:
         part = y[..., :-1]
         left = (1 - part.cumsum(-1)).clamp(min=tenon.finfo(y.dtype).tiny)
-        return part.log() - left.log() + _pieces_left(part).log()
+        return part.log() - left.log() + _remaining_counts(part).log()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """``dy_i/dx_i = y_i (1 - share_i)``, and the matrix is triangular."""
-        x = x - _pieces_left(x).log()
+        """Return the log-determinant of the triangular Jacobian, ``dy_i/dx_i = y_i (1 - share_i)``."""
+        x = x - _remaining_counts(x).log()
         return (logsigmoid(-x) + y[..., :-1].log()).sum(-1)
 
-    def forward_shape(self, shape: Size | Sequence[int]) -> Size:
-        """One more in the last axis."""
-        need_axes(shape, 1)
+    def forward_shape(self, shape: Size) -> Size:
+        """Return ``shape`` with its last size increased by 1."""
+        check_dimensions(shape, 1)
         return tenon.Size((*shape[:-1], shape[-1] + 1))
 
     def inverse_shape(self, shape: Size) -> Size:
-        """One less in the last axis."""
-        need_axes(shape, 1)
+        """Return ``shape`` with its last size decreased by 1."""
+        check_dimensions(shape, 1)
         return tenon.Size((*shape[:-1], shape[-1] - 1))
 
 
-def _pieces_left(x: Tensor) -> Tensor:
-    """n, n - 1, ..., 1: how many parts follow each of the ``n`` numbers."""
+def _remaining_counts(x: Tensor) -> Tensor:
+    """Return n, n - 1, ..., 1: how many parts follow each of the ``n`` numbers in the last axis."""
     n = x.shape[-1]
     return tenon.arange(n, 0, -1, dtype=x.dtype, device=x.device)
 
 
 class LowerCholeskyTransform(Transform):
-    """Square matrices to Cholesky factors: the lower triangle with an exponential diagonal."""
+    """Map square matrices to Cholesky factors: the lower triangle, with the exponential of the diagonal."""
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
-    _compared = ()
+    _equality_attributes = ()
 
     def _call(self, x: Tensor) -> Tensor:
         return x.tril(-1) + x.diagonal(dim1=-2, dim2=-1).exp().diag_embed()
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y.tril(-1) + y.diagonal(dim1=-2, dim2=-1).log().diag_embed()
 
 
 class PositiveDefiniteTransform(Transform):
-    """Square matrices to positive definite ones, by their Cholesky factors."""
+    """Map square matrices to positive definite ones, by their Cholesky factors."""
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite
-    _compared = ()
+    _equality_attributes = ()
 
     def _call(self, x: Tensor) -> Tensor:
         factor = LowerCholeskyTransform()(x)
         return factor @ factor.mT
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return LowerCholeskyTransform().inv(tenon.linalg.cholesky(y))
 
 
 class CorrCholeskyTransform(Transform):
-    """``n (n - 1) / 2`` numbers to the Cholesky factor of a correlation matrix of size ``n``.
+    """Map ``n (n - 1) / 2`` numbers to the Cholesky factor of a correlation matrix of size ``n``.
 
-    Their tangents are canonical partial correlations (Lewandowski, Kurowicka and Joe, 2009): each takes its
-    share of what is left of a row of length 1.
+    Their hyperbolic tangents are canonical partial correlations (Lewandowski, Kurowicka and Joe, 2009): each
+    takes a share of what the previous ones left of a row of length 1.
     """
 
     bijective = True
@@ -129,35 +129,35 @@ class CorrCholeskyTransform(Transform):
         unit = tenon.eye(partial.shape[-1], dtype=x.dtype, device=x.device)
         return (partial + unit) * pad(left[..., :-1], [1, 0], value=1.0)
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         left = pad((1 - (y * y).cumsum(-1))[..., :-1], [1, 0], value=1.0)
         share = tril_matrix_to_vec(y, diag=-1) / tril_matrix_to_vec(left, diag=-1).sqrt()
         return (share.log1p() - (-share).log1p()) / 2
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        """The roots of what was left at each number, and the slopes of tanh."""
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the log-determinant, of the remaining lengths' square roots and tanh's derivatives."""
         left = tril_matrix_to_vec(1 - (y * y).cumsum(-1), diag=-2)
         return 0.5 * left.log().sum(-1) - 2 * (x + softplus(-2 * x) - math.log(2.0)).sum(-1)
 
-    def forward_shape(self, shape: Any) -> Any:
-        """A square matrix in place of the last axis."""
-        need_axes(shape, 1)
+    def forward_shape(self, shape: Size) -> Size:
+        """Return ``shape`` with the axes of a square matrix in place of the last axis."""
+        check_dimensions(shape, 1)
         count = shape[-1]
         size = round((0.25 + 2 * count) ** 0.5 + 0.5)
         if size * (size - 1) // 2 != count:
             raise ArgumentError("Input is not a flattend lower-diagonal number")
         return tenon.Size((*shape[:-1], size, size))
 
-    def inverse_shape(self, shape: Any) -> Any:
-        """A vector in place of the last two axes."""
-        need_axes(shape, 2)
+    def inverse_shape(self, shape: Size) -> Size:
+        """Return ``shape`` with the axis of a vector in place of the last two axes."""
+        check_dimensions(shape, 2)
         if shape[-2] != shape[-1]:
             raise ArgumentError("Input is not square")
         return tenon.Size((*shape[:-2], shape[-1] * (shape[-1] - 1) // 2))
 
 
-class _Slices(Transform):
-    """Transforms for pieces of the axis ``dim``."""
+class _AxisTransforms(Transform):
+    """Base class of transforms that apply one of several transforms to each part of the axis ``dim``."""
 
     transforms: list[Transform]
 
@@ -170,24 +170,24 @@ class _Slices(Transform):
 
     @property
     def bijective(self) -> bool:  # type: ignore[override]
-        """Whether all parts are."""
+        """Whether all transforms are bijective."""
         return all(t.bijective for t in self.transforms)
 
-    def _split(self, z: Any) -> Any:
+    def _split(self, z: Tensor) -> tuple[Tensor, ...]:
         raise NotImplementedError
 
-    def _join(self, parts: list[Any]) -> Any:
+    def _join(self, parts: list[Tensor]) -> Tensor:
         raise NotImplementedError
 
     def _call(self, x: Tensor) -> Tensor:
         return self._join([t(v) for t, v in zip(self.transforms, self._split(x), strict=True)])
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return self._join([t.inv(v) for t, v in zip(self.transforms, self._split(y), strict=True)])
 
 
-class CatTransform(_Slices):
-    """A transform for each piece, of ``lengths``, of the axis ``dim``: as ``cat`` joins tensors."""
+class CatTransform(_AxisTransforms):
+    """Apply a transform to each section of the axis ``dim``, of sizes ``lengths``, and concatenate."""
 
     def __init__(
         self,
@@ -203,53 +203,53 @@ class CatTransform(_Slices):
 
     @property
     def event_dim(self) -> int:
-        """The most axes that a part has."""
+        """The largest number of event axes of the transforms."""
         return max(t.event_dim for t in self.transforms)
 
     @property
     def length(self) -> int:
-        """The size of the axis."""
+        """The size of the axis, the sum of ``lengths``."""
         return sum(self.lengths)
 
-    def with_cache(self, cache_size: int = 1) -> Any:
-        """The parts with that cache."""
+    def with_cache(self, cache_size: int = 1) -> Transform:
+        """Return this transform with that cache in every part."""
         if self._cache_size == cache_size:
             return self
         return CatTransform(self.transforms, self.dim, self.lengths, cache_size)
 
     def _split(self, z: Tensor) -> tuple[Tensor, ...]:
         if z.shape[self.dim] != self.length:
-            raise ArgumentError(f"axis {self.dim} has size {z.shape[self.dim]}, the pieces {self.lengths}")
+            raise ArgumentError(f"axis {self.dim} has size {z.shape[self.dim]}, the sections {self.lengths}")
         return z.split(self.lengths, self.dim)
 
-    def _join(self, parts: list[Any]) -> Tensor:
+    def _join(self, parts: list[Tensor]) -> Tensor:
         return tenon.cat(parts, self.dim)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        """Those of the pieces, joined, or summed where the axis is part of a value."""
-        slopes = []
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the sections' log-determinants, concatenated, or summed if the axis is an event axis."""
+        log_dets: list[Tensor] = []
         for t, before, after in zip(self.transforms, self._split(x), self._split(y), strict=True):
-            slope = t.log_abs_det_jacobian(before, after)
-            slopes.append(_sum_rightmost(slope, self.event_dim - t.event_dim))
+            log_det = t.log_abs_det_jacobian(before, after)
+            log_dets.append(_sum_rightmost(log_det, self.event_dim - t.event_dim))
         axis = (self.dim - x.dim() if self.dim >= 0 else self.dim) + self.event_dim
-        return tenon.cat(slopes, axis) if axis < 0 else sum(slopes)
+        return tenon.cat(log_dets, axis) if axis < 0 else sum(log_dets[1:], log_dets[0])
 
     @constraints.dependent_property
-    def domain(self) -> Any:
-        """The parts', by pieces."""
+    def domain(self) -> constraints.Constraint:
+        """The transforms' domains, by section."""
         return constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths)
 
     @constraints.dependent_property
-    def codomain(self) -> Any:
-        """The parts', by pieces."""
+    def codomain(self) -> constraints.Constraint:
+        """The transforms' codomains, by section."""
         return constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths)
 
 
-class StackTransform(_Slices):
-    """A transform for each slice of the axis ``dim``: as ``stack`` joins tensors."""
+class StackTransform(_AxisTransforms):
+    """Apply a transform to each slice along the axis ``dim`` and stack the results."""
 
-    def with_cache(self, cache_size: int = 1) -> Any:
-        """The parts with that cache."""
+    def with_cache(self, cache_size: int = 1) -> Transform:
+        """Return this transform with that cache in every part."""
         return (
             self if self._cache_size == cache_size else StackTransform(self.transforms, self.dim, cache_size)
         )
@@ -261,20 +261,20 @@ class StackTransform(_Slices):
             )
         return z.unbind(self.dim)
 
-    def _join(self, parts: list[Any]) -> Tensor:
+    def _join(self, parts: list[Tensor]) -> Tensor:
         return tenon.stack(parts, self.dim)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        """Those of the slices, stacked."""
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the log-determinants of the slices, stacked."""
         pairs = zip(self.transforms, self._split(x), self._split(y), strict=True)
         return tenon.stack([t.log_abs_det_jacobian(a, b) for t, a, b in pairs], self.dim)
 
     @constraints.dependent_property
-    def domain(self) -> Any:
-        """The parts', by slices."""
+    def domain(self) -> constraints.Constraint:
+        """The transforms' domains, by slice."""
         return constraints.stack([t.domain for t in self.transforms], self.dim)
 
     @constraints.dependent_property
-    def codomain(self) -> Any:
-        """The parts', by slices."""
+    def codomain(self) -> constraints.Constraint:
+        """The transforms' codomains, by slice."""
         return constraints.stack([t.codomain for t in self.transforms], self.dim)

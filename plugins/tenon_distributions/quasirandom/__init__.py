@@ -1,12 +1,13 @@
-"""PyTorch's path ``torch.quasirandom``: Sobol sequences, whose points fill a cube evenly.
+"""``torch.quasirandom``: Sobol sequences, whose points fill a cube evenly.
 
-Point ``k`` is the XOR of the direction numbers at the bits of ``k ^ (k >> 1)``, so neighbours differ in one
-number, and any point is found at once. Points and scrambling are PyTorch's, bit for bit.
+Point ``k`` is the XOR of the direction numbers at the bits of ``k ^ (k >> 1)``: consecutive points differ by
+one direction number, and any point can be computed directly. Points and scrambling are PyTorch's, bit for
+bit.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from tenon.errors import ArgumentError
 from tenon_distributions.quasirandom.direction_numbers import BITS, DIMENSIONS, direction_numbers
 
 if TYPE_CHECKING:
-    from tenon.extend import dtype
+    from tenon import dtype
 
 __all__ = ["SobolEngine"]
 
@@ -24,8 +25,8 @@ __all__ = ["SobolEngine"]
 class SobolEngine:
     """Draws the points of a Sobol sequence in ``[0, 1)``, one after the other.
 
-    ``scramble=True`` moves them at random and keeps them even (A. B. Owen, 1998): the numbers come from a
-    generator with ``seed``, or from the default one.
+    ``scramble=True`` randomizes them and keeps them evenly spread (A. B. Owen, 1998), with random numbers
+    from a generator seeded with ``seed``, or from the default one.
 
     >>> SobolEngine(2).draw(3).tolist()
     [[0.0, 0.0], [0.5, 0.5], [0.75, 0.25]]
@@ -48,22 +49,22 @@ class SobolEngine:
         self.num_generated = 0
 
     def draw(self, n: int = 1, out: Tensor | None = None, dtype: dtype | None = None) -> Tensor:
-        """The next ``n`` points, as ``[n, dimension]``."""
+        """Return the next ``n`` points, as ``[n, dimension]``."""
         first = self.num_generated
         self._check(n)
-        # The first point is the shift; each later one changes one bit of the Gray code of its place.
+        # The first point is the shift; each later one changes one bit of the Gray code of its index.
         later = np.arange(max(first, 1) - 1, first + n - 1)
         changed = _lowest_zero(later)
         steps = np.concatenate([self.quasi.raw[None], self.sobolstate.raw.T[changed]])
         points = np.bitwise_xor.accumulate(steps, axis=0)
         self.quasi.raw[...] = points[-1]
-        kind = tenon.get_default_dtype() if dtype is None else dtype
-        made = from_numpy((points if first == 0 and n else points[1:]) * 2.0**-BITS).to(kind)
+        dtype = tenon.get_default_dtype() if dtype is None else dtype
+        result = from_numpy((points if first == 0 and n else points[1:]) * 2.0**-BITS).to(dtype)
         self.num_generated += n
-        return made if out is None else out.resize_as_(made).copy_(made)
+        return result if out is None else out.resize_as_(result).copy_(result)
 
-    def draw_base2(self, m: int, out: Any = None, dtype: Any = None) -> Any:
-        """The next ``2**m`` points, where that makes a power of two in all: such a set is balanced."""
+    def draw_base2(self, m: int, out: Tensor | None = None, dtype: dtype | None = None) -> Tensor:
+        """Return the next ``2**m`` points, which must keep the set balanced: a power of two in total."""
         n = 2**m
         total = self.num_generated + n
         if total & (total - 1):
@@ -75,15 +76,15 @@ class SobolEngine:
         return self.draw(n, out, dtype)
 
     def reset(self) -> SobolEngine:
-        """Back to the first point."""
+        """Return to the first point."""
         self.quasi.copy_(self.shift)
         self.num_generated = 0
         return self
 
     def fast_forward(self, n: int) -> SobolEngine:
-        """Skip ``n`` points, at once."""
+        """Skip ``n`` points."""
         self._check(n)
-        start, end = (max(place - 1, 0) for place in (self.num_generated, self.num_generated + n))
+        start, end = (max(index - 1, 0) for index in (self.num_generated, self.num_generated + n))
         changed = (start ^ start >> 1) ^ (end ^ end >> 1)
         for bit in range(BITS):
             if changed >> bit & 1:
@@ -115,6 +116,6 @@ class SobolEngine:
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-def _lowest_zero(places: Any) -> Any:
-    """The lowest bit of each number that is not set."""
-    return np.log2(~places & (places + 1)).astype(np.int64)
+def _lowest_zero(numbers: np.ndarray) -> np.ndarray:
+    """Return the position of the lowest bit of each number that is not set."""
+    return np.log2(~numbers & (numbers + 1)).astype(np.int64)

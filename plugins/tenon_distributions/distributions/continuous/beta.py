@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Beta(ExponentialFamily):
-    """Numbers in [0, 1]: the first of the two parts of a Dirichlet point."""
+    """The beta distribution on [0, 1]: the first of the two parts of a Dirichlet sample."""
 
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval
@@ -24,20 +24,23 @@ class Beta(ExponentialFamily):
     _mean_carrier_measure = 0
 
     def __init__(
-        self, concentration1: Tensor, concentration0: Tensor, validate_args: bool | None = None
+        self,
+        concentration1: Tensor | float,
+        concentration0: Tensor | float,
+        validate_args: bool | None = None,
     ) -> None:
-        both = tenon.stack(broadcast_all(concentration1, concentration0), -1)
-        self._dirichlet = Dirichlet(both, validate_args=validate_args)
+        concentration = tenon.stack(broadcast_all(concentration1, concentration0), -1)
+        self._dirichlet = Dirichlet(concentration, validate_args=validate_args)
         super().__init__(self._dirichlet._batch_shape, validate_args=validate_args)
 
     @property
     def concentration1(self) -> Tensor:
-        """The power of ``x``, plus 1."""
+        """The exponent of ``x`` in the density, plus 1."""
         return self._dirichlet.concentration[..., 0]
 
     @property
     def concentration0(self) -> Tensor:
-        """The power of ``1 - x``, plus 1."""
+        """The exponent of ``1 - x`` in the density, plus 1."""
         return self._dirichlet.concentration[..., 1]
 
     @property
@@ -45,7 +48,7 @@ class Beta(ExponentialFamily):
         return self.concentration1 / (self.concentration1 + self.concentration0)
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self._dirichlet.mode[..., 0]
 
     @property
@@ -65,7 +68,7 @@ class Beta(ExponentialFamily):
         return self._dirichlet.entropy()
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         return self.concentration1 - 1, self.concentration0 - 1
 
     def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:

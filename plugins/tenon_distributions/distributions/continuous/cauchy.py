@@ -4,40 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
-from tenon_distributions.distributions import constraints
-from tenon_distributions.distributions.distribution import Distribution
+from tenon_distributions.distributions.location_scale import LocationScale
 
 if TYPE_CHECKING:
     from tenon import Tensor
 
 
-class Cauchy(Distribution):
-    """Ratios of two normal numbers: median ``loc``, quarters ``scale`` away from it, no mean.
+class Cauchy(LocationScale):
+    """The Cauchy distribution of median ``loc`` and half-width ``scale`` at half maximum; it has no mean.
 
     >>> Cauchy(0.0, 1.0).icdf(tenon.tensor(0.75))
     tensor(1.)
     """
 
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-    has_rsample = True
-
-    def __init__(self, loc: Tensor | int, scale: Tensor, validate_args: bool | None = None) -> None:
-        self._spread(validate_args, loc=loc, scale=scale)
-
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return tenon.full_like(self.loc, math.nan)
 
     @property
-    def mode(self) -> Any:
-        return self.loc
-
-    @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return tenon.full_like(self.loc, math.inf)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
@@ -53,8 +41,8 @@ class Cauchy(Distribution):
             self._validate_sample(value)
         return tenon.atan((value - self.loc) / self.scale) / math.pi + 0.5
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return tenon.tan(math.pi * (value - 0.5)) * self.scale + self.loc
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return math.log(4 * math.pi) + self.scale.log()

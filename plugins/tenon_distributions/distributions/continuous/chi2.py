@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class Chi2(Gamma):
-    """Sums of the squares of ``df`` normal numbers."""
+    """The distribution of the sum of the squares of ``df`` standard normal variables."""
 
     arg_constraints = {"df": constraints.positive}
 
-    def __init__(self, df: Tensor, validate_args: bool | None = None) -> None:
+    def __init__(self, df: Tensor | float, validate_args: bool | None = None) -> None:
         super().__init__(0.5 * df, 0.5, validate_args=validate_args)
 
     @property

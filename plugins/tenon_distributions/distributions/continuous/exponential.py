@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class Exponential(ExponentialFamily):
-    """Times between events that come at ``rate`` in a unit of time."""
+    """The distribution of the time between events that occur at ``rate`` per unit of time."""
 
     arg_constraints = {"rate": constraints.positive}
     support = constraints.nonnegative
     has_rsample = True
     _mean_carrier_measure = 0
 
-    def __init__(self, rate: Tensor, validate_args: bool | None = None) -> None:
-        self._spread(validate_args, rate=rate)
+    def __init__(self, rate: Tensor | float, validate_args: bool | None = None) -> None:
+        self._set_broadcast(validate_args, rate=rate)
 
     @property
     def mean(self) -> Tensor:
@@ -31,7 +31,7 @@ class Exponential(ExponentialFamily):
     stddev = mean
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return tenon.zeros_like(self.rate)
 
     @property
@@ -58,7 +58,7 @@ class Exponential(ExponentialFamily):
         return 1.0 - self.rate.log()
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         return (-self.rate,)
 
     def _log_normalizer(self, x: Tensor) -> Tensor:

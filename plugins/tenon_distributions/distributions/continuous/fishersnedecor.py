@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 class FisherSnedecor(Distribution):
-    """Ratios of two chi-squared numbers, each by its degrees of freedom ``df1`` and ``df2``."""
+    """The F distribution: the ratio of two chi-squared variables, each over its degrees of freedom."""
 
     arg_constraints = {"df1": constraints.positive, "df2": constraints.positive}
     support = constraints.positive
     has_rsample = True
 
-    def __init__(self, df1: Tensor, df2: Tensor, validate_args: bool | None = None) -> None:
-        self._spread(validate_args, df1=df1, df2=df2)
+    def __init__(self, df1: Tensor | float, df2: Tensor | float, validate_args: bool | None = None) -> None:
+        self._set_broadcast(validate_args, df1=df1, df2=df2)
         self._gamma1 = Gamma(self.df1 * 0.5, self.df1)
         self._gamma2 = Gamma(self.df2 * 0.5, self.df2)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return tenon.where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan)
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         mode = (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2)
         return tenon.where(self.df1 > 2, mode, math.nan)
 
@@ -44,8 +44,8 @@ class FisherSnedecor(Distribution):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         tiny = tenon.finfo(self.df2.dtype).tiny
-        above, below = (g.rsample(sample_shape) for g in (self._gamma1, self._gamma2))
-        return (above / below.clamp(min=tiny)).clamp(min=tiny)
+        numerator, denominator = (g.rsample(sample_shape) for g in (self._gamma1, self._gamma2))
+        return (numerator / denominator.clamp(min=tiny)).clamp(min=tiny)
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class Gamma(ExponentialFamily):
-    """Waiting times for ``concentration`` events that come at ``rate``; samples have implicit gradients."""
+    """The distribution of the waiting time for ``concentration`` events at ``rate``.
+
+    Samples are differentiable by implicit reparametrisation.
+    """
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support = constraints.nonnegative
@@ -23,16 +26,16 @@ class Gamma(ExponentialFamily):
     _mean_carrier_measure = 0
 
     def __init__(
-        self, concentration: Tensor, rate: Tensor | float, validate_args: bool | None = None
+        self, concentration: Tensor | float, rate: Tensor | float, validate_args: bool | None = None
     ) -> None:
-        self._spread(validate_args, concentration=concentration, rate=rate)
+        self._set_broadcast(validate_args, concentration=concentration, rate=rate)
 
     @property
     def mean(self) -> Tensor:
         return self.concentration / self.rate
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return ((self.concentration - 1) / self.rate).clamp(min=0)
 
     @property
@@ -42,7 +45,9 @@ class Gamma(ExponentialFamily):
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         value = _standard_gamma(self.concentration.expand(shape)) / self.rate.expand(shape)
-        value.detach().clamp_(min=tenon.finfo(value.dtype).tiny)  # 0 lies outside; no gradient of it
+        value.detach().clamp_(
+            min=tenon.finfo(value.dtype).tiny
+        )  # 0 is outside the support; the clamp has no gradient
         return value
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -62,7 +67,7 @@ class Gamma(ExponentialFamily):
         return a - self.rate.log() + tenon.lgamma(a) + (1.0 - a) * tenon.digamma(a)
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         return self.concentration - 1, -self.rate
 
     def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:

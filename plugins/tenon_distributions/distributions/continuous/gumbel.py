@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class Gumbel(TransformedDistribution):
-    """Largest of many numbers, in the limit: ``loc - scale log(-log(u))`` of uniform ``u``."""
+    """The limiting distribution of maxima: ``loc - scale log(-log(u))`` for uniform ``u``."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
 
-    def __init__(self, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
+    def __init__(self, loc: Tensor | float, scale: Tensor | float, validate_args: bool | None = None) -> None:
         self.loc, self.scale = broadcast_all(loc, scale)
-        kind = tenon.finfo(self.loc.dtype)
-        low = tenon.full_like(self.loc, kind.tiny)
-        base = Uniform(low, tenon.full_like(self.loc, 1 - kind.eps), validate_args=validate_args)
+        info = tenon.finfo(self.loc.dtype)
+        low = tenon.full_like(self.loc, info.tiny)
+        base = Uniform(low, tenon.full_like(self.loc, 1 - info.eps), validate_args=validate_args)
         steps = [
             ExpTransform().inv,
             AffineTransform(loc=0, scale=-tenon.ones_like(self.scale)),
@@ -40,7 +40,7 @@ class Gumbel(TransformedDistribution):
         return self.loc + self.scale * euler_constant
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.loc
 
     @property

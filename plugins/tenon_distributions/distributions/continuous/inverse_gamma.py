@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -16,33 +16,35 @@ if TYPE_CHECKING:
 
 
 class InverseGamma(TransformedDistribution):
-    """One over gamma numbers."""
+    """The distribution of the reciprocal of a gamma variable."""
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support = constraints.positive
     has_rsample = True
 
-    def __init__(self, concentration: Tensor, rate: Tensor, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, concentration: Tensor | float, rate: Tensor | float, validate_args: bool | None = None
+    ) -> None:
         base = Gamma(concentration, rate, validate_args=validate_args)
         minus_one = -base.rate.new_ones(())
         super().__init__(base, PowerTransform(minus_one), validate_args=validate_args)
 
     @property
     def concentration(self) -> Tensor:
-        """The gamma numbers' concentration."""
+        """The concentration of the gamma distribution."""
         return self.base_dist.concentration
 
     @property
     def rate(self) -> Tensor:
-        """The gamma numbers' rate."""
+        """The rate of the gamma distribution."""
         return self.base_dist.rate
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return tenon.where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf)
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.rate / (self.concentration + 1)
 
     @property
@@ -50,6 +52,6 @@ class InverseGamma(TransformedDistribution):
         a = self.concentration
         return tenon.where(a > 2, self.rate.square() / ((a - 1).square() * (a - 2)), math.inf)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         a = self.concentration
         return a + self.rate.log() + a.lgamma() - (1 + a) * a.digamma()

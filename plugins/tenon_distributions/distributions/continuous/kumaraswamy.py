@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 
 
 class Kumaraswamy(TransformedDistribution):
-    """Numbers in [0, 1], much as the beta distribution's, with a distribution function in closed form."""
+    """A distribution on [0, 1] similar to the beta distribution, whose ``cdf`` has a closed form."""
 
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval
     has_rsample = True
 
     def __init__(
-        self, concentration1: Tensor, concentration0: Tensor, validate_args: bool | None = None
+        self,
+        concentration1: Tensor | float,
+        concentration0: Tensor | float,
+        validate_args: bool | None = None,
     ) -> None:
         self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
         base = Uniform(tenon.zeros_like(self.concentration0), 1, validate_args=validate_args)
@@ -36,15 +39,16 @@ class Kumaraswamy(TransformedDistribution):
         super().__init__(base, steps, validate_args=validate_args)
 
     def _moment(self, power: int) -> Tensor:
+        """Return the moment of order ``power``."""
         a, b = 1 + power / self.concentration1, self.concentration0
         return (b.log() + tenon.lgamma(a) + tenon.lgamma(b) - tenon.lgamma(a + b)).exp()
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self._moment(1)
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
         mode = ((a - 1) / (a * b - 1)).pow(a.reciprocal())
         return mode.masked_fill((a < 1) | (b < 1), math.nan)
@@ -53,7 +57,7 @@ class Kumaraswamy(TransformedDistribution):
     def variance(self) -> Tensor:
         return self._moment(2) - self._moment(1).pow(2)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
         harmonic = tenon.digamma(b + 1) + euler_constant
         return (1 - b.reciprocal()) + (1 - a.reciprocal()) * harmonic - a.log() - b.log()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
-from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.exp_family import ExponentialFamily
+from tenon_distributions.distributions.location_scale import LocationScale
 from tenon_distributions.distributions.utils import _standard_normal
 
 if TYPE_CHECKING:
@@ -17,29 +17,17 @@ if TYPE_CHECKING:
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
-class Normal(ExponentialFamily):
-    """Normal numbers of mean ``loc`` and standard deviation ``scale``.
+class Normal(LocationScale, ExponentialFamily):
+    """The normal distribution of mean ``loc`` and standard deviation ``scale``.
 
     >>> Normal(0.0, 2.0).cdf(tenon.tensor(0.0))
     tensor(0.5000)
     """
 
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-    has_rsample = True
     _mean_carrier_measure = 0
 
-    def __init__(self, loc: Tensor | float, scale: Tensor, validate_args: bool | None = None) -> None:
-        self._spread(validate_args, loc=loc, scale=scale)
-
     @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    mode = mean
-
-    @property
-    def stddev(self) -> Any:
+    def stddev(self) -> Tensor:
         return self.scale
 
     @property
@@ -51,7 +39,7 @@ class Normal(ExponentialFamily):
         with tenon.no_grad():
             return tenon.normal(self.loc.expand(shape), self.scale.expand(shape))
 
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         return self.loc + _standard_normal(shape, self.loc.dtype, self.loc.device) * self.scale
 
@@ -72,7 +60,7 @@ class Normal(ExponentialFamily):
         return 0.5 + _HALF_LOG_2PI + self.scale.log()
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         return self.loc / self.scale.pow(2), -0.5 * self.scale.pow(2).reciprocal()
 
     def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:

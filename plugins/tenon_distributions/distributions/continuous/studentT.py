@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class StudentT(Distribution):
-    """``loc + scale z``, with normal ``z`` over the root of a chi-squared number by its ``df``."""
+    """The distribution of ``loc + scale * z / sqrt(c / df)``, with normal ``z`` and chi-squared ``c``."""
 
     arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
@@ -30,15 +30,15 @@ class StudentT(Distribution):
         scale: Tensor | float = 1.0,
         validate_args: bool | None = None,
     ) -> None:
-        self._spread(validate_args, df=df, loc=loc, scale=scale)
+        self._set_broadcast(validate_args, df=df, loc=loc, scale=scale)
         self._chi2 = Chi2(self.df)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return tenon.where(self.df <= 1, math.nan, self.loc)
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.loc
 
     @property
@@ -55,10 +55,12 @@ class StudentT(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         y = (value - self.loc) / self.scale
-        return -0.5 * (self.df + 1.0) * tenon.log1p(y**2.0 / self.df) - self.scale.log() - self._log_root()
+        return (
+            -0.5 * (self.df + 1.0) * tenon.log1p(y**2.0 / self.df) - self.scale.log() - self._log_beta_term()
+        )
 
-    def _log_root(self) -> Tensor:
-        """``log(sqrt(df) B(1/2, df/2))``."""
+    def _log_beta_term(self) -> Tensor:
+        """Return ``log(sqrt(df) B(1/2, df/2))``."""
         half = 0.5 * self.df
         beta = tenon.lgamma(half) + 0.5 * math.log(math.pi) - tenon.lgamma(half + 0.5)
         return 0.5 * self.df.log() + beta
@@ -66,4 +68,4 @@ class StudentT(Distribution):
     def entropy(self) -> Tensor:
         half = 0.5 * self.df
         spread = (half + 0.5) * (tenon.digamma(half + 0.5) - tenon.digamma(half))
-        return self.scale.log() + spread + self._log_root()
+        return self.scale.log() + spread + self._log_beta_term()

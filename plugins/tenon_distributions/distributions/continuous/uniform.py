@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import ArgumentError
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Uniform(Distribution):
-    """Numbers in [``low``, ``high``), all as probable.
+    """The uniform distribution on [``low``, ``high``).
 
     >>> Uniform(0.0, 4.0).log_prob(tenon.tensor(1.0)).exp()
     tensor(0.2500)
@@ -24,16 +24,16 @@ class Uniform(Distribution):
     has_rsample = True
 
     def __init__(self, low: Tensor | float, high: Tensor | float, validate_args: bool | None = None) -> None:
-        self._spread(validate_args, low=low, high=high)
+        self._set_broadcast(validate_args, low=low, high=high)
         if self._validate_args and not (self.low < self.high).all():
             raise ArgumentError("Uniform is not defined when low>= high")
 
     @property
-    def arg_constraints(self) -> dict[str, Any]:
+    def arg_constraints(self) -> dict[str, constraints.Constraint]:
         return {"low": constraints.less_than(self.high), "high": constraints.greater_than(self.low)}
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         return constraints.interval(self.low, self.high)
 
     @property
@@ -41,11 +41,11 @@ class Uniform(Distribution):
         return (self.high + self.low) / 2
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return tenon.nan * self.high
 
     @property
-    def stddev(self) -> Any:
+    def stddev(self) -> Tensor:
         return (self.high - self.low) / 12**0.5
 
     @property
@@ -54,8 +54,8 @@ class Uniform(Distribution):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        drawn = tenon.rand(shape, dtype=self.low.dtype, device=self.low.device)
-        return self.low + drawn * (self.high - self.low)
+        u = tenon.rand(shape, dtype=self.low.dtype, device=self.low.device)
+        return self.low + u * (self.high - self.low)
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:

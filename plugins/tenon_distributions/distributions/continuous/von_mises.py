@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -15,33 +15,36 @@ if TYPE_CHECKING:
 
 
 class VonMises(Distribution):
-    """Angles around ``loc``: the normal distribution of the circle, of precision ``concentration``.
+    """The von Mises distribution of angles around ``loc``, the circle's analogue of the normal distribution.
 
-    Samples by Best and Fisher, "Efficient simulation of the von Mises distribution", 1979.
+    ``concentration`` is its precision. Sampling follows Best and Fisher, "Efficient simulation of the von
+    Mises distribution", 1979.
     """
 
     arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
     support = constraints.real
     has_rsample = False
 
-    def __init__(self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None) -> None:
-        self._spread(validate_args, loc=loc, concentration=concentration)
+    def __init__(
+        self, loc: Tensor | float, concentration: Tensor | float, validate_args: bool | None = None
+    ) -> None:
+        self._set_broadcast(validate_args, loc=loc, concentration=concentration)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         """The mean direction."""
         return self.loc
 
     mode = mean
 
     @property
-    def variance(self) -> Any:
-        """The circular variance: 1 less the length of the mean vector."""
+    def variance(self) -> Tensor:
+        """The circular variance: 1 minus the length of the mean vector."""
         k = self.concentration
         return 1 - tenon.special.i1e(k) / tenon.special.i0e(k)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """In float64, in rounds for those that are still open."""
+        """Draw samples by rejection in float64, in rounds over the elements that are pending."""
         shape = self._extended_shape(sample_shape)
         with tenon.no_grad():
             k = self.concentration.double().expand(shape).reshape(-1)
@@ -50,15 +53,15 @@ class VonMises(Distribution):
             # 1 / k + k is the series of the ratio for small k, where the formula loses all digits
             ratio = tenon.where(k < 1e-5, 1 / k + k, (1 + rho * rho) / (2 * rho))
             cosine = tenon.empty_like(k)
-            todo = tenon.arange(k.numel(), device=k.device)
-            while todo.numel():
-                turn, u = (tenon.rand(todo.shape, dtype=k.dtype, device=k.device) for _ in range(2))
-                z, r, kk = tenon.cos(math.pi * turn), ratio[todo], k[todo]
+            pending = tenon.arange(k.numel(), device=k.device)
+            while pending.numel():
+                turn, u = (tenon.rand(pending.shape, dtype=k.dtype, device=k.device) for _ in range(2))
+                z, r, kk = tenon.cos(math.pi * turn), ratio[pending], k[pending]
                 f = (1 + r * z) / (r + z)
                 c = kk * (r - f)
                 done = (c * (2 - c) > u) | ((c / u).log() + 1 - c >= 0)
-                cosine[todo[done]] = f[done]
-                todo = todo[~done]
+                cosine[pending[done]] = f[done]
+                pending = pending[~done]
             side = (tenon.rand(k.shape, dtype=k.dtype, device=k.device) - 0.5).sign()
             angle = (side * cosine.clamp(-1, 1).acos()).reshape(shape).to(self.loc.dtype)
             return (angle + math.pi + self.loc) % (2 * math.pi) - math.pi

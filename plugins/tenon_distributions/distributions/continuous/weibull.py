@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 
 class Weibull(TransformedDistribution):
-    """Lifetimes whose hazard goes with a power of age: ``scale`` times exponential numbers to the power of
-    ``1 / concentration``."""
+    """The distribution of ``scale * x ** (1 / concentration)`` for exponential ``x`` of rate 1."""
 
     arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
     support = constraints.positive
 
-    def __init__(self, scale: Tensor, concentration: Tensor, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, scale: Tensor | float, concentration: Tensor | float, validate_args: bool | None = None
+    ) -> None:
         self.scale, self.concentration = broadcast_all(scale, concentration)
         self.concentration_reciprocal = self.concentration.reciprocal()
         base = Exponential(tenon.ones_like(self.scale), validate_args=validate_args)
@@ -33,20 +34,21 @@ class Weibull(TransformedDistribution):
         super().__init__(base, steps, validate_args=validate_args)
 
     def _log_moment(self, power: int) -> Tensor:
+        """Return the logarithm of the moment of order ``power`` at scale 1."""
         return tenon.lgamma(1 + power * self.concentration_reciprocal)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.scale * self._log_moment(1).exp()
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.scale * ((self.concentration - 1) / self.concentration) ** self.concentration_reciprocal
 
     @property
     def variance(self) -> Tensor:
         return self.scale.pow(2) * (self._log_moment(2).exp() - (2 * self._log_moment(1)).exp())
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         inverse = self.concentration_reciprocal
         return euler_constant * (1 - inverse) + (self.scale * inverse).log() + 1

@@ -1,1 +1,1 @@
-"""Distributions of counts and of choices."""
+"""Discrete distributions: of counts and of categories."""

@@ -1,14 +1,14 @@
-"""The Bernoulli distribution, and what two parametrisations of one probability share."""
+"""The Bernoulli distribution, and the base class of those parametrised by a probability or log-odds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.nn.functional import binary_cross_entropy_with_logits
 from tenon_distributions.distributions import constraints
-from tenon_distributions.distributions.distribution import Distribution, given_once
+from tenon_distributions.distributions.distribution import Distribution, select_parameter
 from tenon_distributions.distributions.exp_family import ExponentialFamily
 from tenon_distributions.distributions.utils import (
     broadcast_all,
@@ -18,28 +18,41 @@ from tenon_distributions.distributions.utils import (
 )
 
 if TYPE_CHECKING:
-    from tenon import Tensor
+    from tenon import Size, Tensor
 
 
 class ProbsOrLogits(Distribution):
-    """A distribution of one probability, given as ``probs`` or as log-odds ``logits``; the other is lazy."""
+    """A distribution given ``probs`` or log-odds ``logits``, of which the other is computed lazily."""
 
-    def _given(self, probs: Any, logits: Any, validate_args: bool | None, **others: Any) -> None:
-        given_once(probs, logits)
-        name, value = ("logits", logits) if probs is None else ("probs", probs)
-        self._spread(validate_args, **others, **{name: value})
+    def _set_probs_or_logits(
+        self,
+        probs: Tensor | float | None,
+        logits: Tensor | float | None,
+        validate_args: bool | None,
+        **others: Tensor | float,
+    ) -> None:
+        """Initialize the distribution with one of ``probs`` and ``logits``, broadcast with ``others``."""
+        selected: tuple[str, Tensor | float] = select_parameter(probs, logits)
+        name, value = selected
+        self._set_broadcast(validate_args, **others, **{name: value})
 
-    def _counted(self, total_count: Any, probs: Any, logits: Any, validate_args: bool | None) -> None:
-        """Begin with a number of trials, too, which takes the dtype of the probability."""
-        given_once(probs, logits)
-        count, value = broadcast_all(total_count, logits if probs is None else probs)
+    def _set_count_and_probs_or_logits(
+        self,
+        total_count: Tensor | int,
+        probs: Tensor | float | None,
+        logits: Tensor | float | None,
+        validate_args: bool | None,
+    ) -> None:
+        """Initialize the distribution with a count, too, converted to the dtype of the other parameter."""
+        selected: tuple[str, Tensor | float] = select_parameter(probs, logits)
+        name, parameter = selected
+        count, value = broadcast_all(total_count, parameter)
         value = value if value.is_floating_point() else value.to(tenon.get_default_dtype())
-        probs, logits = (None, value) if probs is None else (value, None)
-        self._given(probs, logits, validate_args, total_count=count.to(value.dtype))
+        self._set_broadcast(validate_args, total_count=count.to(value.dtype), **{name: value})
 
     @property
     def _param(self) -> Tensor:
-        """Whichever was given."""
+        """The one of ``probs`` and ``logits`` that was given."""
         return self.logits if "probs" not in vars(self) else self.probs
 
     @lazy_property
@@ -53,7 +66,7 @@ class ProbsOrLogits(Distribution):
         return logits_to_probs(self.logits, is_binary=True)
 
     @property
-    def param_shape(self) -> Any:
+    def param_shape(self) -> Size:
         """The shape of the parameter."""
         return self._param.shape
 
@@ -73,17 +86,17 @@ class Bernoulli(ProbsOrLogits, ExponentialFamily):
     def __init__(
         self,
         probs: Tensor | float | None = None,
-        logits: Tensor | None = None,
+        logits: Tensor | float | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self._given(probs, logits, validate_args)
+        self._set_probs_or_logits(probs, logits, validate_args)
 
     @property
     def mean(self) -> Tensor:
         return self.probs
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         mode = (self.probs >= 0.5).to(self.probs)
         return tenon.where(self.probs == 0.5, tenon.nan, mode)
 
@@ -105,10 +118,10 @@ class Bernoulli(ProbsOrLogits, ExponentialFamily):
         return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        return self._listed(tenon.arange(2, dtype=self._param.dtype, device=self._param.device), expand)
+        return self._as_support(tenon.arange(2, dtype=self._param.dtype, device=self._param.device), expand)
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         return (self.logits,)
 
     def _log_normalizer(self, x: Tensor) -> Tensor:

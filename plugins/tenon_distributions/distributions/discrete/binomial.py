@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import UnsupportedError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Binomial(ProbsOrLogits):
-    """Numbers of successes in ``total_count`` trials of one probability."""
+    """The number of successes in ``total_count`` independent trials of one probability."""
 
     arg_constraints = {
         "total_count": constraints.nonnegative_integer,
@@ -28,14 +28,14 @@ class Binomial(ProbsOrLogits):
     def __init__(
         self,
         total_count: Tensor | int = 1,
-        probs: Tensor | None = None,
-        logits: Tensor | None = None,
+        probs: Tensor | float | None = None,
+        logits: Tensor | float | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self._counted(total_count, probs, logits, validate_args)
+        self._set_count_and_probs_or_logits(total_count, probs, logits, validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         return constraints.integer_interval(0, self.total_count)
 
     @property
@@ -43,7 +43,7 @@ class Binomial(ProbsOrLogits):
         return self.total_count * self.probs
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
 
     @property
@@ -59,21 +59,22 @@ class Binomial(ProbsOrLogits):
         if self._validate_args:
             self._validate_sample(value)
         n, logits = self.total_count, self.logits
-        ways = tenon.lgamma(n + 1) - tenon.lgamma(value + 1) - tenon.lgamma(n - value + 1)
-        return ways + value * logits - n * tenon.logaddexp(logits, tenon.zeros_like(logits))
+        log_coefficient = tenon.lgamma(n + 1) - tenon.lgamma(value + 1) - tenon.lgamma(n - value + 1)
+        return log_coefficient + value * logits - n * tenon.logaddexp(logits, tenon.zeros_like(logits))
 
-    def entropy(self) -> Any:
-        self._one_count("entropy")
+    def entropy(self) -> Tensor:
+        self._common_count("entropy")
         log_prob = self.log_prob(self.enumerate_support(False))
         return -(log_prob.exp() * log_prob).sum(0)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        count = self._one_count("enumerate_support")
+        count = self._common_count("enumerate_support")
         values = tenon.arange(1 + count, dtype=self._param.dtype, device=self._param.device)
-        return self._listed(values, expand)
+        return self._as_support(values, expand)
 
-    def _one_count(self, what: str) -> int:
+    def _common_count(self, method: str) -> int:
+        """Return the number of trials that the batch has in common; if there is none, refuse ``method``."""
         count = int(self.total_count.max())
         if not self.total_count.min() == count:
-            raise UnsupportedError(f"Inhomogeneous total count not supported by `{what}`.")
+            raise UnsupportedError(f"Inhomogeneous total count not supported by `{method}`.")
         return count

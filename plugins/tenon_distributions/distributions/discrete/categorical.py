@@ -1,23 +1,22 @@
-"""The categorical distribution."""
+"""The categorical distribution, and the base class of distributions of vectors over its categories."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import ArgumentError
 from tenon_distributions.distributions import constraints
-from tenon_distributions.distributions.distribution import Distribution, given_once
+from tenon_distributions.distributions.distribution import Distribution, select_parameter
 from tenon_distributions.distributions.utils import lazy_property, logits_to_probs, probs_to_logits
 
 if TYPE_CHECKING:
-    from tenon import Tensor
-    from tenon.extend import Size
+    from tenon import Size, Tensor
 
 
 class Categorical(Distribution):
-    """The index of one of ``n`` categories, by probabilities or log-probabilities in the last axis.
+    """The index of one of ``n`` categories, given their probabilities or log-probabilities in the last axis.
 
     ``probs`` are divided by their sum, ``logits`` normalised by ``logsumexp``.
 
@@ -28,15 +27,16 @@ class Categorical(Distribution):
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     has_enumerate_support = True
 
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        given_once(probs, logits)
-        name, value = ("logits", logits) if probs is None else ("probs", probs)
+    def __init__(
+        self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
+    ) -> None:
+        name, value = select_parameter(probs, logits)
         if value.dim() < 1:
             raise ArgumentError(f"`{name}` parameter must be at least one-dimensional.")
-        if probs is None:
-            self.logits = logits - logits.logsumexp(-1, keepdim=True)
+        if name == "logits":
+            self.logits = value - value.logsumexp(-1, keepdim=True)
         else:
-            self.probs = probs / probs.sum(-1, keepdim=True)
+            self.probs = value / value.sum(-1, keepdim=True)
         self._num_events = value.shape[-1]
         super().__init__(value.shape[:-1], validate_args=validate_args)
 
@@ -45,7 +45,7 @@ class Categorical(Distribution):
         return self.logits if "probs" not in vars(self) else self.probs
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         return constraints.integer_interval(0, self._num_events - 1)
 
     @lazy_property
@@ -60,7 +60,7 @@ class Categorical(Distribution):
 
     @property
     def param_shape(self) -> Size:
-        """The shape of the parameter, with its axis of categories."""
+        """The shape of the parameter, whose last axis is that of categories."""
         return self._param.shape
 
     @property
@@ -95,4 +95,38 @@ class Categorical(Distribution):
         return -(self.logits.clamp(min=lowest) * self.probs).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        return self._listed(tenon.arange(self._num_events, device=self._param.device), expand)
+        return self._as_support(tenon.arange(self._num_events, device=self._param.device), expand)
+
+
+class CategoricalVector(Distribution):
+    """A distribution of vectors over the categories of ``self._categorical``."""
+
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    _categorical: Categorical
+
+    def _set_categorical(
+        self, probs: Tensor | None, logits: Tensor | None, validate_args: bool | None
+    ) -> None:
+        """Initialize the distribution: its batch shape and its event shape are the parameter's."""
+        self._categorical = Categorical(probs, logits)
+        shape = self._categorical.param_shape
+        Distribution.__init__(self, shape[:-1], shape[-1:], validate_args=validate_args)
+
+    @property
+    def _param(self) -> Tensor:
+        return self._categorical._param
+
+    @property
+    def probs(self) -> Tensor:
+        """Probabilities of the categories."""
+        return self._categorical.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """Log-probabilities of the categories."""
+        return self._categorical.logits
+
+    @property
+    def param_shape(self) -> Size:
+        """The shape of the parameter, whose last axis is that of categories."""
+        return self._categorical.param_shape

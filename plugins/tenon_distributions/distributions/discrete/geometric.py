@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import ArgumentError
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class Geometric(ProbsOrLogits):
-    """Numbers of failures before the first success, from 0 on (``Tensor.geometric_`` counts from 1)."""
+    """The number of failures before the first success, from 0 (``Tensor.geometric_`` counts from 1)."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.nonnegative_integer
 
     def __init__(
         self,
-        probs: Tensor | int | None = None,
-        logits: Tensor | None = None,
+        probs: Tensor | float | None = None,
+        logits: Tensor | float | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self._given(probs, logits, validate_args)
+        self._set_probs_or_logits(probs, logits, validate_args)
         if self._validate_args and probs is not None and not (self.probs > 0).all():
             raise ArgumentError(
                 f"Expected parameter probs ({type(self.probs).__name__} of shape {tuple(self.probs.shape)}) "
@@ -40,7 +40,7 @@ class Geometric(ProbsOrLogits):
         return 1.0 / self.probs - 1.0
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return tenon.zeros_like(self.probs)
 
     @property
@@ -57,8 +57,8 @@ class Geometric(ProbsOrLogits):
         if self._validate_args:
             self._validate_sample(value)
         value, probs = tenon.broadcast_tensors(value, self.probs)
-        fails = tenon.where((probs == 1) & (value == 0), 0.0, probs)  # 0 log 0 is 0
-        return value * (-fails).log1p() + self.probs.log()
+        safe_probs = tenon.where((probs == 1) & (value == 0), 0.0, probs)  # 0 log 0 is 0
+        return value * (-safe_probs).log1p() + self.probs.log()
 
     def entropy(self) -> Tensor:
         return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none") / self.probs

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import UnsupportedError
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.discrete.binomial import Binomial
-from tenon_distributions.distributions.discrete.categorical import Categorical
-from tenon_distributions.distributions.distribution import Distribution
+from tenon_distributions.distributions.discrete.categorical import CategoricalVector
 
 if TYPE_CHECKING:
     from tenon import Tensor
 
 
-class Multinomial(Distribution):
-    """How often each category came in ``total_count`` draws, which is one number for the whole batch."""
+class Multinomial(CategoricalVector):
+    """The counts of each category in ``total_count`` draws, a number that all of the batch has in common."""
 
-    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     total_count: int
 
     def __init__(
@@ -31,42 +30,21 @@ class Multinomial(Distribution):
         if not isinstance(total_count, int):
             raise UnsupportedError("inhomogeneous total_count is not supported")
         self.total_count = total_count
-        self._categorical = Categorical(probs, logits)
-        shape = self._categorical.param_shape
-        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
+        self._set_categorical(probs, logits, validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         return constraints.multinomial(self.total_count)
 
     @property
-    def _param(self) -> Any:
-        return self._categorical._param
-
-    @property
-    def probs(self) -> Tensor:
-        """Probabilities."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """Log-probabilities."""
-        return self._categorical.logits
-
-    @property
-    def param_shape(self) -> Any:
-        """The shape of the parameter."""
-        return self._categorical.param_shape
-
-    @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.probs * self.total_count
 
     @property
     def variance(self) -> Tensor:
         return self.total_count * self.probs * (1 - self.probs)
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = tenon.Size(sample_shape)
         drawn = self._categorical.sample((self.total_count, *shape)).movedim(0, -1)
         counts = self.probs.new_zeros(self._extended_shape(shape))
@@ -76,12 +54,12 @@ class Multinomial(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         logits, value = tenon.broadcast_tensors(self.logits, value)
-        ways = tenon.lgamma(value.sum(-1) + 1) - tenon.lgamma(value + 1).sum(-1)
+        log_coefficient = tenon.lgamma(value.sum(-1) + 1) - tenon.lgamma(value + 1).sum(-1)
         logits = logits.masked_fill((value == 0) & (logits == -tenon.inf), 0.0)  # 0 log 0 is 0
-        return ways + (logits * value).sum(-1)
+        return log_coefficient + (logits * value).sum(-1)
 
-    def entropy(self) -> Any:
-        """By the expected logarithms of the factorials, each of a binomial number."""
+    def entropy(self) -> Tensor:
+        """Return the entropy, from the expected log-factorials of counts, each binomial."""
         n = self.logits.new_tensor(float(self.total_count))
         binomial = Binomial(self.total_count, probs=self.probs, validate_args=False)
         counts = binomial.enumerate_support(expand=False)[1:]

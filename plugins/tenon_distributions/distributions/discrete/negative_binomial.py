@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.nn.functional import logsigmoid
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NegativeBinomial(ProbsOrLogits):
-    """Numbers of successes, of one probability each, before ``total_count`` failures."""
+    """The number of successes, each of one probability, before ``total_count`` failures."""
 
     arg_constraints = {
         "total_count": constraints.greater_than_eq(0),
@@ -31,17 +31,17 @@ class NegativeBinomial(ProbsOrLogits):
         self,
         total_count: Tensor | int,
         probs: Tensor | float | None = None,
-        logits: Tensor | None = None,
+        logits: Tensor | float | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self._counted(total_count, probs, logits, validate_args)
+        self._set_count_and_probs_or_logits(total_count, probs, logits, validate_args)
 
     @property
     def mean(self) -> Tensor:
         return self.total_count * tenon.exp(self.logits)
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0.0)
 
     @property
@@ -49,8 +49,8 @@ class NegativeBinomial(ProbsOrLogits):
         return self.mean / tenon.sigmoid(-self.logits)
 
     @lazy_property
-    def _gamma(self) -> Any:
-        """Of the rate: counts are Poisson numbers of a gamma number."""
+    def _gamma(self) -> Gamma:
+        """The distribution of the rate: counts are Poisson distributed with a gamma distributed rate."""
         return Gamma(self.total_count, tenon.exp(-self.logits), validate_args=False)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
@@ -63,5 +63,5 @@ class NegativeBinomial(ProbsOrLogits):
             self._validate_sample(value)
         n = self.total_count
         powers = n * logsigmoid(-self.logits) + value * logsigmoid(self.logits)
-        ways = tenon.lgamma(n + value) - tenon.lgamma(1.0 + value) - tenon.lgamma(n)
-        return powers + ways.masked_fill(n + value == 0.0, 0.0)
+        log_coefficient = tenon.lgamma(n + value) - tenon.lgamma(1.0 + value) - tenon.lgamma(n)
+        return powers + log_coefficient.masked_fill(n + value == 0.0, 0.0)

@@ -1,59 +1,36 @@
-"""Categories as unit vectors, and with gradients that pass through as if by the probabilities."""
+"""One-hot categorical distributions, with and without straight-through gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.nn.functional import one_hot
 from tenon_distributions.distributions import constraints
-from tenon_distributions.distributions.discrete.categorical import Categorical
-from tenon_distributions.distributions.distribution import Distribution
+from tenon_distributions.distributions.discrete.categorical import CategoricalVector
 
 if TYPE_CHECKING:
     from tenon import Tensor
 
 
-class OneHotCategorical(Distribution):
-    """Unit vectors: ``Categorical`` with a 1 at the place of the category."""
+class OneHotCategorical(CategoricalVector):
+    """One-hot vectors: 1 at the index that ``Categorical`` draws, else 0."""
 
-    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.one_hot
     has_enumerate_support = True
 
     def __init__(
         self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
     ) -> None:
-        self._categorical = Categorical(probs, logits)
-        shape = self._categorical.param_shape
-        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
-
-    @property
-    def _param(self) -> Tensor:
-        return self._categorical._param
-
-    @property
-    def probs(self) -> Tensor:
-        """Probabilities."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """Log-probabilities."""
-        return self._categorical.logits
-
-    @property
-    def param_shape(self) -> Any:
-        """The shape of the parameter."""
-        return self._categorical.param_shape
+        self._set_categorical(probs, logits, validate_args)
 
     @property
     def mean(self) -> Tensor:
         return self.probs
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return one_hot(self._categorical.mode, self.event_shape[0]).to(self.probs)
 
     @property
@@ -79,10 +56,13 @@ class OneHotCategorical(Distribution):
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """Unit vectors whose gradients are those of ``probs`` (Bengio, Léonard and Courville, 2013)."""
+    """One-hot vectors whose gradients are passed straight through to ``probs``.
+
+    Bengio, Léonard and Courville, 2013.
+    """
 
     has_rsample = True
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         drawn, probs = self.sample(sample_shape), self.probs
         return drawn + (probs - probs.detach())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon_distributions.distributions import constraints
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Poisson(ExponentialFamily):
-    """Numbers of events where ``rate`` are expected."""
+    """The number of events if ``rate`` are expected."""
 
     arg_constraints = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer
 
     def __init__(self, rate: Tensor | float, validate_args: bool | None = None) -> None:
-        self._spread(validate_args, rate=rate)
+        self._set_broadcast(validate_args, rate=rate)
 
     @property
     def mean(self) -> Tensor:
@@ -30,7 +30,7 @@ class Poisson(ExponentialFamily):
     variance = mean
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.rate.floor()
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
@@ -44,8 +44,8 @@ class Poisson(ExponentialFamily):
         return value.xlogy(rate) - rate - (value + 1).lgamma()
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         return (tenon.log(self.rate),)
 
-    def _log_normalizer(self, x: Any) -> Any:
+    def _log_normalizer(self, x: Tensor) -> Tensor:
         return tenon.exp(x)

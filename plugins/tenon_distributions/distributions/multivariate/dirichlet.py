@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import ArgumentError
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def _log_beta(a: Tensor) -> Tensor:
-    """The logarithm of the beta function of the last axis: the log-normaliser by concentrations."""
+    """Return the logarithm of the beta function over the last axis: the log-normaliser."""
     return a.lgamma().sum(-1) - tenon.lgamma(a.sum(-1))
 
 
 class Dirichlet(ExponentialFamily):
-    """Points of a simplex, in the last axis; samples have implicit gradients."""
+    """The Dirichlet distribution on the simplex (last axis); samples have implicit gradients."""
 
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
     support = constraints.simplex
@@ -37,15 +37,15 @@ class Dirichlet(ExponentialFamily):
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.concentration / self.concentration.sum(-1, True)
 
     @property
-    def mode(self) -> Any:
-        above = (self.concentration - 1).clamp(min=0.0)
-        corner = one_hot(self.concentration.argmax(-1), self.event_shape[0]).to(above)
+    def mode(self) -> Tensor:
+        excess = (self.concentration - 1).clamp(min=0.0)
+        corner = one_hot(self.concentration.argmax(-1), self.event_shape[0]).to(excess)
         at_corner = (self.concentration < 1).all(-1, keepdim=True)
-        return tenon.where(at_corner, corner, above / above.sum(-1, True))
+        return tenon.where(at_corner, corner, excess / excess.sum(-1, True))
 
     @property
     def variance(self) -> Tensor:
@@ -67,7 +67,7 @@ class Dirichlet(ExponentialFamily):
         return _log_beta(a) - spread
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         return (self.concentration - 1,)
 
     def _log_normalizer(self, x: Tensor) -> Tensor:

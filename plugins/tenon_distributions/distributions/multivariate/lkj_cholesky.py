@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import ArgumentError
@@ -13,14 +14,14 @@ from tenon_distributions.distributions.distribution import Distribution
 from tenon_distributions.distributions.utils import _standard_normal
 
 if TYPE_CHECKING:
-    from tenon import Tensor
+    from tenon import Size, Tensor
 
 
 class LKJCholesky(Distribution):
-    """Cholesky factors of correlation matrices of size ``dim``: all as probable for ``concentration`` 1.
+    """Cholesky factors of correlation matrices of size ``dim``, which are uniform if ``concentration`` is 1.
 
-    Samples by the onion method of Lewandowski, Kurowicka and Joe, "Generating random correlation matrices
-    based on vines and extended onion method", 2009: rows are random directions of random lengths.
+    Sampling follows the onion method of Lewandowski, Kurowicka and Joe, "Generating random correlation
+    matrices based on vines and extended onion method", 2009: rows are random directions of random lengths.
     """
 
     arg_constraints = {"concentration": constraints.positive}
@@ -32,17 +33,17 @@ class LKJCholesky(Distribution):
         if dim < 2:
             raise ArgumentError(f"Expected dim to be an integer greater than or equal to 2. Found dim={dim}.")
         self.dim = dim
-        self._spread(validate_args, concentration=concentration)
+        self._set_broadcast(validate_args, concentration=concentration)
         self._event_shape = tenon.Size((dim, dim))
         below = tenon.arange(dim - 1, dtype=self.concentration.dtype, device=self.concentration.device)
         below = tenon.cat([below.new_zeros(1), below])
-        most = self.concentration + 0.5 * (dim - 2)
-        self._beta = Beta(0.5 * (below + 1), most.unsqueeze(-1) - 0.5 * below)
+        upper = self.concentration + 0.5 * (dim - 2)
+        self._beta = Beta(0.5 * (below + 1), upper.unsqueeze(-1) - 0.5 * below)
 
-    def _expand_part(self, name: str, part: Distribution, shape: Any) -> Any:
+    def _expand_component(self, name: str, part: Distribution, shape: Size) -> Distribution:
         return part.expand((*shape, self.dim))
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with tenon.no_grad():
             length = self._beta.sample(sample_shape).unsqueeze(-1)
             shape = self._extended_shape(sample_shape)
@@ -50,8 +51,8 @@ class LKJCholesky(Distribution):
             direction = noise / noise.norm(dim=-1, keepdim=True)
             direction[..., 0, :] = 0.0  # the first row has nothing below the diagonal
             rows = length.sqrt() * direction
-            least = tenon.finfo(rows.dtype).tiny
-            return rows + (1 - rows.square().sum(-1)).clamp(min=least).sqrt().diag_embed()
+            tiny = tenon.finfo(rows.dtype).tiny
+            return rows + (1 - rows.square().sum(-1)).clamp(min=tiny).sqrt().diag_embed()
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class LogisticNormal(TransformedDistribution):
-    """Points of a simplex that stick breaking makes of normal numbers."""
+    """The distribution of normal vectors after stick breaking, on a simplex."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.simplex
     has_rsample = True
 
-    def __init__(self, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
+    def __init__(self, loc: Tensor | float, scale: Tensor | float, validate_args: bool | None = None) -> None:
         base = Normal(loc, scale, validate_args=validate_args)
         if not base.batch_shape:
             base = base.expand([1])
@@ -28,10 +28,10 @@ class LogisticNormal(TransformedDistribution):
 
     @property
     def loc(self) -> Tensor:
-        """The means of the normal numbers."""
+        """The means of the normal distributions."""
         return self.base_dist.base_dist.loc
 
     @property
     def scale(self) -> Tensor:
-        """Their standard deviations."""
+        """The standard deviations of the normal distributions."""
         return self.base_dist.base_dist.scale

@@ -1,10 +1,10 @@
-"""Normal vectors whose covariance is a diagonal and a product of thin matrices."""
+"""The multivariate normal distribution whose covariance is the sum of a low-rank and a diagonal matrix."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import ArgumentError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _batch_capacitance_tril(factor: Tensor, diag: Tensor) -> Tensor:
-    """The Cholesky factor of ``I + W^T D^-1 W``, which is as small as ``W`` is thin."""
+    """Return the Cholesky factor of ``I + W^T D^-1 W``, whose size is the rank of ``W``."""
     weighted = factor.mT / diag.unsqueeze(-2)
     return tenon.linalg.cholesky(
         weighted @ factor + tenon.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
@@ -30,20 +30,20 @@ def _batch_capacitance_tril(factor: Tensor, diag: Tensor) -> Tensor:
 
 
 def _batch_lowrank_logdet(factor: Tensor, diag: Tensor, tril: Tensor) -> Tensor:
-    """``log det (W W^T + D)`` by the determinant of the small matrix."""
+    """Return ``log det (W W^T + D)`` from the determinant of the capacitance matrix."""
     return 2 * _half_log_det(tril) + diag.log().sum(-1)
 
 
 def _batch_lowrank_mahalanobis(factor: Tensor, diag: Tensor, x: Tensor, tril: Tensor) -> Tensor:
-    """``x^T (W W^T + D)^-1 x`` by Woodbury's formula."""
+    """Return ``x^T (W W^T + D)^-1 x`` by Woodbury's formula."""
     small = _batch_mv(factor.mT / diag.unsqueeze(-2), x)
     return (x.square() / diag).sum(-1) - _batch_mahalanobis(tril, small)
 
 
 class LowRankMultivariateNormal(Distribution):
-    """Normal vectors of covariance ``cov_factor cov_factor^T + diag(cov_diag)``.
+    """The normal distribution of covariance ``cov_factor cov_factor^T + diag(cov_diag)``.
 
-    Only matrices of ``cov_factor``'s small size are factorised, by Woodbury's formula.
+    Only matrices whose size is the rank of ``cov_factor`` are factorised, by Woodbury's formula.
     """
 
     arg_constraints = {
@@ -76,34 +76,35 @@ class LowRankMultivariateNormal(Distribution):
         super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
 
     @property
-    def _parts(self) -> tuple[Any, Any]:
+    def _factor_and_diagonal(self) -> tuple[Tensor, Tensor]:
+        """The covariance's factor and diagonal, not expanded to the batch shape."""
         return self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag
 
-    def _over_batch(self, matrix: Any) -> Any:
+    def _expand_to_batch(self, matrix: Tensor) -> Tensor:
         return matrix.expand((*self._batch_shape, *self._event_shape, *self._event_shape))
 
     @lazy_property
-    def scale_tril(self) -> Any:
-        """The covariance's Cholesky factor, as large as the covariance."""
-        factor, diag = self._parts
+    def scale_tril(self) -> Tensor:
+        """The covariance's Cholesky factor, of full size."""
+        factor, diag = self._factor_and_diagonal
         root = diag.sqrt().unsqueeze(-1)
         scaled = factor / root
         unit = tenon.eye(self._event_shape[0], dtype=diag.dtype, device=diag.device)
-        return self._over_batch(root * tenon.linalg.cholesky(scaled @ scaled.mT + unit))
+        return self._expand_to_batch(root * tenon.linalg.cholesky(scaled @ scaled.mT + unit))
 
     @lazy_property
-    def covariance_matrix(self) -> Any:
+    def covariance_matrix(self) -> Tensor:
         """The covariance."""
-        factor, diag = self._parts
-        return self._over_batch(factor @ factor.mT + diag.diag_embed())
+        factor, diag = self._factor_and_diagonal
+        return self._expand_to_batch(factor @ factor.mT + diag.diag_embed())
 
     @lazy_property
-    def precision_matrix(self) -> Any:
+    def precision_matrix(self) -> Tensor:
         """The covariance's inverse."""
-        factor, diag = self._parts
+        factor, diag = self._factor_and_diagonal
         weighted = factor.mT / diag.unsqueeze(-2)
         solved = tenon.linalg.solve_triangular(self._capacitance_tril, weighted, upper=False)
-        return self._over_batch(diag.reciprocal().diag_embed() - solved.mT @ solved)
+        return self._expand_to_batch(diag.reciprocal().diag_embed() - solved.mT @ solved)
 
     @property
     def mean(self) -> Tensor:
@@ -114,12 +115,12 @@ class LowRankMultivariateNormal(Distribution):
     @lazy_property
     def variance(self) -> Tensor:
         """The covariance's diagonal."""
-        factor, diag = self._parts
+        factor, diag = self._factor_and_diagonal
         return (factor.square().sum(-1) + diag).expand(self._batch_shape + self._event_shape)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        factor, diag = self._parts
+        factor, diag = self._factor_and_diagonal
         small = _standard_normal((*shape[:-1], factor.shape[-1]), self.loc.dtype, self.loc.device)
         own = _standard_normal(shape, self.loc.dtype, self.loc.device)
         return self.loc + _batch_mv(factor, small) + diag.sqrt() * own
@@ -127,12 +128,12 @@ class LowRankMultivariateNormal(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        parts = self._parts
+        parts = self._factor_and_diagonal
         square = _batch_lowrank_mahalanobis(*parts, value - self.loc, self._capacitance_tril)
         log_det = _batch_lowrank_logdet(*parts, self._capacitance_tril)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + log_det + square)
 
-    def entropy(self) -> Any:
-        log_det = _batch_lowrank_logdet(*self._parts, self._capacitance_tril)
+    def entropy(self) -> Tensor:
+        log_det = _batch_lowrank_logdet(*self._factor_and_diagonal, self._capacitance_tril)
         entropy = 0.5 * (self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + log_det)
         return entropy.expand(self._batch_shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import ArgumentError, OptionError
@@ -15,20 +15,21 @@ from tenon_distributions.distributions.utils import _standard_normal, lazy_prope
 if TYPE_CHECKING:
     from tenon import Tensor
 
-_GIVEN = ("covariance_matrix", "precision_matrix", "scale_tril")
+_MATRIX_NAMES = ("covariance_matrix", "precision_matrix", "scale_tril")
 
 
 def _batch_mv(matrix: Tensor, vector: Tensor) -> Tensor:
-    """Matrices times vectors, both over batches."""
+    """Return the matrix-vector product over the batch axes."""
     return (matrix @ vector.unsqueeze(-1)).squeeze(-1)
 
 
 def _batch_mahalanobis(tril: Tensor, x: Tensor) -> Tensor:
-    """``x^T (L L^T)^-1 x`` for lower triangular ``L``."""
+    """Return ``x^T (L L^T)^-1 x`` for lower triangular ``L``."""
     return tenon.linalg.solve_triangular(tril, x.unsqueeze(-1), upper=False).squeeze(-1).square().sum(-1)
 
 
 def _half_log_det(tril: Tensor) -> Tensor:
+    """Return half the log-determinant of the matrix whose Cholesky factor is ``tril``."""
     return tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
@@ -38,13 +39,14 @@ def _inverse_of_tril(tril: Tensor) -> Tensor:
 
 
 def _precision_to_scale_tril(precision: Tensor) -> Tensor:
-    """The Cholesky factor of the inverse: turned about both axes, an upper factor is a lower one."""
+    """Return the Cholesky factor of the inverse of ``precision``."""
+    # Flipped along both axes, an upper triangular factor becomes a lower triangular one.
     flipped = tenon.linalg.cholesky(precision.flip((-2, -1)))
     return _inverse_of_tril(flipped.flip((-2, -1)).mT)
 
 
 class MultivariateNormal(Distribution):
-    """Normal vectors of mean ``loc``, by covariance, its inverse, or its Cholesky factor ``scale_tril``."""
+    """The normal distribution of vectors, given its covariance, its precision or its Cholesky factor."""
 
     arg_constraints = {
         "loc": constraints.real_vector,
@@ -65,27 +67,27 @@ class MultivariateNormal(Distribution):
     ) -> None:
         if loc.dim() < 1:
             raise ArgumentError("loc must be at least one-dimensional.")
-        name, matrix = one_matrix(covariance_matrix, precision_matrix, scale_tril)
+        name, matrix = select_matrix(covariance_matrix, precision_matrix, scale_tril)
         batch = tenon.broadcast_shapes(matrix.shape[:-2], loc.shape[:-1])
         setattr(self, name, matrix.expand((*batch, -1, -1)))
         self.loc = loc.expand((*batch, -1))
         super().__init__(batch, self.loc.shape[-1:], validate_args=validate_args)
-        self._unbroadcasted_scale_tril = factor_of(name, matrix)
+        self._unbroadcasted_scale_tril = cholesky_factor(name, matrix)
 
     @lazy_property
-    def scale_tril(self) -> Any:
+    def scale_tril(self) -> Tensor:
         """The covariance's Cholesky factor."""
         shape = (*self._batch_shape, *self._event_shape, *self._event_shape)
         return self._unbroadcasted_scale_tril.expand(shape)
 
     @lazy_property
-    def covariance_matrix(self) -> Any:
+    def covariance_matrix(self) -> Tensor:
         """The covariance."""
         tril = self._unbroadcasted_scale_tril
         return (tril @ tril.mT).expand((*self._batch_shape, *self._event_shape, *self._event_shape))
 
     @lazy_property
-    def precision_matrix(self) -> Any:
+    def precision_matrix(self) -> Tensor:
         """The covariance's inverse."""
         inverse = _inverse_of_tril(self._unbroadcasted_scale_tril)
         return (inverse.mT @ inverse).expand((*self._batch_shape, *self._event_shape, *self._event_shape))
@@ -117,14 +119,14 @@ class MultivariateNormal(Distribution):
         return entropy.expand(self._batch_shape)
 
 
-def one_matrix(*matrices: Tensor | None) -> tuple[str, Any]:
-    """The one that was given of covariance, precision and Cholesky factor, and its name."""
-    given = {n: m for n, m in zip(_GIVEN, matrices, strict=True) if m is not None}
-    if len(given) != 1:
+def select_matrix(*matrices: Tensor | None) -> tuple[str, Tensor]:
+    """Return the name and the value of the one of covariance, precision and Cholesky factor that is given."""
+    specified = {n: m for n, m in zip(_MATRIX_NAMES, matrices, strict=True) if m is not None}
+    if len(specified) != 1:
         raise OptionError(
             "Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified."
         )
-    ((name, matrix),) = given.items()
+    ((name, matrix),) = specified.items()
     if matrix.dim() < 2:
         raise ArgumentError(
             f"{name.replace('tril', 'tril matrix')} must be at least two-dimensional, with optional leading "
@@ -133,8 +135,8 @@ def one_matrix(*matrices: Tensor | None) -> tuple[str, Any]:
     return name, matrix
 
 
-def factor_of(name: str, matrix: Tensor) -> Tensor:
-    """The covariance's Cholesky factor, from the matrix ``name``."""
+def cholesky_factor(name: str, matrix: Tensor) -> Tensor:
+    """Return the covariance's Cholesky factor, computed from ``matrix``, the parameter ``name``."""
     if name == "scale_tril":
         return matrix
     return tenon.linalg.cholesky(matrix) if name == "covariance_matrix" else _precision_to_scale_tril(matrix)
