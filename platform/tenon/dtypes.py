@@ -10,7 +10,7 @@ Next: ``engine/promotion.py`` applies these rules to tensors, 0-d tensors and Py
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -179,7 +179,11 @@ def from_numpy_dtype(numpy_type: Any) -> dtype:
         ) from None
 
 
-def as_dtype(value: Any) -> dtype:
+#: What names a dtype: itself, or NumPy's or Python's type of such numbers, as ``float``.
+DTypeLike: TypeAlias = dtype | np.dtype | type
+
+
+def as_dtype(value: DTypeLike) -> dtype:
     """``value`` as a dtype: a dtype, a Python type (bool, int, float, complex), or a NumPy dtype."""
     if isinstance(value, dtype):
         return value

@@ -2,15 +2,15 @@
 
 ``split`` returns ``(basic, layout, indices)``: first apply ``basic`` (integers, slices, None, always with
 an Ellipsis so that NumPy returns an array), then, if ``layout`` is not None, index with arrays at the
-``INDEX`` places. Masks become the index arrays of their non-zero elements. Doing integers first is what
+``INDEX`` entries. Masks become the index arrays of their non-zero elements. Doing integers first is what
 makes the axis order torch's: NumPy would count them as index arrays.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import IndexRangeError
+
+if TYPE_CHECKING:
+    from tenon.engine.types import Array, Operand
+    from tenon.tensors.tensor import Tensor
 
 FULL = slice(None)
 _BYTE = np.dtype(np.uint8)
@@ -35,20 +39,22 @@ class _Index:
 
 #: The placeholder of an index array in a layout.
 INDEX = _Index()
+#: A key as NumPy takes it: integers, slices, None and Ellipsis, or in a layout slices and ``INDEX``.
+Key: TypeAlias = tuple[Any, ...]
 
 
-def filled(layout: tuple[Any, ...], indices: Any) -> tuple[Any, ...]:
+def filled(layout: Key, indices: Iterable[Operand]) -> Key:
     """Substitute the index arrays for the placeholders of ``layout``."""
     arrays = iter(indices)
     return tuple(next(arrays) if k is INDEX else k for k in layout)
 
 
-def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | None, list[Any]]:
+def split(tensor: Tensor, key: object) -> tuple[Key, Key | None, list[Value]]:
     """Return the basic key, the advanced layout (or None), and its index tensors on ``tensor``'s backend.
 
     A tensor in ``key`` is returned itself, so that the tape can check its version in the backward pass.
     """
-    keys = key if type(key) is tuple else _listed(key)
+    keys: Key = key if type(key) is tuple else _listed(key)
     shape = tensor.raw.shape
     consumed = sum(_consumes(k) for k in keys)
     if consumed > len(shape):
@@ -93,15 +99,15 @@ def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | Non
             axis += _advance(tensor, k, axis, shape, basic, advanced)
     basic.append(Ellipsis)
     backend = tensor._backend
-    found = [a if isinstance(a, Value) else Value.make(a, backend) for a in advanced if a is not FULL]
-    if not found:
+    indices = [a if isinstance(a, Value) else Value.make(a, backend) for a in advanced if a is not FULL]
+    if not indices:
         return tuple(basic), None, []
     layout = tuple(FULL if a is FULL else INDEX for a in advanced)
-    return tuple(basic), layout, found
+    return tuple(basic), layout, indices
 
 
-def _scalar_error(keys: tuple[Any, ...]) -> IndexRangeError:
-    """The error for indexing a 0-d tensor with ``keys``."""
+def _scalar_error(keys: Key) -> IndexRangeError:
+    """Create the error for indexing a 0-d tensor with ``keys``."""
     first = next(k for k in keys if _consumes(k))
     if isinstance(first, slice):
         return IndexRangeError("slice() cannot be applied to a 0-dim tensor.")
@@ -113,9 +119,9 @@ def _scalar_error(keys: tuple[Any, ...]) -> IndexRangeError:
     return IndexRangeError(f"too many indices for tensor of dimension 0 (shape [], {len(keys)} indices)")
 
 
-def _listed(key: Any) -> tuple[Any, ...]:
-    """The keys of a single ``key``: a short sequence of more than numbers is read as a tuple of keys, as by
-    torch and old NumPy; anything else is one key."""
+def _listed(key: object) -> Key:
+    """Return a tuple of keys: of a short sequence that has not only numbers its items, as in torch and old
+    NumPy; of anything else ``key`` alone."""
     if (
         isinstance(key, Sequence)
         and not isinstance(key, (str, range))
@@ -133,7 +139,7 @@ def _listed(key: Any) -> tuple[Any, ...]:
     return (key,)
 
 
-def _is_integer(k: Any) -> bool:
+def _is_integer(k: object) -> bool:
     if isinstance(k, (bool, np.bool_)):
         return False
     if isinstance(k, (int, np.integer)):
@@ -143,10 +149,11 @@ def _is_integer(k: Any) -> bool:
     return hasattr(k, "__index__") and not hasattr(k, "shape")
 
 
-def _consumes(k: Any) -> int:
+def _consumes(k: object) -> int:
+    """Return how many axes one key indexes."""
     if k is None or k is Ellipsis or isinstance(k, (bool, np.bool_)):
         return 0
-    array = k.raw if isinstance(k, Value) else k
+    array: Array = k.raw if isinstance(k, Value) else k
     if getattr(array, "dtype", None) is not None and (array.dtype.kind == "b" or array.dtype == _BYTE):
         return int(array.ndim)
     if isinstance(k, (list, tuple)) and np.asarray(_plain(k)).dtype.kind == "b":
@@ -154,9 +161,9 @@ def _consumes(k: Any) -> int:
     return 1
 
 
-def fills_by_mask(key: Any, value: Any) -> bool:
-    """Whether ``x[key] = value`` is a masked fill, which casts the value: one number and one mask, or
-    ``x[True]``."""
+def fills_by_mask(key: object, value: Value) -> bool:
+    """Whether ``x[key] = value`` is a masked fill, which casts the value: ``value`` has one element and
+    ``key`` one mask, or is True or False."""
     keys = key if isinstance(key, tuple) else (key,)
     rest = [k for k in keys if not (k is None or k is Ellipsis or isinstance(k, slice))]
     if not all(isinstance(k, Value) for k in rest):
@@ -165,7 +172,7 @@ def fills_by_mask(key: Any, value: Any) -> bool:
     return len(masks) == len(rest) == 1 and value.raw.size == 1
 
 
-def check_places(index: Any) -> None:
+def check_index(index: Value) -> None:
     """Raise IndexRangeError unless ``index`` is a vector or scalar of integers."""
     if index.raw.dtype not in INTEGERS:
         kind = scalar_name(FROM_NUMPY[index.raw.dtype])
@@ -177,16 +184,16 @@ def check_places(index: Any) -> None:
         raise IndexRangeError(f"Index is supposed to be a vector, but got {list(index.raw.shape)}")
 
 
-def result_shape(shape: Any, layout: tuple[Any, ...], indices: Any) -> tuple[int, ...]:
-    """The result shape of indexing a tensor of ``shape`` with the index arrays."""
-    hollow = np.broadcast_to(np.empty((), np.bool_), tuple(shape))
-    found: tuple[int, ...] = hollow[
-        filled(layout, [np.zeros(tuple(i.shape), np.intp) for i in indices])
-    ].shape
-    return found
+def result_shape(shape: Sequence[int], layout: Key, indices: Iterable[Operand]) -> tuple[int, ...]:
+    """Return the shape of indexing a tensor of ``shape`` with the index arrays."""
+    x = np.broadcast_to(np.empty((), np.bool_), tuple(shape))
+    zeros = [np.zeros(tuple(i.shape), np.intp) for i in indices]
+    result: np.ndarray = x[filled(layout, zeros)]
+    return result.shape
 
 
-def _plain(k: Any) -> Any:
+def _plain(k: Any) -> Any:  # nested sequences of any depth
+    """Replace tensors in nested sequences by numbers."""
     if isinstance(k, (list, tuple)):
         return [_plain(e) for e in k]
     return k._backend.to_host(k.raw).item() if isinstance(k, Value) else k
@@ -208,7 +215,9 @@ def _checked_slice(k: slice) -> slice:
     return k
 
 
-def _advance(tensor: Any, k: Any, axis: int, shape: Any, basic: list[Any], advanced: list[Any]) -> int:
+def _advance(
+    tensor: Tensor, k: Any, axis: int, shape: Sequence[int], basic: list[Any], advanced: list[Any]
+) -> int:
     """Append one index array or mask to the keys; return how many axes it consumes."""
     backend = tensor._backend
     if isinstance(k, Value):
@@ -229,7 +238,7 @@ def _advance(tensor: Any, k: Any, axis: int, shape: Any, basic: list[Any], advan
             )
         array = array != 0
     if array.dtype.kind == "b":
-        return _mask(backend, array, axis, shape, basic, advanced)
+        return _mask(tensor, array, axis, shape, basic, advanced)
     if array.dtype not in INTEGERS:
         if not hasattr(k, "dtype") and not isinstance(k, (list, tuple)):
             raise IndexRangeError(
@@ -245,12 +254,15 @@ def _advance(tensor: Any, k: Any, axis: int, shape: Any, basic: list[Any], advan
     return 1
 
 
-def _mask(backend: Any, mask: Any, axis: int, shape: Any, basic: list[Any], advanced: list[Any]) -> int:
+def _mask(
+    tensor: Tensor, mask: Array, axis: int, shape: Sequence[int], basic: list[Any], advanced: list[Any]
+) -> int:
+    """Append the index arrays of a mask's non-zero elements to the keys; return how many axes it consumes."""
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.reading(mask, "indexing with a mask")
     if mask.ndim == 0:  # a new axis of size 0 or 1
         basic.append(None)
-        advanced.append(backend.from_host(np.zeros(int(mask), np.int64), None))
+        advanced.append(tensor._backend.from_host(np.zeros(int(mask), np.int64), tensor.device))
         return 0
     for offset, size in enumerate(mask.shape):
         if size != shape[axis + offset]:

@@ -18,23 +18,24 @@ from tenon.tensors.methods.matrix import Matrix
 from tenon.tensors.methods.memory import Memory
 from tenon.tensors.methods.movement import Movement
 from tenon.tensors.methods.numeric import Numeric
-from tenon.tensors.methods.numpy_names import take_both
+from tenon.tensors.methods.numpy_names import accept_numpy_names
 from tenon.tensors.methods.ordering import Ordering
 from tenon.tensors.methods.overriding import Overriding
 from tenon.tensors.methods.placement import Placement
 from tenon.tensors.methods.products import Products
+from tenon.tensors.methods.properties import Properties
 from tenon.tensors.methods.reduction import Reduction
 from tenon.tensors.methods.scan import Scan
 from tenon.tensors.methods.splitting import Splitting
 from tenon.tensors.methods.titles import title_all
 
 ALL_METHODS = (
-    Arithmetic, Closeness, Reduction, Ordering, Movement, Indexing, Masks, Convert, Autograd, Fill, Numeric,
-    Products, Placement, Scan, Matrix, Memory, Splitting, Elsewhere, Overriding,
+    Arithmetic, Closeness, Reduction, Ordering, Movement, Indexing, Masks, Convert, Properties, Autograd,
+    Fill, Numeric, Products, Placement, Scan, Matrix, Memory, Splitting, Elsewhere, Overriding,
 )  # fmt: skip
 
 for _family in ALL_METHODS:
-    take_both(_family)
+    accept_numpy_names(_family)
     for _name, _member in vars(_family).items():
         if getattr(_member, "__name__", "") == "method":  # made by a factory
             _member.__name__, _member.__qualname__ = _name, f"{_family.__name__}.{_name}"

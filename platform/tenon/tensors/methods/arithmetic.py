@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
-from tenon.dtypes import scalar_name
+from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
 from tenon.tensors.inplace import inplace
+from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.methods.old_order import with_value_first
 
-#: Python numbers that any op takes as they are.
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Number
+
+#: Types of numbers that ops take without conversion.
 _PLAIN = frozenset((float, int))
 _NUMBER = (int, float, complex, np.number, np.bool_)
 
 
-def operand(value: Any) -> Any:
-    """``value`` if an operator takes it (tensor, number, 0-d NumPy), else NotImplemented."""
+def operand(value: object) -> Any:  # NotImplemented is of no type that operators can return
+    """Return ``value`` as a tensor or number if an operator takes it (arrays become tensors), else
+    NotImplemented."""
     if isinstance(value, Value) or value.__class__ in (float, int, bool, complex):
         return value
     if isinstance(value, (np.number, np.bool_)):
@@ -40,10 +46,11 @@ def operand(value: Any) -> Any:
     return NotImplemented
 
 
-def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
+def _operator(name: str, reflected: bool = False) -> Operator:
+    """Make the operator method that calls the op ``name``, with ``self`` second if ``reflected``."""
     by_name = f.by_name
 
-    def method(self: Any, other: Any) -> Any:
+    def method(self: Tensor, other: Any) -> Tensor:
         if not isinstance(other, Value) and other.__class__ not in _PLAIN:
             other = operand(other)
             if other is NotImplemented:
@@ -55,10 +62,11 @@ def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
     return method
 
 
-def _ordering(name: str) -> Callable[[Any, Any], Any]:
+def _ordering(name: str) -> Operator:
+    """Make the comparison that calls the op ``name``; it raises UnsupportedError for complex numbers."""
     compare = _operator(name)
 
-    def method(self: Any, other: Any) -> Any:
+    def method(self: Tensor, other: Any) -> Tensor:
         if self.raw.dtype.kind == "c" or other.__class__ is complex:
             need_order(name, self, other)
         return compare(self, other)
@@ -66,19 +74,26 @@ def _ordering(name: str) -> Callable[[Any, Any], Any]:
     return method
 
 
-def need_order(name: str, *values: Any) -> None:
-    """An error if one of ``values`` is complex: NumPy would compare such numbers part by part."""
+def is_complex(value: object) -> bool:
+    """Whether ``value`` is a complex number or tensor."""
+    return isinstance(value, complex) or (isinstance(value, Value) and value.raw.dtype.kind == "c")
+
+
+def need_order(name: str, *values: object) -> None:
+    """Raise UnsupportedError if one of ``values`` is complex: NumPy would compare the parts in turn."""
     for v in values:
-        if isinstance(v, complex) or (isinstance(v, Value) and v.raw.dtype.kind == "c"):
-            kind = scalar_name(v.dtype) if isinstance(v, Value) else "complex"  # type: ignore[attr-defined]
+        if is_complex(v):
+            kind = scalar_name(FROM_NUMPY[v.raw.dtype]) if isinstance(v, Value) else "complex"
             raise UnsupportedError(
                 f"\"{name}\" not implemented for '{kind}': it does not support complex inputs, which have no"
                 " order"
             )
 
 
-def _inplace_operator(name: str) -> Callable[[Any, Any], Any]:
-    def method(self: Any, other: Any) -> Any:
+def _inplace_operator(name: str) -> Operator:
+    """Make the augmented assignment method that writes the result of the op ``name`` into ``self``."""
+
+    def method(self: Tensor, other: Any) -> Tensor:
         other = operand(other)
         if other is NotImplemented:
             return NotImplemented
@@ -87,49 +102,53 @@ def _inplace_operator(name: str) -> Callable[[Any, Any], Any]:
     return method
 
 
-class Arithmetic:
-    """``+ - * /`` and their kin."""
+#: An operator's method: NotImplemented for operands that it does not take.
+Operator: TypeAlias = Callable[["Tensor", Any], "Tensor"]
+
+
+class Arithmetic(Family):
+    """Operators, and methods of the same ops with further arguments: ``add(other, alpha=2)``."""
 
     __slots__ = ()
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Tensor:
         if (isinstance(other, Value) or other.__class__ in _PLAIN) and SLOT.top is None:
             return SLOT.pair(f.add, self, other)  # past Op.__call__: 0.15 us less
         other = operand(other)
         return other if other is NotImplemented else f.add(self, other)
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: object) -> Tensor:
         other = operand(other)
         return other if other is NotImplemented else _sub(self, other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: object) -> Tensor:
         other = operand(other)
         if other.__class__ is bool:
             raise DTypeError(_NO_SUBTRACTION)
         return other if other is NotImplemented else _sub(other, self)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: object) -> Tensor:
         if (isinstance(other, Value) or other.__class__ in _PLAIN) and SLOT.top is None:
             return SLOT.pair(f.mul, self, other)
         other = operand(other)
         return other if other is NotImplemented else f.mul(self, other)
 
-    def __matmul__(self, other: Any) -> Any:
+    def __matmul__(self, other: object) -> Tensor:
         if not isinstance(other, Value):
             return NotImplemented
         if SLOT.top is None:
             return SLOT.pair(f.matmul, self, other)
         return f.matmul(self, other)
 
-    def __rmatmul__(self, other: Any) -> Any:
+    def __rmatmul__(self, other: object) -> Tensor:
         other = operand(other)
         return f.matmul(other, self) if isinstance(other, Value) else NotImplemented
 
-    def __pow__(self, exponent: Any) -> Any:
+    def __pow__(self, exponent: object) -> Tensor:
         exponent = operand(exponent)
         return exponent if exponent is NotImplemented else power(self, exponent)
 
-    def __rpow__(self, base: Any) -> Any:
+    def __rpow__(self, base: object) -> Tensor:
         base = operand(base)
         return base if base is NotImplemented else power(base, self)
 
@@ -151,8 +170,8 @@ class Arithmetic:
     __rshift__ = _operator("bitwise_right_shift")
     __rlshift__ = _operator("bitwise_left_shift", reflected=True)
     __rrshift__ = _operator("bitwise_right_shift", reflected=True)
-    __eq__ = _operator("eq")
-    __ne__ = _operator("ne")
+    __eq__ = _operator("eq")  # type: ignore[assignment]
+    __ne__ = _operator("ne")  # type: ignore[assignment]
     __lt__ = _ordering("lt")
     __le__ = _ordering("le")
     __gt__ = _ordering("gt")
@@ -171,48 +190,48 @@ class Arithmetic:
     __ilshift__ = _inplace_operator("bitwise_left_shift")
     __irshift__ = _inplace_operator("bitwise_right_shift")
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Tensor:
         return self.neg()
 
-    def __pos__(self) -> Any:
+    def __pos__(self) -> Tensor:
         return self
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> Tensor:
         return f.abs(self)
 
-    def __invert__(self) -> Any:
+    def __invert__(self) -> Tensor:
         return f.bitwise_not(self)
 
-    def neg(self) -> Any:
+    def neg(self) -> Tensor:
         """``-self``; an error for booleans, as in torch."""
-        if self.raw.dtype.kind == "b":  # type: ignore[attr-defined]
+        if self.raw.dtype.kind == "b":
             raise DTypeError(
                 "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a"
                 " mask, use the `~` or `logical_not()` operator instead."
             )
         return f.neg(self)
 
-    def abs_(self) -> Any:
+    def abs_(self) -> Tensor:
         """In-place form of ``abs``; not for complex numbers, whose magnitude is real."""
-        if self.raw.dtype.kind == "c":  # type: ignore[attr-defined]
+        if self.raw.dtype.kind == "c":
             raise DTypeError("In-place abs is not supported for complex tensors.")
         return inplace(f.abs, self)
 
-    def add(self, other: Any, *, alpha: Any = 1) -> Any:
+    def add(self, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
         """``self + alpha * other``."""
         if alpha != 1:
             other = _alpha_times(alpha, self, other)
         return SLOT.pair(f.add, self, other) if SLOT.top is None else f.add(self, other)
 
-    def sub(self, other: Any, *, alpha: Any = 1) -> Any:
+    def sub(self, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
         """``self - alpha * other``."""
         return _sub(self, other if alpha == 1 else _alpha_times(alpha, self, other))
 
-    def mul(self, other: Any) -> Any:
+    def mul(self, other: Tensor | Number) -> Tensor:
         """``self * other``."""
         return f.mul(self, other)
 
-    def div(self, other: Any, *, rounding_mode: str | None = None) -> Any:
+    def div(self, other: Tensor | Number, *, rounding_mode: str | None = None) -> Tensor:
         """``self / other``; ``rounding_mode`` is None, "trunc" or "floor"."""
         if rounding_mode is None:
             return f.div(self, other)
@@ -224,27 +243,27 @@ class Arithmetic:
             f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
         )
 
-    def pow(self, exponent: Any) -> Any:
+    def pow(self, exponent: Tensor | Number) -> Tensor:
         """``self ** exponent``."""
         return power(self, exponent)
 
     @as_function()
-    def matmul(self, other: Any) -> Any:
+    def matmul(self, other: Tensor) -> Tensor:
         """``self @ other``."""
         return SLOT.pair(f.matmul, self, other) if SLOT.top is None else f.matmul(self, other)
 
-    def clamp(self, min: Any = None, max: Any = None) -> Any:
+    def clamp(self, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
         """Elements limited to ``[min, max]``; either may be None or a tensor."""
         if min is None and max is None:
             raise ArgumentError("torch.clamp: At least one of 'min' or 'max' must not be None")
         need_order("clamp", self, min, max)
         return f.clamp(self, min, max)
 
-    def round(self, *, decimals: int = 0) -> Any:
+    def round(self, *, decimals: int = 0) -> Tensor:
         """To the nearest integer (halves to even), or to ``decimals`` digits."""
         return f.round(self, decimals=decimals) if decimals else f.round(self)
 
-    def where(self, condition: Any, other: Any) -> Any:
+    def where(self, condition: Tensor, other: Tensor | Number) -> Tensor:
         """``self`` where ``condition``, else ``other``."""
         if condition.raw.dtype.kind != "b":
             raise DTypeError(
@@ -254,10 +273,10 @@ class Arithmetic:
         return f.where(condition, self, other)
 
     @as_function(memory="same")
-    def lerp(self, end: Any, weight: Any) -> Any:
+    def lerp(self, end: Tensor, weight: Tensor | Number) -> Tensor:
         """``self + weight * (end - self)``."""
-        if end.raw.dtype != self.raw.dtype:  # type: ignore[attr-defined]
-            raise DTypeError(f"expected dtype {self.dtype} for `end` but got dtype {end.dtype}")  # type: ignore[attr-defined]
+        if end.raw.dtype != self.raw.dtype:
+            raise DTypeError(f"expected dtype {self.dtype} for `end` but got dtype {end.dtype}")
         result = f.add(self, f.mul(f.sub(end, self), weight))
         if result._node is not None:
             result._node.title = f"LerpBackward{int(isinstance(weight, Value))}"
@@ -266,32 +285,34 @@ class Arithmetic:
     @as_function(memory="same")
     @with_value_first
     @runs_in("usual", cuda="widest")
-    def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+    def addcmul(self, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
         """``self + value * tensor1 * tensor2``."""
         return f.add(self, scaled(f.mul(tensor1, tensor2), value))
 
     @as_function(memory="same")
     @with_value_first
     @runs_in("usual", cuda="widest")
-    def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+    def addcdiv(self, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
         """``self + value * tensor1 / tensor2``."""
-        if all(_is_whole(v) for v in (tensor1, tensor2)):
+        if all(_is_integral(v) for v in (tensor1, tensor2)):
             raise DTypeError(
                 "Integer division with addcdiv is no longer supported: cast to a floating dtype first, or use"
                 " self + value * torch.div(tensor1, tensor2, rounding_mode='trunc')."
             )
         return f.add(self, scaled(f.div(tensor1, tensor2), value))
 
-    def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
+    def nan_to_num(
+        self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+    ) -> Tensor:
         """NaN and infinities replaced by numbers (by default 0 and the dtype's extremes)."""
-        if self.raw.dtype.kind == "c":  # type: ignore[attr-defined]
+        if self.raw.dtype.kind == "c":
             parts = [f.real(self), f.imag(self)]
             real, imag = (p.nan_to_num(nan, posinf, neginf) for p in parts)
             return f.rectangular(real, imag)
-        if self.raw.dtype.kind not in "fV":  # type: ignore[attr-defined]
-            return self.clone()  # type: ignore[attr-defined]
-        limits: Any = ml_dtypes.finfo
-        info = limits(self.raw.dtype)  # type: ignore[attr-defined]
+        if self.raw.dtype.kind not in "fV":
+            return self.clone()
+        limits: Any = ml_dtypes.finfo  # which is not typed
+        info = limits(self.raw.dtype)
         high = float(info.max) if posinf is None else posinf
         low = float(info.min) if neginf is None else neginf
         return f.nan_to_num(self, nan=nan, high=high, low=low)
@@ -301,9 +322,9 @@ class Arithmetic:
     addcdiv_ = through_method("addcdiv")
 
 
-def _alpha_times(alpha: Any, x: Any, y: Any) -> Any:
-    """``alpha * y``, where ``x + alpha * y`` is computed in a dtype that holds ``alpha``."""
-    if isinstance(alpha, float) and all(_is_whole(v) for v in (x, y)):
+def _alpha_times(alpha: Number, x: Tensor, y: Tensor | Number) -> Tensor | Number:
+    """Compute ``alpha * y``; DTypeError if ``alpha`` is a float and both tensors are of integers."""
+    if isinstance(alpha, float) and all(_is_integral(v) for v in (x, y)):
         raise DTypeError(
             "For integral input tensors, argument alpha must not be a floating point number, got "
             f"{alpha}. Convert the tensors with .float()."
@@ -311,12 +332,13 @@ def _alpha_times(alpha: Any, x: Any, y: Any) -> Any:
     return scaled(y, alpha)
 
 
-def _is_whole(value: Any) -> bool:
+def _is_integral(value: object) -> bool:
+    """Whether ``value`` is an integer or boolean, or a tensor of these."""
     return value.raw.dtype.kind in "iub" if isinstance(value, Value) else isinstance(value, int)
 
 
-def scaled(value: Any, alpha: Any) -> Any:
-    """``alpha * value`` for tensors and numbers."""
+def scaled(value: Any, alpha: Any) -> Any:  # numbers of any type, as Python multiplies them
+    """Return ``alpha * value`` for a tensor or number; ``value`` itself if ``alpha`` is 1."""
     if alpha.__class__ in (int, float) and alpha == 1:
         return value
     return f.mul(value, alpha) if isinstance(value, Value) else value * alpha
@@ -328,22 +350,22 @@ _NO_SUBTRACTION = (
 )
 
 
-def _sub(x: Any, y: Any) -> Any:
+def _sub(x: object, y: object) -> Tensor:
     for v in (x, y):
         if v.raw.dtype.kind == "b" if isinstance(v, Value) else v.__class__ is bool:
             raise DTypeError(_NO_SUBTRACTION)
     return f.sub(x, y)
 
 
-def _trunc_divide(x: Any, y: Any) -> Any:
+def _trunc_divide(x: Tensor, y: Tensor | Number) -> Tensor:
     kinds = [v.raw.dtype.kind if isinstance(v, Value) else type(v).__name__[0] for v in (x, y)]
     if all(k in "iub" for k in kinds):
         return f.floor_divide(f.sub(x, f.fmod(x, y)), y)  # exact, also of -128 as int8
     return f.trunc(f.div(x, y))
 
 
-def power(x: Any, exponent: Any) -> Any:
-    """``x ** exponent``, with the cheap forms for 2, 1/2 and -1."""
+def power(x: Any, exponent: Any) -> Tensor:  # a tensor and a number, in either order
+    """Compute ``x ** exponent``; exponents 1 and 2 are a copy and a square."""
     if exponent.__class__ in (int, float) and isinstance(x, Value):
         if exponent == 2:
             return f.square(x) if x.raw.dtype.kind != "b" else f.pow(x, exponent)
@@ -361,7 +383,6 @@ def power(x: Any, exponent: Any) -> Any:
         raise UnsupportedError(
             "\"pow\" not implemented for 'Bool'. Convert one operand with .to(torch.int64) first."
         )
-    whole = x.raw.dtype.kind in "iub" if isinstance(x, Value) else isinstance(x, int)
-    if whole and isinstance(exponent, Value) and exponent.raw.dtype.kind == "i":
+    if _is_integral(x) and isinstance(exponent, Value) and exponent.raw.dtype.kind == "i":
         return f.whole_power(x, exponent)
     return f.pow(x, exponent)

@@ -1,43 +1,55 @@
-"""``backward`` and hooks."""
+"""Autograd methods: ``backward``, ``retain_grad`` and hooks."""
 
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from tenon.dtypes import dtype
 from tenon.engine.backward import backward
 from tenon.engine.hooks import LeafHooks, register_in, tensor_hooks
 from tenon.errors import DTypeError, GradError
+from tenon.tensors.methods.family import Family
+
+if TYPE_CHECKING:
+    from tenon.engine.edges import AccumulateGrad, GradientEdge
+    from tenon.engine.handle import RemovableHandle
+    from tenon.engine.tape import Node
+    from tenon.tensors.tensor import Tensor
 
 
-class Autograd:
-    """The tensor's side of autograd."""
+#: Hooks by the number of their handle.
+Hooks: TypeAlias = MutableMapping[int, Callable[..., "Tensor | None"]]
+
+
+class Autograd(Family):
+    """Methods that start backward passes and register hooks."""
 
     __slots__ = ()
 
     def backward(
         self,
-        gradient: Any = None,
+        gradient: Tensor | None = None,
         retain_graph: bool | None = None,
         create_graph: bool = False,
-        inputs: Any = None,
+        inputs: Tensor | GradientEdge | Sequence[Tensor | GradientEdge] | None = None,
     ) -> None:
         """Accumulate d(self)/d(leaf) into the leaves' ``grad``. ``gradient`` is needed unless self is a
         scalar."""
         backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
 
-    def register_hook(self, hook: Any) -> Any:
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """Call ``hook(grad)`` when this tensor's gradient is known; it may return another."""
-        if not self.requires_grad:  # type: ignore[attr-defined]
+        if not self.requires_grad:
             raise GradError("cannot register a hook on a tensor that doesn't require gradient")
         return register_in(tensor_hooks(self), hook)
 
-    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Call ``hook(leaf)`` after a gradient was accumulated into this leaf."""
-        if not self.requires_grad:  # type: ignore[attr-defined]
+        if not self.requires_grad:
             raise GradError("cannot register a hook on a tensor that doesn't require gradient")
-        if self._node is not None:  # type: ignore[attr-defined]
+        if self._node is not None:
             raise GradError("post accumulate grad hooks cannot be registered on non-leaf tensors")
         hooks = self.__dict__.get("_post_accumulate_hooks")
         if hooks is None:
@@ -46,63 +58,62 @@ class Autograd:
 
     def retain_grad(self) -> None:
         """Keep this non-leaf's gradient in ``grad`` at the next backward."""
-        if not self.requires_grad:  # type: ignore[attr-defined]
+        if not self.requires_grad:
             raise GradError("can't retain_grad on Tensor that has requires_grad=False")
-        node = self.grad_fn  # type: ignore[attr-defined]
+        node = self.grad_fn
         if node is None:
             return
         if node.retained is None:
             node.retained = {}
-        node.retained[self._index] = weakref.ref(self)  # type: ignore[attr-defined]
+        node.retained[self._index] = weakref.ref(self)
         node.watched = True
 
     @property
-    def grad_dtype(self) -> Any:
-        """The dtype of this leaf's gradient: its own unless another is set; None takes gradients as they
-        come."""
+    def grad_dtype(self) -> dtype | None:
+        """The dtype of this leaf's gradient: its own unless another is set; None accepts any."""
         self._need_leaf("accessed")
-        return self.__dict__.get("_grad_dtype", self.dtype)  # type: ignore[attr-defined]
+        return self.__dict__.get("_grad_dtype", self.dtype)
 
     @grad_dtype.setter
-    def grad_dtype(self, value: Any) -> None:
+    def grad_dtype(self, value: dtype | None) -> None:
         self._need_leaf("set")
         if value is not None and not isinstance(value, dtype):
             raise TypeError(f"grad_dtype must be a torch.dtype or None, but got {type(value).__name__}")
-        held = self._grad  # type: ignore[attr-defined]
-        if value is not None and held is not None and held.dtype != value:
+        grad = self._grad
+        if value is not None and grad is not None and grad.dtype != value:
             raise DTypeError(
                 f"Cannot set grad_dtype to '{value}' because there is already a gradient with dtype"
-                f" '{held.dtype}'. Please clear the gradient (.grad = None) before changing grad_dtype, or"
+                f" '{grad.dtype}'. Please clear the gradient (.grad = None) before changing grad_dtype, or"
                 " ensure the new grad_dtype matches the existing gradient's dtype."
             )
         self.__dict__["_grad_dtype"] = value
 
-    def _need_leaf(self, how: str) -> None:
-        if self.grad_fn is not None:  # type: ignore[attr-defined]
-            raise GradError(f"grad_dtype can only be {how} on leaf tensors.")
+    def _need_leaf(self, verb: str) -> None:
+        if self.grad_fn is not None:
+            raise GradError(f"grad_dtype can only be {verb} on leaf tensors.")
 
     @property
-    def _grad_fn(self) -> Any:
-        return self.grad_fn  # type: ignore[attr-defined]
+    def _grad_fn(self) -> Node | AccumulateGrad | None:
+        return self.grad_fn
 
     @_grad_fn.deleter
     def _grad_fn(self) -> None:
         raise GradError("Deletion of _grad_fn not allowed. Detach tensor instead!")
 
     @property
-    def _backward_hooks(self) -> Any:
-        node = self.grad_fn  # type: ignore[attr-defined]
+    def _backward_hooks(self) -> Hooks | None:
+        node = self.grad_fn
         if node is None:
             return self.__dict__.get("_hooks")
-        return None if node.hooks is None else node.hooks.get(self._index)  # type: ignore[attr-defined]
+        return None if node.hooks is None else node.hooks.get(self._index)
 
     @_backward_hooks.setter
-    def _backward_hooks(self, hooks: Any) -> None:
-        held = tensor_hooks(self)
-        for key in list(held):
-            del held[key]
+    def _backward_hooks(self, hooks: Hooks | None) -> None:
+        registered = tensor_hooks(self)
+        for key in list(registered):
+            del registered[key]
         for key, hook in (hooks or {}).items():
-            held[key] = hook
+            registered[key] = hook
 
     @_backward_hooks.deleter
     def _backward_hooks(self) -> None:
@@ -111,8 +122,8 @@ class Autograd:
     @property
     def retains_grad(self) -> bool:
         """Whether this is a non-leaf whose gradient is kept."""
-        node = self._node  # type: ignore[attr-defined]
+        node = self._node
         if node is None or node.retained is None:
             return False
-        reference = node.retained.get(self._index)  # type: ignore[attr-defined]
+        reference = node.retained.get(self._index)
         return reference is not None and reference() is self

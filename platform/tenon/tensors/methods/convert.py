@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,24 +17,30 @@ from tenon.errors import ArgumentError
 from tenon.kernels.backend import backend_for
 from tenon.tensors import formats
 from tenon.tensors.extensions import EXTENSIONS
-from tenon.tensors.layout import layout, strided, with_layout
+from tenon.tensors.layout import with_layout
+from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
-from tenon.tensors.methods.type_names import TYPE_NAMES, meant
-from tenon.tensors.storage.untyped import address, is_shared
+from tenon.tensors.methods.type_names import TYPE_NAMES, dtype_and_device
+from tenon.tensors.storage.untyped import is_shared
+
+if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import DTypeLike
+    from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Number, SizeLike
 
 
-class Convert:
-    """Other dtypes, devices and owners for the same values."""
+class Convert(Family):
+    """Methods that copy or convert the values to another dtype, device or memory."""
 
     __slots__ = ()
-    raw: Any
 
-    def to(self, *args: Any, **kwargs: Any) -> Any:
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:  # overloads, which ``parse_to`` tells apart
         """``to(dtype)``, ``to(device)``, ``to(device, dtype)`` or ``to(other)``; itself if nothing
         changes."""
         memory_format = kwargs.get("memory_format")
         device, dtype, copy = parse_to(args, kwargs)
-        x: Any = self
+        x: Tensor = self
         if device is not None:
             x = _moved(x, device)
         if dtype is not None and x.raw.dtype != dtype.numpy:
@@ -42,86 +49,82 @@ class Convert:
             x = formats.in_format(x, memory_format)
         return f.clone(x) if copy and x is self else x
 
-    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
-        """The name of the tensor type, or this tensor as another dtype."""
+    def type(self, dtype: object = None, non_blocking: bool = False) -> str | Tensor:
+        """Return the name of the tensor type, or convert to ``dtype``: a dtype, a tensor type or its name."""
         if dtype is None:
-            place = "cuda." if self.is_cuda else ""
-            return f"torch.{place}{TYPE_NAMES[dtypes.FROM_NUMPY[self.raw.dtype].name]}"
-        kind, device = meant(dtype)
+            prefix = "cuda." if self.is_cuda else ""
+            return f"torch.{prefix}{TYPE_NAMES[dtypes.FROM_NUMPY[self.raw.dtype].name]}"
+        kind, device = dtype_and_device(dtype)
         return self.to(kind) if device is None else self.to(device, kind)
 
-    def type_as(self, other: Any) -> Any:
+    def type_as(self, other: Tensor) -> Tensor:
         """This tensor in ``other``'s dtype and on its device."""
         return self.to(other)
 
-    def cpu(self) -> Any:
-        """On the CPU; itself if it is there."""
+    def cpu(self) -> Tensor:
+        """Copy to the CPU; itself if it is there."""
         return self.to("cpu")
 
-    def cuda(self, device: Any = None, non_blocking: bool = False) -> Any:
-        """On a CUDA device."""
+    def cuda(self, device: DeviceLike = None, non_blocking: bool = False) -> Tensor:
+        """Copy to a CUDA device; itself if it is there."""
         return self.to(Device("cuda") if device is None else Device(device))
 
-    def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Any:
-        """Itself, as every tensor here is dense; in ``dtype`` if that is given."""
+    def to_dense(self, dtype: DTypeLike | None = None, *, masked_grad: bool | None = None) -> Tensor:
+        """Return the tensor, as all tensors here are dense; converted if ``dtype`` is given."""
         return self if dtype is None else self.to(dtype)
 
-    def sparse_dim(self) -> int:
-        """How many axes are sparse: none."""
-        return 0
-
-    def dense_dim(self) -> int:
-        """How many axes are dense: all."""
-        return int(self.raw.ndim)
-
-    def contiguous(self, memory_format: Any = None) -> Any:
-        """In C order, or in ``memory_format``; itself if it is."""
+    def contiguous(self, memory_format: formats.memory_format | None = None) -> Tensor:
+        """Copy to C order, or to ``memory_format``; itself if it is in it."""
         return formats.contiguous(self, memory_format)
 
-    def is_contiguous(self, memory_format: Any = None) -> bool:
+    def is_contiguous(self, memory_format: formats.memory_format | None = None) -> bool:
         """Whether the elements lie in C order, or in ``memory_format``, without gaps."""
         return formats.is_contiguous(self.raw, memory_format)
 
     @as_function()
-    def clone(self, *, memory_format: Any = None) -> Any:
+    def clone(self, *, memory_format: formats.memory_format | None = None) -> Tensor:
         """A copy that gradients flow through."""
         return formats.clone(self, memory_format)
 
     @as_function()
-    def detach(self) -> Any:
+    def detach(self) -> Tensor:
         """The same memory without history."""
         return detached(self)
 
     @as_function(out="none")
-    def detach_(self) -> Any:
-        """Drop this tensor's own history."""
-        if self._view is not None and self._view[0]._track:  # type: ignore[attr-defined]
+    def detach_(self) -> Tensor:
+        """Drop this tensor's history in place."""
+        if self._view is not None and self._view[0]._track:
             raise ArgumentError(
                 "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel,"
                 " zero the gradients with set_to_none=True."
             )
-        x: Any = self
-        x._node, x._index, x._track = None, 0, False
+        self._node, self._index, self._track = None, 0, False
         return self
 
     @with_layout
     def new_tensor(
-        self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+        self,
+        data: object,
+        *,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike = None,
+        requires_grad: bool = False,
     ) -> Any:
         """A new tensor of ``data`` with this one's dtype and device by default."""
         from tenon.tensors.creation.create import tensor
 
-        x: Any = self
-        return tensor(data, dtype=dtype or x.dtype, device=device or x.device, requires_grad=requires_grad)
+        dtype, device = dtype or self.dtype, device or self.device
+        return tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
 
     @with_layout
     def new_full(
         self,
-        size: Any,
-        fill_value: Any,
+        size: SizeLike,
+        fill_value: Number,
         *,
-        dtype: Any = None,
-        device: Any = None,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike = None,
         requires_grad: bool = False,
     ) -> Any:
         """``fill_value`` in a new tensor of ``size``."""
@@ -129,116 +132,49 @@ class Convert:
 
     @with_layout
     def new_zeros(
-        self, *args: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
+        self,
+        *args: SizeLike,
+        size: SizeLike | None = None,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike = None,
+        requires_grad: bool = False,
     ) -> Any:
         """Zeros in a new tensor of ``size``."""
         return _new(self, args if size is None else (size,), 0, dtype, device, requires_grad)
 
     @with_layout
     def new_ones(
-        self, *args: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
+        self,
+        *args: SizeLike,
+        size: SizeLike | None = None,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike = None,
+        requires_grad: bool = False,
     ) -> Any:
         """Ones in a new tensor of ``size``."""
         return _new(self, args if size is None else (size,), 1, dtype, device, requires_grad)
 
     @with_layout
     def new_empty(
-        self, *args: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
+        self,
+        *args: SizeLike,
+        size: SizeLike | None = None,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike = None,
+        requires_grad: bool = False,
     ) -> Any:
         """A new tensor of ``size``, not initialised."""
         return _new(self, args if size is None else (size,), None, dtype, device, requires_grad)
 
-    @as_function(out="none")
-    def is_nonzero(self) -> bool:
-        """Whether the only element is not zero."""
-        if self.raw.size != 1:
-            count = "no values" if self.raw.size == 0 else "more than one value"
-            raise ArgumentError(
-                f"Boolean value of Tensor with {count} is ambiguous. Use .any() or .all() (shape"
-                f" {list(self.raw.shape)})."
-            )
-        return bool(self.item() != 0)  # type: ignore[attr-defined]
-
-    @as_function(out="none")
-    def is_floating_point(self) -> bool:
-        """Whether the dtype is floating point."""
-        return dtypes.FROM_NUMPY[self.raw.dtype].is_floating_point
-
-    @as_function(out="none")
-    def is_complex(self) -> bool:
-        """Whether the dtype is complex."""
-        return bool(self.raw.dtype.kind == "c")
-
-    @as_function("is_neg", out="none")
-    def is_conj(self) -> bool:
-        """Always False: ``conj()`` computes, it marks nothing."""
-        return False
-
-    is_neg = is_conj
-
     @as_function("resolve_neg")
-    def resolve_conj(self) -> Any:
-        """Itself: no conjugation is ever pending."""
+    def resolve_conj(self) -> Tensor:
+        """Return the tensor: conjugation is never deferred here."""
         return self
 
     resolve_neg = resolve_conj
 
-    @as_function(out="none")
-    def is_signed(self) -> bool:
-        """Whether the dtype has negative values."""
-        return bool(dtypes.FROM_NUMPY[self.raw.dtype].is_signed)
-
-    def element_size(self) -> int:
-        """Bytes of one element."""
-        return int(self.raw.dtype.itemsize)
-
     @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return int(self.raw.dtype.itemsize)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return int(self.raw.size * self.raw.dtype.itemsize)
-
-    @property
-    def is_cuda(self) -> bool:
-        """Whether it lives on a CUDA device."""
-        return bool(self.device.type == "cuda")  # type: ignore[attr-defined]
-
-    @property
-    def is_cpu(self) -> bool:
-        """Whether it lives on the CPU."""
-        return bool(self.device.type == "cpu")  # type: ignore[attr-defined]
-
-    @property
-    def is_meta(self) -> bool:
-        """Whether it has no data."""
-        return bool(self.device.type == "meta")  # type: ignore[attr-defined]
-
-    @property
-    def is_sparse(self) -> bool:
-        """Always False: tenon's tensors are dense."""
-        return False
-
-    @property
-    def is_quantized(self) -> bool:
-        """Always False: quantized weights are stages of a module, not a tensor type."""
-        return False
-
-    @property
-    def layout(self) -> layout:
-        """Always ``strided``."""
-        return strided
-
-    @property
-    def names(self) -> tuple[None, ...]:
-        """Axes have no names."""
-        return (None,) * int(self.raw.ndim)
-
-    @property
-    def real(self) -> Any:
+    def real(self) -> Tensor:
         """The real part; itself if real."""
         return f.real(self) if self.raw.dtype.kind == "c" else self
 
@@ -247,7 +183,7 @@ class Convert:
         self.real.copy_(value)
 
     @property
-    def imag(self) -> Any:
+    def imag(self) -> Tensor:
         """The imaginary part of a complex tensor."""
         if self.raw.dtype.kind != "c":
             raise ArgumentError("imag is not implemented for tensors with non-complex dtypes.")
@@ -257,24 +193,7 @@ class Convert:
     def imag(self, value: Any) -> None:
         self.imag.copy_(value)
 
-    def get_device(self) -> int:
-        """Index of the CUDA device, -1 on the CPU."""
-        index = self.device.index  # type: ignore[attr-defined]
-        return -1 if index is None else int(index)
-
-    @as_function(out="none")
-    def is_same_size(self, other: Any) -> bool:
-        """Whether both shapes are equal."""
-        return tuple(self.raw.shape) == tuple(other.raw.shape)
-
-    def is_set_to(self, other: Any) -> bool:
-        """Whether both show the same memory in the same way."""
-        own, theirs = self.raw, other.raw
-        return bool(
-            address(own) == address(theirs) and own.shape == theirs.shape and own.strides == theirs.strides
-        )
-
-    def share_memory_(self) -> Any:
+    def share_memory_(self) -> Tensor:
         """Move the data of this CPU tensor to memory that processes forked from now on share; return it.
 
         Views made before keep the old memory. What is pickled, for a spawned process, is copied.
@@ -286,28 +205,28 @@ class Convert:
             block = np.ndarray(ordered.shape, raw.dtype, mmap.mmap(-1, raw.nbytes))
             block[...] = ordered
             self.raw = block.transpose(np.argsort(order))
-            self._expose()  # type: ignore[attr-defined]
+            self._expose()
         return self
 
     def is_shared(self) -> bool:
         """Whether forked processes share the data: after ``share_memory_``, and always on a GPU."""
         return is_shared(self.raw)
 
-    def pin_memory(self, device: Any = None) -> Any:
+    def pin_memory(self, device: DeviceLike = None) -> Tensor:
         """Itself: pinned memory belongs to the CUDA backend's own staging buffers."""
         return self
 
-    def is_pinned(self, device: Any = None) -> bool:
+    def is_pinned(self, device: DeviceLike = None) -> bool:
         """Always False (see ``pin_memory``)."""
         return False
 
 
-def detached(x: Any) -> Any:
-    """An alias of ``x`` without history, sharing its version counter."""
+def detached(x: Tensor) -> Tensor:
+    """Return an alias of ``x`` without history, with the same version counter."""
     if x.raw.__class__ is EXTENSIONS.array_stand_in:
         with no_grad():
             return f.alias(x)
-    t = Value.make(x.raw, x._backend)
+    t: Tensor = Value.make(x.raw, x._backend)
     counter = x._version_counter
     if counter is None:
         counter = x._version_counter = [0]
@@ -315,22 +234,32 @@ def detached(x: Any) -> Any:
     return t
 
 
-def _new(x: Any, size: tuple[Any, ...], value: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+def _new(
+    x: Tensor,
+    size: tuple[SizeLike, ...],
+    value: Number | None,
+    dtype: DTypeLike | None,
+    device: DeviceLike,
+    requires_grad: bool,
+) -> Tensor:
+    """Create a tensor of one value (None: uninitialised), by default of ``x``'s dtype and device."""
     from tenon.tensors.creation.create import full
     from tenon.tensors.methods.movement import sizes
 
-    return full(sizes(size), value, dtype or x.dtype, device or x.device, requires_grad)
+    return full(sizes(size), value, dtypes.as_dtype(dtype or x.dtype), device or x.device, requires_grad)
 
 
-def _moved(x: Any, device: Device) -> Any:
+def _moved(x: Tensor, device: Device) -> Tensor:
     own = x.device
     if own.type == device.type and (device.index is None or device.index == (own.index or 0)):
         return x
     return f.to_device(x, device=device)
 
 
-def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device | None, Any, bool]:
-    """``(device, dtype, copy)`` from any of ``to``'s forms.
+def parse_to(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Device | None, dtypes.dtype | None, bool]:
+    """Parse the arguments of ``to`` into ``(device, dtype, copy)``.
 
     They are ``to(device, dtype)``, ``to(dtype)`` and ``to(tensor)``, each followed by ``non_blocking``
     and ``copy``, which have to be booleans.
@@ -375,12 +304,12 @@ def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device | No
     return device, dtype, copy
 
 
-def _is_dtype(value: Any) -> bool:
+def _is_dtype(value: object) -> bool:
     return isinstance(value, (dtypes.dtype, np.dtype)) or value is float or value is int or value is bool
 
 
-def _cast_method(name: str, target: dtypes.dtype) -> Any:
-    def method(self: Any, memory_format: Any = None) -> Any:
+def _cast_method(name: str, target: dtypes.dtype) -> Callable[..., Tensor]:
+    def method(self: Tensor, memory_format: formats.memory_format | None = None) -> Tensor:
         if memory_format is not None:
             return self.to(target, memory_format=memory_format)
         return self if self.raw.dtype == target.numpy else f.cast(self, dtype=target.numpy)

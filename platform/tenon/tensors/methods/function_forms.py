@@ -1,7 +1,7 @@
-"""Which of Tensor's methods are functions too, ``tenon.exp(x, out=y)``, and what these take.
+"""Which of Tensor's methods are functions too, ``tenon.exp(x, out=y)``, and which arguments these add.
 
-A method that is no op says it where it is written, ``@as_function(out="exact")``; of an op its class says it
-(``Op.public``, ``Op.first_argument``, ``Op.out``). ``tenon.functions.derived`` makes the functions.
+A method that is not an op is decorated, ``@as_function(out="exact")``; op classes have fields for it
+(``Op.public``, ``Op.first_argument``, ``Op.out``). ``tenon.functions.derived`` generates the functions.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class FunctionForm:
-    """What the function of a method takes besides the method's own arguments."""
+    """The arguments of a function that the method it calls does not have."""
 
     #: First argument: a "tensor"; also a "number" if another argument is a tensor; "numbers" may be all.
     first: str = "tensor"
-    #: Which ``out=`` it takes: "none"; "cast" (any dtype that the result can be cast to), "exact" (the
-    #: result's own dtype), "kept" (the input's, where the result has it), "boolean"; "converted": the result
-    #: is converted, whatever the dtype.
+    #: Dtypes accepted for ``out=``: "none" (there is no ``out=``), "cast" (any that the result can be cast
+    #: to), "exact" (the result's), "kept" (the input's, where the result has it too), "boolean", or
+    #: "converted" (any: the result is converted).
     out: str = "cast"
     #: Whether ``out=`` may share memory with the arguments: "any" part of it, "same" (all of it or none),
     #: "apart" (none).
     memory: str = "any"
     #: ``out=`` of another shape is resized without a warning.
     resizes: bool = False
-    #: In whose words another dtype than the "exact" one is refused: the "function"'s, a "scan"'s or a
-    #: "result"'s.
+    #: Which of torch's error messages is raised for a dtype that is not the "exact" one: that of "function",
+    #: "scan" or "result".
     refusal: str = "function"
 
 
-#: Name of a function -> its form; ops and methods add themselves.
+#: Function name -> form, filled by op classes and decorated methods.
 FUNCTION_FORMS: dict[str, FunctionForm] = {}
 
 
@@ -45,12 +45,12 @@ def as_function(
     resizes: bool = False,
     refusal: str = "function",
 ) -> Callable[[Method], Method]:
-    """The method is a function too, under its name and those of ``also``; see ``FunctionForm``."""
+    """Decorate a method to be a function too, under its name and those of ``also``; see ``FunctionForm``."""
     form = FunctionForm(first, out, memory, resizes, refusal)
 
-    def note(method: Method) -> Method:
+    def register(method: Method) -> Method:
         for name in (method.__name__, *also):
             FUNCTION_FORMS[name] = form
         return method
 
-    return note
+    return register

@@ -1,24 +1,27 @@
-"""``name_``: what a method ``name`` gives, written into the tensor itself."""
+"""In-place methods ``name_`` made of methods ``name``: the result is written into the tensor."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tenon.tensors.inplace import inplace
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
-def through_method(name: str) -> Callable[..., Any]:
-    """``name_``: the result of the method ``name`` written into ``self``."""
 
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+def through_method(name: str) -> Callable[..., Tensor]:
+    """Make the method ``name_``, which writes the result of the method ``name`` into ``self``."""
+
+    def method(self: Tensor, *args: object, **kwargs: object) -> Tensor:
         return inplace(getattr(type(self), name), self, *args, **kwargs)
 
     return as_inplace_form(method, name)
 
 
-def as_inplace_form(method: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """``method`` under the name ``name_``."""
+def as_inplace_form(method: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+    """Name ``method`` as the in-place form ``name_`` and return it."""
     method.__name__, method.__qualname__ = f"{name}_", f"Tensor.{name}_"
     method.__doc__ = f"In-place form of ``{name}``."
     return method

@@ -1,8 +1,9 @@
-"""``x[key]``, ``x[key] = v``, gather and scatter, masks."""
+"""Indexing: ``x[key]``, ``x[key] = v``, and methods that read or write at index tensors."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,37 +17,46 @@ from tenon.engine.value import Value, fill, refuse_writing
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.tensors.inplace import inplace
-from tenon.tensors.keys import FULL, INDEX, INTEGERS, check_places, fills_by_mask, result_shape, split
+from tenon.tensors.keys import FULL, INDEX, INTEGERS, check_index, fills_by_mask, result_shape, split
+from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 
+if TYPE_CHECKING:
+    from tenon.engine.types import Array
+    from tenon.tensors.keys import Key
+    from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Number
 
-def _is_whole(basic: tuple[Any, ...]) -> bool:
+
+def _selects_all(basic: Key) -> bool:
+    """Whether the basic key ``basic`` selects the entire tensor."""
     return all(k is Ellipsis or (isinstance(k, slice) and k == FULL) for k in basic)
 
 
-class Indexing:
-    """Reading and writing by position."""
+class Indexing(Family):
+    """Methods that read and write elements by index."""
 
     __slots__ = ()
-    raw: Any
 
-    def __getitem__(self, key: Any) -> Any:
-        if key.__class__ is int:  # one row: half the time of the way through ``split``
+    def __getitem__(self, key: Any) -> Tensor:  # see ``keys.py``
+        if key.__class__ is int:  # one row: half the time of going through ``split``
             shape = self.raw.shape
             if shape and -shape[0] <= key < shape[0]:
                 return f.index(self, key=(key, ...))
         basic, layout, indices = split(self, key)
-        x = self if layout is not None and _is_whole(basic) else f.index(self, key=basic)
+        x = self if layout is not None and _selects_all(basic) else f.index(self, key=basic)
         return x if layout is None else f.take(x, *indices, layout=layout)
 
-    def __delitem__(self, key: Any) -> None:
-        """Always an error: a tensor keeps its shape."""
+    def __delitem__(self, key: object) -> None:
+        """Raise TypeError: a tensor's shape is fixed."""
         raise TypeError(f"Tensor does not support deleting items (got {key!r}). Index what should stay.")
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(
+        self, key: object, value: Any
+    ) -> None:  # a tensor, a number, or what NumPy makes an array of
         basic, layout, indices = split(self, key)
-        given = isinstance(value, Value)
+        is_tensor = isinstance(value, Value)
         if not isinstance(value, Value):
             value = _as_value(self, value)
         if layout is None:
@@ -61,28 +71,28 @@ class Indexing:
                 return
             inplace(f.copy, f.index(self, key=basic), value)
             return
-        target = self if _is_whole(basic) else f.index(self, key=basic)
+        target = self if _selects_all(basic) else f.index(self, key=basic)
         if not isinstance(value, Value):
-            value = Value.make(self._backend.as_array(np.asarray(value, self.raw.dtype)), self._backend)  # type: ignore[attr-defined]
+            value = Value.make(self._backend.as_array(np.asarray(value, self.raw.dtype)), self._backend)
         elif value.raw.dtype != self.raw.dtype:
-            if given and not fills_by_mask(key, value):
+            if is_tensor and not fills_by_mask(key, value):
                 raise _mismatch(target, value, layout, indices)
             value = f.cast(value, dtype=self.raw.dtype)
-        if value._backend is not self._backend:  # type: ignore[attr-defined]
-            value = value.to(self.device)  # type: ignore[attr-defined]
+        if value._backend is not self._backend:
+            value = value.to(self.device)
         inplace(f.put, target, value, *indices, layout=layout)
 
     def _tracks(self) -> bool:
-        return bool(self.requires_grad)  # type: ignore[attr-defined]
+        return bool(self.requires_grad)
 
     @as_function()
-    def select(self, dim: int, index: int) -> Any:
+    def select(self, dim: int, index: int) -> Tensor:
         """One slice along ``dim``, which disappears: a view."""
         axis = normalize_axis(dim, self.raw.ndim)
         return self[(FULL,) * axis + (int(index),)]
 
     @as_function(memory="apart")
-    def index_select(self, dim: int, index: Any) -> Any:
+    def index_select(self, dim: int, index: Tensor) -> Tensor:
         """Slices along ``dim`` at the given indices."""
         axis = normalize_axis(dim, self.raw.ndim)
         if index.raw.ndim > 1:
@@ -95,23 +105,23 @@ class Indexing:
             )
         index = index.reshape(-1)
         if not self.raw.ndim:
-            return self.reshape(1)[index].reshape(())  # type: ignore[attr-defined]
-        if index.raw.size and self.device.type != "meta" and int(index.raw.min()) < 0:  # type: ignore[attr-defined]
+            return self.reshape(1)[index].reshape(())
+        if index.raw.size and self.device.type != "meta" and int(index.raw.min()) < 0:
             raise IndexRangeError(f"index out of range in self: {int(index.raw.min())} (dimension {dim})")
         return f.take(self, index, layout=(FULL,) * axis + (INDEX,) + (FULL,) * (self.raw.ndim - axis - 1))
 
     @as_function(out="exact", memory="apart")
-    def gather(self, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
+    def gather(self, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
         """Elements at ``index`` along ``dim`` (torch.gather)."""
         if not index.raw.size and index.raw.ndim != self.raw.ndim:
-            return self.reshape(-1)[:0].reshape(index.raw.shape)  # type: ignore[attr-defined]
+            return self.reshape(-1)[:0].reshape(index.raw.shape)
         return f.gather(self, index, axis=normalize_axis(dim, self.raw.ndim))
 
     @as_function()
-    def take_along_dim(self, indices: Any, dim: int | None = None) -> Any:
-        """As ``gather``, with broadcasting; over the flattened tensor if ``dim`` is None."""
+    def take_along_dim(self, indices: Tensor, dim: int | None = None) -> Tensor:
+        """Like ``gather``, with broadcasting; over the flattened tensor if ``dim`` is None."""
         if dim is None:
-            return self.reshape(-1).gather(0, indices.reshape(-1))  # type: ignore[attr-defined]
+            return self.reshape(-1).gather(0, indices.reshape(-1))
         if indices.raw.dtype != np.int64:
             raise DTypeError(
                 "torch.take_along_dim(): dtype of indices should be Long but got "
@@ -131,7 +141,13 @@ class Indexing:
 
     @as_function()
     def scatter(
-        self, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None
+        self,
+        dim: int,
+        index: Tensor,
+        src: Tensor | Number | None = None,
+        *,
+        value: Number | None = None,
+        reduce: str | None = None,
     ) -> Any:
         """A copy with ``src`` (tensor or number) written at ``index`` along ``dim``."""
         if reduce not in (None, "add", "multiply"):
@@ -143,33 +159,33 @@ class Indexing:
 
     @as_function()
     @runs_in("widest")
-    def scatter_add(self, dim: int, index: Any, src: Any) -> Any:
+    def scatter_add(self, dim: int, index: Tensor, src: Tensor) -> Tensor:
         """A copy with ``src`` added at ``index`` along ``dim``."""
         if src.raw.dtype != self.raw.dtype:
             raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
         return f.scatter(self, index, src, axis=normalize_axis(dim, self.raw.ndim), reduce="add")
 
     @as_function()
-    def index_add(self, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+    def index_add(self, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
         """A copy with slices of ``source`` added at ``index`` along ``dim``."""
         source = self._slices(dim, source, alpha)
         return self._put_along(dim, index, source, accumulate=True)
 
-    def index_add_(self, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+    def index_add_(self, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
         """In-place form of ``index_add``."""
-        taped = MODE.enabled and (self.requires_grad or source.requires_grad)  # type: ignore[attr-defined]
+        taped = MODE.enabled and (self.requires_grad or source.requires_grad)
         if taped or not self.raw.ndim or not index.raw.ndim:
             return inplace(Indexing.index_add, self, dim, index, source, alpha=alpha)
-        check_places(index)
+        check_index(index)
         source = self._slices(dim, source, alpha)
-        layout = _at_one(normalize_axis(dim, self.raw.ndim), self.raw.ndim)
+        layout = _layout_of(normalize_axis(dim, self.raw.ndim), self.raw.ndim)
         return inplace(f.put, self, source, index, layout=layout, accumulate=True)
 
-    def _slices(self, dim: int, source: Any, alpha: Any) -> Any:
-        """``alpha * source``, whose shape fits but along ``dim``."""
+    def _slices(self, dim: int, source: Tensor, alpha: Number) -> Tensor:
+        """Return ``alpha * source``; ShapeError unless its shape equals this one's except along ``dim``."""
         axis = normalize_axis(dim, self.raw.ndim)
         if source.raw.ndim and (
-            source.raw.ndim != self.raw.ndim or _without(self, axis) != _without(source, axis)
+            source.raw.ndim != self.raw.ndim or _sizes_except(self, axis) != _sizes_except(source, axis)
         ):
             raise ShapeError(
                 "source tensor shape must match self tensor shape, excluding the specified dimension. Got "
@@ -179,9 +195,9 @@ class Indexing:
 
     @as_function()
     @runs_in("widest")
-    def index_copy(self, dim: int, index: Any, source: Any) -> Any:
+    def index_copy(self, dim: int, index: Tensor, source: Tensor) -> Tensor:
         """A copy with slices of ``source`` written at ``index`` along ``dim``."""
-        if index.raw.size and self.device.type != "meta" and int(index.raw.min()) < 0:  # type: ignore[attr-defined]
+        if index.raw.size and self.device.type != "meta" and int(index.raw.min()) < 0:
             size = self.raw.shape[dim] if self.raw.ndim else 1
             raise IndexRangeError(
                 f"index_copy_(): index {int(index.raw.min())} is out of bounds for dimension {dim} with size"
@@ -190,7 +206,7 @@ class Indexing:
         return self._put_along(dim, index, source)
 
     @as_function()
-    def index_fill(self, dim: int, index: Any, value: Any) -> Any:
+    def index_fill(self, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
         """A copy with ``value`` (a number or 0-d tensor) written at ``index`` along ``dim``."""
         if isinstance(value, Value) and value.raw.ndim:
             raise ShapeError(
@@ -200,53 +216,55 @@ class Indexing:
         if isinstance(value, complex) and self.raw.dtype.kind != "c":
             raise DTypeError(
                 "index_fill_(): Converting complex Scalar to non-complex type is not supported (value"
-                f" {value}, dtype {self.dtype})"  # type: ignore[attr-defined]
+                f" {value}, dtype {self.dtype})"
             )
-        if not (isinstance(value, Value) and value.requires_grad):  # type: ignore[attr-defined]
+        if not (isinstance(value, Value) and value.requires_grad):
             return self._put_along(dim, index, like_of(self, value))
-        # An element that is written twice still gives the value its gradient once.
-        untouched = f.new_full(self.detach(), shape=tuple(self.raw.shape), value=False, dtype=np.dtype("?"))  # type: ignore[attr-defined]
+        # An element that is written twice contributes to the gradient of the value once.
+        untouched = f.new_full(self.detach(), shape=tuple(self.raw.shape), value=False, dtype=np.dtype("?"))
         return f.where(untouched.index_fill(dim, index, True), like_of(self, value), self)
 
-    def _put_along(self, dim: int, index: Any, source: Any, accumulate: bool = False) -> Any:
-        """``source`` written (or added) at ``index`` along ``dim``; a 0-d tensor counts as a vector."""
+    def _put_along(self, dim: int, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+        """Write (or add) ``source`` at ``index`` along ``dim`` of a copy; a 0-d tensor counts as a vector."""
         axis = normalize_axis(dim, self.raw.ndim)
-        check_places(index)
-        x: Any = self if self.raw.ndim else f.reshape(self, shape=(1,))
+        check_index(index)
+        x: Tensor = self if self.raw.ndim else f.reshape(self, shape=(1,))
         index = index if index.raw.ndim else f.reshape(index, shape=(1,))
-        layout = _at_one(axis, x.raw.ndim)
+        layout = _layout_of(axis, x.raw.ndim)
         result = f.put(x, source, index, layout=layout, accumulate=accumulate)
         return result if self.raw.ndim else f.reshape(result, shape=())
 
     @as_function()
     @runs_in("usual", cuda="widest")
-    def index_put(self, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    def index_put(
+        self, indices: Sequence[Tensor | None], values: Tensor | Number, accumulate: bool = False
+    ) -> Tensor:
         """A copy with ``values`` written (or added) at the given index tensors."""
         key = tuple(FULL if k is None else k for k in indices)
-        _, layout, places = split(self, key)
+        _, layout, index = split(self, key)
         if layout is None:
             raise IndexRangeError("index_put needs at least one index tensor, got none.")
         if not isinstance(values, Value):
             values = like_of(self, values)
         elif values.raw.dtype != self.raw.dtype:
             if accumulate or not fills_by_mask(key, values):
-                raise _mismatch(self, values, layout, places)
+                raise _mismatch(self, values, layout, index)
             values = f.cast(values, dtype=self.raw.dtype)
-        return f.put(self, values, *places, layout=layout, accumulate=accumulate)
+        return f.put(self, values, *index, layout=layout, accumulate=accumulate)
 
     @as_function()
-    def take(self, index: Any) -> Any:
+    def take(self, index: Tensor) -> Tensor:
         """Elements of the flattened tensor at ``index``."""
-        return self.reshape(-1)[index]  # type: ignore[attr-defined]
+        return self.reshape(-1)[index]
 
-    def nonzero(self, *, as_tuple: bool = False) -> Any:
+    def nonzero(self, *, as_tuple: bool = False) -> Any:  # a tuple with ``as_tuple``
         """Indices of the non-zero elements: one row each, or a tuple of index vectors."""
         if not as_tuple:
             return f.nonzero(self)
-        return f.nonzero(self if self.raw.ndim else self.reshape(1)).unbind(1)  # type: ignore[attr-defined]
+        return f.nonzero(self if self.raw.ndim else self.reshape(1)).unbind(1)
 
     @as_function()
-    def nonzero_static(self, *, size: int, fill_value: int = -1) -> Any:
+    def nonzero_static(self, *, size: int, fill_value: int = -1) -> Tensor:
         """The first ``size`` rows of ``nonzero()``, filled up with ``fill_value``."""
         if size < 0:
             raise ShapeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
@@ -254,7 +272,7 @@ class Indexing:
         return f.pad(rows, widths=((0, size - rows.raw.shape[0]), (0, 0)), value=fill_value)
 
     @as_function()
-    def argwhere(self) -> Any:
+    def argwhere(self) -> Tensor:
         """Indices of the non-zero elements, one row each."""
         return f.nonzero(self)
 
@@ -265,24 +283,25 @@ class Indexing:
     index_put_ = as_function(out="none")(through_method("index_put"))
 
 
-def _without(x: Any, axis: int) -> list[int]:
-    """The sizes of ``x`` but that of ``axis``."""
+def _sizes_except(x: Tensor, axis: int) -> list[int]:
+    """The sizes of ``x`` except that of ``axis``."""
     return [s for a, s in enumerate(x.raw.shape) if a != axis]
 
 
-def _tracks(value: Any) -> bool:
+def _tracks(value: object) -> bool:
     return isinstance(value, Value) and value._track
 
 
-def _as_value(x: Any, value: Any) -> Any:
+def _as_value(x: Tensor, value: Any) -> Tensor | Number:  # any data that NumPy makes an array of
+    """Return ``value`` as a Python number, or as a tensor on ``x``'s device."""
     if isinstance(value, (int, float, complex, np.generic)):
         return value.item() if isinstance(value, np.generic) else value
     array = np.asarray(value)
     return Value.make(x._backend.from_host(array, x.device), x._backend)
 
 
-def like_of(x: Any, value: Any) -> Any:
-    """``value`` as a tensor of ``x``'s dtype and backend."""
+def like_of(x: Tensor, value: Tensor | Number) -> Tensor:
+    """Return ``value`` as a tensor of ``x``'s dtype and backend."""
     if isinstance(value, Value):
         return value if value.raw.dtype == x.raw.dtype else f.cast(value, dtype=x.raw.dtype)
     if x.raw.dtype.kind == "u" and isinstance(value, int) and value < 0:
@@ -290,8 +309,8 @@ def like_of(x: Any, value: Any) -> Any:
     return f.new_full(x.detach(), shape=(), value=value, dtype=x.raw.dtype)
 
 
-def _mismatch(x: Any, value: Any, layout: tuple[Any, ...], indices: list[Any]) -> Exception:
-    """The error for a ``value`` of another dtype: its shape is looked at first."""
+def _mismatch(x: Tensor, value: Value, layout: Key, indices: Sequence[Value]) -> Exception:
+    """Create the error for assigning ``value``, of another dtype: ShapeError if its shape differs too."""
     shape = result_shape(x.raw.shape, layout, indices)
     try:
         fits = broadcast_shapes(shape, tuple(value.raw.shape)) == shape
@@ -309,8 +328,8 @@ def _mismatch(x: Any, value: Any, layout: tuple[Any, ...], indices: list[Any]) -
     )
 
 
-def _drop_leading_ones(value: Any, basic: tuple[Any, ...], x: Any) -> Any:
-    """torch lets ``x[0] = v`` take a ``v`` with extra leading axes of size 1."""
+def _drop_leading_ones(value: Value, basic: Key, x: Tensor) -> Value:
+    """Drop the leading axes of size 1 that torch allows ``value`` to have in ``x[basic] = value``."""
     shape = value.raw.shape
     rank = np.broadcast_to(np.empty((), np.bool_), tuple(x.raw.shape))[basic].ndim
     while len(shape) > rank and shape[0] == 1:
@@ -319,8 +338,9 @@ def _drop_leading_ones(value: Any, basic: tuple[Any, ...], x: Any) -> Any:
     return value
 
 
-def _assign(x: Any, basic: tuple[Any, ...], value: Any) -> None:
-    array: Any = value
+def _assign(x: Tensor, basic: Key, value: Tensor | Number) -> None:
+    """Write ``value`` into the region ``basic`` of ``x``'s memory, untracked."""
+    array: Array = value
     if isinstance(value, Value):
         array = value.raw if value._backend is x._backend else f.to_device(value, device=x.device).raw
         if array.dtype.kind == "c" and x.raw.dtype.kind != "c":
@@ -344,6 +364,6 @@ def _assign(x: Any, basic: tuple[Any, ...], value: Any) -> None:
     counter[0] += 1
 
 
-def _at_one(axis: int, rank: int) -> tuple[Any, ...]:
-    """The layout of an index array on ``axis`` alone."""
+def _layout_of(axis: int, rank: int) -> Key:
+    """The layout of one index array on ``axis`` of ``rank`` axes."""
     return (FULL,) * axis + (INDEX,) + (FULL,) * (rank - axis - 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,43 +12,42 @@ from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
+from tenon.tensors.methods.arithmetic import is_complex
+from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.methods.indexing import like_of
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Number
 
-class Masks:
-    """Elements where a mask is true."""
+
+class Masks(Family):
+    """Methods that read or write the elements where a mask is true."""
 
     __slots__ = ()
-    raw: Any
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
 
     @as_function()
-    def masked_fill(self, mask: Any, value: Any) -> Any:
+    def masked_fill(self, mask: Tensor, value: Tensor | Number) -> Tensor:
         """``value`` where ``mask``, else ``self``."""
         if mask.raw.dtype.kind != "b":
             raise DTypeError(
                 f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}"
             )
-        given = isinstance(value, Value)
-        if given and value.raw.ndim:
+        if isinstance(value, Value) and value.raw.ndim:
             raise ShapeError(
                 "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
                 f"{value.raw.ndim} dimension(s)."
             )
-        whole = value.raw.dtype.kind == "c" if given else isinstance(value, complex)
-        if whole and self.raw.dtype.kind != "c":
+        if is_complex(value) and self.raw.dtype.kind != "c":
             raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow")
-        value = like_of(self, value) if given else value
-        kept = f.where(mask, value, self)
-        return kept if kept.raw.dtype == self.raw.dtype else f.cast(kept, dtype=self.raw.dtype)
+        value = like_of(self, value) if isinstance(value, Value) else value
+        result = f.where(mask, value, self)
+        return result if result.raw.dtype == self.raw.dtype else f.cast(result, dtype=self.raw.dtype)
 
     @as_function(memory="apart")
-    def masked_select(self, mask: Any) -> Any:
+    def masked_select(self, mask: Tensor) -> Tensor:
         """The elements where ``mask``, as a vector."""
         if mask.raw.dtype.kind != "b":
             raise DTypeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
@@ -59,7 +58,7 @@ class Masks:
         return f.gather(x.reshape(-1), f.nonzero(mask.reshape(-1)).reshape(-1), axis=0)
 
     @as_function()
-    def masked_scatter(self, mask: Any, source: Any) -> Any:
+    def masked_scatter(self, mask: Tensor, source: Tensor) -> Tensor:
         """A copy with consecutive elements of ``source`` written where ``mask``."""
         if source.raw.dtype != self.raw.dtype:
             names = (scalar_name(FROM_NUMPY[v.raw.dtype]) for v in (self, source))
@@ -74,14 +73,14 @@ class Masks:
             if source.raw.size == 0 and bool(where.item()):
                 raise ShapeError("masked_scatter: expected at least 1 source elements, got 0")
             return f.where(where, source.reshape(-1)[0] if source.raw.size else self, self)
-        places = f.nonzero(where.reshape(-1)).reshape(-1)
-        count = places.raw.shape[0]
+        index = f.nonzero(where.reshape(-1)).reshape(-1)
+        count = index.raw.shape[0]
         if count > source.raw.size:
             raise ShapeError(
                 f"masked_scatter: expected at least {count} source elements, got {source.raw.size}"
             )
         flat = f.reshape(self, shape=(-1,))
-        return f.reshape(f.scatter(flat, places, source.reshape(-1)[:count], axis=0), shape=shape)
+        return f.reshape(f.scatter(flat, index, source.reshape(-1)[:count], axis=0), shape=shape)
 
     masked_fill_ = through_method("masked_fill")
     masked_scatter_ = through_method("masked_scatter")

@@ -9,32 +9,32 @@ from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
+from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.public import public
 from tenon.tensors.results import named_result
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
-def _whole(number: float) -> int:
+
+def _as_int(number: float) -> int:
+    """``number`` as an int; 0 for infinities and NaN."""
     return int(number) if math.isfinite(number) else 0
 
 
-class Matrix:
-    """Factorizations of matrices; ``tenon.linalg`` has the whole family."""
+class Matrix(Family):
+    """Linear algebra of matrices; ``tenon.linalg`` has more."""
 
     __slots__ = ()
-    raw: Any
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
 
     @property
-    def mH(self) -> Any:
+    def mH(self) -> Tensor:
         """The last two axes exchanged, and conjugated."""
         return self._matrices("mH").mT.conj()
 
     @property
-    def H(self) -> Any:
+    def H(self) -> Tensor:
         """A matrix transposed and conjugated."""
         if self.raw.ndim not in (0, 2):
             raise ShapeError(
@@ -43,13 +43,13 @@ class Matrix:
         return self.mT.conj() if self.raw.ndim else self.conj()
 
     @as_function()
-    def adjoint(self) -> Any:
+    def adjoint(self) -> Tensor:
         """The last two axes exchanged, and conjugated; a 0-d tensor conjugated."""
         return self._matrices("adjoint()").mT.conj()
 
     @as_function()
     @runs_in("given")
-    def matrix_exp(self) -> Any:
+    def matrix_exp(self) -> Tensor:
         """Matrix exponential, by scaling, a Taylor series of degree 18, and squaring."""
         if self.raw.ndim < 2 or self.raw.shape[-1] != self.raw.shape[-2]:
             raise ShapeError(
@@ -63,11 +63,11 @@ class Matrix:
         if not self.raw.size:
             return self
         size = self.detach().abs().sum(-2).max()
-        # A recorded program decides nothing on values: it squares as often as can be of use, and keeps it
-        # where that was wanted.
+        # A recorded program cannot branch on values: it squares 20 times, and selects the matrices that
+        # needed it.
         wanted = f.relu(f.add(f.ceil(f.log2(size)), 1.0))
         recorded = WATCHERS.recorder is not None
-        halvings = 20 if recorded else _whole(wanted.item())
+        halvings = 20 if recorded else _as_int(wanted.item())
         x = f.div(self, f.exp2(wanted) if recorded else float(2**halvings))
         eye = self.detach().matrix_power(0)
         total = eye
@@ -80,50 +80,50 @@ class Matrix:
 
     @as_function()
     @runs_in("float32")
-    def cholesky_solve(self, input2: Any, upper: bool = False) -> Any:
+    def cholesky_solve(self, input2: Tensor, upper: bool = False) -> Tensor:
         """The ``X`` with ``A X = self``, where ``A`` has the triangular factor ``input2``."""
         lower = f.conj(f.triu(input2, k=0).mT) if upper else f.tril(input2, k=0)
         inner = f.solve_triangle(lower, self, upper=False)
         return f.solve_triangle(f.conj(lower.mT), inner, upper=True)
 
     @as_function()
-    def cholesky_inverse(self, upper: bool = False) -> Any:
+    def cholesky_inverse(self, upper: bool = False) -> Tensor:
         """The inverse of the matrix of which ``self`` is a triangular factor."""
         factor = f.conj(f.triu(self, k=0).mT) if upper else f.tril(self, k=0)
         return f.inv(f.matmul(factor, f.conj(factor.mT)))
 
-    def orgqr(self, tau: Any) -> Any:
-        """The first columns of the product of the reflections that ``geqrf`` leaves."""
+    def orgqr(self, tau: Tensor) -> Tensor:
+        """The first columns of the product of the Householder reflections that ``geqrf`` returns."""
         return public("orgqr")(self, tau)
 
     def triangular_solve(
-        self, A: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+        self, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
     ) -> Any:
         """The solution of ``A X = self`` for a triangle ``A``, and ``A``."""
         return public("triangular_solve")(self, A, upper, transpose, unitriangular)
 
-    def lu_solve(self, LU_data: Any, LU_pivots: Any) -> Any:
+    def lu_solve(self, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
         """The solution of ``A X = self`` for the packed factors of ``A``."""
         return public("lu_solve")(self, LU_data, LU_pivots)
 
     @as_function()
-    def inverse(self) -> Any:
+    def inverse(self) -> Tensor:
         """Inverse matrices."""
         return f.inv(self)
 
     @as_function()
-    def det(self) -> Any:
+    def det(self) -> Tensor:
         """Determinants."""
         return f.det(self)
 
     @as_function()
-    def slogdet(self) -> Any:
+    def slogdet(self) -> Tensor:
         """Sign and logarithm of the magnitude of the determinants."""
         sign, logabsdet = f.slogdet(self)
         return named_result("slogdet", sign=sign, logabsdet=logabsdet)
 
     @as_function()
-    def logdet(self) -> Any:
+    def logdet(self) -> Tensor:
         """Logarithm of the determinants; NaN where one is negative."""
         if self.raw.dtype.kind == "c":
             return f.log(f.det(self))
@@ -131,19 +131,19 @@ class Matrix:
         return f.where(f.lt(sign, 0), float("nan"), logabsdet)
 
     @as_function()
-    def cholesky(self, upper: bool = False) -> Any:
+    def cholesky(self, upper: bool = False) -> Tensor:
         """Lower (or upper) triangular factors of positive definite matrices."""
         lower = f.cholesky(self)
         return f.conj(lower.mT) if upper else lower
 
     @as_function()
-    def qr(self, some: bool = True) -> Any:
+    def qr(self, some: bool = True) -> Tensor:
         """Orthonormal columns and upper triangles whose product is ``self``."""
         q, r = f.qr(self, mode="reduced" if some else "complete")
         return named_result("qr", Q=q, R=r)
 
     @as_function()
-    def svd(self, some: bool = True, compute_uv: bool = True) -> Any:
+    def svd(self, some: bool = True, compute_uv: bool = True) -> Tensor:
         """``U, S, V`` with ``self = U @ diag(S) @ V^H``."""
         u, s, vh = f.svd_parts(self, full=not some)
         if not compute_uv:
@@ -152,12 +152,12 @@ class Matrix:
 
     @as_function()
     @runs_in("float32")
-    def pinverse(self, rcond: float = 1e-15) -> Any:
+    def pinverse(self, rcond: float = 1e-15) -> Tensor:
         """Pseudo-inverse; singular values up to ``rcond`` times the largest count as 0."""
         return f.pinv(self, float(rcond), 0.0)
 
     @as_function()
-    def matrix_power(self, n: int) -> Any:
+    def matrix_power(self, n: int) -> Tensor:
         """The matrix multiplied by itself ``n`` times; the inverse's power if negative."""
         if self.raw.ndim < 2 or self.raw.shape[-1] != self.raw.shape[-2]:
             raise ShapeError(
@@ -166,12 +166,13 @@ class Matrix:
         if n == 0:
             eye = f.new_full(self.detach(), shape=tuple(self.raw.shape[:-1]), value=1).diag_embed()
             return f.where(f.eq(eye, eye), eye, self)  # whose gradient is zero
-        base: Any = f.inv(self) if n < 0 else self
-        result = None
+        base: Tensor = f.inv(self) if n < 0 else self
+        result: Tensor | None = None
         bits = abs(n)
         while bits:
             if bits & 1:
                 result = base if result is None else f.matmul(result, base)
             bits >>= 1
             base = f.matmul(base, base) if bits else base
+        assert result is not None  # as ``bits`` was not 0
         return result.clone() if result is self else result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenon.compat.legacy_storages import storage_class
 from tenon.dtypes import FROM_NUMPY, scalar_name
@@ -16,28 +16,33 @@ from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CaptureError, DeviceError, GradError, ShapeError
 from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.layout import plain
+from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.movement import sizes
 from tenon.tensors.storage.moves import Moves
 from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage, address, memory_of
 
+if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import DTypeLike
+    from tenon.engine.types import Array
+    from tenon.tensors.formats import memory_format
+    from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import SizeLike
+
 _CONTENTS = itertools.count(1)
+T = TypeVar("T", bound="Tensor")
 
 
-class Memory:
-    """Other windows into the same memory.
+class Memory(Family):
+    """Methods that show a storage's memory in other shapes and strides.
 
-    Memory is that of the array that owns it, which never grows: a tensor resized beyond it gets new memory,
-    and the tensors that shared the old keep it.
+    Storages never grow: a tensor that is resized beyond its storage gets new memory, and tensors that shared
+    the old one keep it.
     """
 
     __slots__ = ()
-    raw: Any
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
 
     def data_ptr(self) -> int:
         """Address of the first element."""
@@ -47,19 +52,19 @@ class Memory:
 
     @property
     def _cdata(self) -> int:
-        """A number for what this tensor holds: setting ``data`` keeps it, ``swap_tensors`` moves it."""
+        """A number that identifies the contents: setting ``data`` keeps it, ``swap_tensors`` moves it."""
         number: int = self.__dict__.setdefault("_content", next(_CONTENTS))
         return number
 
-    def module_load(self, other: Any, assign: bool = False) -> Any:
-        """What a module's ``load_state_dict`` puts in this tensor's place, made from the loaded ``other``.
+    def module_load(self, other: Tensor, assign: bool = False) -> Tensor:
+        """Return the tensor that replaces this one in a module's ``load_state_dict``, made from ``other``.
 
-        A subclass may override it; it is asked where ``set_swap_module_params_on_conversion(True)`` was
-        called, and returns a new tensor without history, never ``self`` or ``other``.
+        It is called after ``set_swap_module_params_on_conversion(True)``. Subclasses may override it; the
+        result is a new tensor without history, never ``self`` or ``other``.
         """
         return other.detach() if assign else self.copy_(other).detach()
 
-    def as_subclass(self, cls: type) -> Any:
+    def as_subclass(self, cls: type[T]) -> T:
         """The same memory and history as a tensor of class ``cls``."""
         if not (isinstance(cls, type) and issubclass(cls, Value)):
             raise TypeError(f"as_subclass(): cls must be a subclass of Tensor, not {cls!r}.")
@@ -70,8 +75,8 @@ class Memory:
         return result
 
     @staticmethod
-    def _make_subclass(cls: type, data: Any, require_grad: bool = False) -> Any:
-        """A leaf of class ``cls`` over the memory of ``data``: for the ``__new__`` of such classes."""
+    def _make_subclass(cls: type[T], data: Tensor, require_grad: bool = False) -> T:
+        """Create a leaf of class ``cls`` over the memory of ``data``, for the ``__new__`` of such classes."""
         if not isinstance(data, Value):
             raise TypeError(
                 f"_make_subclass(): argument 'data' (position 2) must be Tensor, not {type(data).__name__}"
@@ -82,35 +87,37 @@ class Memory:
                 f"Make sure your class inherits from Tensor: {cls!r} does not."
             )
         data._expose()
-        shown = data.detach()  # type: ignore[attr-defined]
-        result: Any = cls._of(shown.raw, shown._backend)  # type: ignore[attr-defined]
+        shown = data.detach()
+        result = cls._of(shown.raw, shown._backend)
         result._version_counter = shown._version_counter
         if hasattr(cls, "__torch_dispatch__"):
             EXTENSIONS.intercept_class(cls)
-        return result.requires_grad_() if require_grad else result
+        if require_grad:
+            result.requires_grad_()
+        return result
 
     def storage_offset(self) -> int:
-        """Elements between the start of the memory and the first element."""
+        """Number of elements between the start of the storage and the first element."""
         return int(memory_of(self.raw)[1]) if hasattr(self.raw, "strides") else 0
 
     def untyped_storage(self) -> UntypedStorage:
-        """The whole memory that this tensor (and whoever shares it) shows, as bytes."""
+        """The storage that this tensor (and those that share it) views, as bytes."""
         self._expose()
         return UntypedStorage.of(self.raw)
 
     def storage(self) -> TypedStorage:
-        """The whole memory that this tensor shows, as numbers of its dtype."""
+        """The storage that this tensor views, as numbers of its dtype."""
         self._expose()
         return TypedStorage.of(self.raw)
 
     _typed_storage = storage
 
-    def storage_type(self) -> Any:
-        """The class of such storages, as ``torch.FloatStorage``; None where torch has none."""
+    def storage_type(self) -> type | None:
+        """The class of this dtype's storages, as ``torch.FloatStorage``; None where torch has none."""
         return storage_class(FROM_NUMPY[self.raw.dtype], self.device.type)
 
     @as_function(out="none")
-    def as_strided(self, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+    def as_strided(self, size: SizeLike, stride: SizeLike, storage_offset: int | None = None) -> Tensor:
         """A view of the memory behind this tensor: element ``i, j, ...`` lies at ``storage_offset + i *
         stride[0] + j * stride[1] + ...``.
 
@@ -126,30 +133,32 @@ class Memory:
         return f.as_strided(self, window=(shape, steps, offset - start), base=(tuple(self.raw.shape), own))
 
     @as_function(out="none")
-    def as_strided_(self, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
-        """This tensor becomes that view."""
+    def as_strided_(self, size: SizeLike, stride: SizeLike, storage_offset: int | None = None) -> Tensor:
+        """In-place form of ``as_strided``: this tensor becomes that view."""
         from tenon.tensors.inplace import become
 
         return become(self, "as_strided", size, stride, storage_offset)
 
     @as_function()
-    def as_strided_scatter(self, src: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
-        """A copy of this tensor in which ``src`` stands where ``as_strided`` would look."""
+    def as_strided_scatter(
+        self, src: Tensor, size: SizeLike, stride: SizeLike, storage_offset: int | None = None
+    ) -> Tensor:
+        """A copy with ``src`` written at the elements that ``as_strided`` selects."""
         result = self.clone() if 0 not in self.stride() else self.contiguous().clone()
-        place = result.as_strided(size, stride, storage_offset)
-        if tuple(place.raw.shape) != tuple(src.raw.shape):
+        region = result.as_strided(size, stride, storage_offset)
+        if tuple(region.raw.shape) != tuple(src.raw.shape):
             raise ShapeError(
                 "expected src to have a size equal to the slice of self. src size = "
-                f"{list(src.raw.shape)}, slice size = {list(place.raw.shape)}"
+                f"{list(src.raw.shape)}, slice size = {list(region.raw.shape)}"
             )
-        place.copy_(src)
+        region.copy_(src)
         return result
 
-    def resize_(self, *size: Any, memory_format: Any = None) -> Any:
-        """This tensor in another size, in C order (or ``memory_format``), with what its memory holds.
+    def resize_(self, *size: SizeLike, memory_format: memory_format | None = None) -> Tensor:
+        """Change the shape in place, in C order (or ``memory_format``), keeping the elements in memory order.
 
-        Beyond its memory it takes new memory, of which the part beyond the old numbers is not initialised;
-        tensors that shared the old memory keep it.
+        If the storage is too small the tensor gets a new one, whose further elements are not initialised;
+        tensors that shared the old storage keep it.
         """
         shape = sizes(size)
         if any(s < 0 for s in shape):
@@ -169,8 +178,8 @@ class Memory:
             return _show(self, memory.with_shape(shape))
         if start + count > memory.size:
             larger = self._backend.empty((count,), self.raw.dtype, self.device)
-            kept = memory[start:]
-            larger[: kept.size] = kept
+            old = memory[start:]
+            larger[: old.size] = old
             memory, start = larger, 0
         result = Value.make(memory[start : start + count].reshape(shape), self._backend)
         if memory_format is not None:
@@ -178,18 +187,24 @@ class Memory:
         return _show(self, result.raw)
 
     @as_function(out="none")
-    def resize_as_(self, the_template: Any, *, memory_format: Any = None) -> Any:
-        """Resized to ``the_template``'s size."""
+    def resize_as_(self, the_template: Tensor, *, memory_format: memory_format | None = None) -> Tensor:
+        """Resize in place to ``the_template``'s shape."""
         from tenon.tensors.formats import preserve_format, suggested
 
         if memory_format is preserve_format:
             memory_format = suggested(the_template.raw)
         return self.resize_(the_template.raw.shape, memory_format=memory_format)
 
-    def set_(self, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Any:
-        """This tensor shows the memory of ``source``, a tensor or a storage; nothing if None.
+    def set_(
+        self,
+        source: Tensor | UntypedStorage | TypedStorage | None = None,
+        storage_offset: int = 0,
+        size: SizeLike | None = None,
+        stride: SizeLike | None = None,
+    ) -> Tensor:
+        """View the memory of ``source``, a tensor or a storage, in place; None is an empty storage.
 
-        A leaf that requires grad can be set inside ``no_grad()`` only, and goes on to require it.
+        A leaf that requires grad can be set inside ``no_grad()`` only, and still requires grad afterwards.
         """
         if self.requires_grad and (MODE.enabled or not self.is_leaf):
             raise GradError(
@@ -202,26 +217,26 @@ class Memory:
         _check_source(self, source)
         if isinstance(source, Value):
             source._expose()
-            shown: Any = source.detach()  # type: ignore[attr-defined]
+            shown: Tensor = source.detach()
         else:
             untyped = source.untyped() if isinstance(source, TypedStorage) else source
             shown = Value.make(untyped.array(self.dtype), self._backend)
         if size is not None or storage_offset:
             if size is None:
                 size = (shown.raw.size - storage_offset,)
-            steps = stride if stride is not None else _dense(sizes((size,)))
+            steps = stride if stride is not None else _contiguous_strides(sizes((size,)))
             shown = shown.as_strided(size, steps, storage_offset)
         return _show(self, shown.raw)
 
     def new_empty_strided(
         self,
-        size: Any,
-        stride: Any,
+        size: SizeLike,
+        stride: SizeLike,
         *,
-        dtype: Any = None,
-        device: Any = None,
+        dtype: DTypeLike | None = None,
+        device: DeviceLike = None,
         requires_grad: bool = False,
-        **rest: Any,
+        **rest: object,
     ) -> Any:
         """A new tensor of ``size`` and ``stride``, not initialised."""
         plain("new_empty_strided", rest)
@@ -232,14 +247,14 @@ class Memory:
         )
 
 
-def _check_source(x: Any, source: Any) -> None:
-    """Refuses what ``set_`` cannot show: other dtypes, other devices."""
-    wanted, tensor = FROM_NUMPY[x.raw.dtype], isinstance(source, Value)
-    if not tensor and not isinstance(source, Moves):
+def _check_source(x: Tensor, source: Tensor | UntypedStorage | TypedStorage) -> None:
+    """Raise unless ``x.set_(source)`` is possible: ``source`` has ``x``'s dtype and device."""
+    wanted = FROM_NUMPY[x.raw.dtype]
+    if not isinstance(source, (Value, Moves)):
         raise TypeError(
             f"set_(): argument 'source' must be a Tensor or a Storage, not {type(source).__name__}"
         )
-    if tensor and source.raw.dtype != x.raw.dtype:
+    if isinstance(source, Value) and source.raw.dtype != x.raw.dtype:
         raise ArgumentError(
             f"Could not set tensor of type {scalar_name(FROM_NUMPY[source.raw.dtype])} to a tensor of type"
             f" {scalar_name(wanted)}"
@@ -256,8 +271,10 @@ def _check_source(x: Any, source: Any) -> None:
         )
 
 
-def _window(x: Any, shape: Any, steps: Any, offset: int) -> Any:
-    """Refuses what does not lie in the memory behind ``x``."""
+def _window(
+    x: Tensor, shape: tuple[int, ...], steps: tuple[int, ...], offset: int
+) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Return shape, strides and offset; ShapeError unless these elements lie in the storage of ``x``."""
     if len(shape) != len(steps):
         raise ShapeError(f"mismatch in length of strides and shape: {list(steps)} and {list(shape)}")
     if any(s < 0 for s in shape):
@@ -289,20 +306,20 @@ def _refuse_recording(name: str) -> None:
         )
 
 
-def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def _in_format(x: Any, wanted: Any) -> Any:
-    """The memory of ``x`` read in another order."""
+def _in_format(x: Tensor, wanted: memory_format) -> Tensor:
+    """View the memory of ``x`` with the strides of the format ``wanted``."""
     from tenon.tensors.formats import contiguous
 
     order = contiguous(Value.make(x.raw.reshape(x.raw.shape), x._backend).clone(), wanted).stride()
     return x.as_strided(tuple(x.raw.shape), order)
 
 
-def _show(x: Any, raw: Any) -> Any:
-    """``x`` with other memory, or another window: what ops saved of it is no longer its value."""
+def _show(x: Tensor, raw: Array) -> Tensor:
+    """Give ``x`` the array ``raw`` and increment its version: values that ops saved of it are invalid."""
     counter = x._counter()
     if counter is not UNCOUNTED:
         counter[0] += 1
@@ -313,7 +330,7 @@ def _show(x: Any, raw: Any) -> Any:
 
 
 def _never(name: str) -> property:
-    def method(self: Any) -> bool:
+    def method(self: Tensor) -> bool:
         return False
 
     method.__name__ = method.__qualname__ = name

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.aval import AxisError, infer_reshape, normalize_axes, normalize_axis
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ShapeError
+from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.size import Size
 
+if TYPE_CHECKING:
+    from tenon.engine.types import Array
+    from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Axes, SizeLike
 
-def sizes(args: tuple[Any, ...]) -> tuple[int, ...]:
-    """``(2, 3)`` from ``f(2, 3)``, ``f((2, 3))`` or ``f(Size)``."""
+
+def sizes(args: tuple[Any, ...]) -> tuple[int, ...]:  # of SizeLike: single sizes, or one sequence
+    """Return ``(2, 3)`` for the arguments of ``f(2, 3)``, ``f((2, 3))`` and ``f(Size((2, 3)))``."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = tuple(args[0])
     for a in args:
@@ -25,15 +32,15 @@ def sizes(args: tuple[Any, ...]) -> tuple[int, ...]:
     return args
 
 
-def _known(raw: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """``shape`` without its -1. Sizes that do not fit are left to the op, whose shape rule explains them."""
+def _inferred(raw: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return ``shape`` with its -1 replaced. Sizes that do not fit are an error of the op's shape rule."""
     if WATCHERS.requested_sizes is not None:
         shape = WATCHERS.requested_sizes("shape", raw.shape, shape)
     return infer_reshape(raw.shape, shape) if shape and min(shape) < 0 else shape
 
 
-def _inplace_view(name: str) -> Any:
-    def method(self: Any, *args: Any) -> Any:
+def _inplace_view(name: str) -> Callable[..., Tensor]:
+    def method(self: Tensor, *args: object) -> Tensor:
         from tenon.tensors.inplace import become
 
         return become(self, name, *args)
@@ -45,14 +52,13 @@ def _inplace_view(name: str) -> Any:
     return method
 
 
-class Movement:
-    """The same elements under another shape or order."""
+class Movement(Family):
+    """Methods that give the same elements another shape or order."""
 
     __slots__ = ()
-    raw: Any
 
-    def size(self, dim: int | None = None) -> Any:
-        """All sizes, or one."""
+    def size(self, dim: int | None = None) -> Any:  # an int with ``dim``, else Size
+        """Return the shape, or the size of axis ``dim``."""
         if dim is None:
             return tuple.__new__(Size, self.raw.shape)  # integers: nothing to check
         return self.raw.shape[normalize_axis(dim, self.raw.ndim)]
@@ -70,41 +76,40 @@ class Movement:
 
     nelement = numel
 
-    def stride(self, dim: int | None = None) -> Any:
-        """Steps between neighbours along each axis (or one), in elements."""
+    def stride(self, dim: int | None = None) -> Any:  # an int with ``dim``, else a tuple of them
+        """Return the strides of all axes, or of axis ``dim``, in elements."""
         itemsize = self.raw.dtype.itemsize
         steps = [s // itemsize for s in self.raw.strides]
         shape, empty = self.raw.shape, 0 in self.raw.shape
-        for axis in reversed(
-            range(len(steps))
-        ):  # NumPy gives a new axis, and each of an empty array, the step 0
+        # NumPy gives stride 0 to new axes, and to all axes of an empty array.
+        for axis in reversed(range(len(steps))):
             if not steps[axis] and (empty or shape[axis] == 1):
                 steps[axis] = max(shape[axis + 1], 1) * steps[axis + 1] if axis + 1 < len(steps) else 1
         return tuple(steps) if dim is None else steps[normalize_axis(dim, self.raw.ndim)]
 
     @as_function()
-    def reshape(self, *args: Any, shape: Any = None) -> Any:
+    def reshape(self, *args: SizeLike, shape: SizeLike | None = None) -> Tensor:
         """The elements under another shape; a view where possible."""
-        return f.reshape(self, shape=_known(self.raw, sizes(args if shape is None else (shape,))))
+        return f.reshape(self, shape=_inferred(self.raw, sizes(args if shape is None else (shape,))))
 
-    def view(self, *args: Any, size: Any = None) -> Any:
+    def view(self, *args: Any, size: SizeLike | None = None) -> Tensor:  # sizes, or one dtype
         """The same memory under another shape (error if it needs a copy) or dtype."""
         if len(args) == 1 and not isinstance(args[0], (int, tuple, list)) and hasattr(args[0], "numpy"):
             from tenon.tensors.reread import view_dtype
 
             return view_dtype(self, args[0])
-        return f.view(self, shape=_known(self.raw, sizes(args if size is None else (size,))))
+        return f.view(self, shape=_inferred(self.raw, sizes(args if size is None else (size,))))
 
-    def reshape_as(self, other: Any) -> Any:
+    def reshape_as(self, other: Tensor) -> Tensor:
         """Reshaped to ``other``'s shape."""
         return self.reshape(other.raw.shape)
 
-    def view_as(self, other: Any) -> Any:
+    def view_as(self, other: Tensor) -> Tensor:
         """Viewed in ``other``'s shape."""
         return self.view(other.raw.shape)
 
     @as_function()
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Any:
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         """Axes ``start_dim..end_dim`` joined into one."""
         shape = self.raw.shape
         start, end = normalize_axis(start_dim, len(shape)), normalize_axis(end_dim, len(shape))
@@ -118,24 +123,24 @@ class Movement:
         return self if start == end else f.reshape(self, shape=(*shape[:start], joined, *shape[end + 1 :]))
 
     @as_function()
-    def ravel(self) -> Any:
-        """All axes joined into one, whose elements lie side by side."""
-        return self.contiguous().reshape(-1)  # type: ignore[attr-defined]
+    def ravel(self) -> Tensor:
+        """All axes joined into one, contiguous."""
+        return self.contiguous().reshape(-1)
 
     @as_function()
-    def unflatten(self, dim: int, sizes: Any) -> Any:
+    def unflatten(self, dim: int, sizes: Sequence[int]) -> Tensor:
         """Axis ``dim`` split into ``sizes`` (one may be -1)."""
         axis = normalize_axis(dim, self.raw.ndim)
         shape = self.raw.shape
         if WATCHERS.requested_sizes is not None:
             last = axis - len(shape) + 1
-            whole = WATCHERS.requested_sizes("shape", shape, (*shape[:axis], *sizes, *shape[axis + 1 :]))
-            sizes = whole[axis : len(whole) + last]
+            target = WATCHERS.requested_sizes("shape", shape, (*shape[:axis], *sizes, *shape[axis + 1 :]))
+            sizes = target[axis : len(target) + last]
         inner = infer_reshape((shape[axis],), sizes)
         return f.reshape(self, shape=(*shape[:axis], *inner, *shape[axis + 1 :]))
 
     @as_function()
-    def permute(self, *args: Any, dims: Any = None) -> Any:
+    def permute(self, *args: SizeLike, dims: SizeLike | None = None) -> Tensor:
         """Axes in the given order."""
         axes = tuple(normalize_axis(d, self.raw.ndim) for d in sizes(args if dims is None else (dims,)))
         if len(axes) != self.raw.ndim or len(set(axes)) != len(axes):
@@ -149,7 +154,7 @@ class Movement:
         return f.permute(self, axes=axes)
 
     @as_function("swapdims")
-    def transpose(self, dim0: int, dim1: int) -> Any:
+    def transpose(self, dim0: int, dim1: int) -> Tensor:
         """Two axes exchanged."""
         rank = self.raw.ndim
         axis0, axis1 = normalize_axis(dim0, rank), normalize_axis(dim1, rank)
@@ -158,29 +163,29 @@ class Movement:
     swapdims = transpose
 
     @as_function()
-    def swapaxes(self, axis0: int, axis1: int) -> Any:
+    def swapaxes(self, axis0: int, axis1: int) -> Tensor:
         """As ``transpose``."""
         return self.transpose(axis0, axis1)
 
     @as_function()
-    def t(self) -> Any:
-        """A matrix transposed; 0-d and 1-d tensors as they are."""
+    def t(self) -> Tensor:
+        """A matrix transposed; 0-d and 1-d tensors unchanged."""
         if self.raw.ndim > 2:
             raise ShapeError(f"t() expects a tensor with <= 2 dimensions, but self is {self.raw.ndim}D")
         return self.transpose(0, 1) if self.raw.ndim == 2 else f.alias(self)
 
     @property
-    def T(self) -> Any:
+    def T(self) -> Tensor:
         """All axes reversed."""
         return f.permute(self, axes=tuple(range(self.raw.ndim))[::-1])
 
     @property
-    def mT(self) -> Any:
-        """The last two axes exchanged; a 0-d tensor as it is."""
+    def mT(self) -> Tensor:
+        """The last two axes exchanged; a 0-d tensor unchanged."""
         return f.alias(self) if not self.raw.ndim else self._matrices("mT").transpose(-2, -1)
 
-    def _matrices(self, name: str) -> Any:
-        """Itself, if it has two axes or none."""
+    def _matrices(self, name: str) -> Tensor:
+        """Return the tensor; ShapeError if it is 1-d."""
         if self.raw.ndim == 1:
             raise ShapeError(
                 f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor."
@@ -188,39 +193,39 @@ class Movement:
         return self
 
     @as_function("moveaxis")
-    def movedim(self, source: Any, destination: Any) -> Any:
+    def movedim(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
         """Axes moved to new places."""
         rank = self.raw.ndim
-        source, destination = (
+        moved, targets = (
             [normalize_axis(d, rank) for d in ((dims,) if isinstance(dims, int) else dims)]
             for dims in (source, destination)
         )
-        if len(source) != len(destination):
+        if len(moved) != len(targets):
             raise ShapeError(
-                f"movedim: Invalid source or destination dims: source ({source} dims) should contain the same"
-                f" number of dims as destination ({destination} dims)"
+                f"movedim: Invalid source or destination dims: source ({moved} dims) should contain the same"
+                f" number of dims as destination ({targets} dims)"
             )
-        for name, dims in (("source", source), ("destination", destination)):
+        for name, dims in (("source", moved), ("destination", targets)):
             if rank and len(set(dims)) != len(dims):
                 raise ShapeError(f"movedim: repeated dim in `{name}` ({dims})")
         if not rank:
             return f.alias(self)
-        order = [a for a in range(rank) if a not in source]
-        for place, axis in sorted(zip(destination, source, strict=True)):
-            order.insert(place, axis)
+        order = [a for a in range(rank) if a not in moved]
+        for position, axis in sorted(zip(targets, moved, strict=True)):
+            order.insert(position, axis)
         return f.permute(self, axes=tuple(order))
 
     moveaxis = movedim
 
     @as_function()
-    def unsqueeze(self, dim: int) -> Any:
+    def unsqueeze(self, dim: int) -> Tensor:
         """A new axis of size 1 at ``dim``."""
         axis = normalize_axis(dim, self.raw.ndim, extra=1)
         shape = self.raw.shape
         return f.unsqueeze(self, shape=(*shape[:axis], 1, *shape[axis:]))
 
     @as_function()
-    def squeeze(self, dim: Any = None) -> Any:
+    def squeeze(self, dim: Axes = None) -> Tensor:
         """Axes of size 1 removed: all, or those named (others are left)."""
         shape = self.raw.shape
         none = dim is not None and not isinstance(dim, int) and not len(dim)
@@ -228,7 +233,7 @@ class Movement:
         kept = tuple(s for i, s in enumerate(shape) if s != 1 or i not in axes)
         return f.squeeze(self, shape=kept, given=dim is not None)
 
-    def expand(self, *args: Any, size: Any = None) -> Any:
+    def expand(self, *args: SizeLike, size: SizeLike | None = None) -> Tensor:
         """Size-1 axes repeated without copying; -1 keeps a size."""
         wanted = sizes(args if size is None else (size,))
         lead = len(wanted) - self.raw.ndim
@@ -247,16 +252,16 @@ class Movement:
             self, shape=tuple(self.raw.shape[i - lead] if s == -1 else s for i, s in enumerate(wanted))
         )
 
-    def expand_as(self, other: Any) -> Any:
+    def expand_as(self, other: Tensor) -> Tensor:
         """Expanded to ``other``'s shape."""
         return self.expand(other.raw.shape)
 
     @as_function()
-    def broadcast_to(self, size: Any) -> Any:
+    def broadcast_to(self, size: SizeLike) -> Tensor:
         """Expanded to ``size``."""
         return self.expand(size)
 
-    def repeat(self, *args: Any, repeats: Any = None) -> Any:
+    def repeat(self, *args: SizeLike, repeats: SizeLike | None = None) -> Tensor:
         """Copied ``repeats`` times along each axis (leading axes are added)."""
         counts = sizes(args if repeats is None else (repeats,))
         if len(counts) < self.raw.ndim:
@@ -273,24 +278,24 @@ class Movement:
         return f.reshape(f.expand(f.reshape(self, shape=paired), shape=spread), shape=final).clone()
 
     @as_function()
-    def tile(self, *args: Any, dims: Any = None) -> Any:
-        """As NumPy's tile."""
+    def tile(self, *args: SizeLike, dims: SizeLike | None = None) -> Tensor:
+        """Copied ``dims`` times along each axis, the last ones if there are fewer: NumPy's ``tile``."""
         counts = sizes(args if dims is None else (dims,))
         return self.repeat((1,) * (self.raw.ndim - len(counts)) + counts)
 
     @as_function()
     def repeat_interleave(
-        self, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+        self, repeats: Tensor | int, dim: int | None = None, *, output_size: int | None = None
     ) -> Any:
         """Each element repeated ``repeats`` times along ``dim`` (flattened if None)."""
         from tenon.tensors.creation.repeats import repeat_indices
 
-        x: Any = self.reshape(-1) if dim is None else self
+        x: Tensor = self.reshape(-1) if dim is None else self
         axis = 0 if dim is None else normalize_axis(dim, self.raw.ndim)
         return x.index_select(axis, repeat_indices(x, repeats, axis))
 
     @as_function()
-    def narrow(self, dim: int, start: Any, length: int) -> Any:
+    def narrow(self, dim: int, start: Tensor | int, length: int) -> Tensor:
         """``length`` elements from ``start`` along ``dim``: a view."""
         if not self.raw.ndim:
             raise AxisError("narrow() cannot be applied to a 0-dim tensor.")
@@ -301,9 +306,9 @@ class Movement:
         start = int(start)
         if WATCHERS.requested_sizes is not None:
             cut = slice(start, None if start + length == 0 > start else start + length)
-            found = WATCHERS.requested_sizes("slice", (size, axis, self.raw.ndim), cut)
-            if found is not cut:
-                start, length = found.start, found.stop - found.start
+            changed = WATCHERS.requested_sizes("slice", (size, axis, self.raw.ndim), cut)
+            if changed is not cut:
+                start, length = changed.start, changed.stop - changed.start
         if not -size <= start <= size:
             raise AxisError(
                 f"start out of range (expected to be in range of [{-size}, {size}], but got {start})"
@@ -314,38 +319,38 @@ class Movement:
         return f.slice_axis(self, axis=axis, start=start, stop=start + length)
 
     @as_function()
-    def narrow_copy(self, dim: int, start: Any, length: int) -> Any:
+    def narrow_copy(self, dim: int, start: Tensor | int, length: int) -> Tensor:
         """As ``narrow``, but a copy."""
         return self.narrow(dim, start, length).clone()
 
     @as_function()
-    def flip(self, *args: Any, dims: Any = None) -> Any:
+    def flip(self, *args: SizeLike, dims: SizeLike | None = None) -> Tensor:
         """Order reversed along ``dims``: a copy."""
         if not args and dims is None:
             raise TypeError('flip() missing 1 required positional arguments: "dims"')
-        given = sizes(args if dims is None else (dims,))
-        axes = tuple(normalize_axis(d, self.raw.ndim) for d in given)
+        listed = sizes(args if dims is None else (dims,))
+        axes = tuple(normalize_axis(d, self.raw.ndim) for d in listed)
         for axis in axes:
             if axes.count(axis) > 1:
-                raise ShapeError(f"dim {axis} appears multiple times in the list of dims {list(given)}")
+                raise ShapeError(f"dim {axis} appears multiple times in the list of dims {list(listed)}")
         return f.flip(self, axes=axes if self.raw.ndim else ())
 
     @as_function()
-    def fliplr(self) -> Any:
+    def fliplr(self) -> Tensor:
         """Reversed along axis 1."""
         if self.raw.ndim < 2:
             raise ShapeError(f"Input must be >= 2-d. (got shape {list(self.raw.shape)})")
         return self.flip(1)
 
     @as_function()
-    def flipud(self) -> Any:
+    def flipud(self) -> Tensor:
         """Reversed along axis 0."""
         if not self.raw.ndim:
             raise ShapeError("Input must be >= 1-d. (got shape [])")
         return self.flip(0)
 
     @as_function()
-    def roll(self, shifts: Any, dims: Any = None) -> Any:
+    def roll(self, shifts: int | Sequence[int], dims: Axes = None) -> Tensor:
         """Shifted cyclically along ``dims`` (over the flattened tensor if None)."""
         shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
         if not shifts:
@@ -358,16 +363,16 @@ class Movement:
         return f.roll(self, shifts=shifts, axes=tuple(normalize_axis(d, self.raw.ndim) for d in dims))
 
     @as_function()
-    def tril(self, diagonal: int = 0) -> Any:
+    def tril(self, diagonal: int = 0) -> Tensor:
         """Lower triangle."""
         return f.tril(self, k=diagonal)
 
     @as_function()
-    def triu(self, diagonal: int = 0) -> Any:
+    def triu(self, diagonal: int = 0) -> Tensor:
         """Upper triangle."""
         return f.triu(self, k=diagonal)
 
-    def unfold(self, dimension: int, size: int, step: int) -> Any:
+    def unfold(self, dimension: int, size: int, step: int) -> Tensor:
         """Sliding windows of ``size`` along ``dimension``, as a new last axis."""
         axis = normalize_axis(dimension, self.raw.ndim)
         length = self.raw.shape[axis] if self.raw.ndim else 1
@@ -377,9 +382,9 @@ class Movement:
             )
         return f.unfold_axis(self, axis=axis, size=size, step=step)
 
-    def atleast(self, rank: int) -> Any:
-        """At least ``rank`` axes."""
-        x: Any = self
+    def atleast(self, rank: int) -> Tensor:
+        """Add axes of size 1 in front until there are ``rank`` axes."""
+        x: Tensor = self
         while x.raw.ndim < rank:
             x = x.unsqueeze(0)
         return x

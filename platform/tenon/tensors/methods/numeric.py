@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,34 +14,35 @@ from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from tenon.tensors.inplace import inplace
-from tenon.tensors.methods.arithmetic import need_order
+from tenon.tensors.methods.arithmetic import is_complex, need_order
+from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.forms import need_tensor
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.results import named_result
 
+if TYPE_CHECKING:
+    from tenon.tensors.results import NamedResult
+    from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Number
 
-class Numeric:
-    """Rarer functions of each element."""
+
+class Numeric(Family):
+    """Further elementwise methods: special functions, angles, and ``clamp`` with one bound."""
 
     __slots__ = ()
-    raw: Any
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
 
     @as_function(first="number", memory="same")
-    def float_power(self, exponent: Any) -> Any:
+    def float_power(self, exponent: Tensor | Number) -> Tensor:
         """``self ** exponent``, computed in float64 (complex128 for complex numbers)."""
         parts = (self, exponent)
-        wide = np.complex128 if any(_is_complex(p) for p in parts) else np.float64
+        wide = np.complex128 if any(is_complex(p) for p in parts) else np.float64
         base, power = (f.cast(p, dtype=np.dtype(wide)) if isinstance(p, Value) else p for p in parts)
         return f.pow(base, power)
 
-    def float_power_(self, exponent: Any) -> Any:
+    def float_power_(self, exponent: Tensor | Number) -> Tensor:
         """In-place form of ``float_power``, which needs a tensor of float64 (complex128)."""
-        wide = np.complex128 if any(_is_complex(p) for p in (self, exponent)) else np.float64
+        wide = np.complex128 if any(is_complex(p) for p in (self, exponent)) else np.float64
         if self.raw.dtype != wide:
             raise DTypeError(
                 f"the base given to float_power_ has dtype {self.dtype} but the operation's result requires "
@@ -48,29 +50,29 @@ class Numeric:
             )
         return inplace(f.pow, self, exponent)
 
-    def hardshrink(self, lambd: float = 0.5) -> Any:
-        """The elements, but 0 where their magnitude is up to ``lambd``."""
-        kind = self.raw.dtype  # the bound is a number of it, as in torch
+    def hardshrink(self, lambd: float = 0.5) -> Tensor:
+        """The elements, but 0 where their magnitude is at most ``lambd``."""
+        kind = self.raw.dtype  # to which the bound is rounded, as in torch
         return f.hardshrink(self, bound=float(kind.type(lambd) if kind.kind in "fV" else lambd))
 
     @as_function(out="kept", memory="same")
-    def clamp_min(self, min: Any) -> Any:
+    def clamp_min(self, min: Tensor | Number) -> Tensor:
         """Elements not below ``min``."""
         need_order("clamp_min", self, min)
         return f.clamp(self, min, None)
 
     @as_function(out="kept", memory="same")
-    def clamp_max(self, max: Any) -> Any:
+    def clamp_max(self, max: Tensor | Number) -> Tensor:
         """Elements not above ``max``."""
         need_order("clamp_max", self, max)
         return f.clamp(self, None, max)
 
     @as_function(out="kept", memory="same")
-    def frac(self) -> Any:
-        """What is left after removing the integer part."""
+    def frac(self) -> Tensor:
+        """The fractional part, with the sign of the element."""
         return f.sub(self, f.trunc(self))
 
-    def heaviside(self, values: Any) -> Any:
+    def heaviside(self, values: Tensor) -> Tensor:
         """0 below zero, 1 above, ``values`` at zero."""
         kinds = (self.raw.dtype, need_tensor("heaviside", "values", values).raw.dtype)
         if any(kind.kind == "c" for kind in kinds):
@@ -82,14 +84,14 @@ class Numeric:
             )
         return f.heaviside(self, values)
 
-    def polygamma(self, n: int) -> Any:
+    def polygamma(self, n: int) -> Tensor:
         """Derivative number ``n`` of ``digamma``."""
         if n < 0:
             raise ArgumentError(f"polygamma(n, x) does not support negative n. It was {n}.")
         return f.digamma(self) if n == 0 else f.polygamma(self, order=n)
 
     @as_function(memory="same")
-    def mvlgamma(self, p: int) -> Any:
+    def mvlgamma(self, p: int) -> Tensor:
         """Logarithm of the ``p``-dimensional gamma function."""
         if p < 1:
             raise ArgumentError(f"mvlgamma: p has to be greater than or equal to 1, got {p}")
@@ -98,14 +100,14 @@ class Numeric:
             result = f.add(result, f.lgamma(f.sub(self, j / 2)))
         return f.add(result, p * (p - 1) / 4 * math.log(math.pi))
 
-    def i0(self) -> Any:
+    def i0(self) -> Tensor:
         """Modified Bessel function of the first kind of order 0."""
         if self.raw.dtype.kind == "c":
             raise UnsupportedError(f"i0: complex numbers are not supported, got {self.dtype}")
         return f.i0(self)
 
     @as_function()
-    def frexp(self) -> Any:
+    def frexp(self) -> NamedResult:
         """``mantissa`` in [0.5, 1) and ``exponent`` with ``self = mantissa * 2 ** exponent``."""
         if self.raw.dtype.kind not in "fV":
             raise DTypeError("torch.frexp() only supports floating-point dtypes")
@@ -113,8 +115,8 @@ class Numeric:
         return named_result("frexp", mantissa=mantissa, exponent=exponent)
 
     @as_function()
-    def hash_tensor(self, dim: Any = (), *, keepdim: bool = False, mode: int = 0) -> Any:
-        """The bits of the elements, as numbers of 64 bits, exclusively or-ed over ``dim``; uint64."""
+    def hash_tensor(self, dim: int | Sequence[int] = (), *, keepdim: bool = False, mode: int = 0) -> Tensor:
+        """The exclusive or over ``dim`` of the elements' bits, as 64-bit numbers; uint64."""
         if mode != 0:
             raise ArgumentError(f"hash_tensor: Unknown hash mode, got mode={mode}; 0 is the only one.")
         from tenon.tensors.creation.create import from_backend_array
@@ -125,58 +127,58 @@ class Numeric:
             raise ShapeError(f"hash_tensor: there is nothing to hash over {dim} of shape {list(host.shape)}")
         kind = {"f": np.float64, "V": np.float64, "u": np.uint64}.get(host.dtype.kind, np.int64)
         bits = np.ascontiguousarray(host.astype(kind)).view(np.uint64).reshape(host.shape)
-        exclusive: Any = np.bitwise_xor.reduce
+        exclusive: Any = np.bitwise_xor.reduce  # NumPy's stubs know no tuple of axes
         return from_backend_array(self, exclusive(bits, axis=axes, keepdims=keepdim))
 
     @as_function(memory="same")
-    def positive(self) -> Any:
+    def positive(self) -> Tensor:
         """The tensor itself; an error for booleans, as in torch."""
         if self.raw.dtype.kind == "b":
             raise DTypeError("The `+` operator, on a bool tensor is not supported.")
         return self
 
     @as_function(memory="same")
-    def ldexp(self, other: Any) -> Any:
+    def ldexp(self, other: Tensor) -> Tensor:
         """``self * 2 ** other``."""
         if need_tensor("ldexp", "other", other).raw.dtype.kind in "iu" and self.raw.dtype.kind in "fcV":
             other = f.cast(other, dtype=self.raw.dtype)
         return f.mul(self, f.pow(2.0, other))
 
     @as_function(memory="same")
-    def logaddexp2(self, other: Any) -> Any:
+    def logaddexp2(self, other: Tensor) -> Tensor:
         """``log2(2 ** self + 2 ** other)`` without overflow."""
         scale = math.log(2)
         other = need_tensor("logaddexp2", "other", other)
         return f.div(f.logaddexp(f.mul(self, scale), f.mul(other, scale)), scale)
 
     @as_function(memory="same")
-    def deg2rad(self) -> Any:
+    def deg2rad(self) -> Tensor:
         """Degrees as radians."""
         return f.mul(self, math.pi / 180)
 
     @as_function(memory="same")
-    def rad2deg(self) -> Any:
+    def rad2deg(self) -> Tensor:
         """Radians as degrees."""
         return f.mul(self, 180 / math.pi)
 
     @as_function(memory="same")
-    def logit(self, eps: float | None = None) -> Any:
+    def logit(self, eps: float | None = None) -> Tensor:
         """``log(x / (1 - x))``, with ``x`` limited to ``[eps, 1 - eps]`` if given."""
         x = self if self.raw.dtype.kind in "fcV" else self.to(get_default_dtype())
         x = x if eps is None else f.clamp(x, eps, 1 - eps)
         return f.log(f.div(x, f.sub(1, x)))
 
-    def conj(self) -> Any:
-        """Complex conjugate; a real tensor is itself."""
+    def conj(self) -> Tensor:
+        """Complex conjugate; a real tensor is returned unchanged."""
         return f.conj(self) if self.raw.dtype.kind == "c" else self
 
     @as_function(out="kept", memory="same")
-    def conj_physical(self) -> Any:
-        """Complex conjugate, in memory of its own; a real tensor is itself."""
+    def conj_physical(self) -> Tensor:
+        """Complex conjugate, always a copy; a real tensor is returned unchanged."""
         return self.conj()
 
     @as_function(memory="same")
-    def angle(self) -> Any:
+    def angle(self) -> Tensor:
         """Argument of complex numbers; 0 or pi of real ones."""
         if self.raw.dtype.kind == "c":
             return f.atan2(f.imag(self), f.real(self))
@@ -184,18 +186,18 @@ class Numeric:
         return f.where(f.isnan(x), math.nan, f.mul(f.relu(f.neg(f.sign(x))), math.pi))
 
     @as_function(out="boolean", memory="same")
-    def isposinf(self) -> Any:
-        """Is positive infinity."""
+    def isposinf(self) -> Tensor:
+        """True where an element is positive infinity."""
         return f.eq(self, float("inf"))
 
     @as_function(out="boolean", memory="same")
-    def isneginf(self) -> Any:
-        """Is negative infinity."""
+    def isneginf(self) -> Tensor:
+        """True where an element is negative infinity."""
         return f.eq(self, float("-inf"))
 
     @as_function(memory="same")
-    def isreal(self) -> Any:
-        """Has no imaginary part."""
+    def isreal(self) -> Tensor:
+        """True where an element has no imaginary part."""
         if self.raw.dtype.kind == "c":
             return f.eq(f.imag(self), 0)
         return f.new_full(self.detach(), shape=tuple(self.raw.shape), value=True, dtype=np.dtype(np.bool_))
@@ -210,7 +212,3 @@ class Numeric:
     rad2deg_ = as_function(out="none")(through_method("rad2deg"))
     logit_ = as_function(out="none")(through_method("logit"))
     ldexp_ = as_function(out="none")(through_method("ldexp"))
-
-
-def _is_complex(value: Any) -> bool:
-    return isinstance(value, complex) or (isinstance(value, Value) and bool(value.raw.dtype.kind == "c"))

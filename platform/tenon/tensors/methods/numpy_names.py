@@ -1,30 +1,31 @@
-"""NumPy's names ``axis`` and ``keepdims`` beside torch's ``dim`` and ``keepdim``, as torch takes them."""
+"""NumPy's argument names ``axis`` and ``keepdims``, which torch accepts for ``dim`` and ``keepdim``."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType
-from typing import Any
+from typing import TypeVar
 
 from tenon.errors import ArgumentError
 
+T = TypeVar("T")
 NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 
-def translated(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """``kwargs`` under torch's names."""
-    found = {NAMES.get(name, name): value for name, value in kwargs.items()}
-    if len(found) != len(kwargs):
+def translated(kwargs: Mapping[str, T]) -> dict[str, T]:
+    """Return ``kwargs`` with torch's names; ArgumentError for an argument given by both names."""
+    result = {NAMES.get(name, name): value for name, value in kwargs.items()}
+    if len(result) != len(kwargs):
         raise ArgumentError(
             f"got both of NumPy's and torch's names for one argument: {', '.join(kwargs)}. Give one."
         )
-    return found
+    return result
 
 
-def _taking_both(method: Callable[..., Any]) -> Callable[..., Any]:
+def _accepting_both(method: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: object, *args: object, **kwargs: object) -> T:
         if not kwargs:  # 0.2 us less than passing none
             return method(self, *args)
         return method(self, *args, **translated(kwargs))
@@ -32,11 +33,11 @@ def _taking_both(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def take_both(cls: type) -> None:
-    """Make all methods of ``cls`` that have a ``dim`` take ``axis`` too, and ``keepdims`` for ``keepdim``."""
+def accept_numpy_names(cls: type) -> None:
+    """Let methods of ``cls`` with a ``dim`` accept ``axis`` too, and ``keepdims`` for ``keepdim``."""
     for name, member in list(vars(cls).items()):
         if isinstance(member, FunctionType) and not hasattr(member, "__wrapped__"):
             code = member.__code__
             parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             if "dim" in parameters and "axis" not in parameters:
-                setattr(cls, name, _taking_both(member))
+                setattr(cls, name, _accepting_both(member))

@@ -1,22 +1,26 @@
-"""The older order of arguments of ``addcmul`` and ``addcdiv``: ``x.addcmul(value, a, b)``."""
+"""The deprecated argument order of ``addcmul`` and ``addcdiv``: ``x.addcmul(value, a, b)``."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenon.engine.value import Value
 from tenon.tensors.alerts import warn_once
 
-Method = TypeVar("Method", bound=Any)
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
+Method = TypeVar("Method", bound=Callable[..., "Tensor"])
 
 
 def with_value_first(method: Method) -> Method:
-    """``method``, which takes ``value`` by name, and with a warning as a number before both tensors."""
+    """Decorate ``method`` to also accept ``value`` as a first positional argument, with a warning."""
     name = method.__name__
 
     @functools.wraps(method)
-    def either(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def either(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # as ``method`` takes them
         if len(args) != 3 or isinstance(args[0], Value) or "value" in kwargs:
             return method(self, *args, **kwargs)
         warn_once(

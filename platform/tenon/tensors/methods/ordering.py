@@ -1,4 +1,4 @@
-"""Methods that bring elements into order, or count equal ones: ``sort``, ``topk``, ``median``, ``unique``."""
+"""Sorting, selection and counting: ``sort``, ``topk``, ``median``, ``unique``, ``bincount``."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from tenon.engine.aval import AxisError, normalize_axis
 from tenon.engine.op import table as f
 from tenon.engine.watchers import watched_creation
 from tenon.errors import ArgumentError, ShapeError, UnsupportedDTypeError
+from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.reduction import shared
 from tenon.tensors.refusal import refuse_gradient
 from tenon.tensors.results import named_result
 
+if TYPE_CHECKING:
+    from tenon.tensors.results import NamedResult
+    from tenon.tensors.tensor import Tensor
 
-class Ordering:
-    """Sorted, chosen and counted elements."""
+
+class Ordering(Family):
+    """Methods that sort, select and count elements."""
 
     __slots__ = ()
-    raw: Any
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
 
     @as_function(out="exact")
-    def sort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+    def sort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> NamedResult:
         """``(values, indices)`` in order along ``dim``; always stable; NaN counts as largest."""
         axis = normalize_axis(dim, self.raw.ndim)
         order = f.argsort(self, axis=axis, descending=bool(descending))
@@ -36,12 +36,12 @@ class Ordering:
         return named_result("sort", values=values, indices=order)
 
     @as_function()
-    def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+    def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
         """Indices that sort ``self`` along ``dim``."""
         return f.argsort(self, axis=normalize_axis(dim, self.raw.ndim), descending=bool(descending))
 
     @as_function()
-    def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> NamedResult:
         """The ``k`` largest (or smallest) elements along ``dim``, in order, with their indices."""
         if isinstance(dim, bool):
             raise TypeError("topk(): argument 'dim' (position 2) must be int, not bool")
@@ -55,7 +55,7 @@ class Ordering:
         return named_result("topk", values=self.clone(), indices=order)
 
     @as_function()
-    def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
+    def median(self, dim: int | None = None, keepdim: bool = False) -> Any:  # a tensor if ``dim`` is None
         """The lower median of all, or ``(values, indices)`` over ``dim``."""
         if dim is None:
             flat = self.reshape(-1)
@@ -75,7 +75,7 @@ class Ordering:
         return named_result("median", values=values, indices=indices)
 
     @as_function(memory="apart")
-    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> NamedResult:
         """The ``k``-th smallest element along ``dim`` (from 1), with its index."""
         axis = normalize_axis(dim, self.raw.ndim)
         size = self.raw.shape[axis] if self.raw.ndim else 1
@@ -106,10 +106,11 @@ class Ordering:
 
         host = self._backend.to_host(self.raw)
         if dim is not None:
-            self._refuse_hollow(dim)
+            self._check_not_empty(dim)
         host = host.astype(np.float32) if host.dtype.kind == "V" else host  # NumPy misplaces its NaN
-        found: Any = np.unique(host, False, return_inverse, return_counts, dim, equal_nan=False)  # type: ignore[call-overload]
-        parts = list(found) if return_inverse or return_counts else [found]
+        unique: Any = np.unique  # NumPy's stubs have overloads for constant flags only
+        arrays = unique(host, False, return_inverse, return_counts, dim, equal_nan=False)
+        parts = list(arrays) if return_inverse or return_counts else [arrays]
         parts[0] = parts[0].astype(self.raw.dtype, copy=False)
         if return_inverse:
             parts[1] = parts[1].reshape(host.shape if dim is None else (host.shape[dim],))
@@ -117,15 +118,15 @@ class Ordering:
         refuse_gradient("unique2" if dim is None else "unique_dim", result[0], self)
         return result[0] if len(result) == 1 else tuple(result)
 
-    def _refuse_hollow(self, dim: int) -> None:
-        """ShapeError for slices along ``dim`` that have no elements to tell them apart."""
-        none = [a for a, s in enumerate(self.raw.shape) if not s]
-        if len(none) > 1:
+    def _check_not_empty(self, dim: int) -> None:
+        """Raise ShapeError if the slices along ``dim`` have no elements to compare."""
+        empty = [a for a, s in enumerate(self.raw.shape) if not s]
+        if len(empty) > 1:
             raise ShapeError(
                 "Number of zero sized dimensions is more than one, so unique cannot be applied (shape"
                 f" {list(self.raw.shape)})"
             )
-        if none and none[0] != dim % self.raw.ndim:
+        if empty and empty[0] != dim % self.raw.ndim:
             raise ShapeError(
                 "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied (shape"
                 f" {list(self.raw.shape)}, dim {dim})"
@@ -133,7 +134,7 @@ class Ordering:
 
     @as_function()
     @watched_creation
-    def bincount(self, weights: Any = None, minlength: int = 0) -> Any:
+    def bincount(self, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
         """How often each non-negative integer occurs, optionally weighted."""
         from tenon.tensors.creation.create import from_backend_array
 

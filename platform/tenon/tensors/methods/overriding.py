@@ -1,22 +1,27 @@
-"""How Tensor takes part in ``__torch_function__``: subclasses keep their class, unless they say otherwise."""
+"""Tensor's default ``__torch_function__``: results of functions of a subclass are of that subclass."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from tenon.compat.overriding import DisableTorchFunctionSubclass, converted, disabled, wants
 from tenon.compat.rerouting import ask_for_good
+from tenon.tensors.methods.family import Family
 
-#: Getters of tensors that stay what they are.
-_AS_THEY_ARE = ("_base", "grad")
+if TYPE_CHECKING:
+    pass
+
+#: Properties whose tensors are not converted to the subclass.
+_UNCONVERTED = ("_base", "grad")
 
 
-class Overriding:
-    """``__torch_function__``, and what notices the first class that has it called."""
+class Overriding(Family):
+    """``__torch_function__``, and the hook that turns its lookup on when the first subclass is defined."""
 
     __slots__ = ()
 
-    def __init_subclass__(cls, plain: bool = False, **kwargs: Any) -> None:
+    def __init_subclass__(cls, plain: bool = False, **kwargs: Any) -> None:  # of the subclass's other bases
         super().__init_subclass__(**kwargs)
         own = vars(cls)
         if "__torch_dispatch__" in own and "__torch_function__" not in own:
@@ -26,15 +31,18 @@ class Overriding:
 
     @classmethod
     def __torch_function__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Called in place of ``func`` when a subclass is among its arguments: the results become of that
-        class."""
+        cls,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> Any:  # what ``func`` returns
+        """Call ``func`` for arguments of which one is of a subclass; tensors of the result become ``cls``."""
         if not all(issubclass(cls, each) for each in types):
             return NotImplemented
         with DisableTorchFunctionSubclass():
             result = func(*args, **(kwargs or {}))
         getter = getattr(func, "__self__", None)
-        if isinstance(getter, property) and getattr(getter.fget, "__name__", "") in _AS_THEY_ARE:
+        if isinstance(getter, property) and getattr(getter.fget, "__name__", "") in _UNCONVERTED:
             return result
         return converted(result, cls)

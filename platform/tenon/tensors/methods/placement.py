@@ -1,7 +1,8 @@
-"""Writing parts: ``scatter_reduce``, ``index_reduce``, ``slice_scatter``, ``rot90``."""
+"""Copies with a part replaced: ``scatter_reduce``, ``slice_scatter``, ``put``; ``rot90`` and ``renorm``."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenon.engine.aval import normalize_axis
@@ -9,25 +10,26 @@ from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.tensors.alerts import may_differ
+from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.methods.movement import sizes
 
+if TYPE_CHECKING:
+    from tenon.tensors.keys import Key
+    from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import SizeLike
+
 _IDENTITIES = {"sum": 0, "mean": 0, "prod": 1}
 
 
-class Placement:
-    """Copies with a part replaced."""
+class Placement(Family):
+    """Methods that copy the tensor and replace a part, or move and scale slices."""
 
     __slots__ = ()
-    raw: Any
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
 
     @as_function()
-    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
         """The diagonal of two axes as the last axis: a view."""
         rank = self.raw.ndim
         first, second = normalize_axis(dim1, rank), normalize_axis(dim2, rank)
@@ -36,36 +38,35 @@ class Placement:
         return f.diagonal(self, offset=offset, axis0=first, axis1=second)
 
     @as_function()
-    def diagonal_scatter(self, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    def diagonal_scatter(self, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
         """A copy with ``src`` on a diagonal."""
         result = self.clone()
-        result.diagonal(offset, dim1, dim2).copy_(
-            _fits("diagonal_scatter", result.diagonal(offset, dim1, dim2), src)
-        )
+        region = result.diagonal(offset, dim1, dim2)
+        region.copy_(_checked("diagonal_scatter", region, src))
         return result
 
     @as_function()
-    def select_scatter(self, src: Any, dim: int, index: int) -> Any:
+    def select_scatter(self, src: Tensor, dim: int, index: int) -> Tensor:
         """A copy with ``src`` at ``index`` of ``dim``."""
         axis = normalize_axis(dim, self.raw.ndim)
         part = self.detach().select(dim, index)
-        return self._placed("select_scatter", part, src, (*(slice(None),) * axis, index))
+        return self._replaced("select_scatter", part, src, (*(slice(None),) * axis, index))
 
     @as_function()
     def slice_scatter(
-        self, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+        self, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
     ) -> Any:
         """A copy with ``src`` at ``start:end:step`` of ``dim``."""
         key = (slice(None),) * normalize_axis(dim, self.raw.ndim) + (slice(start, end, step),)
-        return self._placed("slice_scatter", self.detach()[key], src, key)
+        return self._replaced("slice_scatter", self.detach()[key], src, key)
 
-    def _placed(self, name: str, part: Any, src: Any, key: Any) -> Any:
-        """A copy with ``src`` in the place of ``part``, which lies at ``key``."""
-        return f.place(self, f.cast(_fits(name, part, src), dtype=self.raw.dtype), key=key)
+    def _replaced(self, name: str, part: Tensor, src: Tensor, key: Key) -> Tensor:
+        """A copy in which ``src`` replaces ``part``, which is ``self[key]``."""
+        return f.place(self, f.cast(_checked(name, part, src), dtype=self.raw.dtype), key=key)
 
     @as_function()
     def scatter_reduce(
-        self, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+        self, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
     ) -> Any:
         """A copy with ``src`` combined in at ``index``; ``reduce`` is sum, prod, mean, amax or amin."""
         if reduce not in ("sum", "prod", "mean", "amax", "amin"):
@@ -88,7 +89,7 @@ class Placement:
 
     @as_function()
     def index_reduce(
-        self, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+        self, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
     ) -> Any:
         """A copy with slices of ``source`` combined in at ``index`` along ``dim``: ``reduce`` is prod, mean,
         amax or amin."""
@@ -103,15 +104,15 @@ class Placement:
         )
 
     @as_function()
-    def put(self, index: Any, source: Any, accumulate: bool = False) -> Any:
+    def put(self, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
         """A copy with ``source`` written (or added) at positions of the flattened tensor."""
         if not accumulate:
             may_differ("put_")
         flat = self.reshape(-1)
         return flat.index_put((index.reshape(-1),), source.reshape(-1), accumulate).reshape(self.raw.shape)
 
-    def sum_to_size(self, *size: Any) -> Any:
-        """Summed over the axes that ``size``, from which this shape broadcasts, lacks or has with 1."""
+    def sum_to_size(self, *size: SizeLike) -> Tensor:
+        """Sum over the axes along which ``size`` broadcasts to this shape: the reverse of ``expand``."""
         wanted = sizes(size)
         rank, shape = len(wanted), tuple(self.raw.shape)
         if rank > len(shape) or any(w not in (1, s) for w, s in zip(wanted[::-1], shape[::-1], strict=False)):
@@ -123,8 +124,8 @@ class Placement:
         return self.sum(axes, True).reshape(wanted)
 
     @as_function()
-    def rot90(self, k: int = 1, dims: Any = (0, 1)) -> Any:
-        """Turned by ``k`` right angles from the first to the second of ``dims``."""
+    def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+        """Rotated ``k`` times by 90 degrees from the first to the second of ``dims``."""
         if len(dims) != 2:
             raise ShapeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
         first, second = (normalize_axis(d, self.raw.ndim) for d in dims)
@@ -142,7 +143,7 @@ class Placement:
 
     @as_function()
     @runs_in("usual", cuda="float32")
-    def renorm(self, p: float, dim: int, maxnorm: float) -> Any:
+    def renorm(self, p: float, dim: int, maxnorm: float) -> Tensor:
         """Slices along ``dim`` scaled down to a ``p``-norm of at most ``maxnorm``."""
         if self.raw.ndim < 2:
             raise ShapeError(f"renorm: input needs at least 2 dimensions, got {self.raw.ndim} dimensions")
@@ -159,11 +160,11 @@ class Placement:
     renorm_ = through_method("renorm")
 
 
-def _fits(name: str, place: Any, src: Any) -> Any:
-    if tuple(place.raw.shape) != tuple(src.raw.shape):
+def _checked(name: str, region: Tensor, src: Tensor) -> Tensor:
+    """Return ``src``; ShapeError unless it has the shape of ``region``."""
+    if tuple(region.raw.shape) != tuple(src.raw.shape):
         raise ShapeError(
             f"{name}: expected src to have a size equal to the slice of self. src size = "
-            f"{list(src.raw.shape)}, slice size = "
-            f"{list(place.raw.shape)}"
+            f"{list(src.raw.shape)}, slice size = {list(region.raw.shape)}"
         )
     return src

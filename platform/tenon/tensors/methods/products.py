@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.aval import broadcast_shapes, normalize_axis
@@ -11,12 +11,18 @@ from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.errors import DTypeError, ShapeError
 from tenon.tensors.methods.arithmetic import scaled
+from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Number
 
-def _ranks(name: str, *wanted: tuple[str, Any, int]) -> None:
-    for label, tensor, rank in wanted:
+
+def _check_ranks(name: str, *operands: tuple[str, Tensor, int]) -> None:
+    """Raise ShapeError unless each of ``operands``, as (name, tensor, rank), has its rank."""
+    for label, tensor, rank in operands:
         if tensor.raw.ndim != rank:
             raise ShapeError(
                 f"{name}: {label} must be a {('vector', 'matrix', 'batch of matrices')[rank - 1]} "
@@ -25,8 +31,8 @@ def _ranks(name: str, *wanted: tuple[str, Any, int]) -> None:
             )
 
 
-def _vectors(x: Any, y: Any) -> None:
-    """That ``x`` and ``y`` are vectors of one dtype and size."""
+def _check_vectors(x: Tensor, y: Tensor) -> None:
+    """Raise unless ``x`` and ``y`` are vectors of one dtype and size."""
     (own, theirs), kinds = (x.raw.shape, y.raw.shape), (x.raw.dtype, y.raw.dtype)
     if len(own) != 1 or len(theirs) != 1:
         raise ShapeError(
@@ -34,8 +40,8 @@ def _vectors(x: Any, y: Any) -> None:
             "that broadcast."
         )
     if kinds[0] != kinds[1]:
-        found = " and ".join(scalar_name(FROM_NUMPY[kind]) for kind in kinds)
-        raise DTypeError(f"dot : expected both vectors to have same dtype, but found {found}")
+        names = " and ".join(scalar_name(FROM_NUMPY[kind]) for kind in kinds)
+        raise DTypeError(f"dot : expected both vectors to have same dtype, but found {names}")
     if own != theirs:
         raise ShapeError(
             f"inconsistent tensor size, expected tensor [{own[0]}] and src [{theirs[0]}] to have the same "
@@ -43,43 +49,38 @@ def _vectors(x: Any, y: Any) -> None:
         )
 
 
-def _plus(scaled_input: Any, product: Any, beta: Any, alpha: Any) -> Any:
-    """``beta * input + alpha * product``; with ``beta == 0`` the input (and its NaN) is not read."""
+def _plus(input: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
+    """Compute ``beta * input + alpha * product``; with ``beta == 0`` the input (and its NaN) is not read."""
     kind = product.raw.dtype.kind
-    if kind == "b" and scaled_input.raw.dtype.kind == "b":
-        return f.logical_or(f.logical_and(scaled_input, bool(beta)), f.logical_and(product, bool(alpha)))
-    if kind in "iu":  # torch cuts the factors of integers
+    if kind == "b" and input.raw.dtype.kind == "b":
+        return f.logical_or(f.logical_and(input, bool(beta)), f.logical_and(product, bool(alpha)))
+    if kind in "iu":  # torch truncates the factors of integers
         beta, alpha = (int(v) if v.__class__ is float else v for v in (beta, alpha))
     product = scaled(product, alpha)
     if beta.__class__ in (int, float) and beta == 0:
         return product
-    return f.add(scaled(scaled_input, beta), product)
+    return f.add(scaled(input, beta), product)
 
 
-def _common_shape(a: Any, b: Any) -> tuple[int, ...]:
+def _common_shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
     return broadcast_shapes(tuple(a.raw.shape), tuple(b.raw.shape))
 
 
-class Products:
-    """``mm``, ``bmm``, ``dot``, ``outer``, ``addmm``, ``diag`` and their kin."""
+class Products(Family):
+    """Methods for products, ``mm``, ``dot``, ``addmm``, and for diagonals, ``trace``, ``diag``."""
 
     __slots__ = ()
-    raw: Any
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
 
     @as_function()
-    def mm(self, mat2: Any) -> Any:
+    def mm(self, mat2: Tensor) -> Tensor:
         """Product of two matrices."""
-        _ranks("mm", ("self", self, 2), ("mat2", mat2, 2))
+        _check_ranks("mm", ("self", self, 2), ("mat2", mat2, 2))
         return f.matmul(self, mat2)
 
     @as_function()
-    def bmm(self, mat2: Any) -> Any:
+    def bmm(self, mat2: Tensor) -> Tensor:
         """Products of two batches of matrices."""
-        _ranks("bmm", ("batch1", self, 3), ("batch2", mat2, 3))
+        _check_ranks("bmm", ("batch1", self, 3), ("batch2", mat2, 3))
         if self.raw.shape[0] != mat2.raw.shape[0]:
             raise ShapeError(
                 f"Expected size for first two dimensions of batch2 tensor to be: [{self.raw.shape[0]}, "
@@ -90,27 +91,27 @@ class Products:
 
     @as_function()
     @runs_in("given", cuda="lower")
-    def mv(self, vec: Any) -> Any:
+    def mv(self, vec: Tensor) -> Tensor:
         """Matrix times vector."""
-        _ranks("mv", ("self", self, 2), ("vec", vec, 1))
+        _check_ranks("mv", ("self", self, 2), ("vec", vec, 1))
         return f.matmul(self, vec)
 
     @as_function()
     @runs_in("given", cuda="widest")
-    def dot(self, tensor: Any) -> Any:
+    def dot(self, tensor: Tensor) -> Tensor:
         """Sum of the products of two vectors' elements."""
-        _vectors(self, tensor)
+        _check_vectors(self, tensor)
         return f.matmul(self, tensor)
 
     @as_function()
     @runs_in("given", cuda="widest")
-    def vdot(self, other: Any) -> Any:
-        """As ``dot``, with this vector conjugated."""
-        _vectors(self, other)
+    def vdot(self, other: Tensor) -> Tensor:
+        """Like ``dot``, with this vector conjugated."""
+        _check_vectors(self, other)
         return f.matmul(f.conj(self), other)
 
     @as_function()
-    def inner(self, other: Any) -> Any:
+    def inner(self, other: Tensor) -> Tensor:
         """Sums of products over the last axes of both."""
         if not self.raw.ndim or not other.raw.ndim:
             return f.mul(self, other)
@@ -126,48 +127,48 @@ class Products:
         return f.matmul(left, right.transpose(0, 1)).reshape(*own[:-1], *theirs[:-1])
 
     @as_function("ger")
-    def outer(self, vec2: Any) -> Any:
+    def outer(self, vec2: Tensor) -> Tensor:
         """All products of two vectors' elements."""
-        _ranks("outer", ("self", self, 1), ("vec2", vec2, 1))
+        _check_ranks("outer", ("self", self, 1), ("vec2", vec2, 1))
         return f.outer(self, vec2)
 
     ger = outer
 
     @as_function()
     @runs_in("lower")
-    def addmm(self, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    def addmm(self, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
         """``beta * self + alpha * (mat1 @ mat2)``."""
-        _ranks("addmm", ("mat1", mat1, 2), ("mat2", mat2, 2))
+        _check_ranks("addmm", ("mat1", mat1, 2), ("mat2", mat2, 2))
         return _plus(self, f.matmul(mat1, mat2), beta, alpha)
 
     @as_function()
     @runs_in("given", cuda="lower")
-    def addmv(self, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    def addmv(self, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
         """``beta * self + alpha * (mat @ vec)``."""
-        _ranks("addmv", ("mat", mat, 2), ("vec", vec, 1))
+        _check_ranks("addmv", ("mat", mat, 2), ("vec", vec, 1))
         return _plus(self, f.matmul(mat, vec), beta, alpha)
 
     @as_function()
     @runs_in("usual", cuda="lower")
-    def addr(self, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    def addr(self, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
         """``beta * self + alpha * outer(vec1, vec2)``."""
         return _plus(self, vec1.outer(vec2), beta, alpha)
 
     @as_function()
     @runs_in("lower")
-    def baddbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    def baddbmm(self, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
         """``beta * self + alpha * bmm(batch1, batch2)``."""
         return _plus(self, batch1.bmm(batch2), beta, alpha)
 
     @as_function()
     @runs_in("lower")
-    def addbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    def addbmm(self, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
         """``beta * self + alpha * bmm(batch1, batch2).sum(0)``."""
         product = batch1.bmm(batch2)
         return _plus(self, product.sum(0, dtype=product.dtype), beta, alpha)
 
     @as_function()
-    def kron(self, other: Any) -> Any:
+    def kron(self, other: Tensor) -> Tensor:
         """Kronecker product."""
         rank = max(self.raw.ndim, other.raw.ndim)
         own, theirs = (((1,) * (rank - x.raw.ndim) + tuple(x.raw.shape)) for x in (self, other))
@@ -177,7 +178,7 @@ class Products:
 
     @as_function()
     @runs_in("usual", cuda="widest")
-    def cross(self, other: Any, dim: int | None = None) -> Any:
+    def cross(self, other: Tensor, dim: int | None = None) -> Tensor:
         """Vector product along ``dim`` (of size 3; by default the first such)."""
         shape = _common_shape(self, other)
         a, b = f.expand(self, shape=shape), f.expand(other, shape=shape)
@@ -195,15 +196,15 @@ class Products:
 
     @as_function()
     @runs_in("float32", cuda="usual")
-    def trace(self) -> Any:
+    def trace(self) -> Tensor:
         """Sum of a matrix's diagonal."""
         if self.raw.ndim != 2:
             raise ShapeError(f"trace: expected a matrix, but got tensor with dim {self.raw.ndim}")
         return self.diagonal().sum()
 
     @as_function()
-    def diag(self, diagonal: int = 0) -> Any:
-        """The matrix with this vector on a diagonal; or a matrix's diagonal."""
+    def diag(self, diagonal: int = 0) -> Tensor:
+        """A matrix with this vector on a diagonal; or the diagonal of this matrix."""
         if self.raw.ndim == 1:
             return self.diag_embed(diagonal)
         if self.raw.ndim != 2:
@@ -211,13 +212,13 @@ class Products:
         return self.diagonal(diagonal)
 
     @as_function()
-    def diagflat(self, offset: int = 0) -> Any:
-        """The matrix with all elements on a diagonal."""
+    def diagflat(self, offset: int = 0) -> Tensor:
+        """A matrix with all elements on a diagonal."""
         return self.reshape(-1).diag_embed(offset)
 
     @as_function()
-    def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
-        """Matrices over ``dim1`` and ``dim2`` with the last axis on a diagonal."""
+    def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+        """Matrices over the axes ``dim1`` and ``dim2`` with the last axis on a diagonal."""
         rank = self.raw.ndim + 1
         first, second = normalize_axis(dim1, rank), normalize_axis(dim2, rank)
         if first == second:

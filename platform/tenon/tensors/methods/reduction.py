@@ -1,10 +1,11 @@
-"""Reductions, scans and order: ``sum``, ``mean``, ``max``, ``argmax``, ``sort``, ``topk``, ``norm``."""
+"""Reductions and running sums: ``sum``, ``mean``, ``max``, ``argmax``, ``cumsum``, ``norm``, ``softmax``."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,13 +17,20 @@ from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
 from tenon.tensors.methods.arithmetic import need_order
+from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.public import public
 from tenon.tensors.results import named_result
 
+if TYPE_CHECKING:
+    from tenon.engine.types import Attrs
+    from tenon.tensors.results import NamedResult
+    from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Axes
 
-def _axes(x: Any, dim: Any) -> tuple[int, ...]:
+
+def _axes(x: Value, dim: Axes) -> tuple[int, ...]:
     return normalize_axes(dim, x.raw.ndim)
 
 
@@ -30,14 +38,14 @@ def _axes(x: Any, dim: Any) -> tuple[int, ...]:
 _EVERY = tuple(tuple(range(rank)) for rank in range(65))
 
 
-def _accumulating(x: Any, dtype: Any) -> Any:
-    """``x`` in ``dtype``, or booleans and integers as int64: what torch sums in."""
+def _accumulating(x: Tensor, dtype: dtypes.dtype | None) -> Tensor:
+    """Convert ``x`` to ``dtype``, or integers and booleans to int64, in which torch sums them."""
     if dtype is not None:
         return f.cast(x, dtype=dtype.numpy) if x.raw.dtype != dtype.numpy else x
     return f.cast(x, dtype=np.dtype(np.int64)) if x.raw.dtype.kind in "biu" else x
 
 
-def _need_float(x: Any, name: str) -> None:
+def _need_float(x: Value, name: str) -> None:
     if x.raw.dtype.kind not in "fcV":
         raise DTypeError(
             f"{name}(): could not infer output dtype. Input dtype must be either a floating point or complex"
@@ -45,39 +53,41 @@ def _need_float(x: Any, name: str) -> None:
         )
 
 
-def _one_axis(name: str, dim: Any) -> None:
+def _need_one_axis(name: str, dim: object) -> None:
     if isinstance(dim, (list, tuple)):
         raise TypeError(f"{name}(): argument 'dim' must be int, not {type(dim).__name__}")
 
 
-def _need_numbers(name: str, x: Any) -> None:
+def _need_ordered_numbers(name: str, x: Value) -> None:
     if x.raw.dtype.kind == "b":
         raise DTypeError(f"{name}(): does not support bool input; use .int() first.")
     need_order(name, x)
 
 
-def shared(flat: Any, value: Any) -> Any:
-    """``value``, one of ``flat``'s elements, whose gradient all elements share that equal it."""
+def shared(flat: Tensor, value: Tensor) -> Tensor:
+    """Return ``value``, an element of the vector ``flat``; all elements that equal it share its gradient."""
     if not flat.requires_grad:
         return value
-    known = flat.detach()
-    nans = f.isnan(known)
-    number = f.amax(f.where(f.eq(known, value), flat, -np.inf), axes=(0,))
+    values = flat.detach()
+    nans = f.isnan(values)
+    number = f.amax(f.where(f.eq(values, value), flat, -np.inf), axes=(0,))
     count = f.cast(f.sum(nans, axes=(0,)), dtype=flat.raw.dtype)
-    among = f.div(f.sum(f.where(nans, flat, 0.0), axes=(0,)), f.maximum(count, 1.0))
-    return f.where(f.isnan(value), among, number)
+    mean_of_nans = f.div(f.sum(f.where(nans, flat, 0.0), axes=(0,)), f.maximum(count, 1.0))
+    return f.where(f.isnan(value), mean_of_nans, number)
 
 
-def moments(name: str, x: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any) -> dict[str, Any]:
-    """Attributes of the op ``name``, one of the variances, from torch's arguments."""
+def moments(
+    name: str, x: Tensor, dim: Axes, unbiased: bool | None, keepdim: bool, correction: float | None
+) -> Attrs:
+    """Convert torch's arguments to the attrs of the op ``name``, a variance or standard deviation."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if correction is None:
         correction = 1 if unbiased is None else int(unbiased)
     if x.raw.dtype.kind not in "fcV":
-        who = "std and var" if name in ("std", "var") else name
+        functions = "std and var" if name in ("std", "var") else name
         kind = dtypes.FROM_NUMPY[x.raw.dtype]
-        raise DTypeError(f"{who} only support floating point and complex dtypes, got {kind}")
+        raise DTypeError(f"{functions} only support floating point and complex dtypes, got {kind}")
     axes = _axes(x, dim)
     count = math.prod(x.raw.shape[a] for a in axes)
     if count <= correction:
@@ -89,37 +99,38 @@ def moments(name: str, x: Any, dim: Any, unbiased: Any, keepdim: bool, correctio
     return {"axes": axes, "correction": correction, "keepdims": keepdim}
 
 
-class Reduction:
-    """What takes many elements to few."""
+class Reduction(Family):
+    """Methods that reduce axes, or accumulate along one."""
 
     __slots__ = ()
-    raw: Any
 
     @as_function()
     def sum(
         self,
-        dim: Any = None,
+        dim: Axes = None,
         keepdim: bool = False,
         *,
-        dtype: Any = None,
-        axis: Any = None,
+        dtype: dtypes.dtype | None = None,
+        axis: Axes = None,
         keepdims: bool | None = None,
     ) -> Any:
         """Sum over ``dim`` (an int, several, or all)."""
         x = self if dtype is None and self.raw.dtype.kind in "fc" else _accumulating(self, dtype)
-        every = dim is None and axis is None
-        axes = _EVERY[self.raw.ndim] if every else _axes(x, dim if axis is None else axis)
+        over_all = dim is None and axis is None
+        axes = _EVERY[self.raw.ndim] if over_all else _axes(x, dim if axis is None else axis)
         result = f.sum(x, axes=axes, keepdims=keepdim or bool(keepdims))
-        if not every and result._node is not None:
+        if not over_all and result._node is not None:
             result._node.title = "SumBackward1"  # even if the named axes are all
         if dtype is None or result.raw.dtype == dtype.numpy:
             return result
         return f.cast(result, dtype=dtype.numpy)
 
     @as_function()
-    def mean(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None) -> Any:
+    def mean(
+        self, dim: Axes = None, keepdim: bool = False, *, dtype: dtypes.dtype | None = None, axis: Axes = None
+    ) -> Tensor:
         """Mean over ``dim``; floating dtypes only."""
-        x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
+        x: Tensor = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         _need_float(x, "mean")
         result = f.mean(x, axes=_axes(x, dim if axis is None else axis), keepdims=keepdim)
         if result._node is not None and (dim is not None or axis is not None):
@@ -127,20 +138,24 @@ class Reduction:
         return result
 
     @as_function()
-    def prod(self, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    def prod(
+        self, dim: int | None = None, keepdim: bool = False, *, dtype: dtypes.dtype | None = None
+    ) -> Tensor:
         """Product over ``dim`` or all."""
-        _one_axis("prod", dim)
+        _need_one_axis("prod", dim)
         x = _accumulating(self, dtype)
         return f.prod(x, axes=_axes(x, dim), keepdims=keepdim)
 
     @as_function()
-    def nansum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    def nansum(self, dim: Axes = None, keepdim: bool = False, *, dtype: dtypes.dtype | None = None) -> Tensor:
         """Sum that counts NaN as 0."""
         need_order("nansum", self)
         return f.where(f.isnan(self), 0, self).sum(dim, keepdim, dtype=dtype)
 
     @as_function()
-    def nanmean(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    def nanmean(
+        self, dim: Axes = None, keepdim: bool = False, *, dtype: dtypes.dtype | None = None
+    ) -> Tensor:
         """Mean over what is not NaN."""
         _need_float(self, "nanmean")
         count = f.logical_not(f.isnan(self)).sum(dim, keepdim)
@@ -148,50 +163,60 @@ class Reduction:
 
     @as_function()
     def var(
-        self, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+        self,
+        dim: Axes = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float | None = None,
     ) -> Any:
         """Variance over ``dim``, divided by ``n - correction`` (default 1)."""
         return f.var(self, **moments("var", self, dim, unbiased, keepdim, correction))
 
     @as_function()
     def std(
-        self, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+        self,
+        dim: Axes = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float | None = None,
     ) -> Any:
         """Standard deviation: the root of ``var``."""
         return f.std(self, **moments("std", self, dim, unbiased, keepdim, correction))
 
     @as_function()
-    def logsumexp(self, dim: Any, keepdim: bool = False) -> Any:
+    def logsumexp(self, dim: int | Sequence[int], keepdim: bool = False) -> Tensor:
         """``log(sum(exp(self)))`` over ``dim``, without overflow."""
         return f.logsumexp(self, axes=_axes(self, dim), keepdims=keepdim)
 
     @as_function()
-    def amax(self, dim: Any = (), keepdim: bool = False) -> Any:
+    def amax(self, dim: int | Sequence[int] = (), keepdim: bool = False) -> Tensor:
         """Largest over ``dim``; ties share the gradient."""
         need_order("amax", self)
         return f.amax(self, axes=_axes(self, dim), keepdims=keepdim)
 
     @as_function()
-    def amin(self, dim: Any = (), keepdim: bool = False) -> Any:
+    def amin(self, dim: int | Sequence[int] = (), keepdim: bool = False) -> Tensor:
         """Smallest over ``dim``; ties share the gradient."""
         need_order("amin", self)
         return f.amin(self, axes=_axes(self, dim), keepdims=keepdim)
 
     @as_function()
-    def max(self, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    def max(self, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
         """Largest of all; ``(values, indices)`` over ``dim``; or elementwise with another tensor."""
         if isinstance(dim, Value) or other is not None:
-            return self.maximum(dim if other is None else other)  # type: ignore[attr-defined]
+            return self.maximum(dim if other is None else other)
         return self._extreme("max", dim, keepdim)
 
     @as_function()
-    def min(self, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    def min(self, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
         """Smallest of all; ``(values, indices)`` over ``dim``; or elementwise with another tensor."""
         if isinstance(dim, Value) or other is not None:
-            return self.minimum(dim if other is None else other)  # type: ignore[attr-defined]
+            return self.minimum(dim if other is None else other)
         return self._extreme("min", dim, keepdim)
 
-    def _extreme(self, name: str, dim: int | None, keepdim: bool) -> Any:
+    def _extreme(self, name: str, dim: int | None, keepdim: bool) -> Tensor | NamedResult:
         need_order(name, self)
         if dim is None:
             if self.raw.size == 0:
@@ -201,77 +226,81 @@ class Reduction:
                 )
             result = getattr(f, f"a{name}")(self, axes=_axes(self, None))
             if result._node is not None and WATCHERS.recorder is None and bool(result.raw != result.raw):
-                return shared(self.reshape(-1), result.detach())  # type: ignore[attr-defined]
+                return shared(self.reshape(-1), result.detach())
             return result
         axis = normalize_axis(dim, self.raw.ndim)
         indices = getattr(f, f"arg{name}")(self, axis=axis, keepdims=True)
-        values = f.gather(self, indices, axis=axis) if self.raw.ndim else self.clone()  # type: ignore[attr-defined]
+        values = f.gather(self, indices, axis=axis) if self.raw.ndim else self.clone()
         if not keepdim and self.raw.ndim:
             values, indices = values.squeeze(axis), indices.squeeze(axis)
         return named_result(name, values=values, indices=indices)
 
     @as_function(out="exact")
-    def aminmax(self, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    def aminmax(self, *, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """``(min, max)`` over ``dim`` or all."""
-        _one_axis("aminmax", dim)
+        _need_one_axis("aminmax", dim)
         axes = () if dim is None else dim
         return named_result("aminmax", min=self.amin(axes, keepdim), max=self.amax(axes, keepdim))
 
     @as_function()
-    def argmax(self, dim: int | None = None, keepdim: bool = False) -> Any:
+    def argmax(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """Index of the first largest element."""
-        _need_numbers("argmax", self)
+        _need_ordered_numbers("argmax", self)
         return f.argmax(
             self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim
         )
 
     @as_function()
-    def argmin(self, dim: int | None = None, keepdim: bool = False) -> Any:
+    def argmin(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """Index of the first smallest element."""
-        _need_numbers("argmin", self)
+        _need_ordered_numbers("argmin", self)
         return f.argmin(
             self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim
         )
 
     @as_function()
-    def any(self, dim: Any = None, keepdim: bool = False) -> Any:
+    def any(self, dim: Axes = None, keepdim: bool = False) -> Tensor:
         """Whether any element is non-zero; uint8 stays uint8, as in torch."""
         axes = () if isinstance(dim, (tuple, list)) and not dim else _axes(self, dim)
-        found = f.any(self, axes=axes, keepdims=keepdim)
-        return found if self.raw.dtype != np.uint8 else f.cast(found, dtype=self.raw.dtype)
+        result = f.any(self, axes=axes, keepdims=keepdim)
+        return result if self.raw.dtype != np.uint8 else f.cast(result, dtype=self.raw.dtype)
 
     @as_function()
-    def all(self, dim: Any = None, keepdim: bool = False) -> Any:
+    def all(self, dim: Axes = None, keepdim: bool = False) -> Tensor:
         """Whether all elements are non-zero; uint8 stays uint8, as in torch."""
         axes = () if isinstance(dim, (tuple, list)) and not dim else _axes(self, dim)
-        found = f.all(self, axes=axes, keepdims=keepdim)
-        return found if self.raw.dtype != np.uint8 else f.cast(found, dtype=self.raw.dtype)
+        result = f.all(self, axes=axes, keepdims=keepdim)
+        return result if self.raw.dtype != np.uint8 else f.cast(result, dtype=self.raw.dtype)
 
     @as_function()
-    def count_nonzero(self, dim: Any = None) -> Any:
-        """How many elements are non-zero."""
+    def count_nonzero(self, dim: Axes = None) -> Tensor:
+        """Number of non-zero elements."""
         return f.ne(self, 0).sum(dim)
 
     @as_function()
-    def cumsum(self, dim: int, *, dtype: Any = None) -> Any:
+    def cumsum(self, dim: int, *, dtype: dtypes.dtype | None = None) -> Tensor:
         """Running sum along ``dim``."""
         return f.cumsum(_accumulating(self, dtype), axis=normalize_axis(dim, self.raw.ndim))
 
     @as_function()
-    def cumprod(self, dim: int, *, dtype: Any = None) -> Any:
+    def cumprod(self, dim: int, *, dtype: dtypes.dtype | None = None) -> Tensor:
         """Running product along ``dim``."""
         return f.cumprod(_accumulating(self, dtype), axis=normalize_axis(dim, self.raw.ndim))
 
     @as_function()
-    def norm(self, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    def norm(
+        self,
+        p: float | str | None = "fro",
+        dim: Axes = None,
+        keepdim: bool = False,
+        dtype: dtypes.dtype | None = None,
+    ) -> Tensor:
         """Vector norm of order ``p`` over ``dim`` or all elements; ``"nuc"``: the sum of singular values."""
         several: Any = dim if np.iterable(dim) else None
         if isinstance(p, str) and (p != "fro" or (several is not None and len(several) > 2)):
-            whole = tuple(range(self.raw.ndim)) if dim is None else (dim,)
-            return public("linalg").matrix_norm(
-                self, p, whole if several is None else several, keepdim, dtype=dtype
-            )
-        x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
+            axes = tuple(range(self.raw.ndim)) if dim is None else (dim,) if several is None else several
+            return public("linalg").matrix_norm(self, p, axes, keepdim, dtype=dtype)
+        x: Tensor = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         _need_float(x, "linalg.vector_norm")
         order, axes = 2.0 if p in ("fro", None, 2) else float(p), _axes(x, dim)
         own = x.raw.dtype
@@ -282,20 +311,20 @@ class Reduction:
 
     @as_function()
     @runs_in("usual", cuda="float32")
-    def dist(self, other: Any, p: float = 2) -> Any:
+    def dist(self, other: Tensor, p: float = 2) -> Tensor:
         """Norm of the difference."""
         return (self - other).norm(p)
 
     @as_function()
-    def softmax(self, dim: int, dtype: Any = None) -> Any:
+    def softmax(self, dim: int, dtype: dtypes.dtype | None = None) -> Tensor:
         """``exp(self) / sum(exp(self))`` along ``dim``."""
-        x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
+        x: Tensor = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         return f.softmax(x, axis=normalize_axis(dim, x.raw.ndim))
 
     @as_function()
-    def log_softmax(self, dim: int, dtype: Any = None) -> Any:
+    def log_softmax(self, dim: int, dtype: dtypes.dtype | None = None) -> Tensor:
         """Logarithm of the softmax along ``dim``, computed stably."""
-        x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
+        x: Tensor = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         return f.log_softmax(x, axis=normalize_axis(dim, x.raw.ndim))
 
     cumsum_ = through_method("cumsum")

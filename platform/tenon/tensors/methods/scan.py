@@ -1,4 +1,4 @@
-"""Differences, running extremes, quantiles and counts along an axis."""
+"""Differences, running extremes, quantiles, histograms and covariance."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
 from tenon.engine.watchers import watched_creation
 from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.reduction import shared
 from tenon.tensors.results import named_result
 
+if TYPE_CHECKING:
+    from tenon.tensors.results import NamedResult
+    from tenon.tensors.tensor import Tensor
 
-class Scan:
-    """What looks at neighbours, ranks or repetitions."""
+
+class Scan(Family):
+    """Methods that compare elements with their neighbours along an axis, and statistics."""
 
     __slots__ = ()
-    raw: Any
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
 
     @as_function()
-    def diff(self, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    def diff(
+        self, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+    ) -> Tensor:
         """Differences of neighbours along ``dim``, ``n`` times."""
         if not self.raw.ndim:
             raise ShapeError("diff expects input to be at least one-dimensional, got a 0-d tensor")
@@ -41,7 +43,7 @@ class Scan:
             if p is not None:
                 self._check_joined(p, axis)
         parts = [p for p in (prepend, self, append) if p is not None]
-        x: Any = f.cat(*parts, axis=axis) if len(parts) > 1 else self
+        x: Tensor = f.cat(*parts, axis=axis) if len(parts) > 1 else self
         for _ in range(n):
             size = x.raw.shape[axis]
             upper, lower = x.narrow(axis, min(1, size), max(size - 1, 0)), x.narrow(axis, 0, max(size - 1, 0))
@@ -56,44 +58,49 @@ class Scan:
                 "diff expects prepend or append to be the same dimension as input, but got shapes"
                 f" {list(other)} and {list(own)}"
             )
-        for a, (size, found) in enumerate(zip(own, other, strict=True)):
-            if a != axis and size != found:
+        for a, (size, length) in enumerate(zip(own, other, strict=True)):
+            if a != axis and size != length:
                 raise ShapeError(
                     "diff expects the shape of tensor to prepend or append to match that of input except"
                     f" along the differencing dimension; input.size({a}) = {size}, but got tensor.size({a}) ="
-                    f" {found}"
+                    f" {length}"
                 )
 
     @as_function(out="exact", refusal="scan")
-    def cummax(self, dim: int) -> Any:
-        """Running largest element along ``dim``, and where it last was."""
+    def cummax(self, dim: int) -> NamedResult:
+        """Running maximum along ``dim``, and the index where it last occurred."""
         return self._running("cummax", dim)
 
     @as_function(out="exact", refusal="scan")
-    def cummin(self, dim: int) -> Any:
-        """Running smallest element along ``dim``, and where it last was."""
+    def cummin(self, dim: int) -> NamedResult:
+        """Running minimum along ``dim``, and the index where it last occurred."""
         return self._running("cummin", dim)
 
-    def _running(self, name: str, dim: int) -> Any:
+    def _running(self, name: str, dim: int) -> NamedResult:
         axis = normalize_axis(dim, self.raw.ndim)
         indices = f.running_extreme(self, axis=axis, largest=name == "cummax")
         values = f.gather(self, indices, axis=axis) if self.raw.ndim else self.clone()
         return named_result(name, values=values, indices=indices)
 
     @as_function(out="exact", refusal="scan")
-    def logcumsumexp(self, dim: int) -> Any:
+    def logcumsumexp(self, dim: int) -> Tensor:
         """Logarithm of the running sum of exponentials along ``dim``, without overflow."""
         return f.logcumsumexp(self, axis=normalize_axis(dim, self.raw.ndim))
 
     @as_function()
-    def msort(self) -> Any:
+    def msort(self) -> Tensor:
         """In ascending order along the first axis."""
         return self.sort(0).values
 
     @as_function()
     @runs_in("float32", cuda="usual")
     def quantile(
-        self, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+        self,
+        q: Tensor | float,
+        dim: int | None = None,
+        keepdim: bool = False,
+        *,
+        interpolation: str = "linear",
     ) -> Any:
         """The ``q``-th quantiles along ``dim`` (over all elements if None); ``q`` between 0 and 1."""
         return self._quantile(q, dim, keepdim, interpolation, skip_nan=False)
@@ -101,17 +108,24 @@ class Scan:
     @as_function()
     @runs_in("float32", cuda="usual")
     def nanquantile(
-        self, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+        self,
+        q: Tensor | float,
+        dim: int | None = None,
+        keepdim: bool = False,
+        *,
+        interpolation: str = "linear",
     ) -> Any:
         """As ``quantile``, over what is not NaN."""
         return self._quantile(q, dim, keepdim, interpolation, skip_nan=True)
 
-    def _quantile(self, q: Any, dim: int | None, keepdim: bool, interpolation: str, skip_nan: bool) -> Any:
+    def _quantile(
+        self, q: Tensor | float, dim: int | None, keepdim: bool, interpolation: str, skip_nan: bool
+    ) -> Tensor:
         _check_quantile(self, q, interpolation)
         host = q._backend.to_host(q.raw) if isinstance(q, Value) else np.asarray(q, self.raw.dtype)
         if host.size and not (host.min() >= 0 and host.max() <= 1):
             raise ArgumentError(f"quantile() q values must be in the range [0, 1], got {host.tolist()}")
-        points: Any = q.reshape(-1).unbind(0) if isinstance(q, Value) else host.reshape(-1).tolist()  # type: ignore[attr-defined]
+        points = q.reshape(-1).unbind(0) if isinstance(q, Value) else host.reshape(-1).tolist()
         rank = self.raw.ndim
         x = (
             self.reshape(-1)
@@ -130,32 +144,33 @@ class Scan:
             else f.new_full(nan, shape=(1,), value=x.raw.shape[-1], dtype=np.dtype(np.int64))
         )
         top = f.sub(count, 1).to(x.dtype).clamp(min=0)
-        found = [self._at(rows, f.mul(top, p), interpolation) for p in points]
+        results = [self._at(rows, f.mul(top, p), interpolation) for p in points]
         if not skip_nan:
-            broken = nan.any(-1, True)
-            found = [f.where(broken, float("nan"), v) for v in found]
+            with_nan = nan.any(-1, True)
+            results = [f.where(with_nan, float("nan"), v) for v in results]
         if dim is not None and rank:
-            found = [v.movedim(-1, normalize_axis(dim, rank)) if keepdim else v.squeeze(-1) for v in found]
+            axis = normalize_axis(dim, rank)
+            results = [v.movedim(-1, axis) if keepdim else v.squeeze(-1) for v in results]
         else:
-            found = [v.reshape((1,) * rank if keepdim else ()) for v in found]
-        return found[0] if host.ndim == 0 else f.stack(*found, axis=0)
+            results = [v.reshape((1,) * rank if keepdim else ()) for v in results]
+        return results[0] if host.ndim == 0 else f.stack(*results, axis=0)
 
     @staticmethod
-    def _at(rows: Any, place: Any, interpolation: str) -> Any:
-        """Element at a fractional ``place`` of sorted ``rows``."""
+    def _at(rows: Tensor, position: Tensor, interpolation: str) -> Tensor:
+        """Interpolate sorted ``rows`` at a fractional ``position`` along the last axis."""
         shape = (*rows.raw.shape[:-1], 1)
         if interpolation == "nearest":
-            return rows.gather(-1, f.expand(f.round(place).long(), shape=shape))
-        low, high = f.floor(place), f.ceil(place)
+            return rows.gather(-1, f.expand(f.round(position).long(), shape=shape))
+        low, high = f.floor(position), f.ceil(position)
         below, above = (rows.gather(-1, f.expand(p.long(), shape=shape)) for p in (low, high))
         if interpolation in ("lower", "higher"):
             return below if interpolation == "lower" else above
-        weight = 0.5 if interpolation == "midpoint" else f.sub(place, low)
+        weight = 0.5 if interpolation == "midpoint" else f.sub(position, low)
         return below.lerp(above, weight)
 
     @as_function()
-    def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Any:
-        """The lower median of what is not NaN."""
+    def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Any:  # a tensor if ``dim`` is None
+        """The lower median of the elements that are not NaN; ``(values, indices)`` over ``dim``."""
         if dim is None:
             flat = self.reshape(-1)
             kept = flat[f.logical_not(f.isnan(flat))]
@@ -165,15 +180,15 @@ class Scan:
         axis = normalize_axis(dim, self.raw.ndim)
         count = f.logical_not(f.isnan(self)).sum(axis, True)
         ordered = self.sort(axis)
-        place = f.floor_divide(f.sub(count, 1).clamp(min=0), 2)
-        values, indices = ordered.values.gather(axis, place), ordered.indices.gather(axis, place)
+        middle = f.floor_divide(f.sub(count, 1).clamp(min=0), 2)
+        values, indices = ordered.values.gather(axis, middle), ordered.indices.gather(axis, middle)
         if not keepdim:
             values, indices = values.squeeze(axis), indices.squeeze(axis)
         return named_result("nanmedian", values=values, indices=indices)
 
     @as_function(out="exact", refusal="result")
-    def mode(self, dim: int = -1, keepdim: bool = False) -> Any:
-        """The most frequent value along ``dim`` (the smallest of several), and where it last occurs."""
+    def mode(self, dim: int = -1, keepdim: bool = False) -> NamedResult:
+        """The most frequent value along ``dim`` (the smallest of several), and its last index."""
         axis = normalize_axis(dim, self.raw.ndim)
         if not self.raw.ndim:
             return named_result("mode", values=self.clone(), indices=f.argmax(self, axis=None))
@@ -187,7 +202,7 @@ class Scan:
 
     @as_function()
     @watched_creation
-    def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
         """Counts in ``bins`` equal intervals of ``[min, max]`` (the data's range if both are 0)."""
         from tenon.tensors.creation.create import from_backend_array
 
@@ -229,23 +244,25 @@ class Scan:
         return results[0] if len(results) == 1 else tuple(results)
 
     @as_function()
-    def cov(self, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+    def cov(
+        self, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
+    ) -> Tensor:
         """Covariance matrix of the rows (variables) over the columns (observations)."""
         if self.raw.ndim > 2:
             raise ShapeError(
                 "cov(): expected input to have two or fewer dimensions but got an input with "
                 f"{self.raw.ndim} dimensions"
             )
-        x: Any = self if self.raw.ndim == 2 else self.reshape(1, -1)
-        for name, given, kinds in (("fweights", fweights, "iu"), ("aweights", aweights, "f")):
-            _check_weights(name, given, kinds, x.raw.shape[1])
-        if fweights is None and aweights is None:
-            weights: Any = None
-            total: Any = x.raw.shape[1]
-            centred = f.sub(x, f.div(x.sum(1, True), total))
-            norm: Any = float(max(total - correction, 0))
+        x: Tensor = self if self.raw.ndim == 2 else self.reshape(1, -1)
+        for name, each, kinds in (("fweights", fweights, "iu"), ("aweights", aweights, "f")):
+            _check_weights(name, each, kinds, x.raw.shape[1])
+        weights = aweights if fweights is None else fweights if aweights is None else fweights * aweights
+        norm: Tensor | float
+        if weights is None:
+            count = x.raw.shape[1]
+            centred = f.sub(x, f.div(x.sum(1, True), count))
+            norm = float(max(count - correction, 0))
         else:
-            weights = aweights if fweights is None else fweights if aweights is None else fweights * aweights
             total = weights.sum()
             centred = f.sub(x, f.div(f.mul(x, weights).sum(1, True), total))
             shrink = (
@@ -258,7 +275,7 @@ class Scan:
         return result if x.raw.shape[0] != 1 else result.reshape(())
 
     @as_function()
-    def corrcoef(self) -> Any:
+    def corrcoef(self) -> Tensor:
         """Correlation matrix of the rows."""
         c = self.cov()
         if not c.raw.ndim:
@@ -270,7 +287,7 @@ class Scan:
         return result.clamp(-1, 1)
 
 
-def _check_weights(name: str, weights: Any, kinds: str, observations: int) -> None:
+def _check_weights(name: str, weights: Tensor | None, kinds: str, observations: int) -> None:
     if weights is None:
         return
     if weights.raw.ndim > 1:
@@ -292,7 +309,7 @@ def _check_weights(name: str, weights: Any, kinds: str, observations: int) -> No
         raise ArgumentError(f"cov(): {name} cannot be negative")
 
 
-def _check_quantile(x: Any, q: Any, interpolation: str) -> None:
+def _check_quantile(x: Tensor, q: Tensor | float, interpolation: str) -> None:
     if x.raw.dtype.kind != "f" or x.raw.dtype.itemsize < 4:
         raise DTypeError(f"quantile() input tensor must be either float or double dtype, got {x.dtype}")
     if isinstance(q, Value) and q.raw.dtype != x.raw.dtype:

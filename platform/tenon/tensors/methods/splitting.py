@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,26 +14,25 @@ from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
+from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
-class Splitting:
-    """A tensor as several."""
+
+class Splitting(Family):
+    """Methods that return a tensor's parts."""
 
     __slots__ = ()
-    raw: Any
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
 
     def _cut(self, name: str, dim: int) -> int:
-        """The axis that ``dim`` says, of a tensor that can be cut."""
+        """Return the axis ``dim``; ShapeError for a 0-d tensor."""
         if not self.raw.ndim:
             raise ShapeError(f"{name} expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
         return normalize_axis(dim, self.raw.ndim)
 
-    def split(self, split_size: Any, dim: int = 0) -> Any:
+    def split(self, split_size: int | list[int] | tuple[int, ...], dim: int = 0) -> tuple[Tensor, ...]:
         """Pieces of ``split_size`` (the last may be smaller), or of the given sizes: views."""
         axis = self._cut("split", dim)
         total = self.raw.shape[axis]
@@ -53,12 +53,12 @@ class Splitting:
         return f.split(self, sizes=parts, axis=axis)
 
     @as_function(out="none")
-    def split_with_sizes(self, split_sizes: Any, dim: int = 0) -> Any:
+    def split_with_sizes(self, split_sizes: Iterable[int], dim: int = 0) -> tuple[Tensor, ...]:
         """Pieces of the given sizes: views."""
         return self.split(list(split_sizes), dim)
 
     @as_function()
-    def chunk(self, chunks: int, dim: int = 0) -> Any:
+    def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         """At most ``chunks`` equal pieces: views."""
         if chunks <= 0:
             raise ShapeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
@@ -71,22 +71,24 @@ class Splitting:
         return self.split(-(-total // chunks), axis)
 
     @as_function()
-    def unsafe_split(self, split_size: Any, dim: int = 0) -> Any:
+    def unsafe_split(self, split_size: int | list[int] | tuple[int, ...], dim: int = 0) -> tuple[Tensor, ...]:
         """As ``split``, but copies, so that each may be changed in place."""
         return tuple(part.clone() for part in self.split(split_size, dim))
 
     @as_function()
-    def unsafe_split_with_sizes(self, split_sizes: Any, dim: int = 0) -> Any:
+    def unsafe_split_with_sizes(self, split_sizes: Iterable[int], dim: int = 0) -> tuple[Tensor, ...]:
         """As ``split_with_sizes``, but copies."""
         return self.unsafe_split(list(split_sizes), dim)
 
     @as_function()
-    def unsafe_chunk(self, chunks: int, dim: int = 0) -> Any:
+    def unsafe_chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         """As ``chunk``, but copies."""
         return tuple(part.clone() for part in self.chunk(chunks, dim))
 
     @as_function()
-    def tensor_split(self, indices_or_sections: Any, dim: int = 0) -> Any:
+    def tensor_split(
+        self, indices_or_sections: Tensor | int | Sequence[int], dim: int = 0
+    ) -> tuple[Tensor, ...]:
         """Pieces as even as possible, or cut at the given indices: views."""
         axis = self._cut("tensor_split", dim)
         total = self.raw.shape[axis]
@@ -101,7 +103,7 @@ class Splitting:
                     "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or"
                     f" one-dimensional tensor, but got a tensor with {indices_or_sections.raw.ndim} dims"
                 )
-            indices_or_sections = indices_or_sections.tolist()  # type: ignore[attr-defined]
+            indices_or_sections = indices_or_sections.tolist()
         if isinstance(indices_or_sections, int):
             if indices_or_sections <= 0:
                 raise ShapeError(f"number of sections must be larger than 0, got {indices_or_sections}")
@@ -111,14 +113,14 @@ class Splitting:
         return tuple(self.narrow(axis, a, max(b - a, 0)) for a, b in itertools.pairwise(cuts))
 
     @as_function()
-    def unbind(self, dim: int = 0) -> Any:
+    def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:
         """The slices along ``dim``: views."""
         if not self.raw.ndim:
             raise AxisError("Dimension specified as 0 but tensor has no dimensions")
         return f.unbind(self, axis=normalize_axis(dim, self.raw.ndim))
 
     @as_function()
-    def hsplit(self, indices_or_sections: Any) -> Any:
+    def hsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
         """Pieces along axis 1 (axis 0 of a vector): views."""
         if not self.raw.ndim:
             raise ShapeError(
@@ -128,7 +130,7 @@ class Splitting:
         return _even(self, "hsplit", indices_or_sections, 0 if self.raw.ndim == 1 else 1)
 
     @as_function()
-    def vsplit(self, indices_or_sections: Any) -> Any:
+    def vsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
         """Pieces along axis 0: views."""
         if self.raw.ndim < 2:
             raise ShapeError(
@@ -138,7 +140,7 @@ class Splitting:
         return _even(self, "vsplit", indices_or_sections, 0)
 
     @as_function()
-    def dsplit(self, indices_or_sections: Any) -> Any:
+    def dsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
         """Pieces along axis 2: views."""
         if self.raw.ndim < 3:
             raise ShapeError(
@@ -148,7 +150,8 @@ class Splitting:
         return _even(self, "dsplit", indices_or_sections, 2)
 
 
-def _even(x: Any, name: str, indices_or_sections: Any, axis: int) -> Any:
+def _even(x: Tensor, name: str, indices_or_sections: int | Sequence[int], axis: int) -> tuple[Tensor, ...]:
+    """Split ``axis`` at the given indices, or into as many equal parts; ShapeError if these leave a rest."""
     size = x.raw.shape[axis]
     if isinstance(indices_or_sections, int) and (indices_or_sections <= 0 or size % indices_or_sections):
         raise ShapeError(

@@ -1,12 +1,15 @@
-"""torch's names of tensor types, as ``torch.FloatTensor``, and what dtype ``tensor.type(...)`` means."""
+"""torch's names of tensor types, as ``torch.FloatTensor``, and the dtypes that ``tensor.type(...)`` takes."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tenon import dtypes
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from tenon.dtypes import DTypeLike
 
 TYPE_NAMES = {
     "float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor",
@@ -19,18 +22,19 @@ TYPE_NAMES = {
 }  # fmt: skip
 
 
-def meant(given: Any) -> tuple[Any, str | None]:
-    """The dtype and kind of device of a type or its name, as ``"torch.cuda.LongTensor"``, or of a dtype."""
-    if isinstance(given, str):
+def dtype_and_device(kind: object) -> tuple[DTypeLike, str | None]:
+    """Return the dtype and device type of a tensor type or its name, as ``"torch.cuda.LongTensor"``; a dtype
+    and None for a dtype."""
+    if isinstance(kind, str):
         by_name = {f"torch.{v}": dtypes.BY_NAME[k] for k, v in TYPE_NAMES.items()}
         by_name["torch.Tensor"] = dtypes.get_default_dtype()
-        plain = given.replace("torch.cuda.", "torch.")
+        plain = kind.replace("torch.cuda.", "torch.")
         if plain not in by_name:
-            raise ArgumentError(f"invalid type: {given!r}; known: {', '.join(by_name)}")
-        return by_name[plain], "cpu" if plain == given else "cuda"
-    if isinstance(given, type) and issubclass(given, Value):
+            raise ArgumentError(f"invalid type: {kind!r}; known: {', '.join(by_name)}")
+        return by_name[plain], "cpu" if plain == kind else "cuda"
+    if isinstance(kind, type) and issubclass(kind, Value):
         return dtypes.get_default_dtype(), "cpu"
-    found = getattr(given, "dtype", given)
-    if not isinstance(found, (dtypes.dtype, type)):
-        raise TypeError(f"dtype must be a type, str, or dtype object, not {type(given).__name__}")
-    return found, getattr(given, "device_type", None)
+    dtype = getattr(kind, "dtype", kind)
+    if not isinstance(dtype, (dtypes.dtype, type)):
+        raise TypeError(f"dtype must be a type, str, or dtype object, not {type(kind).__name__}")
+    return dtype, getattr(kind, "device_type", None)
