@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from tenon.extend import (
     random_loops,
 )
 from tenon_cpu.allocator import give_back, keep_freed_memory, megabytes
+from tenon_cpu.compiler import CpuCompiler
 from tenon_cpu.draws import CompiledLoops
 from tenon_cpu.threads import set_count, split, usable
 
@@ -42,6 +42,11 @@ class CpuBackend(Backend):
         super().__init__()
         keep_freed_memory(megabytes(Config.from_environment()))
         random_loops.use(CompiledLoops())
+
+    @functools.cached_property
+    def compiler(self) -> CpuCompiler:
+        """Generated machine code and oneDNN's primitives."""
+        return CpuCompiler(self)
 
     def is_available(self) -> Availability:
         """Always."""
@@ -82,22 +87,6 @@ class CpuBackend(Backend):
         found = values.VISIBLE.get(op.name) or factoring.VISIBLE.get(op.name)
         return kernel if found is None else functools.partial(found, kernel)
 
-    def prepare(
-        self, op: Op, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
-    ) -> Callable[[], None] | None:
-        """A oneDNN primitive bound to the arrays, loops where they are tiny, a kernel that fills ``outs``."""
-        from tenon_cpu import onednn
-        from tenon_cpu.jit import attention
-        from tenon_cpu.jit.eager_ops import into
-        from tenon_cpu.jit.fusion import chains
-
-        return (
-            chains.prepare(op.name, ins, attrs, outs)
-            or onednn.prepare(op.name, ins, attrs, outs)
-            or attention.prepare(self.kernels[op], op.name, ins, attrs, outs)
-            or into.prepare(self.kernels[op], op.name, ins, attrs, outs)
-        )
-
     def attends(self, query: Any, key: Any, value: Any) -> bool:
         """Where heads are whole vectors of float32."""
         from tenon_cpu.jit import attention
@@ -116,36 +105,6 @@ class CpuBackend(Backend):
         from tenon_cpu.onednn import eager
 
         return onednn.available() and eager.matmul_into(x, y, out)
-
-    def binding(self) -> AbstractContextManager[None]:
-        """Generated kernels that are bound inside share their temporary arrays."""
-        from tenon_cpu.jit.fusion import scratch
-
-        return scratch.shared()
-
-    def chain(self, thunks: Sequence[Callable[[], None]]) -> Sequence[tuple[int, Callable[[], None]]]:
-        """Generated kernels in a row become one walk over a list of machine code."""
-        from tenon_cpu.jit.fusion import chains
-
-        return chains.chain(thunks)
-
-    def layouts(self) -> Any:
-        """oneDNN's blocked layouts."""
-        from tenon_cpu.onednn import available, wanted
-
-        return wanted if available() else None
-
-    def fuse(self, cluster: Any) -> Any:
-        """Machine code generated for the cluster."""
-        from tenon_cpu.jit.fusion import clusters
-
-        return clusters.fuse(cluster)
-
-    def fuse_each(self, cluster: Any, targets: tuple[int, ...]) -> Any:
-        """Machine code over a table of addresses."""
-        from tenon_cpu.jit.fusion import optimizer
-
-        return optimizer.fuse_each(cluster, targets)
 
     def from_host(self, array: np.ndarray[Any, Any], device: Device | None = None) -> np.ndarray[Any, Any]:
         """``array`` itself."""

@@ -60,6 +60,11 @@ if TYPE_CHECKING:
     from tenon.kernels.backend import Kernel as Kernel
     from tenon.kernels.backend import MemoryStats as MemoryStats
     from tenon.kernels.backend import backend_for as backend_for
+    from tenon.kernels.compiler import Compiler as Compiler
+    from tenon.kernels.compiler import FusedKernel as FusedKernel
+    from tenon.kernels.compiler import LayoutRules as LayoutRules
+    from tenon.kernels.compiler import MultiTensorKernel as MultiTensorKernel
+    from tenon.kernels.compiler import Thunk as Thunk
     from tenon.kernels.kernel_table import Condition as Condition
     from tenon.kernels.kernel_table import KernelRow as KernelRow
     from tenon.kernels.kernel_table import KernelTable as KernelTable
@@ -104,19 +109,23 @@ _TARGETS = {
     "Backend": "tenon.kernels.backend:Backend",
     "BasePruningMethod": "tenon.nn.masks:BasePruningMethod",
     "Communicator": "tenon.distributed.communication.communicator:Communicator",
+    "Compiler": "tenon.kernels.compiler:Compiler",
     "Composite": "tenon.engine.op:Composite",
     "Condition": "tenon.kernels.kernel_table:Condition",
     "Config": "tenon.config:Config",
     "Criterion": "tenon.nn.masks:Criterion",
     "Device": "tenon.device:Device",
+    "FusedKernel": "tenon.kernels.compiler:FusedKernel",
     "Graph": "tenon.graph.graph:Graph",
     "Kernel": "tenon.kernels.backend:Kernel",
     "KernelRow": "tenon.kernels.kernel_table:KernelRow",
     "KernelTable": "tenon.kernels.kernel_table:KernelTable",
     "Kind": "tenon.engine.op:Kind",
     "LRScheduler": "tenon.optim.scheduler:LRScheduler",
+    "LayoutRules": "tenon.kernels.compiler:LayoutRules",
     "MemoryStats": "tenon.kernels.backend:MemoryStats",
     "Module": "tenon.nn.module:Module",
+    "MultiTensorKernel": "tenon.kernels.compiler:MultiTensorKernel",
     "Nested": "tenon.engine.types:Nested",
     "Node": "tenon.graph.graph:Node",
     "Observer": "tenon.profiler.observe.observer:Observer",
@@ -132,6 +141,7 @@ _TARGETS = {
     "ShapeRequest": "tenon.graph.tracing:ShapeRequest",
     "ShortKernel": "tenon.kernels.short_kernels:ShortKernel",
     "Tensor": "tenon.tensors.tensor:Tensor",
+    "Thunk": "tenon.kernels.compiler:Thunk",
     "Trace": "tenon.graph.tracing:Trace",
     "asks": "tenon.kernels.kernel_table:asks",
     "backend_for": "tenon.kernels.backend:backend_for",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tenon
+from tenon.extend import cluster
 from tenon.kernels import backend as backends
 from tenon.plugins import manager
 from tenon.testing.suites.backend import BackendSuite
@@ -42,7 +43,7 @@ def names(tmp_path_factory):
 
 
 def test_the_code_of_the_guide_runs(names):
-    assert len(BLOCKS) == 6
+    assert len(BLOCKS) == 7
     assert issubclass(names["TestMyBackend"], BackendSuite) and names["TestMyBackend"].backend == "mine"
 
 
@@ -55,6 +56,20 @@ def test_the_rows_of_the_guide_are_chosen(names):
 
         assert (taken.name, why) == (row, "")
         np.testing.assert_allclose(backend.kernels[softmax](given, axis=axis).sum(axis), 1, rtol=1e-5)
+
+
+def test_the_compiler_of_the_guide_fuses_what_it_takes(names):
+    backend = names["MyCompiledBackend"]()
+    builder = cluster.Builder()
+    x = builder.input((2, 3), np.float32)
+    exp = cluster.Namespace(builder).exp(x)
+    out = np.empty((2, 3), np.float32)
+
+    backend.compiler.fuse(builder.build([exp]))(np.zeros((2, 3), np.float32), out)
+
+    assert (out == 1).all()
+    assert backend.compiler.fuse(builder.build([exp * 2.0])) is None
+    assert names["MyBackend"]().compiler is None
 
 
 @pytest.mark.parametrize("op", ["add", "matmul", "softmax", "conv", "take", "nll_loss", "sum", "permute"])

@@ -18,7 +18,7 @@ ATTRS = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
 
 @pytest.fixture(autouse=True)
 def blocks(backend):
-    offer = backend.layouts()
+    offer = backend.compiler.layouts()
     if offer is None or offer.blocked() == offer.PLAIN:
         pytest.skip("needs a backend with blocks of channels")
 

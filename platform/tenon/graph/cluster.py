@@ -5,7 +5,7 @@ Nodes are elementwise ops (those with an ``expression``), reductions, and ``resh
 are static; a *number* input is a Python float that may differ from call to call (a learning rate).
 
 ``Builder`` makes one: ``builder.apply(op, args, attrs)`` appends an op, or the parts of a composite.
-``Backend.fuse(cluster)`` turns one into a kernel called as ``kernel(*inputs, *outputs)``.
+``Compiler.fuse(cluster)`` turns one into a kernel called as ``kernel(*inputs, *outputs)``.
 """
 
 from __future__ import annotations

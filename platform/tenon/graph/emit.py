@@ -21,6 +21,7 @@ from tenon.graph.epilogue import epilogue
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.plan import MemoryPlan
 from tenon.graph.reorder import reorder
+from tenon.kernels.compiler import Compiler
 
 #: A tensor's version counter, found anew: the list is another one, or its number, when memory has changed. A
 #: list of two says that memory may change unseen.
@@ -59,6 +60,7 @@ class Emitter:
         self, graph: Graph, plan: MemoryPlan, backend: Any, counters: Mapping[Node, Counter]
     ) -> None:
         self.graph, self.plan, self.backend = graph, plan, backend
+        self.compiler: Compiler = backend.compiler or Compiler()
         written = {write.target for write in graph.writes}
         #: Version counters of memory outside that the program itself leaves alone.
         self.counters = {node: counter for node, counter in counters.items() if node not in written}
@@ -137,7 +139,7 @@ class Emitter:
         """Write the bound steps that were held back: several as one call, where the backend has one."""
         run, self.run = self.run, []
         done = 0
-        for count, together in self.backend.chain([self.out.space[call[:-2]] for call, _, _ in run]):
+        for count, together in self.compiler.chain([self.out.space[call[:-2]] for call, _, _ in run]):
             part = run[done : done + count]
             done += count
             if count == 1:
@@ -155,13 +157,14 @@ class Emitter:
         node, op = step.node, step.node.op
         cluster = node.attrs.get("cluster")
         if op is reorder:
-            copy = self.backend.layouts().reorder
+            rules = self.compiler.layouts()
+            assert rules is not None  # else no pass had inserted the node
             source, target = node.attrs["source"], node.attrs["target"]
-            return [f"{step.bind(copy(step.ins[0], source, step.outs[0], target), 'reorder')}()"]
+            return [f"{step.bind(rules.reorder(step.ins[0], source, step.outs[0], target), 'reorder')}()"]
         if cluster is not None:
-            return self._fused(step, self.backend.fuse(cluster))
+            return self._fused(step, self.compiler.fuse(cluster))
         if not any(isinstance(value, Node) for value in step.ins):
-            thunk = self.backend.prepare(op, step.ins, self._attrs(node), step.outs)
+            thunk = self.compiler.prepare(op, step.ins, self._attrs(node), step.outs)
             if thunk is not None:
                 return [f"{step.bind(thunk, op.name)}()"]
         statements = direct.lines(step)

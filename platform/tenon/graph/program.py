@@ -73,7 +73,7 @@ class Program:
                 )
         plan = MemoryPlan(self.graph, arrays, self.backend.xp)
         emitter = Emitter(self.graph, plan, self.backend, counters or {})
-        with self.backend.binding():
+        with emitter.compiler.binding():
             emitted = emitter.emit()
         source = emitted.source
         remember(self.name, source)

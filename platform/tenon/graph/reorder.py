@@ -1,6 +1,6 @@
 """``reorder``: the op that copies a value from one layout in memory to another.
 
-What a layout is, only the backend knows (``Backend.layouts``). The value as such is the same: for an
+What a layout is, only the backend knows (``Compiler.layouts``). The value as such is the same: for an
 interpreter, which computes on plain arrays, it is the identity.
 """
 

@@ -8,8 +8,8 @@ has faster kernels (``kernel_table.py``). ``bind`` combines both lazily, one ent
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from tenon.engine.dispatch import backends_are
 from tenon.engine.op import Composite, Op, Primitive, table
 from tenon.engine.plans import Plan
 from tenon.errors import BackendError, DeviceError
+from tenon.kernels.compiler import HOOKS, Compiler, compiler_from_methods
 from tenon.kernels.following import following
 from tenon.kernels.kernel_table import Choice, KernelRow, KernelTable, select
 from tenon.kernels.kernel_table import Kernel as Kernel
@@ -49,6 +50,7 @@ class MemoryStats:
 class Backend:
     """Base of all backends: derive, set ``name``, ``xp`` and ``array_type``, override what differs.
 
+    That, ``from_host``, ``to_host`` and ``device_of`` are a whole backend; everything else has a default.
     Kernels receive bare arrays and the op's attrs. A kernel of an op with ``residuals`` returns them as well.
     """
 
@@ -66,6 +68,20 @@ class Backend:
         #: The same for gradient rules on 16-bit floats.
         self.short_raw = RawNamespace(self, self.short_kernels)
         self._table: KernelTable | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own_hooks = [name for name in HOOKS if name in vars(cls)]
+        if own_hooks and "compiler" not in vars(cls):
+            cls.compiler = compiler_from_methods(cls, own_hooks)  # type: ignore[assignment]
+
+    @cached_property
+    def compiler(self) -> Compiler | None:
+        """What compiles programs for this backend; None: their ops run by the same kernels as eager code.
+
+        A backend with a compiler sets the attribute, in the class or in ``__init__``.
+        """
+        return None
 
     def is_available(self) -> Availability:
         """Whether this backend can run here, and why not; must not raise."""
@@ -175,10 +191,6 @@ class Backend:
         """Memory statistics of the device."""
         raise BackendError(f"backend {self.name!r} does not report its memory.")
 
-    def binding(self) -> AbstractContextManager[None]:
-        """A context in which the steps of one program are prepared; they never run concurrently."""
-        return nullcontext()
-
     def attends(self, query: Any, key: Any, value: Any) -> bool:
         """Whether the fused op ``attention`` is faster than its parts for these arrays; False by default."""
         return False
@@ -193,50 +205,6 @@ class Backend:
 
     def trim(self) -> None:
         """Return cached free memory to the system, after one-time work; a no-op by default."""
-
-    def prepare(
-        self, op: Op, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
-    ) -> Callable[[], None] | None:
-        """Bind ``op`` to fixed buffers: a function that recomputes ``outs`` from ``ins`` at every call.
-
-        For compiled programs, whose buffers never move: ``ins`` are arrays, Python numbers or None, ``outs``
-        arrays to write into, residuals included. The output of an elementwise op may alias an input. None if
-        nothing is faster than the eager kernel.
-        """
-        return None
-
-    def layouts(self) -> Any:
-        """The backend's preferred memory layouts, for the graph pass that propagates them; or None.
-
-        An object with ``PLAIN`` and ``SEEDS``, ``wanted_layouts(op, ins, outs, attrs)``,
-        ``follows(op, ins, outs)``, ``reorder(src, src_layout, dst, dst_layout)``, and for epilogues
-        ``FINISHED`` and ``finishes(op, ins, outs, attrs, steps)``.
-        """
-        return None
-
-    def chain(self, thunks: Sequence[Callable[[], None]]) -> Sequence[tuple[int, Callable[[], None]]]:
-        """Merge consecutive ``thunks``: pairs of how many of them, in order, a function executes, and it.
-
-        ``thunks`` are results of ``prepare`` and ``kernel.bind``.
-        """
-        return [(1, thunk) for thunk in thunks]
-
-    def fuse(self, cluster: Any) -> Any:
-        """One fused kernel for the ops of a ``tenon.graph.cluster.Cluster``; None to run them one by one.
-
-        It is called as ``kernel(*inputs, *outputs)``; ``kernel.bind(*inputs, *outputs)`` returns a function
-        without arguments, for arrays at fixed addresses. An output may be exactly one of the inputs.
-        """
-        return None
-
-    def fuse_each(self, cluster: Any, targets: tuple[int, ...]) -> Any:
-        """A fused elementwise kernel over many tuples of flat arrays of any lengths (multi-tensor apply);
-        None if there is none.
-
-        Output ``k`` overwrites input ``targets[k]``. ``kernel.over(columns)`` binds the arrays, one sequence
-        per array input; ``set(column, arrays)`` of the result replaces one, ``run(numbers)`` computes.
-        """
-        return None
 
     def bind(self, op: Op) -> Kernel:
         """The kernel of ``op`` on this backend, which runs the first row that accepts a call."""

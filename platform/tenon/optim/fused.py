@@ -1,7 +1,7 @@
 """Update all parameters of a group in one call of one compiled kernel.
 
 An elementwise rule is traced with symbolic arrays (``recording.py``), which takes a few microseconds and
-yields its ops and the current scalars; the backend compiles the ops once (``Backend.fuse_each``) and updates
+yields its ops and the current scalars; the backend compiles the ops once (``Compiler.fuse_each``) and updates
 all parameters, gradients and states in place. The results are those of running the rule on the arrays, bit
 for bit where the rule adds, multiplies, divides, takes roots and compares.
 
@@ -18,9 +18,9 @@ import dis
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from types import FunctionType
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tenon.kernels.backend import Backend
+    from tenon.kernels.compiler import BoundMultiTensorKernel, MultiTensorKernel
     from tenon.optim.optimizer import Optimizer
 
 #: Number of elements updated, over all steps, before a kernel is compiled.
@@ -52,24 +53,7 @@ _Key: TypeAlias = tuple[tuple[str, ...], np.dtype, "Backend", str, float | None]
 _NOT_RECORDED = (NotFusableError, TypeError, AttributeError, ValueError, LookupError)
 _SETTLED = frozenset((bool, int, float, str))
 #: (backend, dtype, ops, outputs, ...) -> kernel, or None where the backend has none.
-_KERNELS: dict[tuple[Hashable, ...], EachKernel | None] = {}
-
-
-class KernelTable(Protocol):
-    """A fused kernel bound to arrays, one column per input of the rule, one row per parameter."""
-
-    def set(self, column: int, arrays: Sequence[Array]) -> None:
-        """Replace the arrays of a column."""
-
-    def run(self, numbers: Sequence[float]) -> None:
-        """Update all rows in place, with the scalars of this step."""
-
-
-class EachKernel(Protocol):
-    """What ``Backend.fuse_each`` returns."""
-
-    def over(self, columns: Sequence[Sequence[Array]]) -> KernelTable | None:
-        """Return the kernel bound to arrays; None if it cannot take them."""
+_KERNELS: dict[tuple[Hashable, ...], MultiTensorKernel | None] = {}
 
 
 class _Set:
@@ -80,9 +64,9 @@ class _Set:
         self.names = names
         self.backend = members[0].p._backend
         self.dtype = members[0].raw.dtype
-        self.tables: dict[tuple[Hashable, ...], KernelTable | None] = {}
+        self.tables: dict[tuple[Hashable, ...], BoundMultiTensorKernel | None] = {}
         #: Hyper-parameters, scalars and kernel table of the last step; cached if the rule reads nothing else.
-        self.known: tuple[dict[str, object], list[float], KernelTable | None] | None = None
+        self.known: tuple[dict[str, object], list[float], BoundMultiTensorKernel | None] | None = None
 
     def step_count(self) -> int | None:
         """Return the common step count, -1 if counts differ, None if the rule does not count steps."""
@@ -112,7 +96,7 @@ class _Set:
             raise NotFusableError("a rule with functions that round in more than one way is not fused.")
         return trace, tuple((target, v.index) for target, v in pairs if v.index != target)
 
-    def table(self, trace: Recording, pairs: Pairs) -> KernelTable | None:
+    def table(self, trace: Recording, pairs: Pairs) -> BoundMultiTensorKernel | None:
         """Return the compiled kernel bound to these arrays; None if the backend has none."""
         key = (self.backend, self.dtype, trace.inputs, tuple(trace.ops), len(trace.numbers), pairs)
         table = self.tables.get(key)
@@ -129,7 +113,7 @@ class _Set:
 
     def prepared(
         self, optimizer: Optimizer, h: Hyperparameters, maximize: bool
-    ) -> tuple[list[float], KernelTable | None]:
+    ) -> tuple[list[float], BoundMultiTensorKernel | None]:
         """Return the scalars of this step and the kernel table that takes them (None: no kernel)."""
         values, known = vars(h), self.known
         if known is not None and known[0] == values:
@@ -175,12 +159,14 @@ def _settled(values: dict[str, object]) -> bool:
     return all(v is None or v.__class__ in _SETTLED for name, v in values.items() if name != "params")
 
 
-def _compiled(backend: Backend, trace: Recording, dtype: np.dtype, pairs: Pairs) -> EachKernel | None:
+def _compiled(backend: Backend, trace: Recording, dtype: np.dtype, pairs: Pairs) -> MultiTensorKernel | None:
+    if backend.compiler is None:
+        return None
     try:
         cluster = recording.cluster_of(trace, dtype, tuple(value for _, value in pairs))
     except NotFusableError:
         return None
-    return backend.fuse_each(cluster, tuple(target for target, _ in pairs))
+    return backend.compiler.fuse_each(cluster, tuple(target for target, _ in pairs))
 
 
 class Plan:

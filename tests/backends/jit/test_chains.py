@@ -11,7 +11,6 @@ import pytest
 import tenon
 from tenon import nn
 from tenon.graph.cluster import Builder
-from tenon.kernels.backend import backend_named
 
 pytest.importorskip("llvmlite")
 
@@ -154,9 +153,9 @@ def test_a_tiny_training_step_is_one_call_and_trains_as_eager_does():
     assert program.source.count("together_") == 1
 
 
-def test_a_backend_without_chains_calls_its_steps_one_by_one():
-    from tenon.kernels.backend import Backend
+def test_a_compiler_without_chains_calls_its_steps_one_by_one():
+    from tenon.extend import Compiler
 
     one, other = (lambda: None), (lambda: None)
 
-    assert list(Backend.chain(backend_named("cpu"), [one, other])) == [(1, one), (1, other)]
+    assert list(Compiler().chain([one, other])) == [(1, one), (1, other)]

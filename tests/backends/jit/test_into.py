@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not available(), reason="needs numba")
 def test_a_table_is_read_into_the_given_array_and_an_index_outside_raises():
     table, indices = RANDOM.normal(size=(50, 64)).astype(np.float32), RANDOM.integers(0, 50, (16, 32))
     out = np.empty((16, 32, 64), np.float32)
-    run = CPU.prepare(ops.embedding, (table, indices), {}, (out,))
+    run = CPU.compiler.prepare(ops.embedding, (table, indices), {}, (out,))
 
     run()
     np.testing.assert_array_equal(out, table[indices])
@@ -34,7 +34,7 @@ def test_the_gradient_of_a_loss_may_take_the_place_of_the_scores(reduction):
     want = CPU.raw.cross_entropy_grad(g, x, total, target, None, reduction=reduction)
     place = x.copy()
 
-    run = CPU.prepare(
+    run = CPU.compiler.prepare(
         ops.cross_entropy_grad, (g, place, total, target, None), {"reduction": reduction}, (place,)
     )
     run()
@@ -48,11 +48,11 @@ def test_the_gradient_of_a_loss_may_take_the_place_of_the_scores(reduction):
 def test_small_arrays_and_those_that_no_loop_fills_are_left_to_a_copy(out):
     table, indices = RANDOM.normal(size=(50, out.shape[1])).astype(out.dtype), np.zeros(out.shape[0], int)
 
-    assert CPU.prepare(ops.embedding, (table, indices), {}, (out,)) is None
+    assert CPU.compiler.prepare(ops.embedding, (table, indices), {}, (out,)) is None
 
 
 def test_kernels_of_one_program_share_temporary_arrays_and_others_do_not():
-    with CPU.binding():
+    with CPU.compiler.binding():
         first, second = scratch.arrays((100, 7))
         (again,) = scratch.arrays((90,))
         (larger,) = scratch.arrays((1000,))

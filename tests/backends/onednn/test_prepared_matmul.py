@@ -250,8 +250,8 @@ def test_a_call_runs_on_any_thread_beside_others():
 def test_the_backend_prepares_products_by_op():
     x, w, out = values(0, 64, 96), values(1, 80, 96), np.empty((64, 80), np.float32)
 
-    call = CpuBackend().prepare(ops.linear, (x, w, None), {}, (out,))
+    call = CpuBackend().compiler.prepare(ops.linear, (x, w, None), {}, (out,))
 
     call()
     close(out, np.matmul(*wide(x, w.T)))
-    assert CpuBackend().prepare(ops.exp, (x,), {}, (x,)) is None
+    assert CpuBackend().compiler.prepare(ops.exp, (x,), {}, (x,)) is None

@@ -1,6 +1,6 @@
 """Write composites (softmax, layer norm, GELU, losses, ...) as the primitives that they are made of.
 
-Three answers, and the backend gives them. Where all parts are one cluster that it takes (``Backend.fuse``),
+Three answers, and the backend gives them. Where all parts are one cluster that it takes (``Compiler.fuse``),
 they become calls that know what they are parts of (``Node.part_of``): ``fuse`` keeps them together, and adds
 what is around them. Else a composite stays whole if the backend has a kernel of its name, or if it is a
 product, whose bias and sums belong to the product's kernel. Otherwise its parts become independent calls.

@@ -3,7 +3,7 @@ residual.
 
 Steps are multiplications and additions, also those that a composite is made of (``decompose.parts``): a batch
 norm with given statistics is one of each, by two vectors that are computed by themselves. The backend says
-how much it takes (``Backend.layouts().finishes``). What follows must be the only reader of the result, whose
+how much it takes (``Compiler.layouts().finishes``). What follows must be the only reader of the result, whose
 shape it keeps.
 """
 
@@ -24,7 +24,7 @@ _STEPS = frozenset({"add", "mul"})
 
 def epilogue(graph: Graph, backend: Backend) -> None:
     """Replace products and what follows them by ``epilogue`` calls."""
-    offer = backend.layouts()
+    offer = backend.compiler.layouts() if backend.compiler else None
     if offer is not None and any(n.op.name in offer.FINISHED for n in graph.calls):
         _Epilogues(graph, offer).run()
 

@@ -1,7 +1,7 @@
 """Fuse elementwise ops and reductions into clusters, so that what lies between them needs no memory.
 
 Greedy: each call, in order, joins the groups of its operands, largest operand first, as long as the whole is
-a cluster that the backend takes (``Backend.fuse``) and no circle arises. Groups that read the same large
+a cluster that the backend takes (``Compiler.fuse``) and no circle arises. Groups that read the same large
 value join too. A reduction whose result is used inside the cluster must run over the last axes: a kernel then
 has its row at hand. The parts of one call (``decompose.py``) start as one group.
 """

@@ -1,6 +1,6 @@
 """Keep values in the layouts that convolutions are fast in, with copies only where a region begins or ends.
 
-Convolutions ask for what they want (``Backend.layouts``); pooling, batch norm and elementwise ops carry the
+Convolutions ask for what they want (``Compiler.layouts``); pooling, batch norm and elementwise ops carry the
 layout on; everything else, and the outside, gets plain arrays. A call that computes in other layouts than the
 plain one says so in ``attrs["layouts"]``.
 """
@@ -17,7 +17,7 @@ from tenon.kernels.backend import Backend
 
 def layout(graph: Graph, backend: Backend) -> None:
     """Assign layouts and insert ``reorder`` calls between them."""
-    offer = backend.layouts()
+    offer = backend.compiler.layouts() if backend.compiler else None
     if offer is not None and any(n.op.name in offer.SEEDS for n in graph.calls):
         _Layouts(graph, offer).run()
 

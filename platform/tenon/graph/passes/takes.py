@@ -13,7 +13,10 @@ ROW = 1 << 16
 
 def takes(backend: Backend, cluster: Cluster) -> bool:
     """Whether ``backend`` has one kernel for ``cluster``."""
-    return 0 < len(cluster.steps) <= STEPS and _rows_at_hand(cluster) and backend.fuse(cluster) is not None
+    compiler = backend.compiler
+    if compiler is None or not 0 < len(cluster.steps) <= STEPS or not _rows_at_hand(cluster):
+        return False
+    return compiler.fuse(cluster) is not None
 
 
 def _rows_at_hand(cluster: Cluster) -> bool:

@@ -26,6 +26,8 @@ from tenon.engine.aval import aval_of
 from tenon.engine.grad_mode import no_grad
 from tenon.engine.op import Composite, Kind, Op, Primitive
 from tenon.engine.op import table as ops
+from tenon.engine.types import OpNamespace
+from tenon.graph.cluster import Builder, Namespace
 from tenon.kernels.backend import Availability, Backend, backend_for, backend_named
 from tenon.tensors.creation.create import wrap
 from tenon.testing import samples
@@ -175,6 +177,32 @@ class BackendSuite:
             return  # it reports none
         stats = backend.memory(device)
         assert 0 <= stats.used <= stats.peak and (stats.total is None or stats.peak <= stats.total)
+
+    @pytest.mark.parametrize("name", ["exp", "affine", "softmax"])
+    def test_fused_kernels_compute_what_their_ops_do(self, name: str) -> None:
+        """Where the backend has a compiler that takes a cluster, it gives the values of the ops."""
+        device, backend = self.device(), self.instance()
+        if backend.compiler is None:
+            pytest.skip(f"backend {self.backend!r} has no compiler: programs run by its kernels")
+        built = Builder()
+        f: OpNamespace = Namespace(built)
+        x, y = (built.input((64, 96), np.float32) for _ in range(2))
+        outcome = {
+            "exp": lambda: f.exp(x),
+            "affine": lambda: x * y + y,
+            "softmax": lambda: f.softmax(x, axis=1),
+        }
+        kernel = backend.compiler.fuse(built.build([outcome[name]()]))
+        if kernel is None:
+            pytest.skip(f"backend {self.backend!r} does not fuse {name}")
+        draws = np.random.default_rng(0)
+        arrays = [backend.from_host(draws.normal(size=(64, 96)).astype(np.float32), device) for _ in range(2)]
+        out = backend.empty((64, 96), np.dtype(np.float32), device)
+
+        kernel(*arrays, out)
+
+        f, (x, y) = backend.raw, arrays
+        assert_same(backend.to_host(out), backend.to_host(outcome[name]()), loose=4)
 
     def test_coverage(self) -> None:
         """Prints what was checked; every op that is said to be missing exists."""
