@@ -58,7 +58,20 @@ _MOVED: dict[str, dict[str, str]] = {
     "tenon.engine": {
         "tenon.kernels": "backend expressions following kernel_table meta order rounding",
     },
-    "tenon.graph": {"tenon.graph": "halves>partition lent>program_gradients"},
+    "tenon.graph": {
+        "tenon.graph": (
+            "direct>numpy_calls functions>scalar_functions gradients>leaf_gradients halves>partition"
+            " hooked>recorded_hooks host>side_effects lent>program_gradients lines>source_cache"
+            " options>optimizer_options order>topological_sort pairs>differentiable_replay"
+            " places>guarded_values plan>memory_plan virtual>virtual_memory"
+        ),
+    },
+    "tenon.graph.passes": {
+        "tenon.graph.passes": (
+            "keep_old>copy_overwritten pooled_gate>gate_before_unpool pooled_relu>relu_after_pool"
+            " spread_sum>sum_before_unpool takes>cluster_limits"
+        ),
+    },
     "tenon.ops": {
         "tenon.compat": "standing>torch_dispatch torch_dispatch",
         "tenon.ops.matrices": "broken_matrices factorization linalg solving",

@@ -29,8 +29,8 @@ from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError, DivergedError, TenonWarning, UnsupportedError
 from tenon.graph import passes
 from tenon.graph.compare import difference, fingerprint
+from tenon.graph.differentiable_replay import DifferentiableReplay
 from tenon.graph.entry import MISS, alike
-from tenon.graph.pairs import DifferentiableReplay
 from tenon.graph.recording import Recording, overlapping, record
 from tenon.graph.replay import Replay
 from tenon.graph.stance import STANCE

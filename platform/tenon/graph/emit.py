@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import NotFusableError
-from tenon.graph import direct, scalars
+from tenon.graph import numpy_calls, scalars
 from tenon.graph.epilogue import epilogue
 from tenon.graph.graph import Graph, Node, Ref
-from tenon.graph.plan import MemoryPlan
+from tenon.graph.memory_plan import MemoryPlan
 from tenon.graph.reorder import reorder
 from tenon.kernels.compiler import Compiler
 
@@ -123,7 +123,7 @@ class Emitter:
                 names.append(self._literal(a))
         made = [self.name(node.out(i)) for i in range(len(node.avals))]
         outs = [self.plan.arrays[node.out(i)] for i in range(len(node.avals))]
-        step = direct.Step(node, ins, outs, names, made)
+        step = numpy_calls.Step(node, ins, outs, names, made)
         statements = self._statements(step)
         self.out.space.update(step.space)
         comment = described(node)
@@ -153,7 +153,7 @@ class Emitter:
             self.out.add(f"    {name}()", f"the {count} steps above", part[-1][2])
             self.out.together[len(self.out.lines)] = [node for _, _, node in part]
 
-    def _statements(self, step: direct.Step) -> list[str]:
+    def _statements(self, step: numpy_calls.Step) -> list[str]:
         node, op = step.node, step.node.op
         cluster = node.attrs.get("cluster")
         if op is reorder:
@@ -167,7 +167,7 @@ class Emitter:
             thunk = self.compiler.prepare(op, step.ins, self._attrs(node), step.outs)
             if thunk is not None:
                 return [f"{step.bind(thunk, op.name)}()"]
-        statements = direct.lines(step)
+        statements = numpy_calls.lines(step)
         if statements is not None:
             return statements
         if op is epilogue:
@@ -190,7 +190,7 @@ class Emitter:
                 found[place] = counter
         return {**node.attrs, "counters": found} if found else node.attrs
 
-    def _fused(self, step: direct.Step, kernel: Any) -> list[str]:
+    def _fused(self, step: numpy_calls.Step, kernel: Any) -> list[str]:
         """A cluster's kernel; one with ``bind`` is tied to its arrays, so that a call passes nothing."""
         if kernel is not None:
             if not hasattr(kernel, "bind"):
@@ -213,7 +213,7 @@ class Emitter:
             found = self.slots[scalar] = self.table[place : place + 1].reshape(())
         return found
 
-    def _kernel_call(self, step: direct.Step, call: str) -> list[str]:
+    def _kernel_call(self, step: numpy_calls.Step, call: str) -> list[str]:
         """Run a kernel that returns new arrays, and copy them into place."""
         copy, made = step.function("copyto"), step.made
         args = ", ".join(step.names)

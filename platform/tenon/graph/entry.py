@@ -14,9 +14,9 @@ from typing import Any
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.errors import DivergedError
 from tenon.graph.guards import Names
-from tenon.graph.lines import forget_with, remember
 from tenon.graph.program import KERNEL_ERRORS
 from tenon.graph.recording import Argument, LeftGradient, Output
+from tenon.graph.source_cache import forget_with, remember
 from tenon.random import default_generator
 from tenon.tensors.pytree import tree_unflatten
 from tenon.tensors.tensor import Tensor

@@ -1,7 +1,7 @@
 """``Frames``: which of the user's functions run while a call is recorded, and on which objects.
 
 What they could read beside tensors is in the variables, attributes and items that they mention; see
-``places.py``, which looks at those again before every run.
+``guarded_values.py``, which looks at those again before every run.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import numpy as np
 from tenon.engine.aval import Aval, aval_of
 from tenon.engine.op import Composite, Kind, NotInferable, Op
 from tenon.errors import GraphError, TenonError
-from tenon.graph.functions import FUNCTIONS
+from tenon.graph.scalar_functions import FUNCTIONS
 
 
 class Node:

@@ -21,11 +21,11 @@ from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.errors import GraphError, TenonError
 from tenon.graph.emit import Counter, Emitter, described
 from tenon.graph.graph import Graph, Node, Ref
-from tenon.graph.lines import forget_with, remember
+from tenon.graph.memory_plan import MemoryPlan
 from tenon.graph.passes import Pass
 from tenon.graph.passes import run as run_passes
-from tenon.graph.passes.keep_old import keep_old
-from tenon.graph.plan import MemoryPlan
+from tenon.graph.passes.copy_overwritten import copy_overwritten
+from tenon.graph.source_cache import forget_with, remember
 
 _COUNT = itertools.count()
 #: Programs that are bound to memory.
@@ -45,7 +45,7 @@ class Program:
 
     def __init__(self, graph: Graph, backend: Any, passes: Sequence[Pass] = ()) -> None:
         run_passes(graph, passes)
-        keep_old(graph)
+        copy_overwritten(graph)
         graph.verify()
         self.graph, self.backend = graph, backend
         #: The Python that runs, one line per step; empty before ``bind``.

@@ -23,18 +23,18 @@ from tenon.engine.promotion import unify
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError
-from tenon.graph.gradients import Gradients
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.guards import Guard
-from tenon.graph.host import Host
-from tenon.graph.options import Options
+from tenon.graph.leaf_gradients import LeafGradients
+from tenon.graph.optimizer_options import OptimizerOptions
 from tenon.graph.scalars import Scalar, plain
+from tenon.graph.side_effects import SideEffects
 from tenon.graph.values import Entry, Values
 from tenon.random.generator import Watch
 from tenon.tensors.where import user_line
 
 
-class Recorder(Host, Options, Gradients):
+class Recorder(SideEffects, OptimizerOptions, LeafGradients):
     """Records the ops of one thread between ``start`` and ``stop``."""
 
     def __init__(self, backend: Any, strict: bool = False) -> None:

@@ -18,11 +18,11 @@ from tenon.engine.value import Value
 from tenon.errors import CaptureError, GraphError
 from tenon.graph.frames import Frames
 from tenon.graph.graph import Graph, Node, Ref, Write
+from tenon.graph.guarded_values import GuardedValues
 from tenon.graph.guards import Guard, ModulesGuard, are
-from tenon.graph.hooked import hooks_of
-from tenon.graph.options import state_guard
+from tenon.graph.optimizer_options import state_guard
 from tenon.graph.partition import Backward, differentiate_outputs, partition
-from tenon.graph.places import PlacesGuard
+from tenon.graph.recorded_hooks import hooks_of
 from tenon.graph.recorder import Recorder
 from tenon.kernels.backend import backend_named
 from tenon.tensors.pytree import TreeSpec, tree_flatten
@@ -81,7 +81,7 @@ class Recording:
 
     graph: Graph
     #: Guards on variables, attributes and items that Python code read.
-    places: PlacesGuard
+    places: GuardedValues
     outside: list[Outside] = field(default_factory=list)
     fed: list[Fed] = field(default_factory=list)
     gradients: list[LeftGradient] = field(default_factory=list)
@@ -123,7 +123,7 @@ def record(
             result = function(*args, **kwargs)
         if recorder.failure is None:
             with recorder.refusing():
-                made = _close(recorder, leaves, nodes, result, PlacesGuard(function, frames))
+                made = _close(recorder, leaves, nodes, result, GuardedValues(function, frames))
                 if before != _generation():
                     made.settling = made.settling or "modules or hooks changed during the call"
                 return result, made
@@ -141,7 +141,7 @@ def _generation() -> tuple[int, int]:
 
 
 def _close(
-    recorder: Recorder, leaves: list[Any], nodes: dict[int, Node], result: Any, places: PlacesGuard
+    recorder: Recorder, leaves: list[Any], nodes: dict[int, Node], result: Any, places: GuardedValues
 ) -> Recording:
     for problem in filter(None, (ask() for ask in recorder.questions)):
         raise CaptureError(f"{problem}. Bring both into the compiled function, or leave both out of it.")

@@ -12,8 +12,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from tenon.graph.functions import FUNCTIONS
 from tenon.graph.graph import Node, Ref
+from tenon.graph.scalar_functions import FUNCTIONS
 
 
 def expression(node: Node, names: dict[Node, str]) -> str:

@@ -18,11 +18,11 @@ from tenon.graph.passes.dead_code import dead_code
 from tenon.graph.passes.decompose import decompose
 from tenon.graph.passes.epilogue import epilogue
 from tenon.graph.passes.fuse import fuse
+from tenon.graph.passes.gate_before_unpool import gate_before_unpool
 from tenon.graph.passes.layout import layout
-from tenon.graph.passes.pooled_gate import pooled_gate
-from tenon.graph.passes.pooled_relu import pooled_relu
+from tenon.graph.passes.relu_after_pool import relu_after_pool
 from tenon.graph.passes.schedule import schedule
-from tenon.graph.passes.spread_sum import spread_sum
+from tenon.graph.passes.sum_before_unpool import sum_before_unpool
 from tenon.kernels.backend import Backend
 from tenon.plugins.manager import host
 
@@ -34,9 +34,9 @@ SIMPLIFY: tuple[Callable[..., None], ...] = (
     canonicalise,
     constant_fold,
     common_subexpr,
-    pooled_gate,
-    pooled_relu,
-    spread_sum,
+    gate_before_unpool,
+    relu_after_pool,
+    sum_before_unpool,
 )
 #: After them.
 LOWER: tuple[Callable[..., None], ...] = (

@@ -18,8 +18,8 @@ from tenon.errors import NotFusableError
 from tenon.graph.cluster import Builder, Namespace, Value
 from tenon.graph.cluster import Ref as Place
 from tenon.graph.graph import Graph, Node, Ref
+from tenon.graph.passes.cluster_limits import is_one_kernel
 from tenon.graph.passes.common_subexpr import frozen
-from tenon.graph.passes.takes import takes
 from tenon.kernels.backend import Backend
 from tenon.kernels.meta import META
 
@@ -99,7 +99,7 @@ def _one_cluster(node: Node, backend: Backend) -> bool:
     args = [values[a] if a.__class__ is Ref else a for a in node.args]
     try:
         made = _outputs(node, Namespace(builder), args)
-        return tuple(m.aval for m in made) == node.avals and takes(backend, builder.build(made))
+        return tuple(m.aval for m in made) == node.avals and is_one_kernel(backend, builder.build(made))
     except NotFusableError:
         return False
 

@@ -17,11 +17,11 @@ from tenon.errors import NotFusableError
 from tenon.graph.cluster import MOVES, Builder, Cluster, Value
 from tenon.graph.fused import fused
 from tenon.graph.graph import Graph, Node, Ref
-from tenon.graph.order import in_order
+from tenon.graph.passes.cluster_limits import ARRAYS, STEPS, is_one_kernel
 from tenon.graph.passes.groups import Groups
 from tenon.graph.passes.layout import special_values
-from tenon.graph.passes.takes import ARRAYS, STEPS, takes
 from tenon.graph.reorder import reorder
+from tenon.graph.topological_sort import sort_topologically
 from tenon.kernels.backend import Backend
 
 #: Elements below which a lone primitive is left to NumPy, which needs no compilation.
@@ -163,7 +163,7 @@ class _Fuser:
     def _takes(self, cluster: Cluster) -> bool:
         found = self._possible.get(cluster)
         if found is None:
-            found = self._possible[cluster] = takes(self.backend, cluster)
+            found = self._possible[cluster] = is_one_kernel(self.backend, cluster)
         return found
 
     # --- the new graph ---
@@ -197,7 +197,7 @@ class _Fuser:
                 nodes.append(after[node])
         self.graph.nodes = nodes
         self.graph.replace(changes)
-        in_order(self.graph)
+        sort_topologically(self.graph)
 
 
 def _viewed(ref: Ref, inside: set[Node]) -> Ref:

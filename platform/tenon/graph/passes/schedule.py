@@ -12,7 +12,7 @@ import heapq
 
 from tenon.graph.arena import aligned
 from tenon.graph.graph import Graph, Node, Ref
-from tenon.graph.plan import replaceable
+from tenon.graph.memory_plan import replaceable
 
 #: Peaks below this many bytes are left alone, as they fit into the caches.
 LEAST = 1 << 16

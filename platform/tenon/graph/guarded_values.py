@@ -53,7 +53,7 @@ class Place:
         return f"((v := {now}) is {then} or v.__class__ is {names(self.recorded.__class__)} and v == {then})"
 
 
-class PlacesGuard(Guard):
+class GuardedValues(Guard):
     """The guard that all these values are unchanged."""
 
     __slots__ = ("mentioned", "modules", "places", "quick")

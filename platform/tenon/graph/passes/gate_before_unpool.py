@@ -6,7 +6,7 @@ from tenon.engine.op import table
 from tenon.graph.graph import Graph, Node, Ref
 
 
-def pooled_gate(graph: Graph) -> None:
+def gate_before_unpool(graph: Graph) -> None:
     """``relu_grad(max_pool_grad(g, x, out), x)`` becomes ``max_pool_grad(relu_grad(g, out), x, out)``.
 
     The gradient of a window goes to where ``x`` is ``out``, so that the gates agree. The gate then walks over

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tenon.graph.passes.pooled_gate import pooled_gate
-from tenon.graph.passes.pooled_relu import pooled_relu
-from tenon.graph.passes.spread_sum import spread_sum
+from tenon.graph.passes.gate_before_unpool import gate_before_unpool
+from tenon.graph.passes.relu_after_pool import relu_after_pool
+from tenon.graph.passes.sum_before_unpool import sum_before_unpool
 from tenon.graph.program import Program
 
 SIDE_BY_SIDE = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
@@ -42,7 +42,7 @@ def test_the_gate_moves_before_the_spread_and_the_gradient_stays_the_same(make, 
     (want, _), before = result_of(graph_of(make, attrs), backend)
     m = graph_of(make, attrs)
 
-    pooled_gate(m.graph)
+    gate_before_unpool(m.graph)
     m.graph.verify()
     (got, _), after = result_of(m, backend)
 
@@ -56,7 +56,7 @@ def test_a_gradient_that_somebody_else_reads_is_left_alone(make):
     m = graph_of(make, SIDE_BY_SIDE)
     m.returns(*m.graph.outputs, m.graph.calls[2].out())
 
-    pooled_gate(m.graph)
+    gate_before_unpool(m.graph)
 
     assert ops_of(m)[2:] == ["max_pool_grad", "relu_grad"]
 
@@ -66,7 +66,7 @@ def test_the_gate_of_another_relu_stays_behind(make):
     spread, gate = m.graph.calls[2:]
     gate.args = (spread.out(), m.graph.inputs[0].out())
 
-    pooled_gate(m.graph)
+    gate_before_unpool(m.graph)
 
     assert ops_of(m)[2:] == ["max_pool_grad", "relu_grad"]
 
@@ -76,7 +76,7 @@ def test_the_relu_moves_behind_the_maximum_and_all_results_stay_the_same(make, b
     want, _ = result_of(graph_of(make, attrs), backend)
     m = graph_of(make, attrs)
 
-    for transform in (pooled_gate, pooled_relu):
+    for transform in (gate_before_unpool, relu_after_pool):
         transform(m.graph)
         m.graph.verify()
     got, _ = result_of(m, backend)
@@ -87,11 +87,11 @@ def test_the_relu_moves_behind_the_maximum_and_all_results_stay_the_same(make, b
 
 
 @pytest.mark.parametrize(
-    "transforms", [[pooled_relu], [pooled_gate, pooled_relu]], ids=["open", "read outside"]
+    "transforms", [[relu_after_pool], [gate_before_unpool, relu_after_pool]], ids=["open", "read outside"]
 )
 def test_a_relu_whose_gradient_is_open_or_that_is_read_outside_stays(make, transforms):
     m = graph_of(make, SIDE_BY_SIDE)
-    if pooled_gate in transforms:
+    if gate_before_unpool in transforms:
         m.returns(*m.graph.outputs, m.graph.calls[0].out())
 
     for transform in transforms:
@@ -104,7 +104,7 @@ def test_a_relu_that_is_one_kernel_with_what_comes_before_stays(make):
     m = make()
     m.returns(m.max_pool(m.relu(m.exp(m.input(2, 16, 8, 8))), **SIDE_BY_SIDE))
 
-    pooled_relu(m.graph)
+    relu_after_pool(m.graph)
 
     assert ops_of(m) == ["exp", "relu", "max_pool"]
 
@@ -123,7 +123,7 @@ def test_a_sum_over_all_that_is_pooled_is_one_of_the_pooled_gradient(make, backe
     want, _ = result_of(graph(), backend)
     m = graph()
 
-    spread_sum(m.graph)
+    sum_before_unpool(m.graph)
     m.graph.verify()
     got, _ = result_of(m, backend)
 

@@ -18,7 +18,7 @@ from tenon.graph.values import Values
 from tenon.tensors.where import user_line
 
 
-class Host:
+class SideEffects:
     """Callbacks for Python's effects beside the ops."""
 
     graph: Graph

@@ -8,12 +8,12 @@ from tenon.engine.op import Kind, table
 from tenon.graph.graph import Graph, Node, Ref
 
 
-def pooled_relu(graph: Graph) -> None:
-    """``max_pool(relu(x))`` becomes ``relu(max_pool(x))`` where only that reads the ``relu``.
+def relu_after_pool(graph: Graph) -> None:
+    """Rewrite ``max_pool(relu(x))`` as ``relu(max_pool(x))`` if nothing else reads ``relu(x)``.
 
-    So may ``max_pool_grad`` of a gradient that ``pooled_gate`` has closed: where all of a window is negative,
-    no place has the maximum that the ``relu`` left, and what would go there is zero. Behind an elementwise op
-    the ``relu`` stays, as one kernel does both.
+    ``max_pool_grad`` may read it too if its gradient is gated (``gate_before_unpool``): in a window where all
+    of ``x`` is negative no element equals the pooled maximum 0, but the gradient sent there is zero.
+    A ``relu`` of an elementwise op's result stays, as both fuse into one kernel.
     """
     users = graph.users()
     roots = set(graph.roots())

@@ -13,7 +13,7 @@ from tenon.graph.guards import STEP_HOOKS, Guard, Names, literal
 from tenon.graph.scalars import QUESTIONS, Reading, Scalar, evaluate, expression_of, question_text
 
 
-class Options:
+class OptimizerOptions:
     """Numbers and conditions of a recording that come from outside its tensors."""
 
     graph: Graph

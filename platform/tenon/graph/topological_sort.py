@@ -5,7 +5,7 @@ from __future__ import annotations
 from tenon.graph.graph import Graph, Node
 
 
-def in_order(graph: Graph) -> None:
+def sort_topologically(graph: Graph) -> None:
     """Move every node after what it reads, and leave it where it was otherwise; effects keep their order."""
     before: dict[Node, Node] = {}
     last = None

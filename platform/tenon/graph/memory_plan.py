@@ -21,7 +21,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Kind
 from tenon.graph.arena import ALIGNMENT, Life, aligned, arrange, lower_bound
 from tenon.graph.graph import Graph, Node, Ref
-from tenon.graph.virtual import VirtualMemory, address
+from tenon.graph.virtual_memory import VirtualMemory, address
 from tenon.ops.movement import Reshape
 
 Array = Any

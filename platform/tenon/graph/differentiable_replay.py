@@ -19,7 +19,7 @@ from tenon.graph.replay import Replay
 from tenon.tensors.tensor import Tensor
 
 
-class Pair:
+class ForwardBackward:
     """One set of memory for a forward and its backward; in use until the backward has run."""
 
     def __init__(self, recording: Recording, backward: Backward, backend: Any) -> None:
@@ -54,21 +54,21 @@ class Pair:
         return self.busy is None or self.busy() is None
 
 
-class PairNode(CustomNode):
+class CompiledBackward(CustomNode):
     """The ``grad_fn`` of the outputs of one call."""
 
     __slots__ = ()
 
-    pair: Pair | None
+    memory: ForwardBackward | None
     held: list[int]
 
-    def __init__(self, pair: Pair, inputs: list[Any], avals: list[Any]) -> None:
+    def __init__(self, memory: ForwardBackward, inputs: list[Any], avals: list[Any]) -> None:
         super().__init__(
-            StandIn("compiled_function", "CompiledFunctionBackward", len(avals)), pair.backend, inputs
+            StandIn("compiled_function", "CompiledFunctionBackward", len(avals)), memory.backend, inputs
         )
         self.output_avals = avals
-        self.pair = pair
-        self.held = [t._version for t in pair.watched]
+        self.memory = memory
+        self.held = [t._version for t in memory.watched]
 
     def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
         """Run the backward program."""
@@ -77,13 +77,13 @@ class PairNode(CustomNode):
                 "create_graph=True through a compiled function: its backward has no graph of its own. Call"
                 " the function without tenon.compile for gradients of gradients."
             )
-        pair = self.pair
-        if pair is None:
+        memory = self.memory
+        if memory is None:
             raise FreedGraphError(
                 "Trying to backward through a compiled function a second time: its values are freed. Specify "
                 "retain_graph=True at the first backward."
             )
-        for tensor, version in zip(pair.watched, self.held, strict=True):
+        for tensor, version in zip(memory.watched, self.held, strict=True):
             if tensor._version != version:
                 raise ModifiedValueError(
                     "one of the variables needed for gradient computation has been modified by an inplace"
@@ -91,29 +91,29 @@ class PairNode(CustomNode):
                     f" in its backward is at version {tensor._version}; expected version {version} instead."
                     " Call backward before the optimizer steps."
                 )
-        grads = [grad] if len(pair.buffers) == 1 else list(grad)
-        for buffer, g in zip(pair.buffers, grads, strict=True):
+        grads = [grad] if len(memory.buffers) == 1 else list(grad)
+        for buffer, g in zip(memory.buffers, grads, strict=True):
             if g is None:
                 buffer[...] = 0
             else:
                 buffer[...] = g.raw
-        pair.program.run()
-        outputs = pair.backward.graph.outputs
+        memory.program.run()
+        outputs = memory.backward.graph.outputs
         given = {i for i, g in enumerate(grads) if g is not None}
         return [
             (
                 None
                 if index is None or not depends & given
-                else Tensor._of(pair.program.value(outputs[index]).copy(), pair.backend)
+                else Tensor._of(memory.program.value(outputs[index]).copy(), memory.backend)
             )
-            for index, depends in zip(pair.backward.results, pair.backward.depends, strict=True)
+            for index, depends in zip(memory.backward.results, memory.backward.depends, strict=True)
         ]
 
     def release(self) -> None:
         """Release the saved values."""
-        if self.pair is not None:
-            self.pair.busy = None
-            self.pair = None
+        if self.memory is not None:
+            self.memory.busy = None
+            self.memory = None
 
 
 class DifferentiableReplay:
@@ -131,16 +131,16 @@ class DifferentiableReplay:
             {each.index for each in recording.returned if isinstance(each, Output) and each.tracked}
         )
         self.holds = entry.holds(recording)
-        self.pairs = [Pair(recording, backward, backend)]
+        self.memories = [ForwardBackward(recording, backward, backend)]
 
     @property
     def programs(self) -> list[Program]:
         """The forward and the backward."""
-        return [self.pairs[0].forward.program, self.pairs[0].program]
+        return [self.memories[0].forward.program, self.memories[0].program]
 
     def fits(self) -> bool:
         """Whether parameters and state have the shapes and dtypes of the recording."""
-        return self.pairs[0].forward.fits()
+        return self.memories[0].forward.fits()
 
     def prepare(self) -> bool:
         """Every call looks at the memory itself."""
@@ -151,17 +151,17 @@ class DifferentiableReplay:
         with self.lock:
             if not self.holds():
                 return MISS
-            pair = next((p for p in self.pairs if p.free), None)
-            if pair is None:
-                pair = Pair(self.recording, self.backward, self.backend)
-                self.pairs.append(pair)
-            pair.forward.prepare()
-            pair.bind()
-            result, made = pair.forward.body(leaves)
+            memory = next((p for p in self.memories if p.free), None)
+            if memory is None:
+                memory = ForwardBackward(self.recording, self.backward, self.backend)
+                self.memories.append(memory)
+            memory.forward.prepare()
+            memory.bind()
+            result, made = memory.forward.body(leaves)
             inputs = [t if position is None else leaves[position] for position, t in self.backward.wanted]
             outs = [made[i] for i in self.tracked]
-            node = PairNode(pair, inputs, [t.raw for t in outs])
+            node = CompiledBackward(memory, inputs, [t.raw for t in outs])
             for index, out in enumerate(outs):
                 out._node, out._index, out._track = node, index, True
-            pair.busy = weakref.ref(node)
+            memory.busy = weakref.ref(node)
             return result

@@ -6,7 +6,7 @@ from tenon.engine.op import table
 from tenon.graph.graph import Graph, Node, Ref, Write
 
 
-def keep_old(graph: Graph) -> None:
+def copy_overwritten(graph: Graph) -> None:
     """Outputs and written values that are (views of) inputs about to be overwritten become copies.
 
     ``return p`` beside ``p <- p - g`` is the old ``p``; two parameters that change places need a third place.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tenon.graph.graph import Graph, Ref
 
 
-def spread_sum(graph: Graph) -> None:
+def sum_before_unpool(graph: Graph) -> None:
     """``sum(max_pool_grad(g, x, out), axes)`` becomes ``sum(g, axes)`` where ``axes`` has all that is pooled.
 
     Each window gives its gradient away once. It is the bias's of a convolution: a quarter of the elements

@@ -8,7 +8,7 @@ from tenon.graph.guards import Guard, Names
 from tenon.graph.values import Values
 
 
-class Gradients:
+class LeafGradients:
     """Gradients that a recording finds, adds to and replaces."""
 
     guards: list[Guard]

@@ -11,7 +11,7 @@ STEPS, ARRAYS = 80, 24
 ROW = 1 << 16
 
 
-def takes(backend: Backend, cluster: Cluster) -> bool:
+def is_one_kernel(backend: Backend, cluster: Cluster) -> bool:
     """Whether ``backend`` has one kernel for ``cluster``."""
     compiler = backend.compiler
     if compiler is None or not 0 < len(cluster.steps) <= STEPS or not _rows_at_hand(cluster):
