@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.rerouting import register
 from tenon.engine.op import table as f
 from tenon.errors import ShapeError
-from tenon.nn.functional.convolution import (
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-)
+from tenon.nn.functional import convolution as by_rank
 from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
+    from tenon.nn.functional.arguments import PerAxis
     from tenon.tensors.tensor import Tensor
 
-_PLAIN, _TRANSPOSED = (conv1d, conv2d, conv3d), (conv_transpose1d, conv_transpose2d, conv_transpose3d)
+_PLAIN = (by_rank.conv1d, by_rank.conv2d, by_rank.conv3d)
+_TRANSPOSED = (by_rank.conv_transpose1d, by_rank.conv_transpose2d, by_rank.conv_transpose3d)
 
 
 def convolution(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    stride: PerAxis,
+    padding: PerAxis,
+    dilation: PerAxis,
     transposed: bool,
-    output_padding: Sequence[int],
+    output_padding: PerAxis,
     groups: int,
 ) -> Tensor:
     """``conv1d`` to ``conv3d`` or their transposes, by the axes of ``weight[O, C / groups, *K]``."""
@@ -53,10 +47,11 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
             "conv_tbc: input must be [time, batch, channels] and weight [width, channels in, channels out],"
             f" got {list(input.shape)} and {list(weight.shape)}."
         )
-    nowhere = input.shape[0] + 2 * pad + 1 == weight.shape[0]  # which torch takes for no places
-    x = f.pad(input, widths=((pad, pad + nowhere), (0, 0), (0, 0)), value=0)
-    made = conv1d(x.permute(1, 2, 0), weight.permute(2, 1, 0), bias).permute(2, 0, 1)
-    return made[:0] if nowhere else made
+    # PyTorch returns an output without time steps where the input is one step shorter than the kernel.
+    is_empty = input.shape[0] + 2 * pad + 1 == weight.shape[0]
+    x = f.pad(input, widths=((pad, pad + is_empty), (0, 0), (0, 0)), value=0)
+    result = by_rank.conv1d(x.permute(1, 2, 0), weight.permute(2, 1, 0), bias).permute(2, 0, 1)
+    return result[:0] if is_empty else result
 
 
 register("torch", {"conv_tbc": conv_tbc, "convolution": convolution})

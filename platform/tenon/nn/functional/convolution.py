@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError
-from tenon.nn.functional.arguments import batched, check_kernel, per_axis
+from tenon.nn.functional.arguments import PerAxis, batched, check_kernel, per_axis
 from tenon.ops.convolution import check_bias, extent
 from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
+    from tenon.engine.types import Attrs
     from tenon.tensors.tensor import Tensor
 
 
@@ -21,12 +22,13 @@ def _conv(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    stride: int | Sequence[int],
-    padding: int | str | Sequence[int],
-    dilation: int | Sequence[int],
+    stride: PerAxis,
+    padding: PerAxis | str,
+    dilation: PerAxis,
     groups: int,
     rank: int,
 ) -> Tensor:
+    """Return the convolution of ``x`` over its last ``rank`` axes."""
     name = f"conv{rank}d"
     x, added = batched(x, rank, name)
     check_kernel(weight.raw.shape[2:])
@@ -39,16 +41,16 @@ def _conv(
         "dilation": dilation,
         "groups": int(groups),
     }
-    made = f.conv(x, weight, **attrs) if bias is None else f.convolution(x, weight, bias, **attrs)
+    result = f.conv(x, weight, **attrs) if bias is None else f.convolution(x, weight, bias, **attrs)
     if not weight.raw.shape[1]:
-        made = made[:, :0]  # torch's convolution of no channels has none either, so its bias no slope
-    return made.squeeze(0) if added else made
+        result = result[:, :0]  # PyTorch's output has no channels either, so the bias gets no gradient
+    return result.squeeze(0) if added else result
 
 
 def _named_padding(
     x: Tensor, weight: Tensor, stride: Sequence[int], dilation: Sequence[int], padding: str, name: str
-) -> tuple[Any, Any]:
-    """``x`` padded where the two sides differ, and the padding that remains for both sides."""
+) -> tuple[Tensor, PerAxis]:
+    """Pad ``x`` where its two sides need different widths; return it and the padding left for both sides."""
     if padding == "valid":
         return x, 0
     if padding != "same":
@@ -69,40 +71,25 @@ def _named_padding(
 
 
 def conv1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | str | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-) -> Tensor:
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: PerAxis = 1,
+    padding: PerAxis | str = 0, dilation: PerAxis = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
     """Cross-correlation of ``input[N, C, L]`` with ``weight[O, C / groups, K]``."""
     return _conv(input, weight, bias, stride, padding, dilation, groups, 1)
 
 
 def conv2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | str | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-) -> Tensor:
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: PerAxis = 1,
+    padding: PerAxis | str = 0, dilation: PerAxis = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
     """Cross-correlation of ``input[N, C, H, W]`` with ``weight[O, C / groups, KH, KW]``."""
     return _conv(input, weight, bias, stride, padding, dilation, groups, 2)
 
 
 def conv3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | str | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-) -> Tensor:
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: PerAxis = 1,
+    padding: PerAxis | str = 0, dilation: PerAxis = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
     """Cross-correlation of ``input[N, C, D, H, W]`` with ``weight[O, C / groups, KD, KH, KW]``."""
     return _conv(input, weight, bias, stride, padding, dilation, groups, 3)
 
@@ -112,13 +99,14 @@ def _transposed(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    stride: int | Sequence[int],
-    padding: int | Sequence[int],
-    extra: int | Sequence[int],
+    stride: PerAxis,
+    padding: PerAxis,
+    extra: PerAxis,
     groups: int,
-    dilation: int | Sequence[int],
+    dilation: PerAxis,
     rank: int,
 ) -> Tensor:
+    """Return the transposed convolution of ``x``; ``extra`` is the output padding."""
     x, added = batched(x, rank, f"conv_transpose{rank}d")
     check_kernel(weight.raw.shape[2:])
     stride, dilation = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
@@ -137,13 +125,13 @@ def _transposed(
     )
     attrs = {"stride": stride, "dilation": dilation, "groups": int(groups)}
     if all(e < s for e, s in zip(extra, stride, strict=True)):
-        made = f.conv_input_grad(x, weight, sizes=sizes, padding=padding, **attrs)
+        result = f.conv_input_grad(x, weight, sizes=sizes, padding=padding, **attrs)
     else:
-        made = _far_padded(x, weight, sizes, padding, extra, attrs)
+        result = _far_padded(x, weight, sizes, padding, extra, attrs)
     if bias is not None:
-        check_bias(weight.raw, bias.raw, made.raw.shape[1])
-        made = made + bias.reshape((-1, *(1,) * rank))
-    return made.squeeze(0) if added else made
+        check_bias(weight.raw, bias.raw, result.raw.shape[1])
+        result = result + bias.reshape((-1, *(1,) * rank))
+    return result.squeeze(0) if added else result
 
 
 def _far_padded(
@@ -152,57 +140,44 @@ def _far_padded(
     sizes: Sequence[int],
     padding: Sequence[int],
     extra: Sequence[int],
-    attrs: dict[str, Any],
+    attrs: Attrs,
 ) -> Tensor:
-    """Transposed convolution whose output reaches as far as another window would: no plain convolution has
-    this input's gradient, so all that windows reach is made, then cut and padded with zeros."""
-    whole = tuple(n + 2 * p - e for n, p, e in zip(sizes, padding, extra, strict=True))
-    made = f.conv_input_grad(x, weight, sizes=whole, padding=(0,) * len(whole), **attrs)
-    made = made[(..., *(slice(p, p + n) for p, n in zip(padding, sizes, strict=True)))]
+    """Return a transposed convolution whose output padding is at least the stride.
+
+    Such an output is no convolution's input gradient, as one more window would fit: so compute all that the
+    windows cover, without padding, then crop it and fill up with zeros.
+    """
+    covered = tuple(n + 2 * p - e for n, p, e in zip(sizes, padding, extra, strict=True))
+    result = f.conv_input_grad(x, weight, sizes=covered, padding=(0,) * len(covered), **attrs)
+    result = result[(..., *(slice(p, p + n) for p, n in zip(padding, sizes, strict=True)))]
     missing = [(0, max(e - p, 0)) for p, e in zip(padding, extra, strict=True)]
-    return f.pad(made, widths=((0, 0), (0, 0), *missing), value=0) if any(b for _, b in missing) else made
+    if any(after for _, after in missing):
+        result = f.pad(result, widths=((0, 0), (0, 0), *missing), value=0)
+    return result
 
 
 @titled("Convolution0")
 def conv_transpose1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    output_padding: int | Sequence[int] = 0,
-    groups: int = 1,
-    dilation: int | Sequence[int] = 1,
-) -> Tensor:
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: PerAxis = 1, padding: PerAxis = 0,
+    output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
+) -> Tensor:  # fmt: skip
     """The transpose of ``conv1d``: ``weight[C, O / groups, K]``."""
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 1)
 
 
 @titled("Convolution0")
 def conv_transpose2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    output_padding: int | Sequence[int] = 0,
-    groups: int = 1,
-    dilation: int | Sequence[int] = 1,
-) -> Tensor:
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: PerAxis = 1, padding: PerAxis = 0,
+    output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
+) -> Tensor:  # fmt: skip
     """The transpose of ``conv2d``: ``weight[C, O / groups, KH, KW]``."""
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 2)
 
 
 @titled("Convolution0")
 def conv_transpose3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    output_padding: int | Sequence[int] = 0,
-    groups: int = 1,
-    dilation: int | Sequence[int] = 1,
-) -> Tensor:
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: PerAxis = 1, padding: PerAxis = 0,
+    output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
+) -> Tensor:  # fmt: skip
     """The transpose of ``conv3d``: ``weight[C, O / groups, KD, KH, KW]``."""
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.aval import broadcast_shapes
@@ -10,7 +10,7 @@ from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.engine.promotion import result_type
 from tenon.errors import ArgumentError, DTypeError, ShapeError
-from tenon.nn.functional.arguments import kept_above
+from tenon.nn.functional.arguments import clamped_from_below
 from tenon.ops.kinds import title_of
 from tenon.tensors.creation.factories import triu_indices
 from tenon.tensors.methods.titles import titled
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
 
-def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Tensor:
+def normalize(
+    input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
+) -> Tensor:
     """``input`` over its ``p``-norm along ``dim`` (at least ``eps``)."""
-    made = input / input.norm(p, dim, keepdim=True).clamp(min=eps).expand_as(input)
-    return made if out is None else out.copy_(made)
+    result = input / input.norm(p, dim, keepdim=True).clamp(min=eps).expand_as(input)
+    return result if out is None else out.copy_(result)
 
 
 @runs_in("usual", cuda="float32")
@@ -33,13 +35,13 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
             "expected common dtype to be floating point, yet common dtype is"
             f" {title_of(x1.raw)} (cosine_similarity)"
         )
-    if x1.raw.shape != x2.raw.shape:  # ``dim`` counts the axes that both have in the end
+    if x1.raw.shape != x2.raw.shape:  # ``dim`` is an axis of the broadcast shape
         shape = broadcast_shapes(x1.raw.shape, x2.raw.shape)
         x1, x2 = x1.expand(shape), x2.expand(shape)
     if x1.dtype != x2.dtype:
         common = result_type(x1, x2)
         x1, x2 = x1.to(common), x2.to(common)
-    norms = [kept_above(x.norm(2, dim, keepdim=True), eps) for x in (x1, x2)]
+    norms = [clamped_from_below(x.norm(2, dim, keepdim=True), eps) for x in (x1, x2)]
     return (x1 / norms[0] * (x2 / norms[1])).sum(dim)
 
 
@@ -54,8 +56,8 @@ def pairwise_distance(
 @titled("Pdist0")
 @runs_in("float32")
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """``p``-norm distances of the ``N (N - 1) / 2`` pairs of rows of ``input[N, D]``, by the first, then the
-    second."""
+    """``p``-norm distances of the ``N (N - 1) / 2`` pairs of rows of ``input[N, D]``, sorted by the first
+    row, then the second."""
     if input.ndim != 2:
         raise ShapeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
     if not input.is_floating_point():

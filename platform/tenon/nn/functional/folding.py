@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
-from tenon.nn.functional.arguments import batched, check_kernel, per_axis
+from tenon.nn.functional.arguments import PerAxis, batched, check_kernel, per_axis
 from tenon.tensors.formats import entering, like
 from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
+    from tenon.engine.types import Attrs
     from tenon.tensors.tensor import Tensor
 
 
-def _layout(
-    kernel_size: int | Sequence[int],
-    dilation: int | Sequence[int],
-    padding: int | Sequence[int],
-    stride: int | Sequence[int],
-) -> dict[str, Any]:
+def _patch_attrs(kernel_size: PerAxis, dilation: PerAxis, padding: PerAxis, stride: PerAxis) -> Attrs:
+    """Return the layout of patches as attributes of the ops ``fold`` and ``unfold``."""
     kernel = per_axis(kernel_size, 2, "kernel_size")
     check_kernel(kernel)
     return {
@@ -36,32 +32,32 @@ def _layout(
 @titled("Im2Col0")
 def unfold(
     input: Tensor,
-    kernel_size: int | Sequence[int],
-    dilation: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    stride: int | Sequence[int] = 1,
+    kernel_size: PerAxis,
+    dilation: PerAxis = 1,
+    padding: PerAxis = 0,
+    stride: PerAxis = 1,
 ) -> Tensor:
-    """Patches of ``input[N, C, H, W]`` as columns ``[N, C * KH * KW, places]``."""
+    """Patches of ``input[N, C, H, W]`` as columns ``[N, C * KH * KW, positions]`` (im2col)."""
     x, added = batched(input, 2, "unfold")
     if 0 in x.raw.shape[1:]:
         raise ShapeError(
             "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions"
             f" for input, but got: {list(input.raw.shape)}"
         )
-    made = f.unfold(x, **_layout(kernel_size, dilation, padding, stride))
-    return made.squeeze(0) if added else made
+    result = f.unfold(x, **_patch_attrs(kernel_size, dilation, padding, stride))
+    return result.squeeze(0) if added else result
 
 
 @titled("Col2Im0")
 def fold(
     input: Tensor,
-    output_size: Sequence[int],
-    kernel_size: int | Sequence[int],
-    dilation: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    stride: int | Sequence[int] = 1,
+    output_size: PerAxis,
+    kernel_size: PerAxis,
+    dilation: PerAxis = 1,
+    padding: PerAxis = 0,
+    stride: PerAxis = 1,
 ) -> Tensor:
-    """Columns ``[N, C * KH * KW, places]`` summed into images ``[N, C, *output_size]``."""
+    """Columns ``[N, C * KH * KW, positions]`` summed into images ``[N, C, *output_size]`` (col2im)."""
     rank = input.raw.ndim
     if rank not in (2, 3) or 0 in input.raw.shape[rank - 2 :]:
         raise ShapeError(
@@ -70,14 +66,14 @@ def fold(
         )
     x = input.unsqueeze(0) if rank == 2 else input
     sizes = per_axis(output_size, 2, "output_size")
-    made = f.fold(x, sizes=sizes, **_layout(kernel_size, dilation, padding, stride))
-    return made.squeeze(0) if rank == 2 else made
+    result = f.fold(x, sizes=sizes, **_patch_attrs(kernel_size, dilation, padding, stride))
+    return result.squeeze(0) if rank == 2 else result
 
 
 @titled("PixelShuffle0")
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """``[..., C * r * r, H, W]`` as ``[..., C, H * r, W * r]``: channels become blocks of pixels."""
-    *lead, channels, height, width = _image(input, "pixel_shuffle")
+    *leading, channels, height, width = _image(input, "pixel_shuffle")
     r = int(upscale_factor)
     if r <= 0:
         raise ModuleValueError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
@@ -86,19 +82,19 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
             "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of"
             f" upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
         )
-    split = entering(input).reshape(*lead, channels // (r * r), r, r, height, width)
-    n = len(lead)
+    split = entering(input).reshape(*leading, channels // (r * r), r, r, height, width)
+    n = len(leading)
     order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return like(split.permute(order).reshape(*lead, channels // (r * r), height * r, width * r), input)
+    return like(split.permute(order).reshape(*leading, channels // (r * r), height * r, width * r), input)
 
 
 @titled("PixelUnshuffle0")
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """``[..., C, H * r, W * r]`` as ``[..., C * r * r, H, W]``: blocks of pixels become channels.
 
-    An empty input comes back in its own shape, as in torch.
+    An empty input comes back in its own shape, as in PyTorch.
     """
-    *lead, channels, height, width = _image(input, "pixel_unshuffle")
+    *leading, channels, height, width = _image(input, "pixel_unshuffle")
     r = int(downscale_factor)
     if r <= 0:
         raise ModuleValueError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
@@ -110,13 +106,14 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
             )
     if not input.raw.size:
         return input.clone()
-    split = entering(input).reshape(*lead, channels, height // r, r, width // r, r)
-    n = len(lead)
+    split = entering(input).reshape(*leading, channels, height // r, r, width // r, r)
+    n = len(leading)
     order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
-    return like(split.permute(order).reshape(*lead, channels * r * r, height // r, width // r), input)
+    return like(split.permute(order).reshape(*leading, channels * r * r, height // r, width // r), input)
 
 
 def _image(x: Tensor, name: str) -> tuple[int, ...]:
+    """Return the shape of ``x``, or raise ShapeError if it has fewer than 3 axes."""
     shape = tuple(x.raw.shape)
     if len(shape) < 3:
         raise ShapeError(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.errors import ModuleValueError
-from tenon.nn.functional.arguments import kept_above, reduction_of
+from tenon.nn.functional.arguments import clamped_from_below, reduction_of
 from tenon.nn.functional.loss import extent
 from tenon.ops.composite.loss import reduced
 from tenon.tensors.creation.factories import full_like
@@ -19,33 +19,37 @@ if TYPE_CHECKING:
 
 
 def gaussian_nll_loss(
-    input: Tensor, target: Tensor, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
 ) -> Tensor:
-    """``(log(var) + (input - target)^2 / var) / 2``, with ``log(2 pi) / 2`` more if ``full``.
+    """``(log(var) + (input - target)^2 / var) / 2``, plus ``log(2 pi) / 2`` if ``full``.
 
-    ``var``: a number, of ``input``'s shape, without its last axis, or with 1 in place of one size. It is kept
-    above ``eps``, through which its gradient passes unchanged.
+    ``var`` is a number, or has ``input``'s shape, that shape without the last axis, or with 1 for one size.
+    It is clamped to at least ``eps``; the clamp does not change its gradient.
     """
-    if isinstance(var, float):
-        var = full_like(input, var)
-    elif tuple(var.shape) != tuple(input.shape):
-        if tuple(var.shape) == tuple(input.shape[:-1]):
-            var = var.unsqueeze(-1)
-        elif not _nearly(tuple(input.shape), tuple(var.shape)):
+    variance: Tensor = full_like(input, var) if isinstance(var, float) else var
+    if tuple(variance.shape) != tuple(input.shape):
+        if tuple(variance.shape) == tuple(input.shape[:-1]):
+            variance = variance.unsqueeze(-1)
+        elif not _has_one_unit_axis(tuple(input.shape), tuple(variance.shape)):
             raise ModuleValueError(
-                f"var is of incorrect size: {list(var.shape)} for an input of {list(input.shape)}"
+                f"var is of incorrect size: {list(variance.shape)} for an input of {list(input.shape)}"
             )
     mode = reduction_of(None, None, reduction, "is not valid")
-    least = extent(var)[0]
-    if least < 0:
-        raise ModuleValueError(f"var has negative entry/entries: the smallest is {least:.6g}")
-    var = kept_above(var, eps)
-    losses = 0.5 * (var.log() + (input - target) ** 2 / var)
+    minimum = extent(variance)[0]
+    if minimum < 0:
+        raise ModuleValueError(f"var has negative entry/entries: the smallest is {minimum:.6g}")
+    variance = clamped_from_below(variance, eps)
+    losses = 0.5 * (variance.log() + (input - target) ** 2 / variance)
     return reduced(f, losses + 0.5 * math.log(2 * math.pi) if full else losses, mode)
 
 
-def _nearly(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether ``other`` is ``shape`` but for one size, which is 1."""
+def _has_one_unit_axis(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Return whether ``other`` is ``shape`` except for one size, which is 1."""
     if len(shape) != len(other):
         return False
     return [b for a, b in zip(shape, other, strict=True) if a != b] == [1]
@@ -59,7 +63,7 @@ def poisson_nll_loss(
     full: bool = False,
     size_average: bool | None = None,
     eps: float = 1e-8,
-    reduce: Any = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """``exp(input) - target * input``, or ``input - target * log(input + eps)`` without ``log_input``.
