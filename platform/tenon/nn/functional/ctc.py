@@ -1,4 +1,4 @@
-"""``F.ctc_loss``: sequences of labels from longer sequences of scores."""
+"""``F.ctc_loss``: connectionist temporal classification."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def ctc_loss(
 ) -> Tensor:
     """Minus the log-probability that ``log_probs[T, N, C]`` (or ``[T, C]``) spell ``targets``.
 
-    ``targets`` is ``[N, S]``, padded with anything, or all labels in a row. Lengths are tensors or sequences
+    ``targets`` is ``[N, S]``, with any padding, or one vector of all labels. Lengths are tensors or sequences
     of N integers. The mean is over the losses, each divided by its target's length (at least 1).
     ``zero_infinity``: a target longer than its input counts as 0, and so does its gradient.
     """
     mode = reduction_of(None, None, reduction)
     inputs, labels = (
-        given if isinstance(given, Tensor) else as_tensor(given, dtype=dtypes.int64)
-        for given in (input_lengths, target_lengths)
+        lengths if isinstance(lengths, Tensor) else as_tensor(lengths, dtype=dtypes.int64)
+        for lengths in (input_lengths, target_lengths)
     )
-    alone = log_probs.ndim == 2
-    if alone:
+    is_unbatched = log_probs.ndim == 2
+    if is_unbatched:
         log_probs, targets = log_probs.unsqueeze(1), targets.reshape(1, -1)
         inputs, labels = inputs.reshape(-1), labels.reshape(-1)
     losses = f.ctc_loss(log_probs, targets, inputs, labels, blank=int(blank))
@@ -44,6 +44,6 @@ def ctc_loss(
         losses = f.where(f.eq(losses, float("inf")), 0.0, losses)
     if mode == "mean":
         losses = losses / labels.clamp(min=1).to(device=losses.device, dtype=losses.dtype)
-    elif mode == "none" and alone:
+    elif mode == "none" and is_unbatched:
         losses = losses.squeeze(0)
     return reduced(f, losses, mode)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.autograd.checkpoint import checkpoint
@@ -27,14 +27,21 @@ if TYPE_CHECKING:
 _IGNORED = -100
 
 
+class _Settings(TypedDict):
+    """Arguments of ``cross_entropy`` that every chunk shares."""
+
+    weight: Tensor | None
+    ignore_index: int
+
+
 @dataclass(frozen=True, slots=True)
 class LinearCrossEntropyOptions:
     """Options for the chunking of rows in ``F.linear_cross_entropy``.
 
-    ``batch_chunk_size`` rows a piece, or as ``chunking_method`` says: ``"aspect_ratio:2"`` takes as many rows
-    as make the scores half as large as the input, ``"auto"`` chooses, None takes all. Sums of pieces are kept
-    in ``acc_dtype``: float32 for 16-bit inputs, else the input's. ``allow_retain_graph`` and ``acc_policy``
-    are torch's: here backward may always run again, and no gradient is kept between forward and backward.
+    A chunk has ``batch_chunk_size`` rows, or as many as ``chunking_method`` says: with ``"aspect_ratio:2"``
+    its logits are half as large as the input, ``"auto"`` chooses, None takes all rows. Losses of chunks are
+    summed in ``acc_dtype``: float32 for 16-bit inputs, else the input's dtype. ``allow_retain_graph`` and
+    ``acc_policy`` have no effect: backward may always run again, and forward computes no gradients.
     """
 
     allow_retain_graph: bool = False
@@ -49,7 +56,7 @@ class LinearCrossEntropyOptions:
                 f"invalid acc_policy: {self.acc_policy!r}. Give 'auto', 'accurate', 'balanced' or 'compact'."
             )
         if self.chunking_method not in (None, "auto"):
-            _parts(self.chunking_method)
+            _aspect_ratio(self.chunking_method)
         size = self.batch_chunk_size
         if size is not None and not (isinstance(size, int) and size > 0):
             raise ModuleValueError(f"batch_chunk_size must be positive int or None, got {size!r}")
@@ -61,23 +68,23 @@ class LinearCrossEntropyOptions:
 
     def rows(self, batch: int, features: int, classes: int) -> int:
         """Return the number of rows per chunk, out of ``batch``."""
-        method, given = self.chunking_method, self.batch_chunk_size
+        method, size = self.chunking_method, self.batch_chunk_size
         if method == "auto":
-            method = None if given is not None else "aspect_ratio:2"
+            method = None if size is not None else "aspect_ratio:2"
         if method is None:
-            return max(1, min(batch if given is None else given, batch))
-        wanted = -(-batch // -(-classes // max(features, 1)))
-        rows = min((1 << max(wanted - 1, 0).bit_length()) // _parts(method), batch)
-        if given not in (None, rows):
+            return max(1, min(batch if size is None else size, batch))
+        target_rows = -(-batch // -(-classes // max(features, 1)))
+        rows = min((1 << max(target_rows - 1, 0).bit_length()) // _aspect_ratio(method), batch)
+        if size not in (None, rows):
             raise ModuleValueError(
-                f"batch_chunk_size (={given}) and chunking_method ({method!r}) give different chunk sizes"
-                f" ({given} vs {rows}); pass only one."
+                f"batch_chunk_size (={size}) and chunking_method ({method!r}) give different chunk sizes"
+                f" ({size} vs {rows}); pass only one."
             )
         return max(1, rows)
 
 
-def _parts(method: str | None) -> int:
-    """2 of ``"aspect_ratio:2"``; 1 of ``"aspect_ratio"``."""
+def _aspect_ratio(method: str | None) -> int:
+    """Return the factor of a chunking method: 2 of ``"aspect_ratio:2"``, 1 of ``"aspect_ratio"``."""
     name, colon, factor = str(method).partition(":")
     if name != "aspect_ratio" or (colon and not (factor.isdigit() and int(factor))):
         raise ModuleValueError(
@@ -87,22 +94,26 @@ def _parts(method: str | None) -> int:
 
 
 def linear_cross_entropy(
-    input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias: Any = None, weight: Any = None,
+    input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
     reduction: str = "mean", ignore_index: int | None = None, label_smoothing: float = 0.0,
     options: LinearCrossEntropyOptions | None = None,
 ) -> Tensor:  # fmt: skip
     """``cross_entropy(linear(input, linear_weight, linear_bias), target)``.
 
     ``input[N, in]`` or ``[in]``; ``linear_weight[C, ..., in]`` and ``linear_bias[C, ...]``. ``options``
-    divide ``N`` into pieces whose scores do not exist at the same time; they hold for class indices of a
-    weight ``[C, in]`` without ``label_smoothing``; other calls warn and compute at once.
+    divide ``N`` into chunks whose logits do not exist at the same time. They apply to class indices and a
+    weight ``[C, in]`` without ``label_smoothing``; other calls warn and ignore them.
     """
     _check(input, linear_weight, linear_bias)
     sizes = tuple(linear_weight.shape[:-1])
     soft = tuple(target.shape) == (*input.shape[:-1], *sizes)
     if soft and ignore_index is not None:
         raise ShapeError("ignore_index cannot be specified when target contains probabilities")
-    settings = {"weight": weight, "ignore_index": _IGNORED if ignore_index is None else ignore_index}
+    settings: _Settings = {
+        "weight": weight,
+        "ignore_index": _IGNORED if ignore_index is None else ignore_index,
+    }
     hard = target.dtype == int64 and not soft and label_smoothing == 0.0 and len(sizes) == 1
     if options is not None and not hard:
         warnings.warn(
@@ -115,7 +126,7 @@ def linear_cross_entropy(
         )
     elif options is not None and input.ndim == 2:
         mode = reduction_of(None, None, reduction)
-        return _in_pieces(input, linear_weight, target, linear_bias, options, mode, settings)
+        return _in_chunks(input, linear_weight, target, linear_bias, options, mode, settings)
     bias = None if linear_bias is None else linear_bias.reshape(-1)
     scores = linear(input, linear_weight.reshape(-1, linear_weight.shape[-1]), bias)
     scores = scores.reshape(*input.shape[:-1], *sizes)
@@ -123,7 +134,8 @@ def linear_cross_entropy(
 
 
 def _check(input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    """ShapeError unless ``input[N, in]`` or ``[in]``, ``weight[C, ..., in]`` and ``bias[C, ...]`` fit."""
+    """Raise ShapeError unless ``input[N, in]`` or ``[in]``, ``weight[C, ..., in]`` and ``bias[C, ...]``
+    fit."""
     if input.ndim not in (1, 2):
         raise ShapeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
     if weight.ndim < 2:
@@ -142,15 +154,16 @@ def _check(input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         )
 
 
-def _in_pieces(
+def _in_chunks(
     x: Tensor,
     weight: Tensor,
     target: Tensor,
     bias: Tensor | None,
     options: LinearCrossEntropyOptions,
     mode: str,
-    settings: Any,
+    settings: _Settings,
 ) -> Tensor:
+    """Return the loss, computed by chunks of rows of ``x[N, in]``; ``mode`` is the reduction."""
     rows = options.rows(x.shape[0], x.shape[1], weight.shape[0])
     short = x.dtype in (float16, bfloat16)
     summing = options.acc_dtype or (float32 if short else x.dtype)
@@ -159,17 +172,17 @@ def _in_pieces(
             "linear_cross_entropy supports float32 acc_dtype with float16/bfloat16 inputs, but got"
             f" {summing} acc_dtype and {x.dtype} inputs."
         )
-    kept = "none" if mode == "none" else "sum"
+    chunk_reduction = "none" if mode == "none" else "sum"
 
-    def piece(part: Tensor, classes: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def chunk_loss(part: Tensor, classes: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         scores = linear(part, weight, bias)
-        return cross_entropy(scores, classes, reduction=kept, **settings).to(summing)
+        return cross_entropy(scores, classes, reduction=chunk_reduction, **settings).to(summing)
 
     if tuple(target.shape) != (x.shape[0],):
         raise ShapeError(
             f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({list(target.shape)})."
         )
-    run = functools.partial(checkpoint, piece, use_reentrant=False, preserve_rng_state=False)
+    run = functools.partial(checkpoint, chunk_loss, use_reentrant=False, preserve_rng_state=False)
     losses = [
         run(x[i : i + rows], target[i : i + rows], weight, bias) for i in range(0, max(x.shape[0], 1), rows)
     ]
@@ -179,12 +192,12 @@ def _in_pieces(
     for loss in losses[1:]:
         total = total + loss
     if mode == "mean":
-        total = total / _counted(target, settings["weight"], settings["ignore_index"]).to(summing)
+        total = total / _mean_divisor(target, settings["weight"], settings["ignore_index"]).to(summing)
     return total.to(x.dtype)
 
 
-def _counted(target: Tensor, weight: Tensor | None, ignore_index: int) -> Tensor:
-    """What a mean divides by: how many targets count, or their classes' weights in all."""
+def _mean_divisor(target: Tensor, weight: Tensor | None, ignore_index: int) -> Tensor:
+    """Return the divisor of a mean loss: the number of targets not ignored, or the sum of their weights."""
     present = target != ignore_index
     if weight is None:
         return present.sum()

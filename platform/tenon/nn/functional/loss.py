@@ -1,9 +1,9 @@
-"""Losses: ``F.cross_entropy``, ``F.mse_loss`` and their kin. ``reduction`` is "none", "mean" or "sum"."""
+"""Losses: ``F.cross_entropy``, ``F.mse_loss`` and others. ``reduction`` is "none", "mean" or "sum"."""
 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
@@ -17,6 +17,7 @@ from tenon.ops.kinds import title_of
 from tenon.tensors.keys import INDEX
 
 if TYPE_CHECKING:
+    from tenon.engine.op import Op
     from tenon.tensors.tensor import Tensor
 
 
@@ -38,9 +39,10 @@ def nll_loss(
 
 @runs_in("float32")
 def cross_entropy(
-    input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
-    reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
-) -> Any:  # fmt: skip
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:  # fmt: skip
     """Cross entropy of scores ``input[N, C, ...]`` with class indices, or with probabilities of ``input``'s
     shape."""
     mode = reduction_of(size_average, reduce, reduction)
@@ -74,6 +76,7 @@ def _per_class(weight: Tensor, x: Tensor) -> Tensor:
 def _soft_cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, mode: str, smoothing: float
 ) -> Tensor:
+    """Return the cross entropy with class probabilities ``target``."""
     if ignore_index >= 0:
         raise ModuleValueError(
             f"ignore_index is not supported for floating point target (got {ignore_index}). Give class"
@@ -95,11 +98,14 @@ def _soft_cross_entropy(
 def _smoothed(
     x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, mode: str, smoothing: float
 ) -> Tensor:
-    """Of class indices: ``1 - smoothing`` on the target, the rest spread evenly over all classes."""
+    """Return the cross entropy with class indices ``target`` and label smoothing.
+
+    A target has probability ``1 - smoothing``; the rest is spread evenly over all classes.
+    """
     axis = class_axis(x.raw)
-    logarithms = f.log_softmax(x, axis=axis)
-    picked = f.nll_loss(logarithms, target, weight, reduction=mode, ignore_index=ignore_index)
-    terms = logarithms if weight is None else logarithms * _per_class(weight, x)
+    log_probs = f.log_softmax(x, axis=axis)
+    hard_loss = f.nll_loss(log_probs, target, weight, reduction=mode, ignore_index=ignore_index)
+    terms = log_probs if weight is None else log_probs * _per_class(weight, x)
     present = f.ne(target, ignore_index)
     spread = f.where(present, -terms.sum(axis), 0.0)
     if mode != "none":
@@ -109,11 +115,11 @@ def _smoothed(
         if weight is not None:
             ones = f.mul(ones, f.take(weight, f.where(present, target, 0), layout=(INDEX,)))
         spread = spread / ones.sum()
-    return picked * (1.0 - smoothing) + spread * (smoothing / x.raw.shape[axis])
+    return hard_loss * (1.0 - smoothing) + spread * (smoothing / x.raw.shape[axis])
 
 
-def _pair(name: str, input: Tensor, target: Tensor) -> None:
-    """torch's warning where two shapes differ."""
+def _warn_of_broadcast(name: str, input: Tensor, target: Tensor) -> None:
+    """Warn, as PyTorch does, if the two shapes differ."""
     if input.raw.shape != target.raw.shape:
         warnings.warn(
             f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This"
@@ -124,16 +130,25 @@ def _pair(name: str, input: Tensor, target: Tensor) -> None:
         )
 
 
-def extent(x: Any) -> tuple[float, float]:
-    """The smallest and the largest number of ``x``; zeros where nobody may look: meta, empty, being
+def extent(x: Tensor) -> tuple[float, float]:
+    """Return minimum and maximum of ``x``; zeros if ``x`` is empty or on meta, or while a graph is
     recorded."""
     if not x.raw.size or x.device.type == "meta" or WATCHERS.recorder is not None:
         return 0.0, 0.0
     return float(x.detach().amin()), float(x.detach().amax())
 
 
-def _weighted(losses: Tensor, weight: Tensor, mode: str, by_weight: bool = True) -> Tensor:
-    """``losses`` times ``weight``, reduced; the mean is over the weights."""
+def _elementwise(
+    op: Op, input: Tensor, target: Tensor, weight: Tensor | None, mode: str, by_weight: bool = True,
+    **attrs: float,
+) -> Tensor:  # fmt: skip
+    """Return the loss ``op``, reduced by ``mode``, of elements that ``weight`` weighs.
+
+    The mean divides by the sum of the weights, or by their number without ``by_weight``.
+    """
+    if weight is None:
+        return op(input, target, reduction=mode, **attrs)
+    losses = op(input, target, reduction="none", **attrs)
     if tuple(weight.raw.shape) != tuple(losses.raw.shape):
         raise ShapeError(
             f"Weights and input must have the same size: {list(weight.raw.shape)} and"
@@ -146,47 +161,31 @@ def _weighted(losses: Tensor, weight: Tensor, mode: str, by_weight: bool = True)
 
 
 def mse_loss(
-    input: Tensor,
-    target: Tensor,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    weight: Tensor | None = None,
-) -> Tensor:
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Squared differences."""
-    _pair("mse_loss", input, target)
+    _warn_of_broadcast("mse_loss", input, target)
     mode = reduction_of(size_average, reduce, reduction)
-    if weight is not None:
-        return _weighted(f.mse_loss(input, target, reduction="none"), weight, mode)
-    return f.mse_loss(input, target, reduction=mode)
+    return _elementwise(f.mse_loss, input, target, weight, mode)
 
 
 def l1_loss(
-    input: Tensor,
-    target: Tensor,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    weight: Tensor | None = None,
-) -> Tensor:
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Absolute differences."""
-    _pair("l1_loss", input, target)
+    _warn_of_broadcast("l1_loss", input, target)
     mode = reduction_of(size_average, reduce, reduction)
-    if weight is not None:
-        return _weighted(f.l1_loss(input, target, reduction="none"), weight, mode)
-    return f.l1_loss(input, target, reduction=mode)
+    return _elementwise(f.l1_loss, input, target, weight, mode)
 
 
 def smooth_l1_loss(
-    input: Tensor,
-    target: Tensor,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    beta: float = 1.0,
-) -> Tensor:
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", beta: float = 1.0,
+) -> Tensor:  # fmt: skip
     """Squared differences within ``beta``, absolute ones beyond; ``beta=0`` is the L1 loss."""
-    _pair("smooth_l1_loss", input, target)
+    _warn_of_broadcast("smooth_l1_loss", input, target)
     mode = reduction_of(size_average, reduce, reduction)
     if beta < 0:
         raise ModuleValueError(f"smooth_l1_loss does not support negative values for beta. (got {beta})")
@@ -199,20 +198,16 @@ def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
     """Half squared differences within ``delta``, linear ones beyond."""
-    _pair("huber_loss", input, target)
+    _warn_of_broadcast("huber_loss", input, target)
     mode = reduction_of(None, None, reduction)
     if delta <= 0:
         raise ModuleValueError(f"huber_loss does not support non-positive values for delta. (got {delta})")
-    if weight is not None:
-        return _weighted(
-            f.huber_loss(input, target, reduction="none", delta=float(delta)), weight, mode, False
-        )
-    return f.huber_loss(input, target, reduction=mode, delta=float(delta))
+    return _elementwise(f.huber_loss, input, target, weight, mode, by_weight=False, delta=float(delta))
 
 
 def binary_cross_entropy_with_logits(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
-    reduction: str = "mean", pos_weight: Tensor | None = None,
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean", pos_weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Binary cross entropy of the sigmoid of ``input``; ``pos_weight`` weighs the positive targets."""
     mode = reduction_of(size_average, reduce, reduction)
@@ -226,8 +221,8 @@ def binary_cross_entropy(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    size_average: Any = None,
-    reduce: Any = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Binary cross entropy of probabilities."""
@@ -251,8 +246,8 @@ def binary_cross_entropy(
 
 @runs_in("float32")
 def kl_div(
-    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
-    log_target: bool = False,
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", log_target: bool = False,
 ) -> Tensor:  # fmt: skip
     """``target * (log(target) - input)`` for log-probabilities ``input``; "batchmean" divides by the batch
     size."""
@@ -274,5 +269,5 @@ def kl_div(
     else:
         entropy = f.mul(target, f.log(f.where(f.eq(target, 0), 1.0, target)))
         losses = f.sub(entropy, f.mul(target, input))
-    made = reduced(f, losses, mode)
-    return made / input.raw.shape[0] if reduction == "batchmean" and input.raw.ndim else made
+    result = reduced(f, losses, mode)
+    return result / input.raw.shape[0] if reduction == "batchmean" and input.raw.ndim else result

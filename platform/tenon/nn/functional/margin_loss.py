@@ -1,9 +1,9 @@
-"""Losses of margins and of distances: ``F.margin_ranking_loss``, ``F.triplet_margin_loss`` and their kin."""
+"""Margin losses and losses of distances: ``F.margin_ranking_loss``, ``F.triplet_margin_loss`` and others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
@@ -20,14 +20,14 @@ from tenon.tensors.methods.titles import titled
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
-#: What cosine_embedding_loss adds to squared lengths.
-_TINY = 1e-12
+#: ``cosine_embedding_loss`` adds this to squared norms, as PyTorch does.
+_EPSILON = 1e-12
 
 
 @runs_in("float32")
 def hinge_embedding_loss(
-    input: Tensor, target: Tensor, margin: float = 1.0, size_average: Any = None, reduce: Any = None,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """``input`` where ``target`` is 1, ``max(0, margin - input)`` where it is -1."""
     mode = reduction_of(size_average, reduce, reduction)
@@ -39,9 +39,10 @@ def hinge_embedding_loss(
 @titled("SoftMarginLoss0")
 @runs_in("float32")
 def soft_margin_loss(
-    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-) -> Tensor:
-    """``log(1 + exp(-target * input))``, finite however far the wrong side is."""
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """``log(1 + exp(-target * input))``, computed without overflow."""
     mode = reduction_of(size_average, reduce, reduction)
     without_gradient("soft_margin_loss", target=target)
     return reduced(f, -f.logsigmoid(target * input), mode)
@@ -49,14 +50,9 @@ def soft_margin_loss(
 
 @runs_in("float32")
 def margin_ranking_loss(
-    input1: Tensor,
-    input2: Tensor,
-    target: Tensor,
-    margin: float = 0,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """``max(0, margin - target * (input1 - input2))``: ``target`` 1 wants the first to be larger, -1 the
     second."""
     mode = reduction_of(size_average, reduce, reduction)
@@ -70,14 +66,9 @@ def margin_ranking_loss(
 
 @runs_in("float32")
 def cosine_embedding_loss(
-    input1: Tensor,
-    input2: Tensor,
-    target: Tensor,
-    margin: float = 0,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """``1 - cos`` where ``target`` is 1, ``max(0, cos - margin)`` where it is -1.
 
     ``input1`` and ``input2``: ``[N, D]`` with ``target[N]``, or ``[D]`` with a scalar.
@@ -90,7 +81,7 @@ def cosine_embedding_loss(
             f"{target.ndim}D target tensor expects {target.ndim + 1}D input tensors, but found inputs with"
             f" sizes {list(input1.shape)} and {list(input2.shape)}."
         )
-    squares = ((input1 * input1).sum(-1) + _TINY) * ((input2 * input2).sum(-1) + _TINY)
+    squares = ((input1 * input1).sum(-1) + _EPSILON) * ((input2 * input2).sum(-1) + _EPSILON)
     cosine = (input1 * input2).sum(-1) / squares.sqrt()
     same = f.where(f.eq(target, 1), 1.0 - cosine, 0.0)
     different = f.where(f.eq(target, -1), (cosine - margin).clamp(min=0), 0.0)
@@ -98,7 +89,10 @@ def cosine_embedding_loss(
 
 
 def _rows(name: str, input: Tensor, target: Tensor) -> Tensor:
-    """``input`` as ``[N, C]``: a vector or a number is one row; and a check of ``target``'s dtype."""
+    """Return ``input`` as ``[N, C]``, a vector or a number as one row.
+
+    Raises ShapeError for other shapes, DTypeError unless ``target`` holds int64.
+    """
     if input.ndim > 2 or (input.ndim and input.shape[-1] == 0):
         raise ShapeError(
             "Expected non-empty vector or matrix with optional 0-dim batch size, but got:"
@@ -112,16 +106,17 @@ def _rows(name: str, input: Tensor, target: Tensor) -> Tensor:
     return input if input.ndim == 2 else input.reshape(1, -1)
 
 
-def _picked(x: Tensor, index: Tensor, words: str) -> Tensor:
-    """``x[n, index[n]]``; IndexRangeError that begins with ``words`` for an index without a class."""
+def _scores_at(x: Tensor, index: Tensor, message: str) -> Tensor:
+    """Return ``x[n, index[n]]``; an index out of range raises IndexRangeError that begins with
+    ``message``."""
     try:
         return x.gather(1, index)
     except IndexRangeError as error:
-        raise IndexRangeError(f"{words}: there are {x.shape[1]} classes, 0 to {x.shape[1] - 1}") from error
+        raise IndexRangeError(f"{message}: there are {x.shape[1]} classes, 0 to {x.shape[1] - 1}") from error
 
 
-def _mean(losses: Tensor, mode: str) -> Tensor:
-    """``losses`` reduced; the mean of none is 0, as in torch."""
+def _reduce(losses: Tensor, mode: str) -> Tensor:
+    """Return ``losses`` reduced by ``mode``; the mean of an empty tensor is 0, as in PyTorch."""
     return reduced(f, losses, "sum" if mode == "mean" and not losses.numel() else mode)
 
 
@@ -133,8 +128,8 @@ def multi_margin_loss(
     p: int = 1,
     margin: float = 1.0,
     weight: Tensor | None = None,
-    size_average: Any = None,
-    reduce: Any = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Sum over wrong classes of ``max(0, margin - input[target] + input[i]) ** p``, over the number of
@@ -160,20 +155,21 @@ def multi_margin_loss(
         raise ShapeError(f"inconsistent weight size, expected {classes} but got {list(weight.shape)}")
     without_gradient("multi_margin_loss", weight=weight)
     index = target.reshape(-1, 1)
-    terms = (margin - _picked(x, index, "target out of range") + x).clamp(min=0)
+    terms = (margin - _scores_at(x, index, "target out of range") + x).clamp(min=0)
     terms = terms if p == 1 else terms * terms
     if weight is not None:
         terms = terms * weight[index]
     wrong = f.ne(arange(classes, device=x.device), index)
     losses = f.where(wrong, terms, 0.0).sum(1) / classes
-    return _mean(losses.reshape(target.shape) if mode == "none" else losses, mode)
+    return _reduce(losses.reshape(target.shape) if mode == "none" else losses, mode)
 
 
 @titled("MultilabelMarginLoss0")
 @runs_in("float32")
 def multilabel_margin_loss(
-    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-) -> Tensor:
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """Sum of ``max(0, 1 - (input[j] - input[i]))`` over labels j and other classes i, over the number of
     classes.
 
@@ -190,18 +186,18 @@ def multilabel_margin_loss(
     end = f.eq(rows, -1)
     index = f.where(end, 0, rows)
     listed = f.eq(end.cumsum(1), 0)
-    picked = _picked(x, index, "argument #2 'target' is out of range")
+    scores = _scores_at(x, index, "argument #2 'target' is out of range")
     other = f.eq(listed.long().new_zeros(x.shape).scatter_add(1, index, listed.long()), 0)
     width = int(extent(listed.long().sum(1))[1]) or x.shape[1]
-    picked, listed = picked[:, :width], listed[:, :width]
-    gaps = (1.0 - (picked.unsqueeze(2) - x.unsqueeze(1))).clamp(min=0)
+    scores, listed = scores[:, :width], listed[:, :width]
+    gaps = (1.0 - (scores.unsqueeze(2) - x.unsqueeze(1))).clamp(min=0)
     losses = f.where(listed.unsqueeze(2) & other.unsqueeze(1), gaps, 0.0).sum((1, 2)) / x.shape[1]
-    return _mean(losses.reshape(input.shape[:-1]), mode)
+    return _reduce(losses.reshape(input.shape[:-1]), mode)
 
 
 def multilabel_soft_margin_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """Mean over the last axis (classes) of the binary cross entropy of ``sigmoid(input)``; ``weight[C]``."""
     mode = reduction_of(size_average, reduce, reduction, "is not valid")
@@ -216,18 +212,18 @@ def multilabel_soft_margin_loss(
 @runs_in("float32")
 def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
-    swap: bool = False, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+    swap: bool = False, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """``max(0, margin + d(anchor, positive) - d(anchor, negative))`` with the ``p``-norm of the last axis.
 
-    ``swap``: the nearer of anchor and positive to the negative counts.
+    ``swap`` measures the negative's distance from anchor or positive, whichever is nearer to it.
     """
     mode = reduction_of(size_average, reduce, reduction)
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
         return pairwise_distance(x, y, p, eps)
 
-    return _of_triplets(anchor, positive, negative, distance, margin, swap, mode)
+    return _triplet_loss(anchor, positive, negative, distance, margin, swap, mode)
 
 
 def triplet_margin_with_distance_loss(
@@ -235,7 +231,7 @@ def triplet_margin_with_distance_loss(
     positive: Tensor,
     negative: Tensor,
     *,
-    distance_function: Callable[[Any, Any], Any] | None = None,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
     margin: float = 1.0,
     swap: bool = False,
     reduction: str = "mean",
@@ -243,18 +239,19 @@ def triplet_margin_with_distance_loss(
     """``triplet_margin_loss`` with a distance of your own; by default the Euclidean one."""
     mode = reduction_of(None, None, reduction)
     distance = pairwise_distance if distance_function is None else distance_function
-    return _of_triplets(anchor, positive, negative, distance, margin, swap, mode)
+    return _triplet_loss(anchor, positive, negative, distance, margin, swap, mode)
 
 
-def _of_triplets(
+def _triplet_loss(
     anchor: Tensor,
     positive: Tensor,
     negative: Tensor,
-    distance: Callable[[Any, Any], Any],
+    distance: Callable[[Tensor, Tensor], Tensor],
     margin: float,
     swap: bool,
     mode: str,
 ) -> Tensor:
+    """Return the triplet loss by ``distance``, reduced by ``mode``."""
     if margin <= 0:
         raise ModuleValueError(f"margin must be greater than 0, got {margin}")
     if not anchor.ndim == positive.ndim == negative.ndim:
