@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,10 +22,11 @@ from tenon.nn.functional.dropout import dropout
 from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
+    from tenon.engine.types import Array
     from tenon.tensors.tensor import Tensor
 
 #: Maximum number of elements of a causal mask that is cached for later calls.
-_KEPT = 1 << 20
+_CACHED_ELEMENTS = 1 << 20
 
 
 def _title(
@@ -35,9 +36,9 @@ def _title(
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     *args: bool,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> str:
-    """torch's name of the gradient: of its own kernel for CPUs, or of the last product."""
+    """Return PyTorch's name of the gradient: that of its CPU kernel, or of the last matrix product."""
     q, k, v = query.raw, key.raw, value.raw
     if q.ndim < 3:
         return ""
@@ -66,12 +67,13 @@ def scaled_dot_product_attention(
     """``softmax(query @ key.T * scale + mask) @ value``: ``[..., H, L, E]``, ``[..., H, S, E]`` and
     ``[..., H, S, Ev]`` to ``[..., H, L, Ev]``.
 
-    ``attn_mask`` broadcasts to ``[..., H, L, S]``: a boolean one is True where a query may look, a float one
-    is added. ``is_causal`` lets query ``i`` look at the keys up to ``i``. A query that may look nowhere gets
-    0. ``enable_gqa`` shares each head of keys and values among ``H / Hkv`` heads of queries.
+    ``attn_mask`` broadcasts to ``[..., H, L, S]``: a boolean mask is True where a query may attend, a float
+    mask is added to the scores. ``is_causal`` lets query ``i`` attend to keys up to ``i``. A query that may
+    attend to no key gets 0. ``enable_gqa`` shares each head of keys and values among ``H / Hkv`` heads of
+    queries.
 
-    Floats of 16 bits are attended in float32 and rounded once. Dropout is applied whatever mode a module is
-    in; its numbers are torch's for a seed, as long as torch draws them on the CPU.
+    16-bit floats are computed in float32 and rounded once. Dropout applies in evaluation too; for a seed it
+    draws the numbers that PyTorch draws on the CPU.
     """
     _check(query, key, value, attn_mask, is_causal)
     kind = query.raw.dtype
@@ -80,11 +82,11 @@ def scaled_dot_product_attention(
     factor = query.raw.shape[-1] ** -0.5 if scale is None and query.raw.shape[-1] else scale
     plain = dropout_p == 0 and (attn_mask is None or not attn_mask.requires_grad)
     if plain and query._backend.attends(query.raw, key.raw, value.raw):
-        made = _attended(query, key, value, attn_mask, is_causal, 1.0 if factor is None else factor)
-        return f.cast(made, dtype=kind) if kind.itemsize == 2 else made
+        result = _fused(query, key, value, attn_mask, is_causal, 1.0 if factor is None else factor)
+        return f.cast(result, dtype=kind) if kind.itemsize == 2 else result
     if factor is not None and factor != 1.0:
         query = query * factor
-    scores = _shared(query, key.transpose(-2, -1), "key", enable_gqa)
+    scores = _matmul_heads(query, key.transpose(-2, -1), "key", enable_gqa)
     if is_causal:
         scores = scores + _causal(query, key)
     elif attn_mask is not None:
@@ -92,13 +94,14 @@ def scaled_dot_product_attention(
     axis = scores.raw.ndim - 1
     weights = f.softmax(scores, axis=axis) if attn_mask is None else f.safe_softmax(scores, axis=axis)
     if dropout_p > 0:
-        weights = dropout(weights.contiguous(), dropout_p)  # drawn in the order that torch draws in
-    made = _shared(weights, value, "value", enable_gqa)
-    return f.cast(made, dtype=kind) if kind.itemsize == 2 else made
+        weights = dropout(weights.contiguous(), dropout_p)  # in PyTorch's order of draws
+    result = _matmul_heads(weights, value, "value", enable_gqa)
+    return f.cast(result, dtype=kind) if kind.itemsize == 2 else result
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> None:
-    """Refuse what torch refuses, and keys and values that differ in number, which torch reads past."""
+    """Raise for what PyTorch refuses, and for different numbers of keys and values, where PyTorch reads out
+    of bounds."""
     q, k, v = query.raw, key.raw, value.raw
     if q.ndim < 2 or k.ndim < 2 or v.ndim < 2:
         raise ShapeError(
@@ -135,8 +138,8 @@ def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, 
         )
 
 
-def _shared(x: Tensor, y: Tensor, name: str, grouped: bool) -> Tensor:
-    """``x @ y``, where ``grouped`` with each head of ``y`` for several consecutive ones of ``x``."""
+def _matmul_heads(x: Tensor, y: Tensor, name: str, grouped: bool) -> Tensor:
+    """Return ``x @ y``; if ``grouped``, each head of ``y`` serves several consecutive heads of ``x``."""
     a, b = x.raw.shape, y.raw.shape
     if not grouped or len(a) < 3 or len(b) < 3 or a[-3] == b[-3]:
         return f.matmul(x, y)
@@ -146,12 +149,14 @@ def _shared(x: Tensor, y: Tensor, name: str, grouped: bool) -> Tensor:
             f" {b[-3]} heads of {name}s for {a[-3]} of queries."
         )
     rows = x.reshape(*a[:-3], b[-3], a[-3] // b[-3] * a[-2], a[-1])
-    made = f.matmul(rows, y)
-    return made.reshape(*made.raw.shape[:-3], a[-3], a[-2], b[-1])
+    product = f.matmul(rows, y)
+    return product.reshape(*product.raw.shape[:-3], a[-3], a[-2], b[-1])
 
 
-def _attended(query: Any, key: Any, value: Any, mask: Any, causal: bool, scale: float) -> Any:
-    """The op ``attention``."""
+def _fused(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float
+) -> Tensor:
+    """Return the result of the op ``attention``, for which the backend has one kernel."""
     bias = _causal(query, key) if causal else None
     if mask is not None:
         bias = _bias(mask, query, (*query.raw.shape[:-1], key.raw.shape[-2]))
@@ -171,16 +176,16 @@ def _bias(mask: Tensor, like: Tensor, shape: tuple[int, ...]) -> Tensor:
 def _causal(query: Tensor, key: Tensor) -> Tensor:
     """Return the causal mask: 0 where a query attends to its own and earlier positions, else -inf."""
     rows, columns, device = query.raw.shape[-2], key.raw.shape[-2], query.device
-    made = _triangle if rows * columns <= _KEPT else _triangle.__wrapped__
-    mask = Value.make(made(rows, columns, query.raw.dtype, device), backend_for(device))
+    create = _triangle if rows * columns <= _CACHED_ELEMENTS else _triangle.__wrapped__
+    mask = Value.make(create(rows, columns, query.raw.dtype, device), backend_for(device))
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.made(mask.raw)
     return mask
 
 
 @functools.lru_cache(8)
-def _triangle(rows: int, columns: int, dtype: Any, device: Device) -> Any:
-    """An array that nobody writes: making it took a fifth of a small attention's time."""
+def _triangle(rows: int, columns: int, dtype: np.dtype[np.generic], device: Device) -> Array:
+    """Return the causal mask as an array, cached: creating it took a fifth of a small attention's time."""
     host = np.where(np.tri(rows, columns, dtype=np.bool_), 0, -math.inf).astype(dtype)
     return backend_for(device).from_host(host, device)
 

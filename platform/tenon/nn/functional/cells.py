@@ -6,7 +6,8 @@ their input by the same function and run the same step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.rerouting import register
@@ -21,29 +22,33 @@ if TYPE_CHECKING:
 __all__ = ["gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"]
 
 
-def check_sizes(input: Tensor, states: tuple[Any, ...], input_size: int, hidden_size: int) -> None:
-    """ShapeError unless ``input[N, I]`` and every one of ``states[N, H]`` have these sizes."""
+def check_sizes(input: Tensor, states: tuple[Tensor, ...], input_size: int, hidden_size: int) -> None:
+    """Raise ShapeError unless ``input[N, I]`` and every one of ``states[N, H]`` have these sizes."""
     if input.shape[1] != input_size:
         raise ShapeError(f"input has inconsistent input_size: got {input.shape[1]} expected {input_size}")
-    for place, h in enumerate(states):
+    for position, h in enumerate(states):
         if h.shape[0] != input.shape[0]:
             raise ShapeError(
-                f"Input batch size {input.shape[0]} doesn't match hidden{place} batch size {h.shape[0]}"
+                f"Input batch size {input.shape[0]} doesn't match hidden{position} batch size {h.shape[0]}"
             )
         if h.shape[1] != hidden_size:
             raise ShapeError(
-                f"hidden{place} has inconsistent hidden_size: got {h.shape[1]}, expected {hidden_size}"
+                f"hidden{position} has inconsistent hidden_size: got {h.shape[1]}, expected {hidden_size}"
             )
 
 
 @runs_in("widest", cuda="lower")
-def step(op: Op, input: Tensor, *rest: Tensor | None, **attrs: Any) -> tuple[Tensor, ...]:
-    """The states after one step; as torch's cells, autocast leaves them in the widest dtype, on GPUs in its
-    own."""
+def step(op: Op, input: Tensor, *rest: Tensor | None, **attrs: str) -> tuple[Tensor, ...]:
+    """Return the states after one step of ``op``.
+
+    As in PyTorch's cells, autocast computes in the widest dtype of the arguments, on GPUs in its own.
+    """
     return op(input, *rest, sizes=(input.shape[0],), **attrs)[1:]
 
 
-def _check(input: Tensor, states: tuple[Any, ...], w_ih: Tensor, w_hh: Tensor, gates: int) -> None:
+def _check(input: Tensor, states: tuple[Tensor, ...], w_ih: Tensor, w_hh: Tensor, gates: int) -> None:
+    """Raise ShapeError unless the weights, of ``gates`` rows per hidden unit, fit ``input`` and
+    ``states``."""
     check_sizes(input, states, w_ih.shape[1], w_hh.shape[1])
     rows = gates * w_hh.shape[1]
     for name, weight in (("weight_ih", w_ih), ("weight_hh", w_hh)):
@@ -53,28 +58,54 @@ def _check(input: Tensor, states: tuple[Any, ...], w_ih: Tensor, w_hh: Tensor, g
             )
 
 
-def lstm_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
-    """``(h, c)`` after ``input[N, I]``, from the last two; weights are ``[4 H, I]`` and ``[4 H, H]``."""
+def lstm_cell(
+    input: Tensor, hx: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """The next ``(h, c)`` for ``input[N, I]`` and ``hx``, the last ``(h, c)``; weights are ``[4 H, I]`` and
+    ``[4 H, H]``."""
     if len(hx) != 2:
         raise ShapeError(f"lstm_cell expects two hidden states, got {len(hx)}")
     _check(input, tuple(hx), w_ih, w_hh, 4)
     return step(table.lstm_sequence, input, *hx, w_ih, w_hh, b_ih, b_hh, None)
 
 
-def gru_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
-    """The state after ``input[N, I]``, from ``hx[N, H]``; weights are ``[3 H, I]`` and ``[3 H, H]``."""
+def gru_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    """The next state for ``input[N, I]`` and the last one, ``hx[N, H]``; weights are ``[3 H, I]`` and ``[3
+    H, H]``."""
     _check(input, (hx,), w_ih, w_hh, 3)
     return step(table.gru_sequence, input, hx, w_ih, w_hh, b_ih, b_hh)[0]
 
 
-def rnn_tanh_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
-    """``tanh(w_ih input + b_ih + w_hh hx + b_hh)``, by rows."""
+def rnn_tanh_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    """``tanh(w_ih input + b_ih + w_hh hx + b_hh)``, row by row."""
     _check(input, (hx,), w_ih, w_hh, 1)
     return step(table.rnn_sequence, input, hx, w_ih, w_hh, b_ih, b_hh, nonlinearity="tanh")[0]
 
 
-def rnn_relu_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
-    """``relu(w_ih input + b_ih + w_hh hx + b_hh)``, by rows."""
+def rnn_relu_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    """``relu(w_ih input + b_ih + w_hh hx + b_hh)``, row by row."""
     _check(input, (hx,), w_ih, w_hh, 1)
     return step(table.rnn_sequence, input, hx, w_ih, w_hh, b_ih, b_hh, nonlinearity="relu")[0]
 

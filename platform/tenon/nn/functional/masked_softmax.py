@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
@@ -10,6 +10,7 @@ from tenon.errors import ArgumentError, ShapeError
 from tenon.nn.functional.arguments import axis_of
 
 if TYPE_CHECKING:
+    from tenon.dtypes import dtype
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["_masked_softmax", "_softmax", "_softmax_backward_data"]
@@ -20,8 +21,8 @@ def _masked_softmax(
 ) -> Tensor:
     """Softmax along ``dim`` (the last axis) of the elements where ``mask`` is False; 0 elsewhere.
 
-    ``mask_type``: 0 for a mask ``[L, L]`` of attention ``[N, H, L, L]``, 1 for one of padding ``[N, L]``, 2
-    for one of the input's shape, which the first two may have too.
+    ``mask_type``: 0 for an attention mask ``[L, L]`` of an input ``[N, H, L, L]``, 1 for a padding mask
+    ``[N, L]``, 2 for a mask of the input's shape, which masks of the first two types may have too.
     """
     if mask.raw.dtype.kind != "b":
         raise ArgumentError(f"Mask should be a boolean tensor, got {mask.dtype}")
@@ -40,13 +41,13 @@ def _masked_softmax(
     return f.softmax(input.masked_fill(mask, -float("inf")), axis=axis).masked_fill(mask, 0)
 
 
-def _softmax(input: Any, dim: int, half_to_float: bool = False) -> Any:
+def _softmax(input: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     """Softmax along ``dim``; ``half_to_float`` in float32."""
     x = input.float() if half_to_float else input
     return f.softmax(x, axis=axis_of(x, dim, "softmax"))
 
 
-def _softmax_backward_data(grad_output: Any, output: Any, dim: int, input_dtype: Any) -> Any:
+def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: dtype) -> Tensor:
     """The gradient of the input of a softmax along ``dim`` that gave ``output``."""
     scaled = grad_output * output
     return (scaled - output * scaled.sum(dim, keepdim=True)).to(input_dtype)

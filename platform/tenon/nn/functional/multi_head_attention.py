@@ -1,4 +1,4 @@
-"""``multi_head_attention_forward``: projections, attention of each head, and the projection of their results.
+"""``multi_head_attention_forward``: input projections, attention per head, and the output projection.
 
 Queries, keys and values come as ``[L, N, E]``. Heads are views of the projections: ``[N, H, L, E / H]``.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
@@ -19,6 +19,9 @@ from tenon.tensors.creation.factories import zeros
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
+
+#: A value for keys and one for values, each of which may be absent.
+_Pair: TypeAlias = "tuple[Tensor | None, Tensor | None]"
 
 
 def multi_head_attention_forward(
@@ -47,14 +50,14 @@ def multi_head_attention_forward(
     static_v: Tensor | None = None,
     average_attn_weights: bool = True,
     is_causal: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[Tensor, Tensor | None]:
     """The attended values ``[L, N, E]`` (or ``[L, E]``) and, if ``need_weights``, the weights: of all heads
     ``[N, H, L, S]``, or their mean ``[N, L, S]``.
 
     ``query`` is ``[L, N, E]``, ``key`` and ``value`` are ``[S, N, E]``, all without ``N`` if unbatched.
-    Boolean masks are True where nobody may look: ``key_padding_mask[N, S]``, ``attn_mask[L, S]`` or
-    ``[N * H, L, S]``; float ones are added. ``is_causal`` says that ``attn_mask`` is the causal one. A query
-    that may look nowhere gets NaN with ``need_weights``, else 0.
+    ``key_padding_mask[N, S]`` and ``attn_mask[L, S]`` or ``[N * H, L, S]``: boolean masks are True where
+    queries may not attend; float masks are added to the scores. ``is_causal`` says that ``attn_mask`` is the
+    causal mask. A query that may not attend to any key gets NaN with ``need_weights``, else 0.
     """
     batched = _check_ranks(query, key, value, key_padding_mask, attn_mask, num_heads)
     same = (query is key, key is value)
@@ -72,36 +75,40 @@ def multi_head_attention_forward(
     mask = None if is_causal else additive_mask(attn_mask, "attn_mask", query)
     _check_sizes(query, key, value, embed_dim_to_check, use_separate_proj_weight)
     if use_separate_proj_weight:
-        weights = [q_proj_weight, k_proj_weight, v_proj_weight]
-        q, k, v = _project(query, key, value, weights, in_proj_bias)
+        projections = [q_proj_weight, k_proj_weight, v_proj_weight]
+        q, k, v = _project(query, key, value, projections, in_proj_bias)
     else:
         q, k, v = _project_packed(query, key, value, same, in_proj_weight, in_proj_bias)
     width = q.raw.shape[-1]  # E, or less where heads have been removed
     if width % num_heads:
         raise AttentionError(f"embed_dim {width} not divisible by num_heads {num_heads}")
     if mask is not None:
-        mask = _as_3d(mask, batch * num_heads, length, key.raw.shape[0])
+        mask = _mask_3d(mask, batch * num_heads, length, key.raw.shape[0])
     q = _heads(q, num_heads)
     biases, statics = (bias_k, bias_v), (static_k, static_v)
     k, v = _keys_and_values(k, v, biases, statics, add_zero_attn, (batch, num_heads, width // num_heads))
     extra = (bias_k is not None) + add_zero_attn
-    mask = _merged(mask, padding, extra, (batch, num_heads, k.raw.shape[2]))
+    mask = _merge_masks(mask, padding, extra, (batch, num_heads, k.raw.shape[2]))
     dropout_p = dropout_p if training else 0.0
     if need_weights:
-        made, attended = _attend_openly(q, k, v, mask, dropout_p)
-        attended = attended.mean(1) if average_attn_weights else attended
+        result, weights = _attend_with_weights(q, k, v, mask, dropout_p)
+        weights = weights.mean(1) if average_attn_weights else weights
     else:
-        made, attended = scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal), None
-    made = linear(made.permute(2, 0, 1, 3).reshape(length, batch, width), out_proj_weight, out_proj_bias)
+        result, weights = scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal), None
+    result = linear(result.permute(2, 0, 1, 3).reshape(length, batch, width), out_proj_weight, out_proj_bias)
     if not batched:
-        return made.squeeze(1), None if attended is None else attended.squeeze(0)
-    return made, attended
+        return result.squeeze(1), None if weights is None else weights.squeeze(0)
+    return result, weights
 
 
 def additive_mask(
     mask: Tensor | None, name: str, like: Tensor, other: Tensor | None = None, other_name: str = ""
 ) -> Tensor | None:
-    """``mask`` as numbers to add, of ``like``'s dtype if it is boolean: True becomes minus infinity."""
+    """Return ``mask`` as a float mask to add; True of a boolean mask becomes minus infinity of ``like``'s
+    dtype.
+
+    Raises AttentionError for integers, and warns if ``other``, the mask of ``other_name``, has another dtype.
+    """
     if mask is None:
         return None
     boolean = mask.raw.dtype.kind == "b"
@@ -116,17 +123,19 @@ def additive_mask(
     return f.where(mask, -math.inf, like.new_zeros(())) if boolean else mask
 
 
-def _check_ranks(query: Tensor, key: Tensor, value: Tensor, padding: Any, mask: Any, heads: int) -> bool:
-    """Whether the input is batched; AttentionError unless everything has the ranks that go with it."""
-    rank, given = query.raw.ndim, (key.raw.ndim, value.raw.ndim)
+def _check_ranks(
+    query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, mask: Tensor | None, heads: int
+) -> bool:
+    """Return whether the input is batched; raise AttentionError unless the other arguments are alike."""
+    rank, ranks = query.raw.ndim, (key.raw.ndim, value.raw.ndim)
     if rank not in (2, 3):
         raise AttentionError(
             f"query should be unbatched 2D or batched 3D tensor but received {rank}-D query tensor"
         )
     kind = f"For {'batched' if rank == 3 else 'unbatched'} ({rank}-D) `query`, expected"
-    if given != (rank, rank):
+    if ranks != (rank, rank):
         raise AttentionError(
-            f"{kind} `key` and `value` to be {rank}-D but found {given[0]}-D and {given[1]}-D tensors"
+            f"{kind} `key` and `value` to be {rank}-D but found {ranks[0]}-D and {ranks[1]}-D tensors"
             " respectively"
         )
     if padding is not None and padding.raw.ndim != rank - 1:
@@ -146,9 +155,10 @@ def _check_ranks(query: Tensor, key: Tensor, value: Tensor, padding: Any, mask: 
 
 
 def _check_sizes(query: Tensor, key: Tensor, value: Tensor, width: int, separate: bool) -> None:
-    found = query.raw.shape[-1]
-    if found != width:
-        raise AttentionError(f"was expecting embedding dimension of {width}, but got {found}")
+    """Raise AttentionError unless queries have ``width`` features and keys and values have fitting shapes."""
+    query_width = query.raw.shape[-1]
+    if query_width != width:
+        raise AttentionError(f"was expecting embedding dimension of {width}, but got {query_width}")
     if separate and key.shape[:2] != value.shape[:2]:
         raise AttentionError(
             f"key's sequence and batch dims {key.shape[:2]} do not match value's {value.shape[:2]}"
@@ -158,9 +168,17 @@ def _check_sizes(query: Tensor, key: Tensor, value: Tensor, width: int, separate
 
 
 def _project_packed(
-    query: Any, key: Any, value: Any, same: tuple[bool, bool], weight: Any, bias: Any
-) -> tuple[Any, ...]:
-    """Queries, keys and values by one weight ``[3 * E, E]``, with one product for those of one tensor."""
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    same: tuple[bool, bool],
+    weight: Tensor | None,
+    bias: Tensor | None,
+) -> tuple[Tensor, ...]:
+    """Project queries, keys and values by one weight ``[3 * E, E]``.
+
+    ``same`` says whether query is key and key is value: one matrix product then serves both.
+    """
     if weight is None:
         raise AttentionError("use_separate_proj_weight is False but in_proj_weight is None")
     width = weight.raw.shape[0] // 3
@@ -176,38 +194,41 @@ def _project_packed(
 
 
 def _project(
-    query: Tensor, key: Tensor, value: Tensor, weights: list[Any], bias: Tensor | None
-) -> tuple[Any, ...]:
-    """Queries, keys and values by a weight each."""
+    query: Tensor, key: Tensor, value: Tensor, weights: list[Tensor | None], bias: Tensor | None
+) -> tuple[Tensor, ...]:
+    """Project queries, keys and values, each by a weight of its own."""
     biases = (None,) * 3 if bias is None else bias.chunk(3)
     width = query.raw.shape[-1] if weights[0] is None else weights[0].raw.shape[0]
-    made = []
-    for name, x, weight, own in zip("qkv", (query, key, value), weights, biases, strict=True):
+    projections = []
+    for name, x, weight, part in zip("qkv", (query, key, value), weights, biases, strict=True):
         if weight is None:
             raise AttentionError(f"use_separate_proj_weight is True but {name}_proj_weight is None")
         expected = (width, x.raw.shape[-1])
         if tuple(weight.shape) != expected:
             long = {"q": "query", "k": "key", "v": "value"}[name]
             raise AttentionError(f"expecting {long} weights shape of {expected}, but got {weight.shape}")
-        made.append(linear(x, weight, own))
-    return tuple(made)
+        projections.append(linear(x, weight, part))
+    return tuple(projections)
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:
-    """``[L, N, E]`` as ``[N, H, L, E / H]``."""
+    """Return ``x[L, N, E]`` as ``[N, H, L, E / H]``."""
     length, batch, width = x.raw.shape
     return x.reshape(length, batch, heads, width // heads).permute(1, 2, 0, 3)
 
 
 def _keys_and_values(
-    k: Tensor, v: Tensor, biases: Any, statics: Any, add_zero: bool, sizes: tuple[int, int, int]
-) -> tuple[Any, Any]:
-    """Keys and values as heads ``[N, H, S, E / H]``, behind them the learned one and the one of zeros."""
+    k: Tensor, v: Tensor, biases: _Pair, statics: _Pair, add_zero: bool, sizes: tuple[int, int, int]
+) -> tuple[Tensor, Tensor]:
+    """Return keys and values ``[N, H, S, E / H]``, with a learned one and one of zeros appended if asked for.
+
+    ``statics`` are keys and values of the caller, which replace the projections.
+    """
     batch, heads, depth = sizes
     if (biases[0] is None) != (biases[1] is None):
-        given, absent = ("bias_v", "bias_k") if biases[0] is None else ("bias_k", "bias_v")
-        raise AttentionError(f"{given} is set but {absent} is None. Give both or none.")
-    made = []
+        present, absent = ("bias_v", "bias_k") if biases[0] is None else ("bias_k", "bias_v")
+        raise AttentionError(f"{present} is set but {absent} is None. Give both or none.")
+    results = []
     for x, bias, static, name in zip((k, v), biases, statics, ("key", "value"), strict=True):
         if bias is not None:
             if static is not None:
@@ -216,12 +237,12 @@ def _keys_and_values(
         x = _heads(x, heads) if static is None else _static(static, f"static_{name[0]}", sizes)
         if add_zero:
             x = f.cat(x, zeros((batch, heads, 1, depth), dtype=x.dtype, device=x.device), axis=2)
-        made.append(x)
-    return made[0], made[1]
+        results.append(x)
+    return results[0], results[1]
 
 
 def _static(x: Tensor, name: str, sizes: tuple[int, int, int]) -> Tensor:
-    """Keys or values ``[N * H, S, E / H]`` of the caller as heads."""
+    """Return the caller's keys or values ``[N * H, S, E / H]`` as ``[N, H, S, E / H]``."""
     batch, heads, depth = sizes
     if x.raw.shape[0] != batch * heads:
         raise AttentionError(f"expecting {name}.size(0) of {batch * heads}, but got {x.raw.shape[0]}")
@@ -230,8 +251,8 @@ def _static(x: Tensor, name: str, sizes: tuple[int, int, int]) -> Tensor:
     return x.reshape(batch, heads, -1, depth)
 
 
-def _as_3d(mask: Tensor, heads: int, length: int, sources: int) -> Tensor:
-    """``mask`` with a first axis of 1 or of all heads."""
+def _mask_3d(mask: Tensor, heads: int, length: int, sources: int) -> Tensor:
+    """Return ``mask`` as ``[1, L, S]`` or ``[N * H, L, S]``."""
     rank = mask.raw.ndim
     expected = (length, sources) if rank == 2 else (heads, length, sources)
     if tuple(mask.raw.shape) != expected:
@@ -239,10 +260,10 @@ def _as_3d(mask: Tensor, heads: int, length: int, sources: int) -> Tensor:
     return mask.unsqueeze(0) if rank == 2 else mask
 
 
-def _merged(
+def _merge_masks(
     mask: Tensor | None, padding: Tensor | None, extra: int, sizes: tuple[int, int, int]
 ) -> Tensor | None:
-    """Both masks as one of 4 axes, open for the ``extra`` keys at the end."""
+    """Return the sum of both masks, ``[N, H, L, S]``, extended by zeros for the ``extra`` keys at the end."""
     batch, heads, sources = sizes
     if extra:
         mask, padding = (
@@ -263,9 +284,11 @@ def _merged(
     return padding if mask is None else mask + padding
 
 
-def _attend_openly(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float) -> tuple[Any, Any]:
-    """Attended values and the weights they were taken with."""
-    if mask is not None and mask.dtype != q.dtype and q.raw.dtype.itemsize != 2:  # autocast narrows all
+def _attend_with_weights(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float
+) -> tuple[Tensor, Tensor]:
+    """Return the attended values ``[N, H, L, E / H]`` and the attention weights ``[N, H, L, S]``."""
+    if mask is not None and mask.dtype != q.dtype and q.raw.dtype.itemsize != 2:  # autocast casts both
         raise DTypeError(
             f"Input dtypes must be the same, got: input {mask.dtype}, batch1: {q.dtype}, batch2: {k.dtype}."
             " Convert the float mask with .to(dtype)."
@@ -273,7 +296,7 @@ def _attend_openly(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout
     scores = f.matmul(q * q.raw.shape[-1] ** -0.5, k.transpose(-2, -1))
     weights = f.softmax(scores if mask is None else scores + mask, axis=3)
     if dropout_p > 0:
-        weights = dropout(weights.contiguous(), dropout_p)  # drawn in the order that torch draws in
+        weights = dropout(weights.contiguous(), dropout_p)  # in PyTorch's order of draws
     return f.matmul(weights, v), weights
 
 
