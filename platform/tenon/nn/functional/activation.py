@@ -1,8 +1,8 @@
-"""Activations: ``F.relu``, ``F.gelu``, ``F.softmax`` and their kin."""
+"""Activation functions: ``F.relu``, ``F.gelu``, ``F.softmax`` and others."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
@@ -17,30 +17,33 @@ from tenon.tensors.methods.titles import titled
 if TYPE_CHECKING:
     from tenon.dtypes import dtype
     from tenon.engine.op import Op
+    from tenon.engine.types import Array
     from tenon.tensors.tensor import Tensor
 
 
-def _title_in_place(op: Op, x: Tensor, **attrs: Any) -> str:
-    """torch's name of the form in place, which it counts as another for some."""
+def _title_in_place(op: Op, x: Tensor, **attrs: float) -> str:
+    """Return PyTorch's name of the in-place form's gradient: of some ops, that of a second overload."""
     return (
         op.torch_name((), attrs).replace("Backward0", "1") if op.inplace_overload and x._view is None else ""
     )
 
 
 @titled(_title_in_place)
-def _write(op: Op, x: Tensor, **attrs: Any) -> Tensor:
+def _write(op: Op, x: Tensor, **attrs: float) -> Tensor:
+    """Write ``op(x)`` into ``x``."""
     return write_inplace(op, x, **attrs)
 
 
-def _apply(op: Op, x: Tensor, inplace: bool, **attrs: Any) -> Tensor:
+def _apply(op: Op, x: Tensor, inplace: bool, **attrs: float) -> Tensor:
+    """Return ``op(x)``, written into ``x`` if ``inplace``."""
     return _write(op, x, **attrs) if inplace else op(x, **attrs)
 
 
 def _refuse_backward(result: Tensor, slope: float, name: str) -> Tensor:
-    """Make the backward raise for a negative slope: its sign does not determine the input's."""
+    """Make backward raise GradError for a negative slope, as the result's sign is not the input's then."""
     if slope < 0 and result.requires_grad:
 
-        def refuse(gradient: Any) -> Any:
+        def refuse(gradient: Tensor) -> NoReturn:
             raise GradError(
                 f"In-place {name} backward calculation is triggered with a negative slope which is not"
                 " supported. This is caused by calling in-place forward function with a negative slope"
@@ -127,7 +130,7 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     return _apply(f.mish, input, inplace)
 
 
-def softplus(input: Tensor, beta: float = 1, threshold: float = 20, *, out: Any = None) -> Tensor:
+def softplus(input: Tensor, beta: float = 1, threshold: float = 20, *, out: Tensor | None = None) -> Tensor:
     """``log(1 + exp(beta * input)) / beta``; the identity above ``threshold``."""
     return written(out, f.softplus(input, beta=float(beta), threshold=float(threshold)))
 
@@ -153,12 +156,15 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
         raise ModuleValueError(f"min_val cannot be greater than max_val: {min_val} > {max_val}")
     low, high = float(min_val), float(max_val)
     if input.raw.dtype.kind in "iub":
-        low, high = _whole_limits(input.raw, low, high)
+        low, high = _integer_limits(input.raw, low, high)
     return _apply(f.hardtanh, input, inplace, low=low, high=high)
 
 
-def _whole_limits(x: Any, low: float, high: float) -> tuple[int, int]:
-    """The limits rounded towards zero; an error where the dtype of ``x`` cannot hold them."""
+def _integer_limits(x: Array, low: float, high: float) -> tuple[int, int]:
+    """Return the limits rounded towards zero.
+
+    Raises DTypeError if ``x`` is boolean, ArgumentError if its dtype cannot hold the limits.
+    """
     if x.dtype.kind == "b":
         raise DTypeError("Bool inputs not supported for hardtanh. Convert with input.int().")
     if x.dtype.kind == "u" and low < 0:
@@ -195,8 +201,8 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     filled = int(value) if input.raw.dtype.kind in "iu" else float(value)
     attrs = {"threshold": float(threshold), "value": filled}
     if inplace and 0 in input.stride():  # idempotent, so that an expanded tensor is allowed, as in PyTorch
-        seen = (slice(1) if step == 0 else slice(None) for step in input.stride())
-        _write(f.threshold, input[tuple(seen)], **attrs)
+        unexpanded = (slice(1) if step == 0 else slice(None) for step in input.stride())
+        _write(f.threshold, input[tuple(unexpanded)], **attrs)
         return input
     return _apply(f.threshold, input, inplace, **attrs)
 
@@ -216,14 +222,14 @@ def tanhshrink(input: Tensor) -> Tensor:
     return input - input.tanh()
 
 
-def softshrink(input: Tensor, lambd: float = 0.5, *, out: Any = None) -> Tensor:
+def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """``input`` moved towards 0 by ``lambd``."""
     if lambd < 0:
         raise ModuleValueError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
     return written(out, f.softshrink(input, bound=float(lambd)))
 
 
-def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Any = None) -> Tensor:
+def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """``input``, but 0 where ``|input| <= lambd``."""
     return written(out, input.hardshrink(lambd))
 
@@ -288,7 +294,9 @@ def log_softmax(
 def gumbel_softmax(
     logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
-    """A sample of the Gumbel-softmax distribution; ``hard``: one-hot forwards, soft in the gradient.
+    """A sample of the Gumbel-softmax distribution.
+
+    ``hard`` returns it as one-hot vectors, with the gradient of the soft sample.
 
     ``eps`` has no effect, as in PyTorch.
     """

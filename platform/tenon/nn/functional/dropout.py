@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon import dtypes
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 def _drop(x: Tensor, p: float, inplace: bool, shape: Sequence[int] | None) -> Tensor:
+    """Multiply ``x`` by a mask of 0 and ``1 / (1 - p)``, drawn in ``shape`` (None: that of ``x``)."""
     if x.raw.dtype.kind in "iub" and p < 1:
         raise DTypeError(
             f"dropout: result type Float can't be cast to the desired output type {x.dtype}. Use .float()."
@@ -29,6 +30,7 @@ def _drop(x: Tensor, p: float, inplace: bool, shape: Sequence[int] | None) -> Te
 
 
 def _check(p: float) -> None:
+    """Raise ModuleValueError unless ``p`` is a probability."""
     if not 0.0 <= p <= 1.0:
         raise ModuleValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
@@ -42,8 +44,9 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
 
 @titled("NativeDropout0")
-def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Any, Any]:
-    """``dropout`` of ``input``, as a new tensor, and where it was kept: all of it if not ``train``."""
+def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    """``dropout`` of ``input`` as a new tensor, and a boolean mask of the elements kept: all if not
+    ``train``."""
     if not 0.0 <= p <= 1.0:
         raise ArgumentError(f"native_dropout expects p to be in [0, 1], but got p={p}")
     if train is False:
@@ -52,18 +55,19 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Any, An
     return f.mul(input, mask), f.ne(mask, 0)
 
 
-def _channels(input: Tensor, p: float, training: bool, inplace: bool, lead: int) -> Tensor:
-    """Drop what lies behind the first ``lead`` axes as a whole."""
+def _channels(input: Tensor, p: float, training: bool, inplace: bool, leading: int) -> Tensor:
+    """Drop whole slices of ``input``: each index of the first ``leading`` axes is one."""
     if not training or p == 0.0 or input.raw.size == 0:
         return input
     if input.raw.ndim < 2:
         raise ShapeError(
             f"Feature dropout requires at least 2 dimensions in the input, got {list(input.raw.shape)}"
         )
-    return _drop(input, p, inplace, (*input.raw.shape[:lead], *(1,) * (input.raw.ndim - lead)))
+    return _drop(input, p, inplace, (*input.raw.shape[:leading], *(1,) * (input.raw.ndim - leading)))
 
 
 def _warn_of_rank(name: str, rank: int, spatial: int) -> None:
+    """Warn, as PyTorch does, that the input has no axes to drop channels of."""
     warnings.warn(
         f"{name}: Received a {rank}-D input to {name}, which is deprecated and will result in an error in a "
         "future release. To retain the behavior and silence this warning, please use dropout instead. Note "
@@ -88,7 +92,7 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zero whole channels of ``[N, C, H, W]``; a 3-D input is ``[N, C, L]``, as in torch."""
+    """Zero whole channels of ``[N, C, H, W]``; a 3-D input is ``[N, C, L]``, as in PyTorch."""
     _check(p)
     rank = input.raw.ndim
     if rank not in (3, 4):
@@ -114,11 +118,12 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     return _channels(input, p, training, inplace, 1 if rank == 4 else 2)
 
 
-#: Where SELU's negative side ends; alpha dropout sets dropped elements to it.
+#: Minus SELU's limit at minus infinity; alpha dropout sets dropped elements to that limit.
 _ALPHA = 1.7580993408473766
 
 
 def _alpha(input: Tensor, p: float, training: bool, inplace: bool, shape: Sequence[int] | None) -> Tensor:
+    """Return alpha dropout of ``input`` with a mask drawn in ``shape`` (None: that of ``input``)."""
     _check(p)
     if not training or p == 0.0 or input.raw.size == 0:
         return input
@@ -133,14 +138,15 @@ def _alpha(input: Tensor, p: float, training: bool, inplace: bool, shape: Sequen
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    """Dropout that keeps mean and variance of a standardised input: dropped elements become SELU's floor."""
+    """Dropout that keeps mean and variance of a standardised input: dropped elements become SELU's limit
+    at minus infinity."""
     return _alpha(input, p, training, inplace, None)
 
 
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """Alpha dropout of whole channels: of everything behind the first two axes."""
+    """Alpha dropout of whole channels: all elements behind the first two axes share one draw."""
     rank = input.raw.ndim
     if rank < 2 and training and p and input.raw.size:
         raise ShapeError(

@@ -1,9 +1,9 @@
-"""Rows of tables: ``F.embedding``, ``F.embedding_bag``, ``F.one_hot``."""
+"""Lookups by integer index: ``F.embedding``, ``F.embedding_bag``, ``F.one_hot``."""
 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon import dtypes
@@ -40,8 +40,7 @@ def embedding(
 ) -> Tensor:
     """``weight[input]``. ``max_norm`` shrinks the rows used, in place; row ``padding_idx`` gets no gradient.
 
-    ``sparse`` asks torch for a gradient that lists rows; here it is dense, with the same numbers, and a
-    warning says so.
+    ``sparse`` has no effect but a warning: the gradient is dense here, with the same values.
     """
     if not isinstance(input, Value):
         raise ModuleTypeError(
@@ -67,6 +66,7 @@ def embedding(
 
 
 def _warn_of_sparse(sparse: bool, weight: Tensor) -> None:
+    """Warn that the gradient of ``weight`` will not be sparse."""
     if sparse and weight.requires_grad and is_grad_enabled():
         warnings.warn(
             "sparse=True: the gradient of the table is dense here, with the same numbers. Leave sparse=False"
@@ -92,11 +92,11 @@ def embedding_bag(
 ) -> Tensor:
     """Sums, means or maxima of the rows ``weight[input]`` of each bag: ``[B, D]``; an empty bag gives 0.
 
-    A row of ``input[B, S]`` is a bag; of ``input[L]``, the bags begin at ``offsets[B]``. With
-    ``include_last_offset`` the last offset begins none: it is the end of sums and means, as in torch not of
-    maxima nor where there is a ``padding_idx``, whose last bag takes all that is left.
-    ``per_sample_weights`` multiply the rows of sums; ``padding_idx`` does not count. ``max_norm``, ``sparse``
-    and ``scale_grad_by_freq`` as for ``embedding``.
+    Each row of ``input[B, S]`` is a bag; the bags of ``input[L]`` begin at ``offsets[B]``. With
+    ``include_last_offset`` the last offset is the end of the last bag; with mode "max", and with a
+    ``padding_idx``, that bag takes all the rest instead, as in PyTorch. ``per_sample_weights`` multiply the
+    rows of sums; ``padding_idx`` does not count. ``max_norm``, ``sparse`` and ``scale_grad_by_freq`` are
+    those of ``embedding``.
     """
     if weight.dtype in (dtypes.int64, dtypes.int32) and input.is_floating_point():
         warnings.warn(
@@ -147,6 +147,7 @@ def _check_bags(
     input: Tensor, weight: Tensor, offsets: Tensor | None, mode: str, scale_grad_by_freq: bool, sparse: bool,
     per_sample_weights: Tensor | None,
 ) -> None:  # fmt: skip
+    """Raise ModuleValueError or DTypeError, with PyTorch's messages, unless the arguments fit each other."""
     if per_sample_weights is not None and per_sample_weights.shape != input.shape:
         raise ModuleValueError(
             f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then it must"
@@ -192,6 +193,7 @@ def _check_bags(
 
 
 def _check_ends(first: int, last: int, length: int) -> None:
+    """Raise ShapeError unless the first offset is 0 and the last at most ``length``."""
     if first:
         raise ShapeError(
             "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0."
@@ -203,10 +205,14 @@ def _check_ends(first: int, last: int, length: int) -> None:
         )
 
 
-def bags_of(input: Tensor, offsets: Any, include_last_offset: bool, obey_last: bool) -> tuple[Any, Any, int]:
-    """All indices in a row, where bags begin, and where the last one ends: ``obey_last`` takes the offset's
-    word for it."""
-    if input.ndim == 2:
+def bags_of(
+    input: Tensor, offsets: Tensor | None, include_last_offset: bool, ends_at_last_offset: bool
+) -> tuple[Tensor, Tensor, int]:
+    """Return all indices as one vector, the start of each bag in it, and the end of the last bag.
+
+    With ``include_last_offset``, that end is the last offset if ``ends_at_last_offset``, else the end of
+    input."""
+    if offsets is None:
         return input.reshape(-1), arange(input.shape[0], device=input.device) * input.shape[1], input.numel()
     offsets = offsets.to(dtypes.int64)
     if offsets.numel() and offsets.device.type == "cpu" and WATCHERS.recorder is None:
@@ -215,37 +221,39 @@ def bags_of(input: Tensor, offsets: Any, include_last_offset: bool, obey_last: b
         return input, offsets, input.shape[0]
     if not offsets.numel():
         raise ShapeError("include_last_offset: number of offset should be at least 1")
-    return input, offsets[:-1], int(offsets[-1]) if obey_last else input.shape[0]
+    return input, offsets[:-1], int(offsets[-1]) if ends_at_last_offset else input.shape[0]
 
 
 def _bag_maxima(items: Tensor, counted: Tensor, starts: Tensor, end: int) -> Tensor:
-    """The maxima of each bag, in a table as wide as the largest bag; of equal rows the first gets the
-    gradient."""
+    """Return the maxima of each bag, ``[B, D]``; of equal rows the first gets the gradient.
+
+    ``counted`` is False for rows to leave out. Bags are padded to the size of the largest.
+    """
     last = starts.new_full((1,), end)
     counts = f.cat(starts, last, axis=0).diff()
     width = int(counts.max()) if counts.numel() and not isinstance(counts.raw, Aval) else 0
     if not width:
         return f.segment_sum(items, starts, end=end)  # zeros, from which gradients still reach the table
-    if int(counts.min()) == width:  # as of a matrix of indices: the rows lie as they should
+    if int(counts.min()) == width:  # bags of one size: the rows need no padding
         table, present = (v[:end].reshape(-1, width, v.shape[1]) for v in (items, counted))
     else:
-        places = arange(width, device=items.device)
-        inside = f.lt(places, counts.unsqueeze(1))
-        index = f.where(inside, starts.unsqueeze(1) + places, 0)
+        positions = arange(width, device=items.device)
+        inside = f.lt(positions, counts.unsqueeze(1))
+        index = f.where(inside, starts.unsqueeze(1) + positions, 0)
         table, present = items[index], inside.unsqueeze(2) & counted[index]
     table = f.where(present, table, float("-inf"))
     return f.where(present.any(1), table.max(1).values, 0.0)
 
 
 def _renormalise(weight: Tensor, input: Tensor, max_norm: float, norm_type: float) -> None:
-    """Scale the rows that ``input`` names down to ``max_norm``."""
+    """Scale the rows of ``weight`` at the indices ``input`` down to ``max_norm``, in place."""
     if isinstance(weight.raw, Aval):
         return
     used = input.detach().reshape(-1).unique()
-    chosen = f.embedding(weight.detach(), used)
-    norms = chosen.norm(norm_type, dim=1, keepdim=True)
+    rows = f.embedding(weight.detach(), used)
+    norms = rows.norm(norm_type, dim=1, keepdim=True)
     scale = f.where(f.gt(norms, max_norm), f.div(max_norm, f.add(norms, 1e-7)), 1.0)
-    weight.detach()[used] = chosen * scale
+    weight.detach()[used] = rows * scale
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError, TenonWarning, UnsupportedError
-from tenon.nn.functional.arguments import per_axis
+from tenon.nn.functional.arguments import PerAxis, per_axis
 from tenon.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from tenon.ops.kinds import dtype_of
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
+
+#: For each axis from the third on, how the op ``resample`` maps it: kind of table, output size, align_corners
+#: and scale (None: as the sizes say). None leaves the axis as it is.
+_Plan: TypeAlias = tuple[tuple[str, int, bool, float | None] | None, ...]
 
 _AREA = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)
 #: Mode -> kind of table, and the number of axes it is for (None: any).
@@ -34,7 +38,7 @@ _FILTERED = ("bilinear", "bicubic", "lanczos")
 
 def interpolate(
     input: Tensor,
-    size: Tensor | int | Sequence[int] | None = None,
+    size: Tensor | PerAxis | None = None,
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
@@ -64,7 +68,7 @@ def interpolate(
     if mode == "area" and 1 <= rank <= 3:
         return _AREA[rank - 1](input, sizes)
     if mode not in _MODES or not 1 <= rank <= 3 or _MODES[mode][1] not in (None, rank):
-        raise _unfit(input, mode, rank)
+        raise _unsupported(mode, rank)
     if 0 in input.raw.shape[1:] or min(sizes) < 1:
         raise ShapeError(
             "Input and output sizes should be greater than 0, but got input (H, W, ...) of"
@@ -72,10 +76,10 @@ def interpolate(
         )
     kind = f"antialias-{_MODES[mode][0]}" if antialias else _MODES[mode][0]
     plan = tuple((kind, n, align, s) for n, s in zip(sizes, scales, strict=True))
-    run = _resampled_wide if mode != "lanczos" else f.resample
+    run = _resample_in_float32 if mode != "lanczos" else f.resample
     dtype = dtype_of(input.raw)
     if dtype.name == "uint8" and mode in ("bilinear", "bicubic"):
-        return _resized_bytes(run, input, plan)
+        return _resize_bytes(run, input, plan)
     if dtype.kind not in "fV" and not (dtype.name == "uint8" and kind in ("nearest", "nearest-exact")):
         raise UnsupportedError(
             f"interpolate: mode {mode!r} is not implemented for {input.dtype}; convert with .float() first."
@@ -84,55 +88,61 @@ def interpolate(
 
 
 @runs_in("float32", cuda="float32")
-def _resampled_wide(input: Tensor, plan: Any) -> Tensor:
+def _resample_in_float32(input: Tensor, plan: _Plan) -> Tensor:
     return f.resample(input, plan=plan)
 
 
 def _sizes(
-    x: Tensor, size: Any, factor: Any, recompute: bool | None, rank: int
+    x: Tensor,
+    size: Tensor | PerAxis | None,
+    factor: float | Sequence[float] | None,
+    recompute: bool | None,
+    rank: int,
 ) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
-    """The output's sizes, and the scales that tables are to use (None: what the sizes say)."""
+    """Return the output's sizes, and the scales to use (None: the ratio of the sizes), one per spatial
+    axis."""
     if size is not None and factor is not None:
         raise ModuleValueError("only one of size or scale_factor should be defined")
     if size is None and factor is None:
         raise ModuleValueError("either size or scale_factor should be defined")
-    given = size if size is not None else factor
-    many = isinstance(given, (list, tuple))
-    if many and len(given) != rank:
-        what = "output" if size is not None else "scale_factor"
+    argument: Any = size if size is not None else factor
+    is_per_axis = isinstance(argument, (list, tuple))
+    if is_per_axis and len(argument) != rank:
+        name = "output" if size is not None else "scale_factor"
         raise ModuleValueError(
-            f"Input and {what} must have the same number of spatial dimensions, but got input with spatial"
-            f" dimensions of {list(x.raw.shape[2:])} and {what} of {list(given)}. Please provide input tensor"
-            " in (N, C, d1, d2, ...,dK) format and output size in (o1, o2, ...,oK) format."
+            f"Input and {name} must have the same number of spatial dimensions, but got input with spatial"
+            f" dimensions of {list(x.raw.shape[2:])} and {name} of {list(argument)}. Please provide input"
+            " tensor in (N, C, d1, d2, ...,dK) format and output size in (o1, o2, ...,oK) format."
         )
     if size is not None:
         if recompute:
             raise ModuleValueError("recompute_scale_factor is not meaningful with an explicit size.")
         try:
-            return per_axis(given, rank, "size"), (None,) * rank
+            return per_axis(argument, rank, "size"), (None,) * rank
         except ModuleTypeError as error:
-            kinds = [type(n).__name__ for n in (given if many else [given])]
+            kinds = [type(n).__name__ for n in (argument if is_per_axis else [argument])]
             raise ModuleTypeError(
                 "expected size to be one of int or Tuple[int] or Tuple[int, int] or Tuple[int, int, int], but"
                 f" got size with types {kinds}. Round with int() first."
             ) from error
-    factors = tuple(float(s) for s in given) if many else (float(given),) * rank
+    factors = tuple(float(s) for s in argument) if is_per_axis else (float(argument),) * rank
     sizes = tuple(math.floor(n * s) for n, s in zip(x.raw.shape[2:], factors, strict=True))
     return sizes, (None,) * rank if recompute else factors
 
 
-def _resized_bytes(run: Any, x: Tensor, plan: Any) -> Tensor:
-    """Rows, then columns, each rounded to bytes, as imaging libraries and torch's byte kernels do."""
-    made = x.float()
+def _resize_bytes(run: Callable[..., Tensor], x: Tensor, plan: _Plan) -> Tensor:
+    """Resample columns, then rows, and round to bytes after each, as imaging libraries and PyTorch do."""
+    result = x.float()
     for steps in ((None, plan[1]), (plan[0], None)):
-        made = run(made, plan=steps).round().clamp(0, 255)
-    return made.to(x.dtype)
+        result = run(result, plan=steps).round().clamp(0, 255)
+    return result.to(x.dtype)
 
 
-def _unfit(x: Tensor, mode: str, rank: int) -> Exception:
-    wanted = _MODES.get(mode, (None, None))[1]
-    if wanted is not None and 1 <= rank <= 3:
-        return UnsupportedError(f"Got {rank + 2}D input, but {mode} mode needs {wanted + 2}D input")
+def _unsupported(mode: str, rank: int) -> UnsupportedError:
+    """Return the error for a mode that does not exist for ``rank`` spatial axes."""
+    expected = _MODES.get(mode, (None, None))[1]
+    if expected is not None and 1 <= rank <= 3:
+        return UnsupportedError(f"Got {rank + 2}D input, but {mode} mode needs {expected + 2}D input")
     return UnsupportedError(
         "Input Error: Only 3D, 4D and 5D input Tensors supported (got"
         f" {rank + 2}D) for the modes: nearest | linear | bilinear | bicubic | lanczos | trilinear | area |"
@@ -150,7 +160,7 @@ def _warn(name: str) -> None:
 
 def upsample(
     input: Tensor,
-    size: Any = None,
+    size: Tensor | PerAxis | None = None,
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
@@ -160,14 +170,16 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
-def upsample_nearest(input: Tensor, size: Sequence[int] | None = None, scale_factor: Any = None) -> Tensor:
+def upsample_nearest(
+    input: Tensor, size: PerAxis | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
     """``interpolate`` by the nearest element, by its former name."""
     _warn("upsample_nearest")
     return interpolate(input, size, scale_factor, "nearest")
 
 
 def upsample_bilinear(
-    input: Tensor, size: Any = None, scale_factor: float | Sequence[float] | None = None
+    input: Tensor, size: PerAxis | None = None, scale_factor: float | Sequence[float] | None = None
 ) -> Tensor:
     """``interpolate`` by two or three linear axes with aligned corners, by its former name."""
     _warn("upsample_bilinear")

@@ -30,5 +30,5 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         )
     rows = input1.reshape(-1, a[-1])
     left = f.matmul(rows, weight.permute(1, 0, 2).reshape(w[1], -1)).reshape(-1, w[0], w[2])
-    made = (left * input2.reshape(-1, 1, b[-1])).sum(-1).to(left.dtype).reshape(*a[:-1], w[0])
-    return made if bias is None else made + bias
+    result = (left * input2.reshape(-1, 1, b[-1])).sum(-1).to(left.dtype).reshape(*a[:-1], w[0])
+    return result if bias is None else result + bias

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -45,8 +45,8 @@ def batch_norm(
             f"Expected more than 1 value per channel when training, got input size torch.Size({list(shape)})"
         )
     if eps < 0 or (training and eps == 0):
-        wanted = "positive during training" if training else "non-negative"
-        raise ModuleValueError(f"batch_norm eps must be {wanted}, but got {eps}")
+        expected = "positive during training" if training else "non-negative"
+        raise ModuleValueError(f"batch_norm eps must be {expected}, but got {eps}")
     return _channel_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
@@ -60,7 +60,7 @@ def _channel_norm(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    """Batch norm for any ``eps``: that of an instance norm may be zero."""
+    """Return batch norm with any ``eps``: instance norm allows zero, batch norm does not."""
     shape = input.raw.shape
     channels = shape[1] if len(shape) > 1 else 0
     for name, value in zip(_VECTORS, (running_mean, running_var, weight, bias), strict=True):
@@ -86,20 +86,20 @@ def _channel_norm(
     return out
 
 
-def _refuse_tangents(input: Any, *statistics: Any) -> None:
+def _refuse_tangents(input: Tensor, *statistics: Tensor) -> None:
     """Raise GradError if ``input`` and a running statistic carry tangents: PyTorch has no rule for it."""
     if not forward_ad.at_work() or forward_ad.unpack_dual(input).tangent is None:
         return
-    if any(forward_ad.unpack_dual(each).tangent is not None for each in statistics):
+    if any(forward_ad.unpack_dual(statistic).tangent is not None for statistic in statistics):
         raise GradError("batch_norm is not differentiable wrt running_mean and running_var")
 
 
 def instance_norm(
     input: Tensor,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
@@ -120,75 +120,78 @@ def instance_norm(
     if running_mean is running_var is None:
         # Normalising rows of a matrix is faster than channels of one sample (0.4 instead of 0.8 ms).
         planes = input.reshape(batch * channels, math.prod(shape[2:]))
-        made = f.layer_norm(planes, None, None, rank=1, eps=float(eps)).reshape(shape)
-        return made if weight is bias is None else f.channel_affine(made, weight, bias)
+        result = f.layer_norm(planes, None, None, rank=1, eps=float(eps)).reshape(shape)
+        return result if weight is bias is None else f.channel_affine(result, weight, bias)
     weight, bias = (v if v is None else v.repeat(batch) for v in (weight, bias))
     rows = input.reshape(1, batch * channels, *shape[2:])
     mean, var = (v if v is None else v.detach().repeat(batch) for v in (running_mean, running_var))
-    made = _channel_norm(rows, mean, var, weight, bias, True, momentum, eps)
+    result = _channel_norm(rows, mean, var, weight, bias, True, momentum, eps)
     with no_grad():
-        for own, moved in ((running_mean, mean), (running_var, var)):
-            if moved is not None:
-                own.copy_(moved.reshape(batch, channels).mean(0))
-    return made.reshape(shape)
+        for statistic, updated in ((running_mean, mean), (running_var, var)):
+            if statistic is not None and updated is not None:
+                statistic.copy_(updated.reshape(batch, channels).mean(0))
+    return result.reshape(shape)
 
 
 def layer_norm(
     input: Tensor,
-    normalized_shape: Sequence[int],
+    normalized_shape: int | Sequence[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
     """``input`` standardised over its last axes, which must be ``normalized_shape``."""
-    wanted = tuple(normalized_shape) if isinstance(normalized_shape, (list, tuple)) else (normalized_shape,)
-    rank, shape = len(wanted), tuple(input.raw.shape)
+    sizes = tuple(normalized_shape) if isinstance(normalized_shape, (list, tuple)) else (normalized_shape,)
+    rank, shape = len(sizes), tuple(input.raw.shape)
     if not rank:
         raise ShapeError(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element,"
             " but got normalized_shape = []"
         )
-    if shape[len(shape) - rank :] != wanted or len(shape) < rank:
-        shown = ", ".join(["*", *map(str, wanted)])
+    if shape[len(shape) - rank :] != sizes or len(shape) < rank:
+        shown = ", ".join(["*", *map(str, sizes)])
         raise ShapeError(
-            f"Given normalized_shape={list(wanted)}, expected input with shape [{shown}], but got input of"
+            f"Given normalized_shape={list(sizes)}, expected input with shape [{shown}], but got input of"
             f" size{list(shape)}"
         )
     for name, value in (("weight", weight), ("bias", bias)):
-        if value is not None and tuple(value.raw.shape) != wanted:
+        if value is not None and tuple(value.raw.shape) != sizes:
             raise ShapeError(
                 f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
-                f"{list(value.raw.shape)} and normalized_shape = {list(wanted)}"
+                f"{list(value.raw.shape)} and normalized_shape = {list(sizes)}"
             )
     return f.layer_norm(input, weight, bias, rank=rank, eps=float(eps))
 
 
 @runs_in("usual", cuda="float32")
 def rms_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+    input: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
 ) -> Tensor:
     """``input`` over the root of its mean square along its last axes, times ``weight``."""
-    wanted = tuple(normalized_shape) if isinstance(normalized_shape, (list, tuple)) else (normalized_shape,)
+    sizes = tuple(normalized_shape) if isinstance(normalized_shape, (list, tuple)) else (normalized_shape,)
     shape = tuple(input.raw.shape)
-    if not wanted:
+    if not sizes:
         raise ShapeError(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element,"
             " but got normalized_shape = []"
         )
-    if shape[len(shape) - len(wanted) :] != wanted:
+    if shape[len(shape) - len(sizes) :] != sizes:
         raise ShapeError(
-            f"Given normalized_shape={list(wanted)}, expected input with shape [*,"
-            f" {', '.join(map(str, wanted))}], but got input of size{list(shape)}"
+            f"Given normalized_shape={list(sizes)}, expected input with shape [*,"
+            f" {', '.join(map(str, sizes))}], but got input of size{list(shape)}"
         )
     x = entering(input)
     if x is not input and weight is not None:
         weight = f.ordered(weight)
     wide = f.cast(x, dtype=np.float32) if is_short(x) else x
     eps = float(np.finfo(wide.raw.dtype).eps) if eps is None else eps
-    axes = tuple(range(len(shape) - len(wanted), len(shape)))
-    made = wide * f.rsqrt(f.add(f.mean(f.square(wide), axes=axes, keepdims=True), eps))
-    made = like(made if weight is None else made * weight, input)
-    return f.cast(made, dtype=input.raw.dtype) if wide is not x else made
+    axes = tuple(range(len(shape) - len(sizes), len(shape)))
+    result = wide * f.rsqrt(f.add(f.mean(f.square(wide), axes=axes, keepdims=True), eps))
+    result = like(result if weight is None else result * weight, input)
+    return f.cast(result, dtype=input.raw.dtype) if wide is not x else result
 
 
 @titled("NativeGroupNorm0")
@@ -213,9 +216,9 @@ def group_norm(
             " one value has no spread to divide by."
         )
     x = entering(input)
-    if is_short(x):  # torch too rounds once, at the end
+    if is_short(x):  # computed in float32 and rounded once, as in PyTorch
         x, weight, bias = widened(f, x, weight, bias)
     grouped = x.reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)
-    made = f.layer_norm(grouped, None, None, rank=1, eps=float(eps)).reshape(shape)
-    made = made if weight is bias is None else f.channel_affine(made, weight, bias)
-    return like(matching(f, made, input), input)
+    result = f.layer_norm(grouped, None, None, rank=1, eps=float(eps)).reshape(shape)
+    result = result if weight is bias is None else f.channel_affine(result, weight, bias)
+    return like(matching(f, result, input), input)

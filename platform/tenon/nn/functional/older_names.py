@@ -6,7 +6,7 @@ before the statistics, as called by scripts and exported programs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.compat.rerouting import register
 from tenon.engine.grad_mode import no_grad
@@ -96,17 +96,19 @@ def embedding_bag(
     weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0,
     sparse: bool = False, per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
     padding_idx: int | None = None,
-) -> tuple[Any, Any, Any, Any]:  # fmt: skip
-    """``F.embedding_bag`` of mode 0 (sum), 1 (mean) or 2 (max), and how it came about.
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """``F.embedding_bag`` of mode 0 (sum), 1 (mean) or 2 (max), and the three tensors that its backward uses.
 
-    Behind the bags: the bag of every index, how many indices of each bag count, and the row that gave each
-    maximum; of other modes the sizes again. Sums have no use for sizes: as in torch, they are 0.
+    These are the bag of each index, the number of indices counted in each bag, and the row of each maximum,
+    which is the number of indices again for other modes. For sums these numbers are 0, as in PyTorch.
     """
     if indices.ndim not in (1, 2):
         raise ShapeError(f"input has to be a 1D or 2D Tensor, but got Tensor of dimension {indices.ndim}")
-    for name, each, rank in (("offsets", offsets, 1), ("weight", weight, 2)):
-        if each.ndim != rank:
-            raise ShapeError(f"{name} has to be a {rank}D Tensor, but got Tensor of dimension {each.ndim}")
+    for name, argument, rank in (("offsets", offsets, 1), ("weight", weight, 2)):
+        if argument.ndim != rank:
+            raise ShapeError(
+                f"{name} has to be a {rank}D Tensor, but got Tensor of dimension {argument.ndim}"
+            )
     if mode not in (0, 1, 2):
         raise ArgumentError(f"embedding_bag: mode has to be 0 (sum), 1 (mean) or 2 (max), got {mode}")
     flat = indices.reshape(-1)
@@ -117,25 +119,26 @@ def embedding_bag(
     with no_grad():
         _, starts, end = bags_of(flat, offsets, include_last_offset, padding_idx is None and mode != 2)
         sizes = zeros_like(starts).to(indices.dtype)
-        places = arange(flat.numel(), device=flat.device)
-        bags = searchsorted(starts, places, right=True) - 1
-        counted = places < end if padding_idx is None else flat != padding_idx % weight.shape[0]
+        positions = arange(flat.numel(), device=flat.device)
+        bags = searchsorted(starts, positions, right=True) - 1
+        counted = positions < end if padding_idx is None else flat != padding_idx % weight.shape[0]
         if mode != 0:
             sizes = sizes.index_add(0, bags, counted.to(sizes.dtype))
-        found = _maxima(flat, weight, out, bags, counted) if mode == 2 else sizes.clone()
-    return out, bags.to(indices.dtype), sizes, found
+        maxima = _maxima(flat, weight, out, bags, counted) if mode == 2 else sizes.clone()
+    return out, bags.to(indices.dtype), sizes, maxima
 
 
 _embedding_bag, _embedding_bag_forward_only = embedding_bag, embedding_bag
 
 
 def _maxima(flat: Tensor, weight: Tensor, out: Tensor, bags: Tensor, counted: Tensor) -> Tensor:
-    """The row of ``weight`` that each maximum comes from, the first of equal ones; 0 in an empty bag."""
+    """Return the row of ``weight`` that each maximum comes from, the first of equal ones; 0 for empty
+    bags."""
     hits = (weight[flat] == out[bags]) & counted.unsqueeze(1)
     last = flat.numel()
-    places = arange(last, device=flat.device).unsqueeze(1).where(hits, tensor(last, device=flat.device))
-    first = places.new_full(out.shape, last)
-    first = first.scatter_reduce(0, bags.unsqueeze(1).expand_as(places), places, "amin")
+    positions = arange(last, device=flat.device).unsqueeze(1).where(hits, tensor(last, device=flat.device))
+    first = positions.new_full(out.shape, last)
+    first = first.scatter_reduce(0, bags.unsqueeze(1).expand_as(positions), positions, "amin")
     rows = F.pad(flat, (0, 1))
     return rows[first]
 
@@ -160,8 +163,8 @@ def batch_norm(
 
 def batch_norm_update_stats(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float
-) -> tuple[Any, Any]:
-    """Mean and biased variance of each channel of ``[N, C, ...]``, which move the running statistics."""
+) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance of each channel of ``[N, C, ...]``; updates the running statistics."""
     if not input.raw.size:
         sizes = list(input.raw.shape)
         raise ShapeError(f"input tensor must have at least one element, but got input_sizes = {sizes}")
@@ -179,8 +182,8 @@ def instance_norm(
     input: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
-    running_mean: Any,
-    running_var: Any,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
     use_input_stats: bool,
     momentum: float,
     eps: float,

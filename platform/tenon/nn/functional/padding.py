@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def pad(
     input: Tensor, pad: Sequence[Tensor | int], mode: str = "constant", value: float | None = None
 ) -> Tensor:
-    """``input`` with ``pad = (before, after)`` per axis, **last axis first**; negative widths take away.
+    """``input`` with ``pad = (before, after)`` per axis, **last axis first**; negative widths crop.
 
     ``mode`` is "constant" (filled with ``value``), "reflect", "replicate" or "circular".
     """
@@ -35,8 +35,8 @@ def pad(
         )
     pairs = list(zip(widths[::2], widths[1::2], strict=True))
     if mode == "constant":
-        whole = [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
-        return f.pad(input, widths=tuple(whole), value=0 if value is None else value)
+        all_pairs = [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
+        return f.pad(input, widths=tuple(all_pairs), value=0 if value is None else value)
     if mode not in ("reflect", "replicate", "circular"):
         raise UnsupportedError(f"Unrecognised padding mode {mode}")
     if value is not None and value != 0:
@@ -54,13 +54,14 @@ def pad(
             f" and other non-zero dimensions for input, but got: {list(input.raw.shape)}"
         )
     exact = mode == "replicate" or (mode == "reflect" and len(pairs) < 3)
-    made = (_pad_in_float32 if exact else _pad_axes)(input, pairs[::-1], mode)
-    return contiguous(made) if mode == "circular" else made  # in which torch gives up the memory format
+    result = (_pad_in_float32 if exact else _pad_axes)(input, pairs[::-1], mode)
+    # PyTorch drops the memory format in circular mode.
+    return contiguous(result) if mode == "circular" else result
 
 
 def _pad_axes(x: Tensor, pairs: list[tuple[int, int]], mode: str) -> Tensor:
-    """The last axes of ``x`` padded; never a view, as in torch."""
-    plan: list[Any] = []
+    """Pad the last axes of ``x`` by ``pairs`` of widths; the result is never a view, as in PyTorch."""
+    plan: list[tuple[str, int, int] | None] = []
     lead = x.raw.ndim - len(pairs)
     for axis, (before, after) in enumerate(pairs, lead):
         size = x.raw.shape[axis]
@@ -71,7 +72,7 @@ def _pad_axes(x: Tensor, pairs: list[tuple[int, int]], mode: str) -> Tensor:
                 f"input {list(x.raw.shape)}."
             )
         if mode == "replicate" and size and total and min(before, after) <= -size:
-            edge = size - 1 if before < 0 else 0  # all is taken away: what is added is still the edge
+            edge = size - 1 if before < 0 else 0  # cropped to nothing: the padding still repeats the edge
             x = f.slice_axis(x, axis=axis, start=edge, stop=edge + 1)
             before, after = 0, total - 1
         if before < 0 or after < 0:
@@ -82,11 +83,12 @@ def _pad_axes(x: Tensor, pairs: list[tuple[int, int]], mode: str) -> Tensor:
     return f.resample(x, plan=tuple(plan)) if any(plan) else x.clone()
 
 
-#: What torch's autocast computes in float32.
+#: ``_pad_axes`` for the modes that PyTorch's autocast computes in float32.
 _pad_in_float32 = runs_in("float32", cuda="given")(_pad_axes)
 
 
 def _check_width(x: Tensor, axis: int, before: int, after: int, mode: str) -> None:
+    """Raise ShapeError if ``x`` is too small along ``axis`` to be padded by these widths in this mode."""
     size = x.raw.shape[axis]
     if max(before, after) <= reflected_limit(mode, size):
         if size or not (before or after):

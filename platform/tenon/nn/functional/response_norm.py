@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 
 def over_channels(input: Tensor, before: int, after: int) -> Tensor:
-    """For each channel of ``input[N, C, ...]``, the mean square of itself and its neighbours; what lies
-    outside counts as 0."""
+    """Return the mean square of each channel of ``input[N, C, ...]`` and its neighbours.
+
+    ``before`` and ``after`` are how many neighbours count on each side; missing ones are 0.
+    """
     shape = tuple(input.raw.shape)
     planes = f.reshape(f.square(input), shape=(shape[0], 1, shape[1], math.prod(shape[2:])))
     widened = f.pad(planes, widths=((0, 0), (0, 0), (before, after), (0, 0)), value=0)
     size = before + after + 1
-    made = f.avg_pool(
+    means = f.avg_pool(
         widened,
         kernel=(size, 1),
         stride=(1, 1),
@@ -30,7 +32,7 @@ def over_channels(input: Tensor, before: int, after: int) -> Tensor:
         include_pad=True,
         divisor=None,
     )
-    return f.reshape(made, shape=shape)
+    return f.reshape(means, shape=shape)
 
 
 def local_response_norm(

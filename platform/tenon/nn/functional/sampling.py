@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
@@ -15,10 +15,11 @@ from tenon.ops.kinds import dtype_of
 from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
+    from tenon.engine.types import Array
     from tenon.tensors.tensor import Tensor
 
 _MODES = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
-#: The numbers that ``grid_sampler`` knows modes by.
+#: The numbers of the modes in ``torch.grid_sampler``.
 GRID_SAMPLE_INTERPOLATION_MODES = {"bilinear": 0, "nearest": 1, "bicubic": 2}
 GRID_SAMPLE_PADDING_MODES = {"zeros": 0, "border": 1, "reflection": 2}
 
@@ -47,7 +48,7 @@ def grid_sample(
         )
     if align_corners is None:
         _warn("grid_sample")
-    return _sampled(input, grid, _MODES[mode], padding_mode, bool(align_corners))
+    return _grid_sample(input, grid, _MODES[mode], padding_mode, bool(align_corners))
 
 
 def grid_sampler(
@@ -63,10 +64,11 @@ def grid_sampler(
 
 
 grid_sampler_2d = grid_sampler_3d = grid_sampler
-_grid_sampler_2d_cpu_fallback = grid_sampler  # torch's second way, to compare the first with
+_grid_sampler_2d_cpu_fallback = grid_sampler  # PyTorch's reference implementation
 
 
 def _warn(name: str) -> None:
+    """Warn that ``align_corners`` was left to its default."""
     warnings.warn(
         f"Default {name} and affine_grid behavior has changed to align_corners=False since 1.3.0. Please"
         " specify align_corners=True if the old behavior is desired. See the documentation of grid_sample"
@@ -77,27 +79,29 @@ def _warn(name: str) -> None:
 
 
 @runs_in("widest", cuda="widest")
-def _sampled(x: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -> Tensor:
+def _grid_sample(x: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -> Tensor:
+    """Return ``x`` sampled at ``grid``; ``mode`` is a value of ``_MODES``."""
     _check(x.raw, grid.raw, mode)
     shape = tuple(x.raw.shape)
     sizes, outs = shape[2:], tuple(grid.raw.shape[1:-1])
     points = f.reshape(grid, shape=(shape[0], math.prod(outs), len(sizes)))
     attrs = {"sizes": sizes, "mode": mode, "padding": padding, "align": align}
-    places = f.grid_places(points.detach(), **attrs)
+    indices = f.grid_places(points.detach(), **attrs)
     weights = f.grid_weights(points, **attrs)
-    made = f.tap_sum(f.reshape(x, shape=(*shape[:2], math.prod(sizes))), weights, places)
-    return f.reshape(made, shape=(*shape[:2], *outs))
+    result = f.tap_sum(f.reshape(x, shape=(*shape[:2], math.prod(sizes))), weights, indices)
+    return f.reshape(result, shape=(*shape[:2], *outs))
 
 
-def _check(x: Any, grid: Any, mode: str) -> None:
-    given = f"input with sizes {list(x.shape)} and grid with sizes {list(grid.shape)}"
+def _check(x: Array, grid: Array, mode: str) -> None:
+    """Raise ShapeError, with PyTorch's messages, unless ``grid`` fits ``x``."""
+    sizes = f"input with sizes {list(x.shape)} and grid with sizes {list(grid.shape)}"
     if dtype_of(x) != dtype_of(grid):
         raise ShapeError(
             f"grid_sampler(): expected input and grid to have same dtype, but input has {dtype_of(x)} and"
             f" grid has {dtype_of(grid)}"
         )
     if x.shape[0] != grid.shape[0]:
-        raise ShapeError(f"grid_sampler(): expected grid and input to have same batch size, but got {given}")
+        raise ShapeError(f"grid_sampler(): expected grid and input to have same batch size, but got {sizes}")
     if grid.shape[-1] != x.ndim - 2:
         raise ShapeError(
             f"grid_sampler(): expected grid to have size {x.ndim - 2} in last dimension, but got grid with"
@@ -111,7 +115,7 @@ def _check(x: Any, grid: Any, mode: str) -> None:
     if x.ndim not in (4, 5) or x.ndim != grid.ndim:
         raise ShapeError(
             f"grid_sampler(): expected {4 if x.ndim == 4 else 5}D input and grid with same number of"
-            f" dimensions, but got {given}"
+            f" dimensions, but got {sizes}"
         )
     if mode == "cubic" and x.ndim == 5:
         raise ShapeError("grid_sampler(): bicubic interpolation only supports 4D input")
@@ -122,28 +126,28 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     """The grid for ``grid_sample`` that maps outputs of ``size`` by ``theta[N, 2, 3]`` or ``[N, 3, 4]``."""
     if align_corners is None:
         _warn("affine_grid")
-    wanted = tuple(int(s) for s in size)
+    sizes = tuple(int(s) for s in size)
     if dtype_of(theta.raw).kind not in "fV":
         raise ModuleValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
-    if len(wanted) not in (4, 5):
+    if len(sizes) not in (4, 5):
         raise UnsupportedError(
             "affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got"
-            f" size {list(wanted)}."
+            f" size {list(sizes)}."
         )
-    rank = len(wanted) - 2
+    rank = len(sizes) - 2
     if tuple(theta.raw.shape[-2:]) != (rank, rank + 1) or theta.raw.ndim != 3:
         raise ModuleValueError(
             f"Expected a batch of {rank}D affine matrices of shape Nx{rank}x{rank + 1} for size"
-            f" {list(wanted)}. Got {list(theta.raw.shape)}."
+            f" {list(sizes)}. Got {list(theta.raw.shape)}."
         )
-    if min(wanted) <= 0:
-        raise ModuleValueError(f"Expected non-zero, positive output size. Got {list(wanted)}")
-    if align_corners and 1 in wanted[2:]:
+    if min(sizes) <= 0:
+        raise ModuleValueError(f"Expected non-zero, positive output size. Got {list(sizes)}")
+    if align_corners and 1 in sizes[2:]:
         warnings.warn(
             "affine_grid of a unit-size axis with align_corners=True gives 0 there, the middle, since torch"
             " 1.3 (before it was -1). See the documentation of affine_grid for details.",
             TenonWarning,
             stacklevel=2,
         )
-    made = f.affine_grid(theta, sizes=wanted[2:], align=bool(align_corners))
-    return f.reshape(made, shape=(wanted[0], *wanted[2:], rank))
+    result = f.affine_grid(theta, sizes=sizes[2:], align=bool(align_corners))
+    return f.reshape(result, shape=(sizes[0], *sizes[2:], rank))
