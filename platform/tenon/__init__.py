@@ -227,7 +227,6 @@ def __dir__() -> list[str]:
     return sorted({*public, *_HOMES, *_RENAMED, *submodules, *functions.__all__, "__version__"})
 
 
-_namespaces.install()
 _public.found_by(lambda name: getattr(sys.modules["tenon"], name))
 _startup.prepare()  # under a launcher: thread counts, before NumPy is imported, and failure hooks
 

@@ -117,5 +117,5 @@ def test_a_module_runs_under_its_second_name():
 def test_the_finder_is_installed_once_and_ignores_other_packages():
     finder.install()
 
-    assert sum(isinstance(each, finder.AliasFinder) for each in sys.meta_path) == 1
-    assert all(finder.AliasFinder().find_spec(name) is None for name in ("json", "tenon", "tenonx.jit"))
+    assert sum(isinstance(each, finder.Finder) for each in sys.meta_path) == 1
+    assert all(finder.Finder().find_spec(name) is None for name in ("json", "tenon", "tenonx.jit"))

@@ -1,11 +1,13 @@
-"""The import hook that makes one module importable under several names.
+"""The import hook that finds modules of tenon under names to which no file answers.
 
-``paths.MODULES`` maps a name to the module that is meant by it, ``faces.FACES`` a name to what a generated
-module re-exports. A module is one object under all its names, so a class stays one class, whichever path it
-is imported or unpickled by. The submodules of a package with a second name have second names too.
+``paths.MODULES`` maps a second name to a module, ``faces.FACES`` a name to what a generated module
+re-exports, and plugins declare namespaces (``tenon.plugins.namespaces``). A module is one object under all
+its names, so a class stays one class, whichever path it is imported or unpickled by. The submodules of a
+package with a second name have second names too.
 
-The hook stands before the import system's own finders, which would load a file again under its second name. A
-module that does not belong to tenon costs it one comparison.
+The hook stands before the import system's own finders, which would load a file again under its second name.
+Plugins are asked last, when none of the finders has the module. A module that does not belong to tenon costs
+one comparison.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from typing import Any
 
 from tenon.compat.faces import FACES
 from tenon.compat.paths import MODULES
+from tenon.plugins import namespaces
 
-__all__ = ["AliasFinder", "install", "is_second_name", "second_names", "submodules"]
+__all__ = ["Finder", "install", "is_second_name", "second_names", "submodules"]
 
 
 def is_second_name(fullname: str) -> bool:
@@ -45,27 +48,50 @@ def submodules(package: str) -> Callable[[str], ModuleType]:
     return lookup
 
 
-class AliasFinder:
-    """Finds modules by the names in ``paths.py``; see the module's docstring."""
+class Finder:
+    """Finds modules of tenon that no file under their name holds; see the module's docstring."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of ``fullname`` if it is an alias or a generated module; else None."""
-        if not fullname.startswith("tenon."):
+        """Return the spec of a module of tenon or of a plugin; None for modules of others."""
+        if not fullname.startswith(("tenon.", "tenon_")):
             return None
-        if fullname in FACES:
-            inner = any(name.startswith(f"{fullname}.") for name in (*FACES, *MODULES))
-            return _spec(fullname, FaceLoader(FACES[fullname]), [] if inner else None)
-        meant = MODULES.get(fullname) or _by_package(fullname)
-        if meant is None:
-            return None
-        from importlib.util import find_spec  # 5 ms, which every import of tenon would pay
+        return (
+            namespaces.public_spec(fullname)
+            or _listed(fullname)
+            or self._by_later_finders(fullname, path, target)
+            or namespaces.plugin_spec(fullname)
+        )
 
-        found = find_spec(meant)
-        if found is None:
-            return None
-        return _spec(fullname, AliasLoader(meant, found), found.submodule_search_locations)
+    def _by_later_finders(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        """What the finders after this one answer, so that plugins are asked for missing modules only."""
+        later = False
+        for finder in sys.meta_path:
+            if later and (spec := finder.find_spec(fullname, path, target)) is not None:
+                return spec
+            later = later or finder is self
+        return None
+
+
+def _listed(fullname: str) -> ModuleSpec | None:
+    """The spec of a module that ``paths.py`` or ``faces.py`` lists; else None."""
+    if fullname in FACES:
+        inner = any(name.startswith(f"{fullname}.") for name in (*FACES, *MODULES))
+        return _spec(fullname, FaceLoader(FACES[fullname]), [] if inner else None)
+    if not fullname.startswith("tenon."):
+        return None
+    target = MODULES.get(fullname) or _by_package(fullname)
+    if target is None:
+        return None
+    from importlib.util import find_spec  # 5 ms, which every import of tenon would pay
+
+    spec = find_spec(target)
+    if spec is None:
+        return None
+    return _spec(fullname, AliasLoader(target, spec), spec.submodule_search_locations)
 
 
 def _by_package(fullname: str) -> str | None:
@@ -153,5 +179,5 @@ class FaceLoader:
 
 def install() -> None:
     """Install the hook before the import system's own finders, unless it is installed."""
-    if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, AliasFinder())
+    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, Finder())

@@ -6,15 +6,16 @@ functions have the public name as their ``__module__``, so pickles and messages 
 ``tenon.zoo.lion`` is what the package has as ``lion`` if that is a module of the plugin, else its submodule
 of that name; a package may therefore sort its files into folders of its own.
 
-Modules of tenon itself win: plugins are asked when no file answers to a name. Importing this module imports
-neither pluggy nor any plugin. Next: ``hookspecs.py`` has the hook, ``components.py`` resolves its targets.
+Modules of tenon itself win: plugins are asked when no file answers to a name. The import hook that asks is in
+``tenon/compat/finder.py``. Importing this module imports neither pluggy nor any plugin. Next:
+``hookspecs.py`` has the hook, ``components.py`` resolves its targets.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 else:
     Loader = object  # importing importlib.abc takes 20 ms; importlib asks for the two methods only
 
-__all__ = ["PROVIDED", "install", "provided_below"]
+__all__ = ["PROVIDED", "plugin_spec", "provided_below", "public_spec"]
 
 #: Public modules that plugins of tenon's own provide; if none does, the error says what to do. Plugins are
 #: asked before files, as the empty folder of a former package would be taken for a namespace package.
@@ -51,46 +52,26 @@ def provided_below(package: str) -> set[str]:
     return {name for parent, _, name in split if parent == package}
 
 
-def install() -> None:
-    """Let imports find what plugins provide; does nothing the second time."""
-    if not any(isinstance(finder, _Namespaces) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Known())  # before files are searched, which would import them a second time
-        sys.meta_path.append(_Namespaces())
+def public_spec(fullname: str) -> ModuleSpec | None:
+    """The spec of a name in ``PROVIDED``, or of a module below one that has a public name; else None."""
+    if fullname in PROVIDED:
+        return _declared(fullname)
+    parent, _, child = fullname.rpartition(".")
+    package = _published.get(parent)
+    return None if package is None else _below(package, child, fullname)
 
 
-class _Known:
-    """Finds PyTorch's modules that plugins provide, and modules below those that have a public name."""
+def plugin_spec(fullname: str) -> ModuleSpec | None:
+    """The spec of a namespace that a plugin declares, or of a former name of a plugin's module; else None.
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname in PROVIDED:
-            return _declared(fullname)
-        parent, _, child = fullname.rpartition(".")
-        package = _published.get(parent)
-        return None if package is None else _below(package, child, fullname)
-
-
-class _Namespaces:
-    """Finds the namespaces that plugins declare, and former names of their modules, after everything else."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if not fullname.startswith(("tenon.", "tenon_")):
-            return None
-        renamed = _renamed(fullname)
-        return _declared(fullname) if renamed is None and fullname.startswith("tenon.") else renamed
-
-
-def _renamed(fullname: str) -> ModuleSpec | None:
-    """The spec of a plugin's module that has another name now, as the plugin's ``FORMER_NAMES`` says."""
+    Loads the plugins, so ask when no file answers to ``fullname``.
+    """
     from tenon.plugins.manager import host
 
-    target = host().former_names.get(fullname)
-    if target is None:
-        return None
-    return ModuleSpec(fullname, _Publisher(lambda: importlib.import_module(target)))
+    present = host().former_names.get(fullname)
+    if present is not None:  # as the plugin's ``FORMER_NAMES`` says
+        return ModuleSpec(fullname, _Publisher(lambda: importlib.import_module(present)))
+    return _declared(fullname) if fullname.startswith("tenon.") else None
 
 
 def _declared(fullname: str) -> ModuleSpec | None:
