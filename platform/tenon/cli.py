@@ -181,20 +181,23 @@ def kernels(op: str | None, shapes: tuple[str, ...], dtype: str, attrs: tuple[st
 @main.command()
 @click.option("--check", is_flag=True, help="Write nothing; exit with code 1 if a file is out of date.")
 def stubs(check: bool) -> None:
-    """Write the .pyi files that name first-party plugins' names, for editors."""
-    from tenon.plugins.stubs import stubs as expected_stubs
+    """Write the stubs of names from first-party plugins and of second module names, for type checkers."""
+    from tenon.compat.stubs import STUB_PACKAGE, expected_stubs
 
-    stale = 0
-    for path, text in expected_stubs(_quiet_host().registry).items():
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            continue
-        stale += 1
+    expected = expected_stubs(_quiet_host().registry)
+    unknown = {path for path in STUB_PACKAGE.rglob("*.pyi") if path not in expected}
+    outdated = [p for p, text in expected.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
+    for path in (*sorted(unknown), *outdated):
         if check:
             click.echo(f"out of date: {path}; run `tenon stubs`", err=True)
+        elif path in unknown:
+            path.unlink()
+            click.echo(f"removed {path}")
         else:
-            path.write_text(text, encoding="utf-8")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(expected[path], encoding="utf-8")
             click.echo(f"wrote {path}")
-    if check and stale:
+    if check and (unknown or outdated):
         sys.exit(1)
 
 

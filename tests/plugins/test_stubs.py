@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-import importlib
-import pathlib
-import re
 
 import pytest
 from click.testing import CliRunner
 
-import tenon
 from tenon.cli import main
+from tenon.compat import stubs as compat_stubs
 from tenon.errors import PluginError
 from tenon.extend import hookimpl
 from tenon.plugins import stubs
@@ -52,7 +49,7 @@ def test_stub_repeats_the_module_and_adds_first_party_names(tmp_path, empty_host
     (tmp_path / "__init__.py").write_text(SOURCE)
     _register(empty_host, "tenon-platform")
 
-    found = stubs.stubs(empty_host.registry, tmp_path)
+    found = stubs.stubs(empty_host.registry, tmp_path, tmp_path)
 
     assert list(found) == [tmp_path / "__init__.pyi"]
     text = found[tmp_path / "__init__.pyi"]
@@ -71,7 +68,7 @@ def test_stub_leaves_third_party_names_out(tmp_path, empty_host):
     (tmp_path / "__init__.py").write_text(SOURCE)
     _register(empty_host, "tenon-cats")
 
-    text = stubs.stubs(empty_host.registry, tmp_path)[tmp_path / "__init__.pyi"]
+    text = stubs.stubs(empty_host.registry, tmp_path, tmp_path)[tmp_path / "__init__.pyi"]
 
     assert "Tiger" not in text
 
@@ -79,7 +76,7 @@ def test_stub_leaves_third_party_names_out(tmp_path, empty_host):
 def test_module_without_plugin_names_gets_no_stub(tmp_path, empty_host):
     (tmp_path / "plain.py").write_text("x = 'lazy_namespace(__name__, kind=1)'\n")
 
-    assert stubs.stubs(empty_host.registry, tmp_path) == {}
+    assert stubs.stubs(empty_host.registry, tmp_path, tmp_path) == {}
 
 
 def test_first_party_target_that_a_stub_cannot_import_is_refused(tmp_path, empty_host, monkeypatch):
@@ -88,34 +85,26 @@ def test_first_party_target_that_a_stub_cannot_import_is_refused(tmp_path, empty
     _register(empty_host, "tenon-platform")
 
     with pytest.raises(PluginError, match="plain targets"):
-        stubs.stubs(empty_host.registry, tmp_path)
+        stubs.stubs(empty_host.registry, tmp_path, tmp_path)
 
 
 def test_command_writes_once_and_check_tells_stale_from_fresh(tmp_path, empty_host, monkeypatch):
     (tmp_path / "__init__.py").write_text(SOURCE)
-    monkeypatch.setattr(stubs, "PACKAGE", tmp_path)
-    monkeypatch.setattr(stubs.stubs, "__defaults__", (tmp_path,))
+    folder = tmp_path / "written"
+    monkeypatch.setattr(compat_stubs, "STUB_PACKAGE", folder)
+    monkeypatch.setattr(compat_stubs.expected_stubs, "__defaults__", (folder,))
+    monkeypatch.setattr(stubs.stubs, "__defaults__", (tmp_path, folder))
     run = CliRunner().invoke
 
     assert run(main, ["stubs", "--check"]).exit_code == 1
-    assert not (tmp_path / "__init__.pyi").exists()
+    assert not folder.exists()
     assert "wrote" in run(main, ["stubs"]).output
+    assert (folder / "py.typed").read_text() == "partial\n"
+    assert (folder / "__init__.pyi").exists() and (folder / "jit" / "annotations.pyi").exists()
     assert run(main, ["stubs"]).output == ""
     assert run(main, ["stubs", "--check"]).exit_code == 0
 
-
-def test_checked_in_stubs_are_up_to_date(fresh_host):
-    fresh_host(plugins=("tenon-platform",))
-
-    result = CliRunner().invoke(main, ["stubs", "--check"])
-
-    assert result.exit_code == 0, result.output
-
-
-def test_type_checkers_may_read_every_package_that_the_stubs_name():
-    stub_files = pathlib.Path(tenon.__file__).parent.rglob("*.pyi")
-    named = {n for f in stub_files for n in re.findall(r"^from (tenon_\w+)", f.read_text(), re.MULTILINE)}
-
-    assert "tenon_optimizers" in named
-    for package in named:
-        assert (pathlib.Path(importlib.import_module(package).__file__).parent / "py.typed").exists(), package
+    (folder / "former.pyi").touch()
+    assert run(main, ["stubs", "--check"]).exit_code == 1
+    assert "removed" in run(main, ["stubs"]).output
+    assert not (folder / "former.pyi").exists()

@@ -1,7 +1,11 @@
-"""Write the ``.pyi`` file beside each module whose names come from plugins, for editors and type checkers.
+"""Write a ``.pyi`` file for each module whose names come from plugins, for editors and type checkers.
 
 A stub repeats what the module itself imports and defines, and adds one import per name that a first-party
 plugin declares. Third-party names work at run time but stay out of it: stubs are checked in.
+
+All stubs are in the package ``tenon-stubs`` beside ``tenon``, where wheels and editable installs have it on
+the path. It is partial (PEP 561): checkers read every module that it lacks from tenon's sources. Pyright
+ignores ``.pyi`` files beside the sources of a package that has a stub package. Next: ``compat/stubs.py``.
 """
 
 from __future__ import annotations
@@ -15,11 +19,12 @@ from tenon.plugins.components import Component, Registry
 
 HEADER = ("# Written by `tenon stubs`; do not edit.", "# ruff: noqa: E501, I001, RUF100", "# fmt: off")
 PACKAGE = Path(__file__).resolve().parent.parent
+STUB_PACKAGE = PACKAGE.parent / "tenon-stubs"
 
 
-def stubs(registry: Registry, package: Path = PACKAGE) -> dict[Path, str]:
-    """Path of each stub file -> the text it should have."""
-    found = {}
+def stubs(registry: Registry, package: Path = PACKAGE, folder: Path = STUB_PACKAGE) -> dict[Path, str]:
+    """Map the path in ``folder`` of each stub of a module in ``package`` to the text that it should have."""
+    texts = {}
     for source in sorted(package.rglob("*.py")):
         text = source.read_text(encoding="utf-8")
         if "lazy_namespace(__name__" in text:
@@ -31,8 +36,8 @@ def stubs(registry: Registry, package: Path = PACKAGE) -> dict[Path, str]:
                     for one in registry.components(kind)
                     if one.plugin.first_party and (only is None or one.name in only)
                 ]
-                found[source.with_suffix(".pyi")] = _stub(tree, ours)
-    return found
+                texts[folder / source.relative_to(package).with_suffix(".pyi")] = _stub(tree, ours)
+    return texts
 
 
 def _served(tree: ast.Module) -> tuple[str | None, Collection[str] | None]:

@@ -1,0 +1,6 @@
+# Written by `tenon stubs`; do not edit.
+# ruff: noqa: E501, I001, RUF100
+# fmt: off
+
+from tenon.compat._utils_internal import *
+from tenon.compat._utils_internal import IS_FBSOURCE as IS_FBSOURCE

@@ -1,0 +1,6 @@
+# Written by `tenon stubs`; do not edit.
+# ruff: noqa: E501, I001, RUF100
+# fmt: off
+
+from tenon.compat.accelerator import *
+from tenon.compat.accelerator import GPU_TYPES as GPU_TYPES

@@ -1,0 +1,6 @@
+# Written by `tenon stubs`; do not edit.
+# ruff: noqa: E501, I001, RUF100
+# fmt: off
+
+from tenon.compat.cpu.amp import *
+from tenon.compat.cpu.amp import _old as _old

@@ -1,0 +1,24 @@
+# Written by `tenon stubs`; do not edit.
+# ruff: noqa: E501, I001, RUF100
+# fmt: off
+
+from tenon.compat.common_types import *
+from tenon.compat.common_types import _maybe_indices_t as _maybe_indices_t
+from tenon.compat.common_types import _ratio_2_t as _ratio_2_t
+from tenon.compat.common_types import _ratio_3_t as _ratio_3_t
+from tenon.compat.common_types import _ratio_any_t as _ratio_any_t
+from tenon.compat.common_types import _scalar_or_tuple_1_t as _scalar_or_tuple_1_t
+from tenon.compat.common_types import _scalar_or_tuple_2_t as _scalar_or_tuple_2_t
+from tenon.compat.common_types import _scalar_or_tuple_3_t as _scalar_or_tuple_3_t
+from tenon.compat.common_types import _scalar_or_tuple_4_t as _scalar_or_tuple_4_t
+from tenon.compat.common_types import _scalar_or_tuple_5_t as _scalar_or_tuple_5_t
+from tenon.compat.common_types import _scalar_or_tuple_6_t as _scalar_or_tuple_6_t
+from tenon.compat.common_types import _scalar_or_tuple_any_t as _scalar_or_tuple_any_t
+from tenon.compat.common_types import _size_1_t as _size_1_t
+from tenon.compat.common_types import _size_2_t as _size_2_t
+from tenon.compat.common_types import _size_3_t as _size_3_t
+from tenon.compat.common_types import _size_4_t as _size_4_t
+from tenon.compat.common_types import _size_5_t as _size_5_t
+from tenon.compat.common_types import _size_6_t as _size_6_t
+from tenon.compat.common_types import _size_any_t as _size_any_t
+from tenon.compat.common_types import _tensor_list_t as _tensor_list_t

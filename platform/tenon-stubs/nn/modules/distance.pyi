@@ -1,0 +1,6 @@
+# Written by `tenon stubs`; do not edit.
+# ruff: noqa: E501, I001, RUF100
+# fmt: off
+
+from tenon.nn.layers.distance import CosineSimilarity as CosineSimilarity
+from tenon.nn.layers.distance import PairwiseDistance as PairwiseDistance

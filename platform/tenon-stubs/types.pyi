@@ -1,0 +1,6 @@
+# Written by `tenon stubs`; do not edit.
+# ruff: noqa: E501, I001, RUF100
+# fmt: off
+
+from tenon.compat.types import *
+from tenon.compat.types import _TensorOrTensorsOrGradEdge as _TensorOrTensorsOrGradEdge
