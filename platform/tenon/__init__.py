@@ -89,7 +89,7 @@ _home(
 _home(
     "tenon.tensors.formats", "memory_format contiguous_format preserve_format channels_last channels_last_3d"
 )
-_home("tenon.engine.promotion", "result_type")
+_home("tenon.kernels.promotion", "result_type")
 _home("tenon.tensors.printing", "set_printoptions get_printoptions")
 _home(
     "tenon.dtypes",

@@ -4,7 +4,7 @@ A ``dtype`` is a singleton that prints as torch prints it (``torch.float32``) an
 NumPy dtype that stores it. Promotion follows torch, not NumPy: categories are ordered
 bool < integer < floating < complex, and the wider type inside the higher category wins.
 
-Next: ``engine/promotion.py`` applies these rules to tensors, 0-d tensors and Python numbers.
+Next: ``kernels/promotion.py`` applies these rules to tensors, 0-d tensors and Python numbers.
 """
 
 from __future__ import annotations

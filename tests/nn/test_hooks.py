@@ -11,9 +11,9 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.engine.handle import RemovableHandle
 from tenon.nn import hooks
 from tenon.nn.modules import module as global_hooks
+from tenon.tensors.autograd.handles import RemovableHandle
 
 
 class Double(nn.Module):

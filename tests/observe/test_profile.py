@@ -12,11 +12,11 @@ import pytest
 import tenon
 from tenon import nn
 from tenon.distributed.communication import communicator
-from tenon.engine import scopes
 from tenon.engine.interceptor import SLOT
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, TraceError, UnsupportedError
 from tenon.graph import program
+from tenon.nn import scopes
 from tenon.profiler import (
     ProfilerAction,
     merge,

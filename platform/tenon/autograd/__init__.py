@@ -17,8 +17,6 @@ from tenon.autograd.variable import Variable
 from tenon.compat.finder import is_second_name
 from tenon.compat.overriding import handle_torch_function, has_torch_function, is_tensor_like
 from tenon.compat.utils.packages import functions_first as _functions_first
-from tenon.engine.backward import _calculate_shape as _calculate_shape
-from tenon.engine.backward import backward, grad
 from tenon.engine.grad_mode import _force_original_view_tracking as _force_original_view_tracking
 from tenon.engine.grad_mode import (
     enable_grad,
@@ -31,6 +29,8 @@ from tenon.engine.grad_mode import (
     set_multithreading_enabled,
 )
 from tenon.plugins import registry
+from tenon.tensors.autograd.passes import _calculate_shape as _calculate_shape
+from tenon.tensors.autograd.passes import backward, grad
 from tenon.tensors.saved_names import SavedTensor
 
 __all__ = [

@@ -26,6 +26,7 @@ from tenon.engine.op import Kind
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import AnomalyError, TenonWarning
+from tenon.tensors.autograd.nodes import notes_on
 
 if TYPE_CHECKING:
     from tenon.engine.op import Op
@@ -144,7 +145,7 @@ def _warn(node: Any) -> None:
     """Warn with the traceback of the forward call that created ``node``, and those of its parents."""
     text = _traceback_text(node, "Traceback of forward call that caused the error:")
     _report(f"Error detected in {node.name()}. {text}")
-    while (node := node.metadata.get("parent_")) is not None:
+    while (node := notes_on(node).get("parent_")) is not None:
         text = _traceback_text(node, "Traceback of forward call that induced the previous calculation:")
         _report(f"\n\nPrevious calculation was induced by {node.name()}. {text}")
 
@@ -163,15 +164,15 @@ def _traceback_text(node: Any, title: str) -> str:
 
 
 def _stack_of(node: Any) -> str:
-    return "".join(node.metadata.get("traceback_", ()))
+    return "".join(notes_on(node).get("traceback_", ()))
 
 
 def _record_stack(node: Any) -> None:
-    node.metadata["traceback_"] = traceback.format_list(
+    notes_on(node)["traceback_"] = traceback.format_list(
         [f for f in traceback.extract_stack() if f.filename != __file__ and not f.filename.startswith(_CORE)]
     )
     if _VISITED.node is not None:
-        node.metadata["parent_"] = _VISITED.node
+        notes_on(node)["parent_"] = _VISITED.node
 
 
 class _ForwardCheck:

@@ -29,9 +29,9 @@ from tenon.autograd.jacobians import (
     seeds_of,
     tangents,
 )
-from tenon.engine.backward import grad
 from tenon.engine.op import table
 from tenon.errors import ArgumentError, GradcheckError, OptionError, TenonWarning
+from tenon.tensors.autograd.passes import grad
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.tensor import Tensor
 

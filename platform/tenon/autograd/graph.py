@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenon.autograd.context import FunctionCtx
-from tenon.engine import saving, tape
+from tenon.engine import tape
 from tenon.engine.backward_end import PASS, queue_callback
-from tenon.engine.edges import AccumulateGrad, GradientEdge, accumulator_of
 from tenon.engine.grad_mode import UNCOUNTED
-from tenon.engine.handle import RemovableHandle
-from tenon.engine.saving import disable_saved_tensors_hooks
 from tenon.engine.value import Value
 from tenon.errors import GradError, MutationError
+from tenon.tensors.autograd.handles import RemovableHandle
+from tenon.tensors.autograd.nodes import AccumulateGrad, GradientEdge, accumulator_of
+from tenon.tensors.autograd.saved_tensor_hooks import SavedTensorsHooks, disable_saved_tensors_hooks
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
@@ -78,12 +78,12 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     return GradientEdge(accumulator_of(tensor) if node is None else node, tensor.output_nr)
 
 
-class saved_tensors_hooks(saving.SavedTensorsHooks):
+class saved_tensors_hooks(SavedTensorsHooks):
     """While active, every value that the tape saves goes through ``pack_hook``, and back through
     ``unpack_hook``."""
 
 
-class save_on_cpu(saving.SavedTensorsHooks):
+class save_on_cpu(SavedTensorsHooks):
     """While active, the tape keeps what it saves on the CPU, and brings it back for backward."""
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
@@ -123,7 +123,7 @@ class _CopiesSaved:
         return found
 
 
-class allow_mutation_on_saved_tensors(saving.SavedTensorsHooks):
+class allow_mutation_on_saved_tensors(SavedTensorsHooks):
     """Allow in-place modification of saved tensors within the block: the tape copies each as it is saved.
 
     torch copies when a value is modified; so here this costs the memory of all that is saved. The backward

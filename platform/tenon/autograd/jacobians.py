@@ -13,9 +13,9 @@ import numpy as np
 
 from tenon.autograd import forward_ad
 from tenon.dtypes import float64
-from tenon.engine.backward import grad
 from tenon.errors import ArgumentError, GradcheckError, UnstableOutputError
 from tenon.random.generator import Generator
+from tenon.tensors.autograd.passes import grad
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.creation.draws import rand
 from tenon.tensors.tensor import Tensor

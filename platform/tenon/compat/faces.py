@@ -190,7 +190,7 @@ FACES: dict[str, tuple[str, ...]] = {
     ),
     "tenon.utils.dlpack": ("tenon.functions.making: from_dlpack, to_dlpack",),
     "tenon.utils.hooks": (
-        "tenon.engine.handle: RemovableHandle",
+        "tenon.tensors.autograd.handles: RemovableHandle",
         "tenon.nn.backward_hooks: BackwardHook",
     ),
     "tenon.utils.model_zoo": ("tenon.compat.hub: load_state_dict_from_url as load_url, tqdm",),

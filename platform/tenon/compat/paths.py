@@ -23,14 +23,15 @@ _IN_COMPAT_OF = {
 _MOVED: dict[str, dict[str, str]] = {
     "tenon.core": {
         "tenon.engine": (
-            "accumulate arrivals aval backward backward_end depth dispatch edges"
-            " generation grad_mode handle hooks interceptor op plans precision promotion"
-            " quiet saving scopes second_order sweep tape undefined value watch>watchers"
+            "accumulate arrivals aval backward backward_end depth dispatch grad_mode hooks interceptor op"
+            " plans precision quiet scopes second_order sweep tape undefined value watch>watchers"
         ),
-        "tenon.kernels": "backend following meta order rounding",
+        "tenon.kernels": "backend following meta order promotion rounding",
+        "tenon.tensors.autograd": "edges>nodes handle>handles saving>saved_tensor_hooks",
         "tenon.tensors": (
-            "alerts copying dlpack formats inplace keys late>extensions layout methods overlap printing"
-            " pytree pytree_paths refusal reread results saved_names saved_numbers size swapping tensor where"
+            "alerts copying dlpack formats generation inplace keys late>extensions layout methods overlap"
+            " printing pytree pytree_paths refusal reread results saved_names saved_numbers size swapping"
+            " tensor where"
         ),
         "tenon.tensors.creation": ("create draws factories filling ranges reading repeats triangles"),
         "tenon.tensors.storage": (
@@ -56,7 +57,9 @@ _MOVED: dict[str, dict[str, str]] = {
         ),
     },
     "tenon.engine": {
-        "tenon.kernels": "backend expressions following kernel_table meta order rounding",
+        "tenon.kernels": "backend expressions following kernel_table meta order promotion rounding",
+        "tenon.tensors": "generation",
+        "tenon.tensors.autograd": "edges>nodes handle>handles saving>saved_tensor_hooks",
     },
     "tenon.graph": {
         "tenon.graph": (

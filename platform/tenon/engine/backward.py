@@ -1,192 +1,89 @@
-"""``backward`` and ``grad``: set up a backward pass, collect its results, run its final callbacks.
+"""Set up a backward pass, collect its results, run its final callbacks.
 
-``sweep.py`` traverses the graph; here the roots and initial gradients are checked, the nodes that lead to
-requested inputs are marked, and callbacks queued by hooks are called.
+``sweep.py`` traverses the graph; here the initial gradients are checked, the nodes that lead to requested
+inputs are marked, and callbacks queued by hooks are called. ``backward`` and ``grad`` as PyTorch has them,
+with the checks of their arguments, are in ``tensors/autograd/passes.py``.
 """
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from tenon.engine.accumulate import accumulate
 from tenon.engine.backward_end import PASS, call_queued
 from tenon.engine.depth import EVERY, ROOM
-from tenon.engine.edges import EdgeEnd, GradientEdge, end_of
-from tenon.engine.grad_mode import MODE, set_grad_enabled
+from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.sweep import Sweep
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
-from tenon.errors import ArgumentError, GradError, TenonWarning
+from tenon.errors import GradError
 
 _LEAF = -1
-_CYCLE = (
-    "Using backward() with create_graph=True will create a reference cycle between the parameter and its"
-    " gradient which can cause a memory leak. Use autograd.grad for gradients with a graph, or set the .grad"
-    " of your parameters to None after use."
-)
 
 
-def backward(
-    tensors: Any,
-    grad_tensors: Any = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    inputs: Any = None,
+def accumulate_gradients(
+    roots: list[Value],
+    gradients: list[Value | None],
+    *,
+    keep_graph: bool,
+    create_graph: bool,
+    targets: list[Any] | None = None,
 ) -> None:
-    """Accumulate the gradients of ``tensors`` into the leaves, or only into ``inputs``
-    (torch.autograd.backward)."""
-    if create_graph:
-        warnings.warn(_CYCLE, TenonWarning, stacklevel=3)
-    try:
-        _backward(tensors, grad_tensors, retain_graph, create_graph, inputs)
-    except BaseException:
-        PASS.queued = ()
-        raise
-    if PASS.queued:
-        call_queued()
+    """Add the gradients of ``roots`` to ``grad`` of the leaves behind them, or only of ``targets``.
 
-
-def _backward(
-    tensors: Any, grad_tensors: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
-) -> None:
-    roots = _sequence(tensors)
-    keep = create_graph if retain_graph is None else retain_graph
-    sweep = Sweep(create_graph, keep)
-    grads = _initial(
-        roots, _sequence(grad_tensors) if grad_tensors is not None else [None] * len(roots), sweep
-    )
-    if inputs is None:
-        _run(sweep, roots, grads)
-        return
-    targets = _sequence(inputs)
-    if not targets:
-        raise GradError("`inputs` argument to `backward()` cannot be empty.")
-    _check_wanted(targets)
-    _want(sweep, roots, targets)
-    _run(sweep, roots, grads)
-    for target in targets:
-        if target._node is not None and not isinstance(target, EdgeEnd):
+    ``gradients``: what each root's gradient starts from; None for ones, for a scalar.
+    """
+    sweep = Sweep(create_graph, keep_graph)
+    initial = _initial(roots, gradients, sweep)
+    if targets is not None:
+        _want(sweep, roots, targets)
+    _run(sweep, roots, initial)
+    for target in targets or ():
+        if target._node is not None and isinstance(target, Value):
             value = sweep.wanted[_key(target)]  # type: ignore[index]
             if value is not None:
                 accumulate(target, value, False, create_graph)
-
-
-def grad(
-    outputs: Any,
-    inputs: Any,
-    grad_outputs: Any = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    only_inputs: bool = True,
-    allow_unused: bool | None = None,
-    is_grads_batched: bool = False,
-    materialize_grads: bool = False,
-) -> tuple[Any, ...]:
-    """Gradients of ``outputs`` with respect to ``inputs``, without touching any ``.grad``
-    (torch.autograd.grad).
-
-    ``is_grads_batched``: the first axis of each of ``grad_outputs`` is a batch axis: one pass is run per row,
-    and the gradients are stacked along it.
-    """
-    if is_grads_batched:
-        options = (retain_graph, create_graph, only_inputs, allow_unused, materialize_grads)
-        return _batched(outputs, inputs, grad_outputs, *options)
-    if allow_unused is False and materialize_grads:
-        raise ArgumentError(
-            "Expected allow_unused to be True or not passed when materialize_grads=True, but got:"
-            " allow_unused=False."
-        )
-    roots, targets = _sequence(outputs), _sequence(inputs)
-    if not targets:
-        raise ArgumentError("grad requires non-empty inputs.")
-    keep = create_graph if retain_graph is None else retain_graph
-    sweep = Sweep(create_graph, keep)
-    sweep.accumulates = False
-    grads = _initial(
-        roots, _sequence(grad_outputs) if grad_outputs is not None else [None] * len(roots), sweep
-    )
-    _check_wanted(targets)
-    _want(sweep, roots, targets)
-    _run(sweep, roots, grads)
-    collected = []
-    for position, target in enumerate(targets):
-        value = sweep.wanted[_key(target)]  # type: ignore[index]
-        if value is None:
-            if materialize_grads:
-                if isinstance(target, EdgeEnd):
-                    raise GradError(
-                        "materialize_grads cannot be used when the given input is a GradientEdge that nothing"
-                        " reached: pass the tensor, or allow_unused=True alone."
-                    )
-                value = table.new_full(
-                    target.detach(), shape=target.raw.shape, value=0, dtype=target.raw.dtype
-                ).requires_grad_(create_graph)
-            elif not allow_unused:
-                raise GradError(
-                    f"The differentiated Tensor at index {position} appears to not have been used in the"
-                    " graph. Set allow_unused=True if this is the desired behavior. (its shape:"
-                    f" {list(target.raw.shape)})"
-                )
-        elif not isinstance(value, Value):
-            value = Value.make(target._backend.as_array(value), target._backend)
-        elif not create_graph:
-            value = Value.make(_data(value), value._backend)
-        if value is not None and not isinstance(target, EdgeEnd) and value.raw.dtype != target.raw.dtype:
-            with set_grad_enabled(create_graph):  # rules may compute wider than the input is
-                value = table.cast(value, dtype=target.raw.dtype)
-        collected.append(value)
     if PASS.queued:
         call_queued()
-    return tuple(collected)
 
 
-def _batched(
-    outputs: Any,
-    inputs: Any,
-    grad_outputs: Any,
-    retain_graph: bool | None,
+def collect_gradients(
+    roots: list[Value],
+    gradients: list[Value | None],
+    targets: list[Any],
+    *,
+    keep_graph: bool,
     create_graph: bool,
-    only_inputs: bool,
-    allow_unused: bool | None,
-    materialize_grads: bool,
-) -> tuple[Any, ...]:
-    given = [] if grad_outputs is None else _sequence(grad_outputs)
-    ends = _sequence(outputs)
-    for index, (end, g) in enumerate(zip(ends, given, strict=False)):
-        if g is not None and (not g.raw.ndim or tuple(g.raw.shape[1:]) != tuple(end.raw.shape)):
-            raise GradError(
-                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the"
-                " batch dimension. The sizes of the remaining dimensions are expected to match the shape of"
-                f" corresponding output, but a mismatch was detected: grad_output[{index}] has a shape of"
-                f" {g.shape} and output[{index}] has a shape of {end.shape}. If you only want some tensors in"
-                " `grad_output` to be considered batched, consider using vmap."
-            )
-    counts = {g.raw.shape[0] for g in given if g is not None}
-    if len(counts) != 1 or counts == {0}:
-        raise GradError(
-            "is_grads_batched=True wants grad_outputs whose first axes are of one size, at least 1; got "
-            f"{[None if g is None else list(g.raw.shape) for g in given]}."
-        )
-    last = counts.pop() - 1
-    keep = create_graph if retain_graph is None else retain_graph
-    rows = [
-        grad(
-            outputs,
-            inputs,
-            [None if g is None else g[i] for g in given],
-            keep or i < last,
-            create_graph,
-            only_inputs,
-            allow_unused,
-            False,
-            materialize_grads,
-        )
-        for i in range(last + 1)
-    ]
-    return tuple(None if each[0] is None else table.stack(*each, axis=0) for each in zip(*rows, strict=True))
+) -> list[Value | None]:
+    """The gradients of ``roots`` with respect to ``targets``; None for a target that none reached."""
+    sweep = Sweep(create_graph, keep_graph)
+    sweep.accumulates = False
+    initial = _initial(roots, gradients, sweep)
+    _want(sweep, roots, targets)
+    _run(sweep, roots, initial)
+    result = []
+    for target in targets:
+        value = sweep.wanted[_key(target)]  # type: ignore[index]
+        if value is not None and not (create_graph and isinstance(value, Value)):
+            array = _data(value) if isinstance(value, Value) else target._backend.as_array(value)
+            value = Value.make(array, target._backend)
+        if value is not None and isinstance(target, Value) and value.raw.dtype != target.raw.dtype:
+            value = _cast(value, target.raw.dtype, create_graph)  # rules may compute wider than the input is
+        result.append(value)
+    if PASS.queued:
+        call_queued()
+    return result
+
+
+def _cast(value: Value, dtype: Any, create_graph: bool) -> Value:
+    previous, MODE.enabled = MODE.enabled, create_graph
+    try:
+        result: Value = table.cast(value, dtype=dtype)
+        return result
+    finally:
+        MODE.enabled = previous
 
 
 def _run(sweep: Sweep, roots: Any, grads: Any) -> None:
@@ -211,23 +108,6 @@ def _run(sweep: Sweep, roots: Any, grads: Any) -> None:
         PASS.inside = inside - 1
         if not inside % EVERY:
             ROOM.leave()
-
-
-def _sequence(value: Any) -> list[Any]:
-    if value.__class__ is list and len(value) == 1 and isinstance(value[0], Value):
-        return value
-    if isinstance(value, (Value, GradientEdge)) or value is None:
-        return [end_of(value)]
-    return [end_of(v) for v in (value.values() if isinstance(value, dict) else value)]
-
-
-def _check_wanted(targets: list[Any]) -> None:
-    for position, target in enumerate(targets):
-        if not target.requires_grad:
-            raise GradError(
-                f"One of the differentiated Tensors does not require grad: number {position}, of shape"
-                f" {list(target.raw.shape)}. Call requires_grad_() on it before the computation."
-            )
 
 
 def _key(tensor: Any) -> tuple[int, int]:
@@ -343,8 +223,3 @@ def _data(value: Any) -> Any:
     raw = value.raw
     backend = value._backend
     return raw if raw.__class__ is backend.array_type else backend.as_array(raw)
-
-
-def _calculate_shape(output: Any, grad: Any, is_grads_batched: bool) -> tuple[Any, Any]:
-    """The shapes of ``output`` and of ``grad``, the latter without the axis of a batch of gradients."""
-    return output.shape, grad.shape[1:] if is_grads_batched else grad.shape

@@ -21,7 +21,6 @@ from tenon.engine.inlining import inlined
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Op
 from tenon.engine.plans import VIEW, Plan
-from tenon.engine.promotion import unify
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.tape import record, record_pair, record_single
 from tenon.engine.value import INFERENCE_VIEW, NO_GRAD_VIEW, FixedView, Value
@@ -131,7 +130,7 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = Non
         or (number >= 0 and number > _KIND_RANK[kind.kind])
         or (promotion not in _KEEPS_INTEGERS and kind.kind not in _INEXACT)
     ):
-        unified = unify(op, args)
+        unified = plan.unify(op, args)
         if any(u is not a for u, a in zip(unified, args, strict=True)):
             args = unified
             raw = [a.raw if isinstance(a, Value) else a for a in args]
@@ -152,7 +151,8 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = Non
         out = layout(kernel, raw, attrs) if layout else kernel(*raw, **attrs) if attrs else kernel(*raw)
     except _FAILURES as error:
         if error.__class__ is OverflowError and promotion is not None and number == 1:
-            return run(op, unify(op, args), attrs, compute)  # torch wraps a number that the dtype cannot hold
+            # torch wraps a number that the dtype cannot hold
+            return run(op, plan.unify(op, args), attrs, compute)
         explain(op, raw, attrs, error)
     finally:
         leave(token)
@@ -194,7 +194,7 @@ def pair(op: Op, x: Any, y: Any) -> Any:
         out = plan.kernel(r, s)
     except _FAILURES as error:
         if error.__class__ is OverflowError and s is y:
-            return run(op, unify(op, (x, y)), _NO_ATTRS)  # torch wraps a number that the dtype cannot hold
+            return run(op, plan.unify(op, (x, y)), _NO_ATTRS)  # as in ``run``
         explain(op, [r, s], _NO_ATTRS, error)
     finally:
         leave(token)

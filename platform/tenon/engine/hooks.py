@@ -1,55 +1,11 @@
-"""Hooks on tensors and nodes: registration, and running them over a gradient."""
+"""Run the hooks of tensors and leaves over a gradient. ``tensors/autograd/hooks.py`` registers them."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
 from typing import Any
 
-from tenon.engine.generation import Generation
-from tenon.engine.handle import RemovableHandle
 from tenon.engine.value import Value
 from tenon.errors import GradError
-
-
-def register_in(hooks: Any, hook: Callable[..., Any]) -> RemovableHandle:
-    """Add ``hook`` to ``hooks``; the handle removes it."""
-    handle = RemovableHandle(hooks)
-    hooks[handle.id] = hook
-    return handle
-
-
-def new_hooks() -> OrderedDict[int, Callable[..., Any]]:
-    """An empty registry (an OrderedDict, which can be weakly referenced)."""
-    return OrderedDict()
-
-
-class LeafHooks(OrderedDict[int, Callable[..., Any]]):
-    """The hooks of a leaf; every change increments ``Generation.value``, to invalidate compiled code."""
-
-    def __setitem__(self, key: int, hook: Callable[..., Any]) -> None:
-        super().__setitem__(key, hook)
-        Generation.value += 1
-
-    def __delitem__(self, key: int) -> None:
-        super().__delitem__(key)
-        Generation.value += 1
-
-
-def tensor_hooks(tensor: Any) -> Any:
-    """The registry of hooks on ``tensor``'s gradient: on its node, or on the leaf itself."""
-    if tensor._view is not None:
-        tensor._refresh()
-    node = tensor._node
-    if node is None:
-        hooks = tensor.__dict__.get("_hooks")
-        if hooks is None:
-            hooks = tensor.__dict__["_hooks"] = LeafHooks()
-        return hooks
-    if node.hooks is None:
-        node.hooks = {}
-        node.watched = True
-    return node.hooks.setdefault(tensor._index, new_hooks())
 
 
 def run_tensor_hooks(hooks: Any, grad: Any, backend: Any) -> Any:
@@ -68,4 +24,13 @@ def run_tensor_hooks(hooks: Any, grad: Any, backend: Any) -> Any:
                 f"{list(given.raw.shape)} became {list(result.raw.shape)}."
             )
         grad = result if isinstance(grad, Value) else result.raw
+    return grad
+
+
+def run_prehooks(leaf: Any, grad: Any, hooks: Any) -> Any:
+    """Run the pre-hooks of ``leaf``'s ``AccumulateGrad`` on the tensor ``grad``; return the result."""
+    for hook in list(hooks.values()):
+        changed = hook((grad,))
+        if changed is not None:
+            grad = changed[0] if isinstance(changed, (tuple, list)) else changed
     return grad

@@ -22,7 +22,8 @@ class Plan:
 
     __slots__ = (
         "arity", "gradient", "joint", "keeps", "kernel", "layout", "new_array", "op", "promotion",
-        "residuals", "rules", "saves_out", "several", "short_kernel", "short_value_kernel", "value_kernel",
+        "residuals", "rules", "saves_out", "several", "short_kernel", "short_value_kernel", "unify",
+        "value_kernel",
     )  # fmt: skip
 
     op: Op
@@ -34,6 +35,8 @@ class Plan:
     short_value_kernel: Callable[..., Any]
     #: ``op.promotion``.
     promotion: str | None
+    #: ``unify(op, args)`` casts the arguments to their common dtype by that rule.
+    unify: Callable[[Op, tuple[Any, ...]], tuple[Any, ...]]
     #: The number of inputs if the op returns one new array; else ``ANY`` or ``VIEW``.
     arity: int
     #: Whether the op has one output, which is not a view, and no residuals.

@@ -11,7 +11,6 @@ from typing import Any
 from tenon.engine.grad_mode import MODE
 from tenon.engine.op import Composite, table
 from tenon.engine.precision import PRECISION
-from tenon.engine.saving import unpacked_residuals
 from tenon.engine.tape import CustomNode
 from tenon.engine.value import Value
 from tenon.errors import GradError
@@ -85,7 +84,7 @@ def _refuse_detached(node: Any) -> None:
 def _residuals(node: Any) -> tuple[Any, ...]:
     """The residuals of ``node``, arrays among them as tensors."""
     kind = node.backend.array_type
-    return tuple(Value.make(r, node.backend) if isinstance(r, kind) else r for r in unpacked_residuals(node))
+    return tuple(Value.make(r, node.backend) if isinstance(r, kind) else r for r in node.unpacked_residuals())
 
 
 def _materialize(node: Any, grads: Any) -> Any:
@@ -97,7 +96,7 @@ def _materialize(node: Any, grads: Any) -> Any:
 
 
 def _through_parts(node: Any, edges: Any, grad: Any, saved: tuple[Any, ...]) -> list[Any]:
-    from tenon.engine.backward import grad as differentiate
+    from tenon.engine.backward import collect_gradients
 
     wanted = [i for i, e in enumerate(edges) if e is not None]
     MODE.enabled = True
@@ -108,14 +107,14 @@ def _through_parts(node: Any, edges: Any, grad: Any, saved: tuple[Any, ...]) -> 
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     grads = grad if isinstance(grad, (list, tuple)) else (grad,)
     pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if o.requires_grad]
-    found = differentiate(
+    gradients = collect_gradients(
         [o for o, _ in pairs],
-        [aliases[i] for i in wanted],
         [g for _, g in pairs],
+        [aliases[i] for i in wanted],
+        keep_graph=True,
         create_graph=True,
-        allow_unused=True,
     )
     result: list[Any] = [None] * len(edges)
-    for i, g in zip(wanted, found, strict=True):
+    for i, g in zip(wanted, gradients, strict=True):
         result[i] = g
     return result

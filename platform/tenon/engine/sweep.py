@@ -18,10 +18,8 @@ from tenon import dtypes
 from tenon.engine import second_order
 from tenon.engine.accumulate import DESTINATION, accumulate
 from tenon.engine.arrivals import Arrivals
-from tenon.engine.edges import run_prehooks
-from tenon.engine.hooks import run_tensor_hooks
+from tenon.engine.hooks import run_prehooks, run_tensor_hooks
 from tenon.engine.interceptor import SLOT
-from tenon.engine.saving import unpacked_residuals
 from tenon.engine.tape import CustomNode, Node
 from tenon.engine.undefined import send_nothing, visit_nothing
 from tenon.engine.value import Value
@@ -264,7 +262,7 @@ class Sweep:
         f = node.backend.short_raw if short else node.backend.raw
         if op.joint is not None:
             needs = tuple(e is not None for e in edges)
-            extra = {"residuals": unpacked_residuals(node)} if op.residuals else {}
+            extra = {"residuals": node.unpacked_residuals()} if op.residuals else {}
             return list(op.joint(f, grad, out, *args, needs=needs, **extra, **attrs))
         rules = op.rules if len(op.rules) == len(edges) else _spread(op.rules, edges)
         return [

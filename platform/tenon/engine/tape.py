@@ -11,20 +11,28 @@ This file is hot: ``record`` runs once per taped op.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, Protocol
 
 from tenon.engine import scopes
 from tenon.engine.aval import Aval
-from tenon.engine.edges import accumulator_of, avals_of, metadata_of, shown
 from tenon.engine.grad_mode import UNCOUNTED
 from tenon.engine.value import Value, refuse_saving, uncounted
 from tenon.errors import FreedGraphError, ModifiedValueError
 
 _here = scopes.here
 next_number = itertools.count().__next__  # orders nodes by creation time
+#: Key of the saved output among a node's packed values; inputs have their position.
+OUT = -1
 _NEITHER, _BOTH = (False, False), (True, True)
 _SMALL = 512  # bytes; a smaller array is kept instead of an Aval, whose construction costs 0.25 us
+
+
+class Packed(Protocol):
+    """A saved value as a pack hook has stored it."""
+
+    def unpack(self) -> Any:
+        """The value as a tensor."""
+        ...
 
 
 class Node:
@@ -43,10 +51,9 @@ class Node:
     node_prehooks: dict[int, Any] | None = None
     residuals: tuple[Any, ...] = ()
     output_avals: Any = None
-    packed: dict[int, Any] | None = None  # saved values after the pack hooks, by position
+    packed: dict[int, Packed] | None = None  # what pack hooks made of saved values, by position or ``OUT``
     title: str = ""  # torch's name, where it has one node for several ops here, of which this is the last
 
-    saved_attribute: ClassVar[Callable[[Any, str], Any]]  # saved values under torch's names; see tensor.py
     op: Any
     #: The op's entry in ``backend.plans``.
     plan: Any
@@ -70,53 +77,6 @@ class Node:
     def name(self) -> str:
         """torch's name of this node, as printed in ``grad_fn=<...>``."""
         return self.title or str(self.op.torch_name(self.args or (), self.attrs))
-
-    @property
-    def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """``(node, output index)`` per input, as in torch; ``(None, 0)`` for an input without gradient."""
-        return tuple(
-            (None, 0) if e is None else (accumulator_of(e[0]), 0) if e[1] < 0 else (shown(e[0]), e[1])
-            for e in self.edges
-        )
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """A dictionary for the user's own data."""
-        found: dict[str, Any] = self.__dict__.setdefault("_metadata", {})
-        return found
-
-    @property
-    def _input_metadata(self) -> tuple[Any, ...]:
-        return metadata_of(avals_of(self), self.backend.device_of(self.out) if self.out is not None else None)
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith(("_saved_", "_raw_saved_")):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return self.saved_attribute(name)
-
-    def __call__(self, *grads: Any) -> Any:
-        """The gradients of the inputs from those of the outputs, as the backward pass would compute them."""
-        from tenon.engine.second_order import apply  # built on this module's nodes
-
-        return apply(self, grads)
-
-    def register_hook(self, hook: Any) -> Any:
-        """Call ``hook(grad_inputs, grad_outputs)`` after this node ran; it may return new ``grad_inputs``."""
-        from tenon.engine.hooks import new_hooks, register_in
-
-        if self.node_hooks is None:
-            self.node_hooks = new_hooks()
-            self.watched = True
-        return register_in(self.node_hooks, hook)
-
-    def register_prehook(self, hook: Any) -> Any:
-        """Call ``hook(grad_outputs)`` before this node runs; it may return new ``grad_outputs``."""
-        from tenon.engine.hooks import new_hooks, register_in
-
-        if self.node_prehooks is None:
-            self.node_prehooks = new_hooks()
-            self.watched = True
-        return register_in(self.node_prehooks, hook)
 
     def check(self) -> None:
         """Raise FreedGraphError if the saved values are gone, ModifiedValueError if one was modified in
@@ -146,9 +106,7 @@ class Node:
         """Arguments and output as tensors with history (arrays where only shapes matter), after ``check``."""
         self.check()
         if self.packed is not None:
-            from tenon.engine.saving import unpacked  # rare, and built on this module's nodes
-
-            return unpacked(self)
+            return self._unpacked(self.packed)
         kept = (None,) * len(self.args) if self.saved is None else self.saved
         arguments = [a if t is None else t for a, t in zip(self.args, kept, strict=True)]
         if self.out is None:
@@ -162,6 +120,26 @@ class Node:
         tensor._version_counter = self.out_counter
         tensor._node, tensor._track = self, True
         return tensor
+
+    def _unpacked(self, packed: dict[int, Packed]) -> tuple[list[Any], Any]:
+        """``values`` of a node with packed values."""
+        arguments = list(self.args)
+        for i, value in enumerate(self.saved or ()):
+            if value is not None:
+                arguments[i] = value
+        out = None if self.out is None else self.output_tensor(self.out)
+        for position, each in packed.items():
+            if position == OUT:
+                result = each.unpack()
+                out = Value.make(result.raw, result._backend)  # the hook's own tensor must not keep the node
+                out._node, out._track = self, True
+            else:
+                arguments[position] = each.unpack()
+        return arguments, out
+
+    def unpacked_residuals(self) -> tuple[Any, ...]:
+        """The hidden outputs, as arrays."""
+        return tuple(r.unpack().raw if hasattr(r, "unpack") else r for r in self.residuals)
 
     def _modified(self, raw: Any, now: int, then: int, what: str) -> None:
         raise ModifiedValueError(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.compat import rerouting
-from tenon.engine.promotion import result_type
 from tenon.functions import (
     checks,
     choosing,
@@ -32,6 +31,7 @@ from tenon.functions import (
 )
 from tenon.functions.derived import derive, derive_all
 from tenon.functions.einsum import einsum
+from tenon.kernels.promotion import result_type
 from tenon.tensors.creation import create, draws, factories, ranges
 from tenon.tensors.methods.function_forms import FUNCTION_FORMS
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from tenon import ops
 from tenon.dtypes import scalar_name
-from tenon.engine.promotion import result_type
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.functions.derived import into, refuse
 from tenon.functions.questions import is_tensor
+from tenon.kernels.promotion import result_type
 from tenon.tensors.creation.create import as_tensor
 
 if TYPE_CHECKING:

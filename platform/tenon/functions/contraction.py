@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tenon import ops
 from tenon.engine.precision import runs_in
-from tenon.engine.promotion import result_type
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into, refuse
+from tenon.kernels.promotion import result_type
 from tenon.tensors.methods.arithmetic import scaled
 from tenon.tensors.methods.reduction import moments
 from tenon.tensors.methods.titles import titled

@@ -11,10 +11,10 @@ import numpy as np
 from tenon import ops
 from tenon.engine import aval
 from tenon.engine.aval import normalize_axis
-from tenon.engine.promotion import result_type
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into
+from tenon.kernels.promotion import result_type
 from tenon.tensors.creation import create, triangles
 from tenon.tensors.creation.factories import zeros
 from tenon.tensors.methods.titles import titled

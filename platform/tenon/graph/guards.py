@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from types import FunctionType, MethodType
 from typing import Any
 
-from tenon.engine import scopes
-from tenon.engine.generation import Generation
+from tenon.tensors.generation import Generation
 
 #: A module's dictionaries of hooks that run in calls.
 HOOKS = (
@@ -143,9 +142,9 @@ class ModulesGuard(Guard):
         return True
 
     def _expression(self, names: Names) -> str:
-        generation, structure, own = names(Generation), names(scopes._structure), names(self)
+        generation, own = names(Generation), names(self)
         return (
-            f"(({generation}.value, {generation}.attributes, {structure}.version, {generation}.everywhere)"
+            f"(({generation}.value, {generation}.attributes, {generation}.structure, {generation}.everywhere)"
             f" == {own}._counters or {own}.check())"
         )
 
@@ -206,4 +205,4 @@ def _names_of(a: Any, b: Any) -> str:
 
 
 def _counters() -> tuple[int, int, int, int]:
-    return Generation.value, Generation.attributes, scopes.structure_version(), Generation.everywhere
+    return Generation.value, Generation.attributes, Generation.structure, Generation.everywhere

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenon.engine.backward import grad as differentiate
 from tenon.engine.value import Value
 from tenon.errors import CaptureError
 from tenon.graph.graph import Graph, Node, Ref
+from tenon.tensors.autograd.passes import grad as differentiate
 
 
 @dataclass(slots=True)

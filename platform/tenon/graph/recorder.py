@@ -19,7 +19,6 @@ from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, Kind, NotInferable, table
-from tenon.engine.promotion import unify
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError
@@ -30,6 +29,7 @@ from tenon.graph.optimizer_options import OptimizerOptions
 from tenon.graph.scalars import Scalar, plain
 from tenon.graph.side_effects import SideEffects
 from tenon.graph.values import Entry, Values
+from tenon.kernels.promotion import unify
 from tenon.random.generator import Watch
 from tenon.tensors.where import user_line
 

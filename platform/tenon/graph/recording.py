@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from tenon.engine import scopes
-from tenon.engine.generation import generation
 from tenon.engine.value import Value
 from tenon.errors import CaptureError, GraphError
 from tenon.graph.frames import Frames
@@ -25,6 +23,7 @@ from tenon.graph.partition import Backward, differentiate_outputs, partition
 from tenon.graph.recorded_hooks import hooks_of
 from tenon.graph.recorder import Recorder
 from tenon.kernels.backend import backend_named
+from tenon.tensors.generation import Generation, generation
 from tenon.tensors.pytree import TreeSpec, tree_flatten
 
 
@@ -137,7 +136,7 @@ def record(
 
 
 def _generation() -> tuple[int, int]:
-    return generation(), scopes.structure_version()
+    return generation(), Generation.structure
 
 
 def _close(

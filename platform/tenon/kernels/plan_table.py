@@ -8,6 +8,7 @@ from tenon.engine.op import Kind, Op
 from tenon.engine.plans import ANY, BY_DTYPE, VIEW, Plan
 from tenon.kernels.following import following, plain
 from tenon.kernels.order import ordered
+from tenon.kernels.promotion import unify
 
 
 def _arity(op: Op) -> int:
@@ -35,7 +36,7 @@ class PlanTable(dict[Op, Plan]):
         if op.residuals:
             kernels = backend.for_values(op, kernels[0]), backend.for_values(op, kernels[1])
             plan.value_kernel, plan.short_value_kernel = self._laid_out(op, kernels)
-        plan.promotion, plan.arity = op.promotion, _arity(op)
+        plan.promotion, plan.unify, plan.arity = op.promotion, unify, _arity(op)
         plan.new_array = op.simple and not op.view
         plan.gradient = BY_DTYPE if op.integral else op.differentiable
         plan.keeps, plan.saves_out = op.keeps, op.saves_out

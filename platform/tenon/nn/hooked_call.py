@@ -10,9 +10,8 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from tenon.engine import scopes
 from tenon.errors import ModuleError
-from tenon.nn import hooks
+from tenon.nn import hooks, scopes
 from tenon.nn.backward_hooks import BackwardHook
 from tenon.nn.old_backward_hooks import OldBackwardHook
 

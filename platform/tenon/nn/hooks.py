@@ -16,10 +16,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tenon.engine.generation import Generation
-from tenon.engine.generation import generation as generation
-from tenon.engine.handle import RemovableHandle
 from tenon.errors import ModuleError
+from tenon.tensors.autograd.handles import RemovableHandle
+from tenon.tensors.generation import Generation
+from tenon.tensors.generation import generation as generation
 
 if TYPE_CHECKING:
     from tenon.nn.module import Module

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
-from tenon.engine import scopes
-from tenon.engine.handle import RemovableHandle
+from tenon.engine.scopes import here
 from tenon.errors import MissingForwardError, ModuleError, ModuleTypeError
-from tenon.nn import hooks
+from tenon.nn import hooks, scopes
 from tenon.nn.hooked_call import call, call_eagerly
 from tenon.nn.hooks import HookAttribute
 from tenon.nn.placement import place
 from tenon.nn.registration import typename
 from tenon.nn.state import State
+from tenon.tensors.autograd.handles import RemovableHandle
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
@@ -97,7 +97,6 @@ class Module(State):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call ``forward(*args, **kwargs)`` and the registered hooks."""
-        here = scopes.here
         outer = here.place
         here.place = (ref(self) if outer is None else outer[0], id(self), type(self))
         try:

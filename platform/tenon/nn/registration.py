@@ -12,11 +12,11 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tenon.engine.generation import Generation
 from tenon.errors import ModuleAttributeError, ModuleError, ModuleNameError, ModuleTypeError, ModuleValueError
 from tenon.nn import hooks
 from tenon.nn.parameter import Buffer, Parameter
 from tenon.nn.registry import NAMES, Registry, adopt
+from tenon.tensors.generation import Generation
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from tenon.engine import scopes
-from tenon.engine.generation import Generation
+from tenon.tensors.generation import Generation
 
 if TYPE_CHECKING:
     from tenon.nn.module import Module
@@ -66,7 +65,7 @@ class Registry(dict[str, V]):
     def _note(self) -> None:
         Generation.attributes += 1
         if self.tracks_structure:
-            scopes.structure_changed()
+            Generation.structure += 1
 
     def __setitem__(self, name: str, value: V) -> None:
         old = self.get(name, _ABSENT)

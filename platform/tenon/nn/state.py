@@ -17,12 +17,12 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from tenon.engine.handle import RemovableHandle
 from tenon.errors import ModuleError, ModuleTypeError, StateDictError
 from tenon.nn.convert import Conversion
 from tenon.nn.hooks import EMPTY
 from tenon.nn.parameter import is_lazy
 from tenon.nn.transaction import Transaction
+from tenon.tensors.autograd.handles import RemovableHandle
 from tenon.tensors.tensor import Tensor
 
 EXTRA_STATE_KEY_SUFFIX = "_extra_state"

@@ -29,7 +29,6 @@ from typing import Any, ClassVar
 
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE, enable_grad
-from tenon.engine.handle import RemovableHandle
 from tenon.engine.interceptor import SLOT
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.types import Operand, OpNamespace
@@ -68,6 +67,7 @@ from tenon.optim.types import (
     StateDict,
     Update,
 )
+from tenon.tensors.autograd.handles import RemovableHandle
 from tenon.tensors.tensor import Tensor
 
 

@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tenon.engine.handle import RemovableHandle
 from tenon.engine.watchers import WATCHERS
+from tenon.tensors.autograd.handles import RemovableHandle
 
 if TYPE_CHECKING:
     from tenon.optim.optimizer import Optimizer

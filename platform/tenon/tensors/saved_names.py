@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tenon.engine.aval import aval_of
-from tenon.engine.saving import OUT, Packed, SavedTensorsHooks, check_hooks
+from tenon.engine.tape import OUT
 from tenon.errors import GradError
+from tenon.tensors.autograd.saved_tensor_hooks import Packed, SavedTensorsHooks, check_hooks
 from tenon.tensors.saved_numbers import number
 from tenon.tensors.size import Size
 

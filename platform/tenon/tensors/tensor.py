@@ -17,13 +17,12 @@ from tenon.compat.rerouting import register_methods
 from tenon.device import Device
 from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.engine.dispatch import results_are
-from tenon.engine.edges import shown
 from tenon.engine.grad_mode import MODE, UNCOUNTED
-from tenon.engine.tape import Node
 from tenon.engine.value import FixedView, Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, ExportError, GradError, TenonWarning
-from tenon.tensors import copying, dlpack, saved_names
+from tenon.tensors import copying, dlpack
+from tenon.tensors.autograd.nodes import shown
 from tenon.tensors.creation import create
 from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.methods import ALL_METHODS
@@ -382,7 +381,6 @@ class Tensor(Methods, plain=True):
 
 Value.make = Tensor._of
 results_are(Tensor)
-Node.saved_attribute = saved_names.find
 PLAIN.update((Tensor, Size, dtype, Device))
 register_methods(Tensor)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.engine.backward import grad
+from tenon.tensors.autograd.passes import grad
 from tenon.tensors.creation.create import wrap
 from tenon.testing.assertions import as_tuple, host
 

@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 
 from tenon.autograd.graph import register_multi_grad_hook
 from tenon.engine.backward_end import PASS, queue_callback
-from tenon.engine.handle import RemovableHandle
 from tenon.nn.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from tenon.nn.module import Module
+from tenon.tensors.autograd.handles import RemovableHandle
 from tenon.tensors.pytree import tree_leaves
 from tenon.tensors.tensor import Tensor
 

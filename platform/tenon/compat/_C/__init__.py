@@ -22,11 +22,11 @@ from tenon.compat.overriding import (  # noqa: F401 - torch has them here
 from tenon.compat.overriding import disabled as _disabled_torch_function_impl  # noqa: F401
 from tenon.device import Device
 from tenon.engine.backward_end import PASS
-from tenon.engine.edges import AccumulateGrad
 from tenon.engine.grad_mode import is_grad_enabled  # noqa: F401 - torch has it here
-from tenon.engine.saving import hooks_are_let_in
 from tenon.errors import ArgumentError, ShapeError
 from tenon.nn import functional as _functional
+from tenon.tensors.autograd.nodes import AccumulateGrad
+from tenon.tensors.autograd.saved_tensor_hooks import hooks_are_let_in
 from tenon.tensors.methods.convert import parse_to
 from tenon.tensors.saved_names import SavedTensor
 from tenon.tensors.tensor import Tensor

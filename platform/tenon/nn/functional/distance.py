@@ -8,8 +8,8 @@ import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.aval import broadcast_shapes
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
-from tenon.engine.promotion import result_type
 from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.kernels.promotion import result_type
 from tenon.nn.functional.arguments import clamped_from_below
 from tenon.ops.kinds import title_of
 from tenon.tensors.creation.factories import triu_indices

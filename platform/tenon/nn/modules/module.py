@@ -8,7 +8,6 @@ import sys
 import types
 from typing import Any
 
-from tenon.engine.handle import RemovableHandle
 from tenon.nn import hooks
 from tenon.nn.hooks import (
     register_module_backward_hook,
@@ -23,6 +22,7 @@ from tenon.nn.hooks import (
 from tenon.nn.module import Module
 from tenon.nn.state import EXTRA_STATE_KEY_SUFFIX as _EXTRA_STATE_KEY_SUFFIX
 from tenon.nn.state import IncompatibleKeys as _IncompatibleKeys
+from tenon.tensors.autograd.handles import RemovableHandle
 
 __all__ = [
     "_EXTRA_STATE_KEY_SUFFIX",

@@ -24,13 +24,14 @@ from numpy import ndarray
 
 from tenon.device import get_default_device
 from tenon.distributed.communication import communicator
-from tenon.engine import scopes
 from tenon.engine.interceptor import SLOT
+from tenon.engine.scopes import path_of
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import UnsupportedError
 from tenon.graph import program
 from tenon.kernels.backend import backend_for, backends_in_use
+from tenon.nn import scopes
 from tenon.optim import step_hooks
 from tenon.profiler.observe.crossings import Crossings
 from tenon.profiler.observe.devices import marked_kernel, marked_op
@@ -273,7 +274,7 @@ class Tap:
         key = (place[0], place[1])
         found = self._labels.get(key)
         if found is None:
-            root, path = place[0](), scopes.path_of(place)
+            root, path = place[0](), path_of(place)
             top = type(root).__name__
             found = self._labels[key] = path if root is None or path == top else f"{top}.{path}"
         return found

@@ -7,17 +7,16 @@ from collections.abc import Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from tenon.dtypes import dtype
-from tenon.engine.backward import backward
-from tenon.engine.hooks import LeafHooks, register_in, tensor_hooks
 from tenon.errors import DTypeError, GradError
 from tenon.tensors.methods.family import Family
 
 if TYPE_CHECKING:
-    from tenon.engine.edges import AccumulateGrad, GradientEdge
-    from tenon.engine.handle import RemovableHandle
     from tenon.engine.tape import Node
+    from tenon.tensors.autograd.handles import RemovableHandle
+    from tenon.tensors.autograd.nodes import AccumulateGrad, GradientEdge
     from tenon.tensors.tensor import Tensor
-
+from tenon.tensors.autograd.hooks import LeafHooks, register_in, tensor_hooks
+from tenon.tensors.autograd.passes import backward
 
 #: Hooks by the number of their handle.
 Hooks: TypeAlias = MutableMapping[int, Callable[..., "Tensor | None"]]
@@ -37,7 +36,8 @@ class Autograd(Family):
     ) -> None:
         """Accumulate d(self)/d(leaf) into the leaves' ``grad``. ``gradient`` is needed unless self is a
         scalar."""
-        backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
+        gradients = None if gradient is None else [gradient]
+        backward([self], gradients, retain_graph, create_graph, inputs)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """Call ``hook(grad)`` when this tensor's gradient is known; it may return another."""

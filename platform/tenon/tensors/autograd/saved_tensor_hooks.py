@@ -10,12 +10,10 @@ from typing import Any
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
+from tenon.engine.tape import OUT
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import GradError
-
-#: Key of the saved output among a node's packed values; inputs have their position.
-OUT = -1
 
 
 class _Stack(threading.local):
@@ -161,25 +159,3 @@ def _pack(node: Any) -> None:
     node.saved = node.out = node.out_counter = None
     node.packed = packed
     node.watched = True  # off the fast path of the sweep
-
-
-def unpacked(node: Any) -> tuple[list[Any], Any]:
-    """Arguments and output of a node with packed values, as tensors."""
-    arguments = list(node.args)
-    for i, value in enumerate(node.saved or ()):
-        if value is not None:
-            arguments[i] = value
-    out = None if node.out is None else node.output_tensor(node.out)
-    for position, packed in node.packed.items():
-        if position == OUT:
-            found = packed.unpack()
-            out = Value.make(found.raw, found._backend)  # the hook's own tensor must not keep the node
-            out._node, out._track = node, True
-        else:
-            arguments[position] = packed.unpack()
-    return arguments, out
-
-
-def unpacked_residuals(node: Any) -> tuple[Any, ...]:
-    """The hidden outputs of a node, as arrays."""
-    return tuple(r.unpack().raw if isinstance(r, Packed) else r for r in node.residuals)

@@ -1,19 +1,25 @@
-"""The user's view of the autograd graph: torch's node class names, ``AccumulateGrad`` of leaves, edges.
+"""The user's view of the autograd graph: torch's node classes, ``AccumulateGrad`` of leaves, edges.
 
-The tape itself needs none of this: a node gets its class name when it is first inspected, and a leaf has
-no node at all. Hooks registered on an ``AccumulateGrad`` are therefore stored on the leaf.
+The tape itself needs none of this: a node gets a class with torch's name and attributes when it is first
+inspected (``shown``), and a leaf has no node at all. Hooks registered on an ``AccumulateGrad`` are therefore
+stored on the leaf.
 """
 
 from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tenon import dtypes
+from tenon.engine import second_order
 from tenon.engine.aval import Aval, aval_of
-from tenon.engine.hooks import LeafHooks, register_in
+from tenon.engine.tape import Node
 from tenon.errors import FreedGraphError, GradError
+from tenon.tensors import saved_names
+from tenon.tensors.autograd.handles import RemovableHandle
+from tenon.tensors.autograd.hooks import LeafHooks, new_hooks, register_in
 from tenon.tensors.size import Size
 
 
@@ -83,24 +89,75 @@ def accumulator_of(leaf: Any) -> AccumulateGrad:
     return found
 
 
-def run_prehooks(leaf: Any, grad: Any, hooks: Any) -> Any:
-    """Run the pre-hooks of ``leaf``'s ``AccumulateGrad`` on the tensor ``grad``; return the result."""
-    for hook in list(hooks.values()):
-        changed = hook((grad,))
-        if changed is not None:
-            grad = changed[0] if isinstance(changed, (tuple, list)) else changed
-    return grad
+class GraphNode(Node):
+    """A node as users see it, as ``grad_fn`` and in ``next_functions`` (torch.autograd.graph.Node).
+
+    ``shown`` makes a node of the tape one of these: it gets a class that derives its own class and this.
+    """
+
+    __slots__ = ()
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """``(node, output index)`` per input, as in torch; ``(None, 0)`` for an input without gradient."""
+        return tuple(
+            (None, 0) if e is None else (accumulator_of(e[0]), 0) if e[1] < 0 else (shown(e[0]), e[1])
+            for e in self.edges
+        )
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """A dictionary for the user's own data."""
+        return notes_on(self)
+
+    @property
+    def _input_metadata(self) -> tuple[InputMetadata | None, ...]:
+        device = None if self.out is None else self.backend.device_of(self.out)
+        return metadata_of(avals_of(self), device)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith(("_saved_", "_raw_saved_")):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return saved_names.find(self, name)
+
+    def __call__(self, *grads: Any) -> Any:
+        """The gradients of the inputs from those of the outputs, as the backward pass would compute them."""
+        return second_order.apply(self, grads)
+
+    def register_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(grad_inputs, grad_outputs)`` after this node ran; it may return new ``grad_inputs``."""
+        if self.node_hooks is None:
+            self.node_hooks = new_hooks()
+            self.watched = True
+        return register_in(self.node_hooks, hook)
+
+    def register_prehook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(grad_outputs)`` before this node runs; it may return new ``grad_outputs``."""
+        if self.node_prehooks is None:
+            self.node_prehooks = new_hooks()
+            self.watched = True
+        return register_in(self.node_prehooks, hook)
+
+
+def notes_on(node: Any) -> dict[str, Any]:
+    """``node.metadata``, of a node that no user has seen yet too."""
+    notes: dict[str, Any] = node.__dict__.setdefault("_metadata", {})
+    return notes
 
 
 @functools.cache
 def _class_of(base: type, name: str) -> type:
-    return type(name, (base,), {"__slots__": (), "_shown": True})
+    bases = (base,) if issubclass(base, GraphNode) else (GraphNode,) if base is Node else (base, GraphNode)
+    return type(name, bases, {"__slots__": (), "_shown": True})
 
 
 def shown(node: Any, tensor: Any = None) -> Any:
-    """Give ``node`` a class of torch's name, and store the aval of ``tensor``, its only output; return it."""
+    """Give ``node`` a class of torch's name with ``GraphNode``'s attributes, and return it.
+
+    ``tensor`` is its only output, whose shape and dtype are kept.
+    """
     cls = node.__class__
-    if "_shown" not in cls.__dict__ and cls.__name__ != node.name():
+    if "_shown" not in cls.__dict__ and (cls.__name__ != node.name() or not issubclass(cls, GraphNode)):
         node.__class__ = _class_of(cls, node.name())
     if tensor is not None and node.output_avals is None:
         node.output_avals = (Aval(tuple(tensor.raw.shape), tensor.raw.dtype),)
