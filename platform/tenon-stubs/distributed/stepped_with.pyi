@@ -2,4 +2,4 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon.distributed.replicas.stepped_with import *
+from tenon.distributed.replicas.last_step import *

@@ -53,7 +53,8 @@ _MOVED: dict[str, dict[str, str]] = {
         ),
         "tenon.distributed.replicas": (
             "data_parallel data_parallel_join data_parallel_options>options bucket_home>bucket_destination"
-            " buckets gradients accumulation logical_shards shard_buffers shard_sums stepped_with comm_hooks"
+            " buckets gradients accumulation logical_shards shard_buffers shard_sums"
+            " stepped_with>last_step comm_hooks"
         ),
     },
     "tenon.engine": {

@@ -30,20 +30,20 @@ class _Resumable(Sampler[int]):
     """A sampler whose iteration can be resumed mid-epoch."""
 
     #: Number of samples that the latest iteration skipped, and that the next one will skip.
-    _passed = 0
-    _next_passes = 0
+    _skipped = 0
+    _skip_next = 0
 
     def state_dict(self, taken: int = 0) -> dict[str, Any]:
         """Return the position of the latest iteration after ``taken`` samples."""
-        return {"taken": self._passed + taken}
+        return {"taken": self._skipped + taken}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume the next iteration, and only that, from ``state``."""
-        self._next_passes = int(state["taken"])
+        self._skip_next = int(state["taken"])
 
     def __iter__(self) -> Iterator[Any]:
-        self._passed, self._next_passes = self._next_passes, 0
-        return itertools.islice(self._indices(), self._passed, None)
+        self._skipped, self._skip_next = self._skip_next, 0
+        return itertools.islice(self._indices(), self._skipped, None)
 
     def _indices(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} defines no _indices().")

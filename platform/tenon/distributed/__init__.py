@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from tenon.distributed.sampler import ShardedSampler as ShardedSampler
     from tenon.distributed.sampler import reduce_sum_count as reduce_sum_count
 
-_HOMES = {
+_MODULES = {
     "replicas.accumulation": ("GradientAccumulation", "sum_and_count"),
     "backends": (
         "Backend",
@@ -160,18 +160,18 @@ _HOMES = {
     "sampler": ("DistributedSampler", "ShardedSampler", "reduce_sum_count"),
     "communication.world": ("get_communicator", "use_communicator"),
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 _PACKAGES = ("algorithms", "distributed_c10d", "nn", "optim")
 
-__all__ = sorted(_HOME)
+__all__ = sorted(_MODULE_OF)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # a class, function or module
     if name in _PACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}. It has {', '.join(__all__)}.")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 

@@ -1,18 +1,18 @@
-"""torch's names of what carries messages between ranks; MPI does, whichever of them is asked for."""
+"""torch's names of communication backends; MPI is used whichever of them is requested."""
 
 from __future__ import annotations
 
 import importlib.util
 from datetime import timedelta
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tenon.config import environment
 from tenon.device import Device
 from tenon.errors import ArgumentError
 
 default_pg_timeout = timedelta(minutes=30)
-"""torch's; here ``TENON_WATCHDOG`` says how long ranks wait for each other."""
+"""torch's default; here ``TENON_WATCHDOG`` limits how long ranks wait for each other."""
 
 
 class Backend(str):
@@ -37,7 +37,7 @@ class Backend(str):
 
 
 class DebugLevel(IntEnum):
-    """What ``TORCH_DISTRIBUTED_DEBUG`` may say. Ranks always compare their calls here, whatever it is."""
+    """The levels of ``TORCH_DISTRIBUTED_DEBUG``. Here ranks always compare their calls, at any level."""
 
     OFF = 0
     INFO = 1
@@ -45,13 +45,13 @@ class DebugLevel(IntEnum):
 
 
 def get_debug_level() -> DebugLevel:
-    """The level that the environment names, ``OFF`` without one; nothing depends on it."""
+    """The level in the environment, ``OFF`` by default; it has no effect."""
     name = (environment("TORCH_DISTRIBUTED_DEBUG") or "OFF").upper()
     return DebugLevel[name] if name in DebugLevel.__members__ else DebugLevel.OFF
 
 
 def is_gloo_available() -> bool:
-    """Always true: ``init_process_group("gloo")`` works, through MPI or alone."""
+    """Always true: ``init_process_group("gloo")`` works, over MPI or with one rank."""
     return True
 
 
@@ -61,7 +61,7 @@ def is_mpi_available() -> bool:
 
 
 def is_nccl_available() -> bool:
-    """Always false: arrays of GPUs go through the host."""
+    """Always false: the arrays of GPUs are staged through the host."""
     return False
 
 
@@ -69,19 +69,19 @@ is_ucc_available = is_xccl_available = is_nccl_available
 
 
 def is_backend_available(backend: str) -> bool:
-    """Whether ranks can speak under this name; for "cpu:gloo,cuda:nccl", under each of them."""
+    """Whether ``init_process_group`` accepts this backend; for "cpu:gloo,cuda:nccl", each of them."""
     names = [part.rpartition(":")[2] for part in backend.lower().split(",")]
     available = {"gloo": is_gloo_available, "mpi": is_mpi_available}
     return all(name in available and available[name]() for name in names)
 
 
 def is_torchelastic_launched() -> bool:
-    """Whether ``torchrun`` started this process. It cannot start ranks here: use ``mpirun``."""
+    """Whether ``torchrun`` started this process, which cannot start ranks here: use ``mpirun``."""
     return environment("TORCHELASTIC_RUN_ID") is not None
 
 
-def get_default_backend_for_device(device: Any) -> str:
-    """The name that torch's scripts ask for on such a device."""
+def get_default_backend_for_device(device: Device | str | int) -> str:
+    """torch's default backend for devices of this type."""
     kind = Device(device).type
     if kind not in Backend.default_device_backend_map:
         raise ArgumentError(f"Default backend not registered for device : {device}")

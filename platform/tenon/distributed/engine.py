@@ -1,6 +1,6 @@
-"""What an engine needs beside ``Communicator``: calls to compare, how each dtype is reduced, and its start.
+"""The parts of an engine beside ``Communicator``: calls, reductions of each dtype, and launching.
 
-Plugins reach it as ``tenon.extend.engine``.
+Plugins import it as ``tenon.extend.engine``.
 """
 
 from tenon.distributed.communication.arrays import Array

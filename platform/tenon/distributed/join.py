@@ -1,15 +1,15 @@
 """``Join``: train on ranks that run out of data at different times.
 
-A rank that leaves the block goes on to answer the collectives of the others, by the hooks of what it joined
-(``DistributedDataParallel``, ``ZeroRedundancyOptimizer``, or a class of the user's), until all have left.
-torch's names and semantics; what was joined is as it was before when the block is over.
+A rank that reaches the end of the block takes part in the collectives of the others until all ranks have
+reached it, by the hooks of its joinables (``DistributedDataParallel``, ``ZeroRedundancyOptimizer``, or a
+class of the user's). torch's names and semantics.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,13 +21,13 @@ __all__ = ["Join", "JoinHook", "Joinable"]
 
 
 class JoinHook:
-    """What a rank without data does in place of an iteration, and once when all ranks are done."""
+    """The functions that a rank without data runs in place of an iteration, and at the end."""
 
     def main_hook(self) -> None:
-        """Answer the collectives of one iteration of the ranks that still have data."""
+        """Take part in the collectives of one iteration of the ranks that still have data."""
 
     def post_hook(self, is_last_joiner: bool) -> None:
-        """Runs on every rank at the end; ``is_last_joiner`` on those that had data longest."""
+        """Called on every rank at the end; ``is_last_joiner`` is true on those that had data longest."""
 
 
 class _JoinConfig(NamedTuple):
@@ -37,7 +37,7 @@ class _JoinConfig(NamedTuple):
 
 
 class Joinable(ABC):
-    """Something whose iterations communicate; call ``Join.notify_join_context(self)`` before they do."""
+    """An object whose iterations communicate; it calls ``Join.notify_join_context(self)`` before they do."""
 
     @abstractmethod
     def __init__(self) -> None:
@@ -45,18 +45,18 @@ class Joinable(ABC):
         self._join_config = _JoinConfig()
 
     @abstractmethod
-    def join_hook(self, **kwargs: Any) -> JoinHook:
+    def join_hook(self, **kwargs: object) -> JoinHook:
         """The hook for one ``Join`` block, whose keyword arguments all joinables receive."""
 
     @property
     @abstractmethod
     def join_device(self) -> Device:
-        """The device that it works on."""
+        """The device of the joinable's collectives."""
 
     @property
     @abstractmethod
     def join_process_group(self) -> Communicator:
-        """The ranks that it speaks to."""
+        """The ranks of the joinable's collectives."""
 
 
 class Join:
@@ -67,7 +67,7 @@ class Join:
                 ...
 
     ``throw_on_early_termination`` raises on all ranks as soon as one is out of data. Further keyword
-    arguments go to every joinable's ``join_hook``.
+    arguments are passed to the ``join_hook`` of every joinable.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Join:
         joinables: list[Joinable],
         enable: bool = True,
         throw_on_early_termination: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         if len(joinables) == 0:
             raise ValueError("The join context manager requires at least one joinable")
@@ -104,13 +104,13 @@ class Join:
     ) -> None:
         try:
             if self._enable and kind is None:
-                self._answer()
+                self._run_hooks()
         finally:
             for joinable in self._joinables:
                 joinable._join_config = _JoinConfig()
 
-    def _answer(self) -> None:
-        """Run the main hooks as long as any rank has data, then the post hooks."""
+    def _run_hooks(self) -> None:
+        """Run the main hooks while any rank has data, then the post hooks."""
         last = True
         while _count(self._communicator, 0) > 0:
             if self._throws:
@@ -124,10 +124,10 @@ class Join:
 
     @staticmethod
     def notify_join_context(joinable: Joinable) -> None:
-        """Tell the ranks that are out of data that this one is not; to be called once an iteration.
+        """Announce to the ranks without data that this one has some; must be called once per iteration.
 
-        Only the first joinable of a block communicates here. Raises where a rank is out of data and the
-        block was made with ``throw_on_early_termination``.
+        Only the first joinable of a block communicates here. Raises ``RuntimeError`` if a rank is out of data
+        and the block has ``throw_on_early_termination``.
         """
         config = joinable._join_config
         if not (config.enable and config.is_first_joinable):
@@ -138,5 +138,6 @@ class Join:
             raise RuntimeError("Detected at least one rank that exhausted inputs. Throwing across all ranks.")
 
 
-def _count(communicator: Communicator, mine: int, name: str = "ranks with data") -> int:
-    return int(communicator.all_reduce(np.array([mine], np.int32), name=name).wait()[0])
+def _count(communicator: Communicator, own: int, name: str = "ranks with data") -> int:
+    """The sum of ``own`` over the ranks."""
+    return int(communicator.all_reduce(np.array([own], np.int32), name=name).wait()[0])

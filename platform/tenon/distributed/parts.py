@@ -1,7 +1,7 @@
-"""The parts that hooks on gradients and collectives are made of: ``tenon.extend.distributed_parts``.
+"""The parts of communication hooks and further collectives: ``tenon.extend.distributed_parts``.
 
-``to_host`` and ``write`` take a tensor to the arrays that communicators send, and back. ``done`` is the
-future of a result, ``taking_part`` and ``find_group`` tell which ranks a call is for.
+``to_host`` and ``write`` convert a tensor to the array that communicators send, and back. ``done`` is a
+completed future; ``taking_part`` and ``find_group`` return the communicator of a group.
 """
 
 from tenon.distributed.communication.futures import Future

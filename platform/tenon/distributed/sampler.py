@@ -1,8 +1,8 @@
 """Samplers that divide a data set among the ranks.
 
 ``DistributedSampler`` is torch's, with torch's order: it repeats or drops samples so that all ranks get
-equally many, which training needs and evaluation must not have. ``ShardedSampler`` splits exactly: every
-sample once, shards that differ by one, so that sums over ranks are sums over the data set.
+equally many, which training needs but which makes evaluation wrong. ``ShardedSampler`` uses every sample
+once, in shards that differ by at most one, so that sums over ranks are sums over the data set.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sized
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -20,9 +20,22 @@ from tenon.distributed.communication.world import get_communicator
 from tenon.errors import DataError
 from tenon.random import Generator, randperm
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
-def _place(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
-    """The number of shards and this rank's index; by default those of the communicator."""
+
+class SamplerState(TypedDict):
+    """The state of a ``DistributedSampler``."""
+
+    epoch: int
+    seed: int
+    shuffle: bool
+    taken: int
+    """Samples of the epoch that all ranks together have taken."""
+
+
+def _shard_of(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
+    """The number of shards and the index of this rank's; by default the communicator's size and rank."""
     if num_replicas is None:
         num_replicas = get_communicator().size
     if rank is None:
@@ -45,8 +58,8 @@ def _order(length: int, shuffle: bool, seed: int) -> list[int]:
 class DistributedSampler(Sampler[int]):
     """torch's sampler: an equal share of ``dataset`` for each of ``num_replicas`` ranks.
 
-    Without ``drop_last`` the first samples are repeated until the length divides. With ``exact=True`` no
-    sample is repeated or dropped, and shares may differ by one: use that for evaluation.
+    Without ``drop_last`` the first samples are repeated until ``num_replicas`` divides their number. With
+    ``exact=True`` no sample is repeated or dropped, and shares may differ by one: use that for evaluation.
     Call ``set_epoch`` before each epoch, or every epoch has the same order.
     """
 
@@ -61,8 +74,8 @@ class DistributedSampler(Sampler[int]):
         *,
         exact: bool = False,
     ) -> None:
-        self.num_replicas, self.rank = _place(num_replicas, rank)
-        self._passed = self._next_passes = 0
+        self.num_replicas, self.rank = _shard_of(num_replicas, rank)
+        self._skipped = self._skip_next = 0
         if exact and drop_last:
             raise DataError("exact=True keeps every sample, drop_last=True does not. Give one of them.")
         self.dataset = dataset
@@ -86,9 +99,9 @@ class DistributedSampler(Sampler[int]):
             self.total_size = share * self.num_replicas
 
     def __iter__(self) -> Iterator[int]:
-        self._passed, self._next_passes = self._next_passes, 0
+        self._skipped, self._skip_next = self._skip_next, 0
         order = _order(len(self.dataset), self.shuffle, self.seed + self.epoch)
-        if self._passed:
+        if self._skipped:
             return self._rest(order)
         padding = self.total_size - len(order)
         if padding > 0 and order:
@@ -96,30 +109,33 @@ class DistributedSampler(Sampler[int]):
         return iter(order[self.rank : self.total_size : self.num_replicas])
 
     def _rest(self, order: list[int]) -> Iterator[int]:
-        """This rank's share of what was not taken before; padded or cut like a whole epoch."""
-        rest = order[self._passed :]
-        over = len(rest) % self.num_replicas
-        if over and self.drop_last:
-            rest = rest[:-over]
-        elif over and not self.exact:
-            rest += list(itertools.islice(itertools.cycle(order), self.num_replicas - over))
+        """This rank's share of the samples of a resumed epoch; padded or truncated like a full epoch."""
+        rest = order[self._skipped :]
+        remainder = len(rest) % self.num_replicas
+        if remainder and self.drop_last:
+            rest = rest[:-remainder]
+        elif remainder and not self.exact:
+            rest += list(itertools.islice(itertools.cycle(order), self.num_replicas - remainder))
         return iter(rest[self.rank :: self.num_replicas])
 
-    def state_dict(self, taken: int = 0) -> dict[str, Any]:
-        """Where the latest iteration stood when every rank had taken ``taken`` samples."""
-        done = min(self._passed + taken * self.num_replicas, len(self.dataset))
+    def state_dict(self, taken: int = 0) -> SamplerState:
+        """The state of the last iteration after every rank has taken ``taken`` samples."""
+        done = min(self._skipped + taken * self.num_replicas, len(self.dataset))
         return {"epoch": self.epoch, "seed": self.seed, "shuffle": self.shuffle, "taken": done}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: SamplerState) -> None:
         """Resume the next iteration after ``state``, which may come from another number of ranks."""
-        for name in ("seed", "shuffle"):
-            if state[name] != getattr(self, name):
+        for name, saved, own in (
+            ("seed", state["seed"], self.seed),
+            ("shuffle", state["shuffle"], self.shuffle),
+        ):
+            if saved != own:
                 raise DataError(
-                    f"the sampler's state has {name}={state[name]}, this sampler has {name}="
-                    f"{getattr(self, name)}: the order would be another. Make it with the same options."
+                    f"the sampler's state has {name}={saved}, this sampler has {name}={own}: the order would"
+                    " be another. Make it with the same options."
                 )
         self.epoch = int(state["epoch"])
-        self._next_passes = int(state["taken"])
+        self._skip_next = int(state["taken"])
 
     def __len__(self) -> int:
         return self.num_samples
@@ -148,12 +164,12 @@ class ShardedSampler(DistributedSampler):
 
 
 def reduce_sum_count(
-    total: Any, count: Any, name: str | None = None, communicator: Communicator | None = None
+    total: ArrayLike, count: ArrayLike, name: str | None = None, communicator: Communicator | None = None
 ) -> tuple[Any, Any]:
     """Sums of ``total`` and ``count`` over all ranks, in float64: their ratio is the mean over all samples.
 
-    The mean of per-rank means is wrong as soon as ranks hold different numbers of samples. Numbers, or
-    sequences of numbers of the same length on every rank.
+    The mean of per-rank means is wrong if ranks hold different numbers of samples. Both arguments are
+    numbers, or sequences of numbers of the same length on every rank; the results are floats or arrays.
     """
     pair = np.stack([np.asarray(total, np.float64), np.asarray(count, np.float64)])
     communicator = get_communicator() if communicator is None else communicator

@@ -1,15 +1,15 @@
 """``ZeroRedundancyOptimizer``: each rank keeps the optimizer state of its share of the parameters (ZeRO-1).
 
-Parameters are shared out whole, largest first, to the rank with the least so far. Each rank runs the wrapped
-optimizer on its share and sends the new values to the others, so the weights are those of the unsharded
-optimizer bit for bit, and the state takes one part in ``size`` of the memory. Gradients have to be averaged
-before, as ``DistributedDataParallel`` does.
+Each parameter is assigned to a rank, the largest first, always to the rank with the fewest elements so far.
+Each rank runs the wrapped optimizer on its share and broadcasts the new values, so the weights are those of
+the unsharded optimizer bit for bit, and the state takes ``1 / size`` of the memory. Gradients must have been
+averaged, as ``DistributedDataParallel`` does.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from tenon.distributed.communication.reduction import dtype_name
 from tenon.distributed.communication.world import get_communicator
 from tenon.distributed.join import Join, Joinable, JoinHook
 from tenon.distributed.replicas import buckets
-from tenon.distributed.replicas.gradients import broadcast_tensors
-from tenon.distributed.replicas.stepped_with import options
+from tenon.distributed.replicas.broadcast import broadcast_tensors
+from tenon.distributed.replicas.last_step import options
 from tenon.errors import OptimizerStateError, UnsupportedError
 from tenon.optim import groups, state
 from tenon.optim.optimizer import Optimizer, ParamsT
@@ -35,11 +35,11 @@ _OWN = ("params", "param_names")
 
 
 class ZeroRedundancyOptimizer(Optimizer, Joinable):
-    """``optimizer_class(params, **defaults)`` with its state spread over the ranks of ``process_group``.
+    """``optimizer_class(params, **defaults)`` with its state sharded over the ranks of ``process_group``.
 
-    All ranks make it with the same parameters, call ``step`` together, and ``consolidate_state_dict`` before
-    one of them asks for ``state_dict``. A state dict is that of the plain optimizer: it loads into either,
-    on any number of ranks. ``parameters_as_bucket_view`` is accepted and changes nothing.
+    All ranks must create it with the same parameters, call ``step`` together, and ``consolidate_state_dict``
+    before one of them calls ``state_dict``. A state dict is that of the plain optimizer: either loads it, on
+    any number of ranks. ``parameters_as_bucket_view`` has no effect.
     """
 
     def __init__(
@@ -96,18 +96,18 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         """Gather the state of all ranks on rank ``to``; collective."""
         numbers = {id(p): n for n, p in enumerate(p for g in self.param_groups for p in g["params"])}
         own = {numbers[id(p)]: entry for p, entry in self.state.items() if isinstance(p, Tensor)}
-        whole: dict[int, dict[str, Any]] = {}
+        entries: dict[int, dict[str, Any]] = {}
         for rank in range(self.world_size):
-            mine = objects.encode(_describe(own)) if rank == self.rank else b""
-            sent = self.process_group.all_gather_bytes(mine, name=f"optimizer state of rank {rank}")[rank]
+            payload = objects.encode(_describe(own)) if rank == self.rank else b""
+            sent = self.process_group.all_gather_bytes(payload, name=f"optimizer state of rank {rank}")[rank]
             for number, description in objects.decode(sent).items():
                 entry = _receive(self.process_group, rank, own.get(number, {}), description)
                 if self.rank == to:
-                    whole[number] = entry
-        self._consolidated = dict(sorted(whole.items())) if self.rank == to else None
+                    entries[number] = entry
+        self._consolidated = dict(sorted(entries.items())) if self.rank == to else None
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of all ranks, on the rank that it was consolidated on since the last step."""
+        """The state of all ranks, on the rank where it has been consolidated since the last step."""
         if self._consolidated is None:
             raise OptimizerStateError(
                 "Optimizer state has not been consolidated on this rank. Please call"
@@ -123,9 +123,9 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             self.state = shard
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what ``state_dict`` returned here or on the plain optimizer; each rank keeps its share."""
+        """Load a state dict of this class or of the plain optimizer; each rank keeps its share."""
         assert self.optim is not None
-        saved: Any = state_dict
+        saved = state_dict
         for hook in list(self._optimizer_load_state_dict_pre_hooks.values()):
             changed = hook(self, saved)
             saved = saved if changed is None else changed
@@ -137,7 +137,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         self.optim.load_state_dict(
             {
                 "state": {key: entry for key, entry in saved["state"].items() if key in owned},
-                "param_groups": [_part(group, owned) for group in saved["param_groups"]],
+                "param_groups": [_saved_share(group, owned) for group in saved["param_groups"]],
             }
         )
         self.state = self.optim.state
@@ -146,8 +146,8 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         for hook in list(self._optimizer_load_state_dict_post_hooks.values()):
             hook(self)
 
-    def join_hook(self, **kwargs: Any) -> JoinHook:
-        """Lets a rank without data go on to update its share; list the model before the optimizer."""
+    def join_hook(self, **kwargs: object) -> JoinHook:
+        """The hook by which a rank without data updates its share; list the model before the optimizer."""
         return _ZeroJoinHook(self)
 
     @property
@@ -158,10 +158,11 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     @property
     def join_process_group(self) -> Communicator:
-        """The ranks that the state is spread over."""
+        """The ranks over which the state is sharded."""
         return self.process_group
 
     def _advance(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
+        """``step`` without notifying a ``Join`` context."""
         assert self.optim is not None
         _copy_options(self.param_groups, self.optim.param_groups)
         loss = self.optim.step(closure, **options)
@@ -174,12 +175,12 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         return loss
 
     def _share(self, group: Mapping[str, Any]) -> dict[str, Any]:
-        """``group`` with this rank's parameters only, by name where they have names."""
+        """``group`` with this rank's parameters only, as ``(name, parameter)`` if they have names."""
         own = [self._owners[id(p)] == self.rank for p in group["params"]]
         items = (
             list(zip(group["param_names"], group["params"], strict=True)) if "param_names" in group else None
         )
-        shared = [item for item, mine in zip(items or group["params"], own, strict=True) if mine]
+        shared = [item for item, keep in zip(items or group["params"], own, strict=True) if keep]
         return {**{k: v for k, v in group.items() if k not in _OWN}, "params": shared}
 
 
@@ -192,24 +193,24 @@ class _ZeroJoinHook(JoinHook):
 
 
 def _copy_options(source: list[dict[str, Any]], target: list[dict[str, Any]]) -> None:
-    for one, other in zip(source, target, strict=True):
-        other.update({name: value for name, value in one.items() if name not in _OWN})
+    """Copy the options of the parameter groups ``source`` into those of ``target``."""
+    for group, copied in zip(source, target, strict=True):
+        copied.update({name: value for name, value in group.items() if name not in _OWN})
 
 
-def _part(group: Mapping[str, Any], owned: set[Any]) -> dict[str, Any]:
+def _saved_share(group: Mapping[str, Any], owned: Container[int | str]) -> dict[str, Any]:
     """A saved group with the parameters in ``owned`` only."""
     kept = [key in owned for key in group["params"]]
-    part = {**group, "params": [key for key, mine in zip(group["params"], kept, strict=True) if mine]}
+    share = {**group, "params": [key for key, keep in zip(group["params"], kept, strict=True) if keep]}
     if "param_names" in group:
-        names = [name for name, mine in zip(group["param_names"], kept, strict=True) if mine]
-        part = (
-            {**part, "param_names": names} if names else {k: v for k, v in part.items() if k != "param_names"}
-        )
-    return part
+        share["param_names"] = [name for name, keep in zip(group["param_names"], kept, strict=True) if keep]
+        if not share["param_names"]:
+            del share["param_names"]
+    return share
 
 
-def _describe(entries: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
-    """Number -> name -> dtype and shape of a tensor, or a plain value."""
+def _describe(entries: Mapping[int, Mapping[str, object]]) -> dict[int, dict[str, tuple[object, ...]]]:
+    """For each parameter and name: ``("tensor", dtype, shape)``, or ``("value", value)``."""
     return {
         number: {
             name: (
@@ -226,7 +227,7 @@ def _describe(entries: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, A
 def _receive(
     communicator: Communicator, root: int, own: Mapping[str, Any], description: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The state of one parameter, which rank ``root`` has in ``own``: on every rank, on the host."""
+    """Broadcast the state of one parameter, ``own`` on rank ``root``; return it with tensors on the host."""
     entry: dict[str, Any] = {}
     for name, (kind, *content) in description.items():
         if kind == "value":

@@ -17,7 +17,8 @@ from tenon import random
 from tenon.device import Device
 from tenon.distributed.processes.launch import launch
 from tenon.distributed.replicas import logical_shards
-from tenon.distributed.replicas.gradients import GradientSynchronizer, broadcast_tensors
+from tenon.distributed.replicas.broadcast import broadcast_tensors
+from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.distributed.replicas.logical_shards import LogicalShards
 from tenon.errors import CommunicatorError, ConfigError, TrainingError, UnsupportedError
 from tenon.functions.settings import set_num_threads

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from tenon.distributed.communication.reduction import dtype_name
 from tenon.errors import CommunicatorError, ShapeError
 
 if TYPE_CHECKING:
@@ -49,3 +50,12 @@ def delivered(flat: np.ndarray, target: np.ndarray) -> np.ndarray:
     if not target.flags.c_contiguous:
         target[...] = flat.reshape(target.shape)
     return target
+
+
+def describe(array: np.ndarray) -> str:
+    """The dtype and shape of ``array``, which sender and receiver of a message compare.
+
+    >>> describe(np.zeros((2, 3)))
+    'float64[2, 3]'
+    """
+    return f"{dtype_name(array.dtype)}{list(array.shape)}"

@@ -155,6 +155,12 @@ class Work:
         return True
 
 
+class ReductionOptions(Protocol):
+    """torch's ``AllreduceOptions``: the operation of a reduction."""
+
+    reduceOp: str
+
+
 class AroundCall(Protocol):
     """A profiler's wrapper of every collective."""
 

@@ -19,8 +19,24 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from tenon.distributed.communication.arrays import READ_ONLY, delivered, flat_of, prepared, target_for
-from tenon.distributed.communication.calls import FINISH, Args, AroundCall, Call, Result, Work, cached_call
+from tenon.distributed.communication.arrays import (
+    READ_ONLY,
+    delivered,
+    describe,
+    flat_of,
+    prepared,
+    target_for,
+)
+from tenon.distributed.communication.calls import (
+    FINISH,
+    Args,
+    AroundCall,
+    Call,
+    ReductionOptions,
+    Result,
+    Work,
+    cached_call,
+)
 from tenon.distributed.communication.reduction import ReduceOp, check_transferable, dtype_name, reduction_call
 from tenon.distributed.communication.traffic import Traffic
 from tenon.distributed.processes import failure
@@ -177,13 +193,13 @@ class Communicator(ABC):
         self._check_root(root)
         self.agree(cached_call("gather", f"to rank {root}", source.shape, dtype_name(source.dtype), name))
         if self.rank != root:
-            self.perform_send(source.reshape(-1), message(source), root, 0).wait()
+            self.perform_send(source.reshape(-1), describe(source), root, 0).wait()
             return None
         rows = np.empty((self.size, *source.shape), source.dtype)
         rows[root] = source
         flat = rows.reshape(self.size, -1)
         works = [
-            self.perform_receive(flat[rank], message(source), rank, 0)
+            self.perform_receive(flat[rank], describe(source), rank, 0)
             for rank in range(self.size)
             if rank != root
         ]
@@ -202,11 +218,11 @@ class Communicator(ABC):
         self._check_root(root)
         self.agree(cached_call("scatter", f"from rank {root}", out.shape, dtype_name(out.dtype), name))
         if self.rank != root:
-            return self.perform_receive(out.reshape(-1), message(out), root, 0).wait().reshape(out.shape)
+            return self.perform_receive(out.reshape(-1), describe(out), root, 0).wait().reshape(out.shape)
         assert rows is not None
         source = prepared(rows)
         works = [
-            self.perform_send(source[rank].reshape(-1), message(out), rank, 0)
+            self.perform_send(source[rank].reshape(-1), describe(out), rank, 0)
             for rank in range(self.size)
             if rank != root
         ]
@@ -220,7 +236,7 @@ class Communicator(ABC):
         source = prepared(array)
         check_transferable(source.dtype)
         self._check_root(to)
-        return self.perform_send(source.reshape(-1), message(source), to, _checked_tag(tag))
+        return self.perform_send(source.reshape(-1), describe(source), to, _checked_tag(tag))
 
     def receive(self, out: np.ndarray, source: int, tag: int = 0) -> Work:
         """Receive from rank ``source`` into contiguous ``out``, which is complete after ``wait``."""
@@ -230,7 +246,7 @@ class Communicator(ABC):
             raise CommunicatorError(
                 "receive: out must be a contiguous, writeable array of native byte order."
             )
-        return self.perform_receive(out.reshape(-1), message(out), source, _checked_tag(tag))
+        return self.perform_receive(out.reshape(-1), describe(out), source, _checked_tag(tag))
 
     def split(self, color: int | None, key: int = 0, *, name: str | None = None) -> Communicator | None:
         """The communicator of the ranks that pass the same ``color``, in order of ``key``; all must call it.
@@ -251,17 +267,16 @@ class Communicator(ABC):
 
     def barrier(self) -> None:
         """Block until every rank has called it."""
-        self._do(cached_call("barrier", "", (), "", None), _nothing)
+        self._do(cached_call("barrier", "", (), "", None), lambda: None)  # comparing the calls synchronizes
 
     def close(self) -> None:
         """Destroy the group; collective. With more than one rank, later calls raise."""
         self.agree(Call("destroy_process_group", "", (), "", None))
 
-    def allreduce(self, tensors: Tensor | Sequence[Tensor], opts: object = None) -> Work:
-        """torch's ``ProcessGroup.allreduce``, as communication hooks call it: an asynchronous reduction.
-
-        ``tensors`` is a tensor or a list of one; ``opts`` is an operation, or options with ``reduceOp``.
-        """
+    def allreduce(
+        self, tensors: Tensor | Sequence[Tensor], opts: str | ReductionOptions | None = None
+    ) -> Work:
+        """torch's ``ProcessGroup.allreduce``, as communication hooks call it: an asynchronous reduction."""
         from tenon.distributed.messages import coalesced  # it imports this module
 
         return coalesced.begin_all_reduce(tensors, opts, self)
@@ -377,21 +392,8 @@ ProcessGroup = Communicator
 """torch's name, for annotations and ``isinstance``."""
 
 
-def _nothing() -> None:
-    """The body of a barrier: the comparison of the calls has synchronized the ranks."""
-
-
 def _checked_tag(tag: int) -> int:
     """The engine's number for a user's tag; 0 belongs to ``gather`` and ``scatter``."""
     if not 0 <= tag < LARGEST_TAG:
         raise CommunicatorError(f"tag={tag} must be from 0 to {LARGEST_TAG - 1}.")
     return tag + 1
-
-
-def message(array: np.ndarray) -> str:
-    """The description of an array that both ends of a message compare.
-
-    >>> message(np.zeros((2, 3)))
-    'float64[2, 3]'
-    """
-    return f"{dtype_name(array.dtype)}{list(array.shape)}"

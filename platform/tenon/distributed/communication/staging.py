@@ -30,6 +30,11 @@ def refuse_recording(function: str) -> None:
         WATCHERS.recorder.unsupported(f"tenon.distributed.{function}")
 
 
+def recording() -> bool:
+    """Whether ``tenon.compile`` records the calls of this thread."""
+    return WATCHERS.recorder is not None and bool(WATCHERS.recorder.listening())
+
+
 def to_host(tensor: Tensor) -> np.ndarray:
     """The tensor's values as a NumPy array, which shares the memory of a CPU tensor."""
     array: np.ndarray = tensor._backend.to_host(tensor.raw)

@@ -1,17 +1,17 @@
-"""Go on with the ranks that are left when others are killed. Experimental.
+"""Continue with the surviving ranks after others were killed. Experimental.
 
 ::
 
     while True:
         try:
-            train()  # reads the last checkpoint, makes model, sampler and synchronizer, steps
+            train()  # loads the last checkpoint, creates model, sampler and synchronizer, and trains
             break
         except RankFailedError:
             elastic.shrink()
 
-After ``shrink`` the process's communicator is that of the ranks that are left, numbered anew. Whatever spoke
-through the old one (data parallel, samplers, groups) belongs to the past and is made again. It takes an MPI
-whose ranks outlive each other: Open MPI, started with ``mpirun --with-ft ulfm``.
+After ``shrink`` the process's communicator consists of the surviving ranks, renumbered. Objects that used the
+old one (data-parallel models, samplers, groups) must be created again. This needs an MPI whose ranks survive
+the failure of others: Open MPI, started with ``mpirun --with-ft ulfm``.
 
 A package, as PyTorch's ``elastic.multiprocessing.errors`` is found below it (``compat/faces.py``).
 """
@@ -25,7 +25,7 @@ from tenon.errors import UnsupportedError
 
 
 def missing() -> str | None:
-    """Why this job's ranks cannot go on without killed ones; None if they can."""
+    """The reason why this job's ranks cannot survive the failure of others; None if they can."""
     communicator = world.get_communicator()
     if communicator.survives:
         return None
@@ -37,9 +37,9 @@ def missing() -> str | None:
 
 
 def shrink() -> Communicator:
-    """Part from killed ranks, after a ``RankFailedError``; every rank that is left calls it.
+    """Make the surviving ranks the process group, after a ``RankFailedError``; every survivor calls this.
 
-    Raises ``UnsupportedError`` where ranks cannot outlive each other.
+    Raises ``UnsupportedError`` if ranks cannot survive the failure of others.
     """
     with world._lock:
         reason = missing()

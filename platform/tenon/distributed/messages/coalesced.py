@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from tenon.distributed.communication.calls import ReductionOptions
 from tenon.distributed.communication.futures import Future
 from tenon.distributed.communication.reduction import ReduceOp
-from tenon.distributed.messages.collectives import Group, TensorWork, all_gather, all_reduce
-from tenon.distributed.messages.process_group import taking_part
+from tenon.distributed.messages.collectives import TensorWork, all_gather, all_reduce
+from tenon.distributed.messages.process_group import Group, taking_part
 from tenon.errors import ShapeError
 from tenon.tensors.tensor import Tensor
 
@@ -16,13 +16,13 @@ from tenon.tensors.tensor import Tensor
 def all_reduce_coalesced(
     tensors: Sequence[Tensor] | Tensor, op: str = ReduceOp.SUM, group: Group = None, async_op: bool = False
 ) -> Future[list[Tensor]] | None:
-    """``all_reduce`` each of ``tensors``; with ``async_op`` a future of them."""
+    """``all_reduce`` each of ``tensors``; with ``async_op``, return a future of their list."""
     if taking_part(group, "all_reduce_coalesced") is None:
         return None
-    several = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    for tensor in several:
+    reduced = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    for tensor in reduced:
         all_reduce(tensor, op, group)
-    return _future(several) if async_op else None
+    return _future(reduced) if async_op else None
 
 
 def all_gather_coalesced(
@@ -46,16 +46,22 @@ def all_gather_coalesced(
     return _future([tensor for tensors in output_tensor_lists for tensor in tensors]) if async_op else None
 
 
-def begin_all_reduce(tensors: Sequence[Tensor] | Tensor, op: Any, group: Group) -> TensorWork:
-    """torch's ``ProcessGroup.allreduce`` of one tensor, or a list of it; ``op`` may be options."""
+def begin_all_reduce(
+    tensors: Sequence[Tensor] | Tensor, op: str | ReductionOptions | None, group: Group
+) -> TensorWork:
+    """torch's ``ProcessGroup.allreduce`` of a tensor or a list of one; ``op`` None is a sum."""
     (tensor,) = [tensors] if isinstance(tensors, Tensor) else tensors
-    operation = getattr(op, "reduceOp", op)
-    work = all_reduce(tensor, ReduceOp.SUM if operation is None else operation, group, async_op=True)
+    if op is None:
+        op = ReduceOp.SUM
+    elif not isinstance(op, str):
+        op = op.reduceOp
+    work = all_reduce(tensor, op, group, async_op=True)
     assert isinstance(work, TensorWork)
     return work
 
 
 def _future(tensors: list[Tensor]) -> Future[list[Tensor]]:
+    """A completed future of ``tensors``."""
     future: Future[list[Tensor]] = Future()
     future.set_result(tensors)
     return future

@@ -6,7 +6,7 @@ run directly on the tensors' memory. Neither records gradients: the functions of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,29 +17,26 @@ from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.futures import Future
 from tenon.distributed.communication.reduction import ReduceOp, supports_complex
 from tenon.distributed.messages import identity
-from tenon.distributed.messages.process_group import root_of, taking_part
+from tenon.distributed.messages.process_group import Group, root_of, taking_part
 from tenon.engine.grad_mode import no_grad
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table
 from tenon.errors import RankArgumentError, RankTypeError, ShapeError
 from tenon.tensors.tensor import Tensor
 
-Group = Any
-"""A communicator, what ``new_group`` returned, or None for all ranks."""
-
 
 class TensorWork(Work):
     """The handle of a collective that writes its result into a tensor on ``wait``."""
 
-    __slots__ = ("_outcome", "_pending", "_tensor")
+    __slots__ = ("_output", "_pending", "_tensor")
 
-    def __init__(self, tensor: Tensor | None, pending: Work, outcome: Tensor | None = None) -> None:
+    def __init__(self, tensor: Tensor | None, pending: Work, output: Tensor | None = None) -> None:
         super().__init__(np.empty(0))
         self._tensor, self._pending = tensor, pending
-        self._outcome = tensor if outcome is None else outcome
+        self._output = tensor if output is None else output
 
-    def wait(self, timeout: Any = None) -> Any:
-        """Block until the collective has completed and store its result; always True."""
+    def wait(self, timeout: object = None) -> Any:  # bool, as in torch; an array in the base class
+        """Block until the collective has completed and write its result into the tensor; returns True."""
         result = self._pending.wait()
         if self._tensor is not None:
             staging.write(self._tensor, result)
@@ -49,7 +46,7 @@ class TensorWork(Work):
     def result(self) -> list[Tensor]:
         """Wait, and return the output tensors."""
         self.wait()
-        return [] if self._outcome is None else [self._outcome]
+        return [] if self._output is None else [self._output]
 
     def is_completed(self) -> bool:
         """Whether ``wait`` would return at once."""
@@ -67,12 +64,12 @@ class TensorWork(Work):
 
 
 def barrier(
-    group: Group = None, async_op: bool = False, device_ids: Any = None, timeout: Any = None
+    group: Group = None, async_op: bool = False, device_ids: object = None, timeout: object = None
 ) -> Work | None:
     """Block until every rank has called it.
 
-    ``device_ids`` and ``timeout`` have no effect: ranks meet on the host, and the watchdog of
-    ``docs/guide/distributed.md`` says how long a rank waits.
+    ``device_ids`` and ``timeout`` have no effect: ranks synchronize on the host, and the watchdog limits how
+    long a rank waits (``docs/guide/distributed.md``).
     """
     communicator = taking_part(group, "barrier")
     if communicator is None:
@@ -81,8 +78,8 @@ def barrier(
     return done(async_op)
 
 
-def monitored_barrier(group: Group = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """``barrier`` under torch's other name: ranks that skip it are always named here.
+def monitored_barrier(group: Group = None, timeout: object = None, wait_all_ranks: bool = False) -> None:
+    """``barrier`` under torch's other name, as errors always name the ranks that skip it.
 
     ``timeout`` has no effect, as for ``barrier``, nor has ``wait_all_ranks``: every missing rank is named.
     """
@@ -105,11 +102,11 @@ def all_reduce(
     if SLOT.watched():
         return put(tensor, operations.all_reduce, tensor, async_op, op=str(op), group=communicator)
     host = staging.to_host(tensor)
-    own = _own(host)
+    out = _writable(host)
     name = identity.name_of(tensor, written=True) if communicator.size > 1 else None
-    if async_op and own is not None and own.flags.c_contiguous:
-        return TensorWork(tensor, communicator.start_all_reduce(own, op, name=name))
-    return _into(tensor, communicator.all_reduce(host, op, out=own, name=name), async_op)
+    if async_op and out is not None and out.flags.c_contiguous:
+        return TensorWork(tensor, communicator.start_all_reduce(out, op, name=name))
+    return _store(tensor, communicator.all_reduce(host, op, out=out, name=name), async_op)
 
 
 def broadcast(
@@ -128,9 +125,9 @@ def broadcast(
     if SLOT.watched():
         return put(tensor, operations.broadcast_from, tensor, async_op, root=root, group=communicator)
     host = staging.to_host(tensor)
-    # Ranks that only receive may use another variable name.
+    # No name from the source code: receiving ranks may call the tensor otherwise.
     name = identity.name_of(tensor, written=False) if communicator.size > 1 else None
-    return _into(tensor, communicator.broadcast(host, root, out=_own(host), name=name), async_op)
+    return _store(tensor, communicator.broadcast(host, root, out=_writable(host), name=name), async_op)
 
 
 def reduce(
@@ -155,7 +152,7 @@ def reduce(
     name = identity.name_of(tensor, written=True) if communicator.size > 1 else None
     work = communicator.all_reduce(staging.to_host(tensor), op, name=name)
     if communicator.rank == root:
-        return _into(tensor, work, async_op)
+        return _store(tensor, work, async_op)
     return done(async_op)
 
 
@@ -177,7 +174,7 @@ def all_gather(
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Write the tensors of all ranks one after another into one of any shape: stacked, joined or flat."""
+    """Write the tensors of all ranks into ``output_tensor`` in rank order: stacked, concatenated or flat."""
     communicator = taking_part(group, "all_gather_into_tensor")
     if communicator is None:
         return None
@@ -208,7 +205,7 @@ def reduce_scatter_tensor(
     group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Sum ``input`` over the ranks; write this rank's part, one of ``size`` equal ones, into ``output``."""
+    """Reduce ``input`` over the ranks; write part r of ``size`` equal parts into ``output`` of rank r."""
     communicator = taking_part(group, "reduce_scatter_tensor")
     if communicator is None:
         return None
@@ -234,7 +231,7 @@ def reduce_scatter(
     group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Sum ``input_list[r]`` over the ranks and write it into ``output`` of rank r."""
+    """Reduce ``input_list[r]`` over the ranks and write it into ``output`` of rank r."""
     communicator = taking_part(group, "reduce_scatter")
     if communicator is None:
         return None
@@ -258,7 +255,7 @@ def gather(
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Work | None:
-    """Write the tensor of rank r into ``gather_list[r]`` of rank ``dst``; the others pass no list."""
+    """Write the tensor of rank r into ``gather_list[r]`` of rank ``dst``; other ranks pass no list."""
     communicator = taking_part(group, "gather")
     if communicator is None:
         return None
@@ -284,7 +281,7 @@ def scatter(
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Work | None:
-    """Write ``scatter_list[r]`` of rank ``src`` into ``tensor`` of rank r; the others pass no list."""
+    """Write ``scatter_list[r]`` of rank ``src`` into ``tensor`` of rank r; other ranks pass no list."""
     communicator = taking_part(group, "scatter")
     if communicator is None:
         return None
@@ -302,21 +299,22 @@ def scatter(
 
 
 def stack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors as rows of one."""
+    """The tensors as rows of a new tensor."""
     stacked: Tensor = table.stack(*tensors, axis=0)
     return stacked
 
 
-def run(function: Any, tensor: Tensor, **attrs: Any) -> Tensor:
-    """The op's result, without a gradient."""
+def run(collective: Callable[..., Tensor], tensor: Tensor, **attrs: object) -> Tensor:
+    """The result of ``collective``, an op, without a gradient."""
     with no_grad():
-        result: Tensor = function(tensor, **attrs)
-    return result
+        return collective(tensor, **attrs)
 
 
-def put(target: Tensor, function: Any, source: Tensor, async_op: bool, **attrs: Any) -> Work | None:
-    """Overwrite ``target`` by the op's result."""
-    _copy(target, run(function, source, **attrs))
+def put(
+    target: Tensor, collective: Callable[..., Tensor], source: Tensor, async_op: bool, **attrs: object
+) -> Work | None:
+    """Overwrite ``target`` by the result of ``collective``, an op; return a handle if ``async_op``."""
+    _copy(target, run(collective, source, **attrs))
     return done(async_op, target)
 
 
@@ -329,44 +327,46 @@ def _copy(target: Tensor, value: Tensor) -> None:
 
 
 def write_rows(targets: Sequence[Tensor], rows: Tensor) -> None:
-    """Overwrite each of ``targets`` by its row."""
+    """Overwrite ``targets[i]`` by ``rows[i]``."""
     for index, target in enumerate(targets):
         _copy(target, rows[index])
 
 
 def rows_of(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The tensor in another shape, without a gradient."""
+    """``tensor`` reshaped to ``shape``, without a gradient."""
     with no_grad():
         rows: Tensor = table.reshape(tensor.detach(), shape=shape)
     return rows
 
 
-def _own(host: np.ndarray) -> np.ndarray | None:
-    """The tensor's memory as the place for the result; broadcast views have none of their own."""
+def _writable(host: np.ndarray) -> np.ndarray | None:
+    """``host`` if a result can be written into it; None for read-only memory and broadcast views."""
     return host if host.flags.writeable and 0 not in host.strides else None
 
 
-def _into(tensor: Tensor, work: Work, async_op: bool) -> Work | None:
+def _store(tensor: Tensor, work: Work, async_op: bool) -> Work | None:
+    """Write the result of ``work`` into ``tensor``; a handle if ``async_op``."""
     staging.write(tensor, work.wait())
     return done(async_op, tensor)
 
 
-def done(async_op: bool, outcome: Tensor | None = None) -> Work | None:
-    """A handle of a completed collective, with its result in ``outcome``; None unless ``async_op``."""
-    return TensorWork(None, Work(np.empty(0)), outcome) if async_op else None
+def done(async_op: bool, output: Tensor | None = None) -> Work | None:
+    """A handle of a completed collective whose result is in ``output``; None unless ``async_op``."""
+    return TensorWork(None, Work(np.empty(0)), output) if async_op else None
 
 
-def check_list(function: str, name: str, tensors: Sequence[Any], communicator: Communicator) -> None:
-    """Raise unless the list has one tensor for each rank."""
+def check_list(function: str, name: str, tensors: Sequence[Tensor], communicator: Communicator) -> None:
+    """Raise ``ShapeError`` unless the list has one tensor for each rank."""
     if len(tensors) != communicator.size:
         raise ShapeError(
             f"{function}: {name} has {len(tensors)} tensors for {communicator.size} ranks. Make one per rank."
         )
 
 
-def _check_like(target: Any, shape: Sequence[int], source: Tensor, what: str) -> None:
-    staging.check_tensor(target, what)
+def _check_like(target: Tensor, shape: Sequence[int], source: Tensor, argument: str) -> None:
+    """Raise unless ``target`` is a tensor of ``shape`` with the dtype of ``source``."""
+    staging.check_tensor(target, argument)
     if tuple(target.shape) != tuple(shape) or target.dtype != source.dtype:
         raise ShapeError(
-            f"{what} is {target.dtype}{list(target.shape)}, but {source.dtype}{list(shape)} is needed."
+            f"{argument} is {target.dtype}{list(target.shape)}, but {source.dtype}{list(shape)} is needed."
         )

@@ -1,4 +1,4 @@
-"""torch.distributed's all-to-all collectives: every rank sends something else to every rank."""
+"""torch.distributed's all-to-all collectives: every rank sends a different tensor to every rank."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tenon.distributed.communication.calls import Work
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.reduction import ReduceOp
 from tenon.distributed.messages.collectives import (
-    Group,
     check_list,
     done,
     put,
@@ -20,7 +19,7 @@ from tenon.distributed.messages.collectives import (
     stack,
     write_rows,
 )
-from tenon.distributed.messages.process_group import taking_part
+from tenon.distributed.messages.process_group import Group, taking_part
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import ShapeError
 from tenon.tensors.tensor import Tensor
@@ -32,7 +31,7 @@ def all_to_all(
     group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
-    """``input_tensor_list[r]`` goes to rank r; what rank r sent goes into ``output_tensor_list[r]``."""
+    """Send ``input_tensor_list[r]`` to rank r, and write its tensor into ``output_tensor_list[r]``."""
     communicator = taking_part(group, "all_to_all")
     if communicator is None:
         return None
@@ -44,8 +43,7 @@ def all_to_all(
         for tensor in tensors:
             staging.check_tensor(tensor, "all_to_all", name)
     first = tuple(input_tensor_list[0].shape)
-    everything = (*input_tensor_list, *output_tensor_list)
-    even = all(tuple(tensor.shape) == first for tensor in everything)
+    even = all(tuple(tensor.shape) == first for tensor in (*input_tensor_list, *output_tensor_list))
     if bool(communicator.all_reduce(np.array([even]), ReduceOp.PRODUCT, name="all_to_all is even").wait()[0]):
         rows = run(operations.all_to_all, stack(input_tensor_list), group=communicator)
         write_rows(output_tensor_list, rows)
@@ -70,7 +68,7 @@ def all_to_all_single(
     group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Send part r of ``input``, cut along its first axis, to rank r; ``output`` gets the parts that come."""
+    """Send part r of ``input``, split along its first axis, to rank r; ``output`` is the received parts."""
     communicator = taking_part(group, "all_to_all_single")
     if communicator is None:
         return None
@@ -86,13 +84,12 @@ def all_to_all_single(
         rows = rows_of(input, (size, input.shape[0] // size, *input.shape[1:]))
         return put(output, operations.all_to_all, rows, async_op, group=communicator)
     parts = split(input, input_split_sizes, communicator.size)
-    places = split(output, output_split_sizes, communicator.size)
-    all_to_all(places, parts, communicator)
+    all_to_all(split(output, output_split_sizes, communicator.size), parts, communicator)
     return done(async_op)
 
 
 def split(tensor: Tensor, sizes: Sequence[int] | None, count: int) -> list[Tensor]:
-    """``tensor`` cut along its first axis into ``count`` parts, as views."""
+    """Views of ``count`` parts of ``tensor`` along its first axis, of ``sizes`` or of equal length."""
     rows = tensor.shape[0] if tensor.ndim else 0
     lengths = list(sizes) if sizes else [rows // count] * count
     if len(lengths) != count or sum(lengths) != rows:
@@ -106,13 +103,13 @@ def split(tensor: Tensor, sizes: Sequence[int] | None, count: int) -> list[Tenso
 
 
 def _exchange_uneven(parts: Sequence[np.ndarray], communicator: Communicator) -> list[np.ndarray]:
-    """All to all of parts of any length: the lengths first, then rows as long as the longest."""
+    """All-to-all of flat parts of any lengths: exchange the lengths, then rows padded to the longest."""
     lengths = np.array([part.size for part in parts], np.int64)
-    coming = communicator.all_to_all(lengths, name="lengths for all_to_all").wait()
+    received_lengths = communicator.all_to_all(lengths, name="lengths for all_to_all").wait()
     widest = np.array([lengths.max()])
     width = int(communicator.all_reduce(widest, ReduceOp.MAX, name="longest of all_to_all").wait()[0])
     rows = np.zeros((communicator.size, width), parts[0].dtype)
     for row, part in zip(rows, parts, strict=True):
         row[: part.size] = part.reshape(-1)
     received = communicator.all_to_all(rows).wait()
-    return [row[:length] for row, length in zip(received, coming, strict=True)]
+    return [row[:length] for row, length in zip(received, received_lengths, strict=True)]

@@ -1,8 +1,8 @@
 """Infer a name for the tensor of a collective, so that ranks that pass different tensors raise.
 
-torch's functions take no name. A parameter, or its gradient, gets its name in the model; any other tensor the
-expression in the caller's source. Such names are ``Implied``: ranks raise if two contradict each other, but
-not if one is missing. ``named`` sets an explicit name.
+torch's functions take no name. A parameter or its gradient is named as in the model; any other tensor by the
+expression in the caller's source code. Such names are ``Implied``: ranks raise if two contradict each other,
+but not if one is missing. ``named`` sets an explicit name.
 """
 
 from __future__ import annotations
@@ -18,22 +18,26 @@ import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tenon.distributed.communication.calls import Implied
 from tenon.distributed.processes.recent_modules import RECENT_MODULES
-from tenon.nn.parameter import is_lazy
+from tenon.nn.parameter import Parameter, is_lazy
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
+    from tenon.nn.traverse import Traversal
 
 LONGEST = 80
 """Maximal length of an expression that is used as a name."""
 SITES = 4096
 """Size of the cache of call sites: parsing one takes as long as a thousand sums."""
-_given: contextvars.ContextVar[str | None] = contextvars.ContextVar("name of collectives", default=None)
+_explicit: contextvars.ContextVar[str | None] = contextvars.ContextVar("name of collectives", default=None)
 
 
 class Site(NamedTuple):
-    """A call site: the expression of its tensor, and whether that is a loop variable."""
+    """A call site: the expression that it passes as the tensor, and whether that is a loop variable."""
 
     code: CodeType
     text: Implied | None
@@ -52,29 +56,33 @@ def named(name: str) -> Iterator[None]:
         with dist.named("loss"):
             dist.all_reduce(loss if loss is not None else torch.zeros(()))
     """
-    token = _given.set(name)
+    token = _explicit.set(name)
     try:
         yield
     finally:
-        _given.reset(token)
+        _explicit.reset(token)
 
 
 def name_of(tensor: Tensor, written: bool) -> str | None:
-    """The name of ``tensor`` that ranks compare; ``written``: with the caller's expression as fallback."""
-    given = _given.get()
-    if given is not None:
-        return given
-    found = PARAMETERS.find(tensor)
-    if found is None and written:
-        found = _expression(sys._getframe(2), tensor)
-    return found
+    """The name of ``tensor`` that ranks compare; None if there is none.
+
+    With ``written``, a tensor that is no parameter is named by the expression in the source of the function
+    that called the collective, which must be the caller of this function.
+    """
+    explicit = _explicit.get()
+    if explicit is not None:
+        return explicit
+    name = PARAMETERS.find(tensor)
+    if name is None and written:
+        name = _expression(sys._getframe(2), tensor)
+    return name
 
 
 @dataclass
 class SameShape:
     """Named parameters of one shape, and the index at which the search begins."""
 
-    named: list[tuple[weakref.ref[Any], str]]
+    named: list[tuple[weakref.ref[Tensor], str]]
     start: int = 0
 
 
@@ -82,7 +90,7 @@ class Parameters:
     """A registry of the parameters of modules whose ``parameters()`` were iterated, by name."""
 
     def __init__(self) -> None:
-        self._roots: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._roots: weakref.WeakSet[Traversal] = weakref.WeakSet()
         self._known: dict[tuple[int, ...], SameShape] = {}
 
     def find(self, tensor: Tensor) -> Implied | None:
@@ -91,10 +99,10 @@ class Parameters:
         Loops visit parameters in order, so the search begins after the last match of that shape.
         """
         if RECENT_MODULES.modules:
-            walked = list(RECENT_MODULES.modules)
+            recent = list(RECENT_MODULES.modules)
             RECENT_MODULES.modules.clear()
-            if any(module not in self._roots for module in walked):
-                self._refresh(walked)
+            if any(module not in self._roots for module in recent):
+                self._refresh(recent)
         raw = tensor.raw
         candidates = self._known.get(raw.shape)
         if candidates is None:
@@ -114,16 +122,16 @@ class Parameters:
                 return Implied(f"the parameter {name}")
         return None
 
-    def _refresh(self, walked: Iterable[Any]) -> None:
+    def _refresh(self, modules: Iterable[Traversal]) -> None:
         """Rebuild the registry; a parameter is named by its longest path, from the outermost module."""
-        self._roots.update(walked)
-        names: dict[int, tuple[Any, str]] = {}
+        self._roots.update(modules)
+        names: dict[int, tuple[Parameter, str]] = {}
         for root in list(self._roots):
             for name, parameter in root.named_parameters():
                 if is_lazy(parameter):
                     self._roots.discard(root)  # Registered again once its parameters have shapes.
                     continue
-                other = names.get(id(parameter), (None, ""))[1]
+                other = names[id(parameter)][1] if id(parameter) in names else ""
                 if (name.count("."), name) > (other.count("."), other):
                     names[id(parameter)] = parameter, name
         self._known = {}
@@ -135,7 +143,7 @@ class Parameters:
 PARAMETERS = Parameters()
 
 
-def structure(module: Any, parameters: Iterable[Tensor] | None = None) -> list[str]:
+def structure(module: Module, parameters: Iterable[Tensor] | None = None) -> list[str]:
     """Describe each module in a line, with the options of tenon's own layers, for ranks to compare.
 
     With ``parameters``, layers that have only other parameters are skipped: they are not communicated.
@@ -159,7 +167,7 @@ def structure(module: Any, parameters: Iterable[Tensor] | None = None) -> list[s
 def _expression(frame: FrameType, tensor: Tensor) -> Implied | None:
     """The source of the first argument of the call running in ``frame``; None if it is no variable.
 
-    A loop variable is followed by another variable bound to the same tensor, as ranks may iterate in
+    The name of a loop variable includes another variable bound to the same tensor, as ranks may iterate in
     different orders.
     """
     code = frame.f_code
@@ -178,6 +186,7 @@ def _expression(frame: FrameType, tensor: Tensor) -> Implied | None:
 
 
 def _read(code: CodeType, instruction: int) -> tuple[Implied | None, bool]:
+    """The ``text`` and ``loops`` of the ``Site`` at byte ``instruction`` of ``code``, from its source."""
     first, last, start, stop = list(code.co_positions())[instruction // 2]
     if first is None or last is None or start is None or stop is None:
         return None, False
@@ -192,29 +201,30 @@ def _read(code: CodeType, instruction: int) -> tuple[Implied | None, bool]:
         return None, False  # The file has changed since it was imported.
     if not isinstance(call, ast.Call):
         return None, False
-    given = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "tensor")]
-    if not given or not isinstance(given[0], (ast.Name, ast.Attribute, ast.Subscript)):
+    arguments = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "tensor")]
+    if not arguments or not isinstance(arguments[0], (ast.Name, ast.Attribute, ast.Subscript)):
         return None, False
-    loops = isinstance(given[0], ast.Name) and given[0].id in _loop_variables(code)
-    return Implied(f"`{ast.unparse(given[0])[:LONGEST]}`"), loops
+    loops = isinstance(arguments[0], ast.Name) and arguments[0].id in _loop_variables(code)
+    return Implied(f"`{ast.unparse(arguments[0])[:LONGEST]}`"), loops
 
 
 def _loop_variables(code: CodeType) -> set[str]:
     """The variables that ``for`` loops in ``code`` assign: the stores right after ``FOR_ITER``."""
-    found: set[str] = set()
-    fresh = False
+    variables: set[str] = set()
+    assigns = False
     for instruction in dis.get_instructions(code):
         if instruction.opname == "FOR_ITER":
-            fresh = True
-        elif fresh and instruction.opname.startswith("STORE_"):
+            assigns = True
+        elif assigns and instruction.opname.startswith("STORE_"):
             names = instruction.argval
-            found.update(names if isinstance(names, tuple) else (names,))
+            variables.update(names if isinstance(names, tuple) else (names,))
         elif instruction.opname != "UNPACK_SEQUENCE":
-            fresh = False
-    return found
+            assigns = False
+    return variables
 
 
 def _lines(file: str) -> list[str]:
+    """The lines of a source file, or of the program passed by ``python -c``."""
     if file == "<string>" and "-c" in sys.orig_argv[:-1]:
         return sys.orig_argv[sys.orig_argv.index("-c") + 1].splitlines(keepends=True)
     return linecache.getlines(file)

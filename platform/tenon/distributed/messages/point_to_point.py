@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from tenon.distributed.communication import staging
 from tenon.distributed.communication.calls import Work
 from tenon.distributed.messages.collectives import TensorWork
-from tenon.distributed.messages.process_group import root_of, taking_part
+from tenon.distributed.messages.process_group import Group, root_of, taking_part
 from tenon.errors import CommunicatorError, RankArgumentError
 from tenon.tensors.tensor import Tensor
 
@@ -18,11 +17,11 @@ from tenon.tensors.tensor import Tensor
 def isend(
     tensor: Tensor,
     dst: int | None = None,
-    group: Any = None,
+    group: Group = None,
     tag: int = 0,
     group_dst: int | None = None,
 ) -> Work | None:
-    """Begin to send ``tensor`` to rank ``dst``; do not change it before ``wait``."""
+    """Start to send ``tensor`` to rank ``dst``; it must not be changed before ``wait``."""
     communicator = taking_part(group, "isend")
     if communicator is None:
         return None
@@ -34,11 +33,11 @@ def isend(
 def irecv(
     tensor: Tensor,
     src: int | None = None,
-    group: Any = None,
+    group: Group = None,
     tag: int = 0,
     group_src: int | None = None,
 ) -> Work | None:
-    """Begin to receive from rank ``src``; ``tensor`` has it after ``wait``."""
+    """Start to receive ``tensor`` from rank ``src``; it holds the values sent after ``wait``."""
     communicator = taking_part(group, "irecv")
     if communicator is None:
         return None
@@ -46,15 +45,15 @@ def irecv(
         raise CommunicatorError("irecv: receiving from any rank is not supported. Say which in src.")
     staging.refuse_recording("irecv")
     host = staging.to_host(staging.check_tensor(tensor, "irecv"))
-    place = host if host.flags.c_contiguous and host.flags.writeable else np.empty(host.shape, host.dtype)
-    work = communicator.receive(place, root_of(communicator, src, group_src, "src"), tag)
+    buffer = host if host.flags.c_contiguous and host.flags.writeable else np.empty(host.shape, host.dtype)
+    work = communicator.receive(buffer, root_of(communicator, src, group_src, "src"), tag)
     return TensorWork(tensor, work)
 
 
 def send(
     tensor: Tensor,
     dst: int | None = None,
-    group: Any = None,
+    group: Group = None,
     tag: int = 0,
     group_dst: int | None = None,
 ) -> None:
@@ -67,11 +66,11 @@ def send(
 def recv(
     tensor: Tensor,
     src: int | None = None,
-    group: Any = None,
+    group: Group = None,
     tag: int = 0,
     group_src: int | None = None,
 ) -> int:
-    """Overwrite ``tensor`` by what rank ``src`` sends; return ``src``, or -1 outside of the group."""
+    """Receive ``tensor`` from rank ``src``; return ``src``, or -1 if this rank is not in the group."""
     work = irecv(tensor, src, group, tag, group_src)
     if work is None:
         return -1
@@ -82,14 +81,14 @@ def recv(
 
 
 class P2POp:
-    """One message for ``batch_isend_irecv``: ``op`` is ``isend`` or ``irecv``."""
+    """A message for ``batch_isend_irecv``: ``op`` is ``isend`` or ``irecv``."""
 
     def __init__(
         self,
         op: Callable[..., Work | None],
         tensor: Tensor,
         peer: int | None = None,
-        group: Any = None,
+        group: Group = None,
         tag: int = 0,
         group_peer: int | None = None,
     ) -> None:
@@ -100,8 +99,8 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
-    """Begin all these messages; wait for each of the results."""
-    if not all(isinstance(one, P2POp) for one in p2p_op_list):
+    """Start all messages and return their handles, each of which must be waited for."""
+    if not all(isinstance(each, P2POp) for each in p2p_op_list):
         raise RankArgumentError("Invalid ``p2p_op_list``: each of its items must be a P2POp.")
-    works = [one.op(one.tensor, one.peer, one.group, one.tag, one.group_peer) for one in p2p_op_list]
+    works = [each.op(each.tensor, each.peer, each.group, each.tag, each.group_peer) for each in p2p_op_list]
     return [work for work in works if work is not None]

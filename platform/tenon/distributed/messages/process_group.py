@@ -1,14 +1,14 @@
-"""Who is here: joining the other ranks, numbers of ranks, and groups of some of them, under torch's names.
+"""Process groups under torch's names: initialization, ranks and sizes, and groups of some of the ranks.
 
-``init_process_group`` is optional and takes what torch scripts pass: the launcher has decided everything
-already.
+``init_process_group`` is optional and accepts the arguments that torch scripts pass, although the launcher
+has determined the group already.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
 from tenon.distributed.communication import world
 from tenon.distributed.communication.communicator import Communicator
@@ -23,55 +23,59 @@ from tenon.errors import (
 
 TORCH_BACKENDS = frozenset({"gloo", "nccl", "ucc", "mpi"})
 _destroyed = False
-_asked: str | None = None
+_requested_backend: str | None = None
 
 
 class NonMember:
-    """What ``new_group`` gives to a rank that is not in the group: collectives with it do nothing."""
+    """The group that ``new_group`` returns on ranks outside of it: collectives on it do nothing."""
 
     def __repr__(self) -> str:
         return "GroupMember.NON_GROUP_MEMBER"
 
 
-class _Everyone(type):
-    """Lets ``WORLD`` be the communicator in force where it is read, which threads have their own of."""
+#: A communicator, a group that ``new_group`` returned, or None for all ranks.
+Group: TypeAlias = Communicator | NonMember | None
+
+
+class _CurrentWorld(type):
+    """The metaclass of ``GroupMember``: ``WORLD`` is looked up at each access, as threads may differ."""
 
     @property
     def WORLD(cls) -> Communicator | None:
-        """All ranks; None, which means them too, before the first use."""
+        """The current communicator; None, which also means all ranks, before the first use."""
         return world.current()
 
 
-class GroupMember(metaclass=_Everyone):
-    """torch's names for all ranks, and for a group that this rank is not in."""
+class GroupMember(metaclass=_CurrentWorld):
+    """torch's names for the group of all ranks, and for a group that this rank is not in."""
 
     NON_GROUP_MEMBER = NonMember()
 
 
 class group(GroupMember):
-    """torch's other name of ``GroupMember``: ``group.WORLD``."""
+    """``GroupMember`` under torch's other name."""
 
 
 def init_process_group(
     backend: str | None = None,
     init_method: str | None = None,
-    timeout: Any = None,
+    timeout: object = None,
     world_size: int = -1,
     rank: int = -1,
-    store: Any = None,
+    store: object = None,
     group_name: str = "",
-    pg_options: Any = None,
-    device_id: Any = None,
+    pg_options: object = None,
+    device_id: object = None,
 ) -> None:
-    """Join the other ranks now rather than at the first use; calling it again changes nothing.
+    """Create the process's communicator now rather than at the first use; further calls have no effect.
 
-    torch's backend names are accepted, since MPI does their work; any other must be a communicator's name.
-    ``world_size`` and ``rank`` are checked against the launcher's if given.
+    ``backend`` is the communicator's name or one of torch's backends, in whose place MPI is used.
+    ``world_size`` and ``rank`` are compared with the launcher's if given.
 
     ``timeout``, ``group_name``, ``pg_options`` and ``device_id`` have no effect: MPI has one world, and how
     long ranks wait is a setting (``docs/guide/distributed.md``).
     """
-    global _asked, _destroyed
+    global _requested_backend, _destroyed
     if (init_method or "env://") != "env://" or store is not None:
         raise LaunchError(
             f"init_method={init_method!r}, store={store!r}: ranks find each other through the launcher. "
@@ -79,8 +83,8 @@ def init_process_group(
         )
     communicator = world.get_communicator()
     _destroyed = False
-    asked = None if backend is None else backend.lower()
-    names = {part.rpartition(":")[2] for part in (asked or "mpi").split(",")}
+    requested = None if backend is None else backend.lower()
+    names = {part.rpartition(":")[2] for part in (requested or "mpi").split(",")}
     if not names <= TORCH_BACKENDS | {communicator.name}:
         raise LaunchError(
             f"backend={backend!r} was asked for, but this process speaks through {communicator.name!r}. "
@@ -91,12 +95,15 @@ def init_process_group(
             f"init_process_group(world_size={world_size}, rank={rank}), but the launcher made this process "
             f"rank {communicator.rank} of {communicator.size}. Leave both out."
         )
-    _asked = asked
+    _requested_backend = requested
 
 
-def destroy_process_group(group: Communicator | None = None) -> None:
-    """Part from the other ranks; all must do so at the same point. Communicating again starts anew."""
-    global _asked, _destroyed
+def destroy_process_group(group: Group = None) -> None:
+    """Destroy ``group``; all its ranks must call this at the same point.
+
+    After the group of all ranks is destroyed, the next use creates a new one.
+    """
+    global _requested_backend, _destroyed
     if isinstance(group, NonMember):
         return
     communicator = world.current() if group is None else group
@@ -106,70 +113,70 @@ def destroy_process_group(group: Communicator | None = None) -> None:
         if not everyone:
             return
         world.set_process_communicator(None)
-    _asked, _destroyed = None, True
+    _requested_backend, _destroyed = None, True
 
 
 def is_available() -> bool:
-    """Always true: alone, every collective works on one rank."""
+    """Always true: without a launcher, collectives run on one rank."""
     return True
 
 
 def is_initialized() -> bool:
-    """Whether there is a communicator, or a launcher, so that the first use makes one."""
+    """Whether there is a communicator, or a launcher, so that the first use creates one."""
     return world.current() is not None or (launched() is not None and not _destroyed)
 
 
-def get_rank(group: Communicator | None = None) -> int:
-    """This process's number among all ranks, or those of ``group``; -1 outside of it."""
-    found = find_group(group)
-    return -1 if found is None else int(found.rank)
+def get_rank(group: Group = None) -> int:
+    """This process's rank in ``group``; -1 if it is not a member."""
+    communicator = find_group(group)
+    return -1 if communicator is None else int(communicator.rank)
 
 
-def get_world_size(group: Communicator | None = None) -> int:
-    """The number of ranks, 1 without a launcher; -1 for a group that this rank is not in."""
-    found = find_group(group)
-    return -1 if found is None else int(found.size)
+def get_world_size(group: Group = None) -> int:
+    """The number of ranks in ``group``, 1 without a launcher; -1 if this rank is not a member."""
+    communicator = find_group(group)
+    return -1 if communicator is None else int(communicator.size)
 
 
-def get_local_rank(group: Communicator | None = None) -> int:
-    """This process's number among the ranks of its node."""
+def get_local_rank(group: Group = None) -> int:
+    """This process's rank among those of its node."""
     return member(group).local_rank
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """``get_local_rank`` under torch's name; there is always one, so the fallback is never needed.
+    """``get_local_rank`` under torch's name.
 
-    ``fallback_rank`` has no effect.
+    ``fallback_rank`` has no effect, as the local rank is always known.
     """
     return get_local_rank()
 
 
-def get_backend(group: Communicator | None = None) -> str:
-    """The name that ``init_process_group`` was given, or else the communicator's, such as "mpi"."""
-    found = member(group)
-    return _asked or found.name
+def get_backend(group: Group = None) -> str:
+    """The backend passed to ``init_process_group``, or else the communicator's name, such as "mpi"."""
+    communicator = member(group)
+    return _requested_backend or communicator.name
 
 
-def get_backend_config(group: Communicator | None = None) -> str:
-    """``get_backend`` for each type of device: "cpu:gloo,cuda:gloo"."""
+def get_backend_config(group: Group = None) -> str:
+    """``get_backend`` for each type of device, as "cpu:gloo,cuda:gloo"."""
     name = get_backend(group)
     return name if ":" in name else f"cpu:{name},cuda:{name}"
 
 
 def new_group(
     ranks: Sequence[int] | None = None,
-    timeout: Any = None,
+    timeout: object = None,
     backend: str | None = None,
-    pg_options: Any = None,
+    pg_options: object = None,
     use_local_synchronization: bool = False,
     group_desc: str | None = None,
-    device_id: Any = None,
+    device_id: object = None,
     sort_ranks: bool = True,
 ) -> Communicator | NonMember:
-    """The communicator of ``ranks``, by default in order of number; all ranks call it, also those outside.
+    """The communicator of ``ranks``, sorted by default; all ranks of the job must call this.
 
     ``timeout``, ``backend``, ``pg_options``, ``group_desc`` and ``device_id`` have no effect: a group is part
-    of the communicator that the launcher gave.
+    of the process's communicator.
     """
     communicator = world.get_communicator()
     if use_local_synchronization:
@@ -186,56 +193,61 @@ def new_group(
             f"new_group: ranks={ranks} must be different numbers from 0 to {communicator.size - 1}."
         )
     inside = communicator.rank in chosen
-    place = chosen.index(communicator.rank) if inside else 0
-    made = communicator.split(0 if inside else None, place, name=f"of ranks {chosen}")
-    if made is None:
+    position = chosen.index(communicator.rank) if inside else 0
+    created = communicator.split(0 if inside else None, position, name=f"of ranks {chosen}")
+    if created is None:
         return GroupMember.NON_GROUP_MEMBER
-    made.ranks = tuple(chosen)
-    return made
+    created.ranks = tuple(chosen)
+    return created
 
 
 def new_subgroups(
     group_size: int | None = None,
-    group: Communicator | None = None,
-    timeout: Any = None,
+    group: Group = None,
+    timeout: object = None,
     backend: str | None = None,
-    pg_options: Any = None,
+    pg_options: object = None,
     group_desc: str | None = None,
 ) -> tuple[Communicator, list[Communicator | NonMember]]:
-    """Groups of ``group_size`` consecutive ranks each, by default those of a node: mine, and all of them.
+    """Split ``group`` into groups of ``group_size`` consecutive ranks, by default those of each node.
+
+    Returns this rank's group and the list of all groups, in which the others are ``NON_GROUP_MEMBER``.
 
     ``timeout``, ``backend``, ``pg_options`` and ``group_desc`` have no effect, as for ``new_group``.
     """
     communicator = member(group)
-    each = communicator.local_size if group_size is None else group_size
-    if each < 1:
-        raise RankArgumentError(f"The arg 'group_size' ({each}) must be positive.")
-    if each > communicator.size:
+    size = communicator.local_size if group_size is None else group_size
+    if size < 1:
+        raise RankArgumentError(f"The arg 'group_size' ({size}) must be positive.")
+    if size > communicator.size:
         raise RankArgumentError(
-            f"The arg 'group_size' ({each}) must not exceed the world size ({communicator.size})."
+            f"The arg 'group_size' ({size}) must not exceed the world size ({communicator.size})."
         )
-    if communicator.size % each:
+    if communicator.size % size:
         raise RankArgumentError(
-            f"The world size ({communicator.size}) must be divisible by group_size={each}: "
+            f"The world size ({communicator.size}) must be divisible by group_size={size}: "
             "new_subgroups makes groups of one size. Use new_subgroups_by_enumeration for others."
         )
-    mine = communicator.rank // each
-    made = communicator.split(mine, communicator.rank, name=f"of {each} ranks each")
-    assert made is not None
-    made.ranks = communicator.ranks[mine * each : (mine + 1) * each]
-    everyone: list[Communicator | NonMember] = [GroupMember.NON_GROUP_MEMBER] * (communicator.size // each)
-    everyone[mine] = made
-    return made, everyone
+    index = communicator.rank // size
+    own = communicator.split(index, communicator.rank, name=f"of {size} ranks each")
+    assert own is not None  # every rank passes a color
+    own.ranks = communicator.ranks[index * size : (index + 1) * size]
+    subgroups: list[Communicator | NonMember] = [GroupMember.NON_GROUP_MEMBER] * (communicator.size // size)
+    subgroups[index] = own
+    return own, subgroups
 
 
 def new_subgroups_by_enumeration(
     ranks_per_subgroup_list: Sequence[Sequence[int]],
-    timeout: Any = None,
+    timeout: object = None,
     backend: str | None = None,
-    pg_options: Any = None,
+    pg_options: object = None,
     group_desc: str | None = None,
 ) -> tuple[Communicator | None, list[Communicator | NonMember]]:
-    """Groups of these ranks, of which none is in two: mine, or None, and all of them.
+    """Create a group of each list of ranks; no rank may be in two of them.
+
+    Returns this rank's group, None if it is in none, and the list of all groups, in which the others are
+    ``NON_GROUP_MEMBER``.
 
     ``timeout``, ``backend``, ``pg_options`` and ``group_desc`` have no effect, as for ``new_group``.
     """
@@ -243,25 +255,26 @@ def new_subgroups_by_enumeration(
         raise RankArgumentError(
             "The arg 'ranks_per_subgroup_list' cannot be empty. Give a list of ranks per group."
         )
-    of: dict[int, Sequence[int]] = {}
+    subgroup_of: dict[int, Sequence[int]] = {}
     for ranks in ranks_per_subgroup_list:
         for rank in ranks:
-            if rank in of:
+            if rank in subgroup_of:
                 raise RankArgumentError(
-                    f"Rank {rank} has appeared in both subgroup {of[rank]} and {ranks}. Leave it out of one."
+                    f"Rank {rank} has appeared in both subgroup {subgroup_of[rank]} and {ranks}. Leave it out"
+                    " of one."
                 )
-            of[rank] = ranks
-    made = [new_group(ranks) for ranks in ranks_per_subgroup_list]
-    return next((one for one in made if isinstance(one, Communicator)), None), made
+            subgroup_of[rank] = ranks
+    subgroups = [new_group(ranks) for ranks in ranks_per_subgroup_list]
+    return next((each for each in subgroups if isinstance(each, Communicator)), None), subgroups
 
 
-def get_process_group_ranks(group: Communicator | None = None) -> list[int]:
-    """The numbers among all ranks of those in ``group``, in its order."""
+def get_process_group_ranks(group: Group = None) -> list[int]:
+    """The global ranks of the members of ``group``, in the order of their group ranks."""
     return list(member(group).ranks)
 
 
-def get_group_rank(group: Communicator, global_rank: int) -> int:
-    """The number in ``group`` of rank ``global_rank``."""
+def get_group_rank(group: Group, global_rank: int) -> int:
+    """The group rank of ``global_rank`` in ``group``."""
     ranks = member(group).ranks
     if global_rank not in ranks:
         raise RankArgumentError(
@@ -270,8 +283,8 @@ def get_group_rank(group: Communicator, global_rank: int) -> int:
     return ranks.index(global_rank)
 
 
-def get_global_rank(group: Communicator, group_rank: int) -> int:
-    """The number among all ranks of the one that is ``group_rank`` in ``group``."""
+def get_global_rank(group: Group, group_rank: int) -> int:
+    """The global rank of ``group_rank`` of ``group``."""
     ranks = member(group).ranks
     if not 0 <= group_rank < len(ranks):
         raise RankArgumentError(
@@ -280,8 +293,8 @@ def get_global_rank(group: Communicator, group_rank: int) -> int:
     return ranks[group_rank]
 
 
-def find_group(group: Any) -> Communicator | None:
-    """The communicator meant by ``group``; None where this rank is not in it."""
+def find_group(group: object) -> Communicator | None:
+    """The communicator of ``group``, which is a ``Group``; None if this rank is not a member."""
     if group is None:
         return world.get_communicator()
     if isinstance(group, NonMember):
@@ -291,28 +304,31 @@ def find_group(group: Any) -> Communicator | None:
     return group
 
 
-def member(group: Any) -> Communicator:
-    """The communicator meant by ``group``, of which this rank must be a member."""
-    found = find_group(group)
-    if found is None:
+def member(group: object) -> Communicator:
+    """The communicator of ``group``; raises ``RankArgumentError`` if this rank is not a member."""
+    communicator = find_group(group)
+    if communicator is None:
         raise RankArgumentError("Invalid process group specified: new_group gave this rank NON_GROUP_MEMBER.")
-    return found
+    return communicator
 
 
-def taking_part(group: Any, function: str) -> Communicator | None:
-    """``find_group`` with torch's warning where this rank calls ``function`` for a group it is not in."""
-    found = find_group(group)
-    if found is None:
+def taking_part(group: object, function: str) -> Communicator | None:
+    """``find_group``, with torch's warning if this rank is not a member and calls ``function``."""
+    communicator = find_group(group)
+    if communicator is None:
         warnings.warn(
             f"{function} does nothing on rank {world.get_communicator().rank}, which is not in the group.",
             TenonWarning,
             stacklevel=3,
         )
-    return found
+    return communicator
 
 
 def root_of(communicator: Communicator, rank: int | None, group_rank: int | None, argument: str) -> int:
-    """The root's number in ``communicator``, given among all ranks or, as ``group_...``, in the group."""
+    """The root's rank in ``communicator``, from its global ``rank`` or its ``group_rank``.
+
+    Raises ``RankArgumentError``, naming ``argument``, unless exactly one of them is given.
+    """
     if (rank is None) == (group_rank is None):
         raise RankArgumentError(f"give either {argument} or group_{argument}, not {rank} and {group_rank}.")
     return get_group_rank(communicator, int(rank)) if rank is not None else int(group_rank or 0)

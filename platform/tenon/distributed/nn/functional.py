@@ -1,50 +1,50 @@
-"""Collectives that autograd goes through: torch.distributed.nn.functional's names.
+"""Differentiable collectives: torch.distributed.nn.functional's names.
 
-The gradient of a collective is a collective, so all ranks run backward through it. They return new tensors.
+The gradient of a collective is a collective, so all ranks must run backward through it. Results are new
+tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from tenon.distributed.communication import operations
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.reduction import ReduceOp
 from tenon.distributed.communication.staging import check_tensor
 from tenon.distributed.messages import collectives
-from tenon.distributed.messages.process_group import get_group_rank, member
+from tenon.distributed.messages.process_group import Group, get_group_rank, member
 from tenon.engine.op import table
 from tenon.errors import ShapeError
 from tenon.tensors.tensor import Tensor
 
 
-def all_reduce(tensor: Tensor, op: str = ReduceOp.SUM, group: Any = None) -> Tensor:
-    """The sum over the ranks, or what ``op`` says."""
+def all_reduce(tensor: Tensor, op: str = ReduceOp.SUM, group: Group = None) -> Tensor:
+    """``tensor`` reduced over the ranks by ``op``."""
     return _run(operations.all_reduce, tensor, "all_reduce", op=str(ReduceOp.of(op)), group=member(group))
 
 
-def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
+def broadcast(tensor: Tensor, src: int, group: Group = None) -> Tensor:
     """The tensor of rank ``src``, on every rank."""
     communicator = member(group)
     root = get_group_rank(communicator, src)
     return _run(operations.broadcast_from, tensor, "broadcast", root=root, group=communicator)
 
 
-def reduce(tensor: Tensor, dst: int, op: str = ReduceOp.SUM, group: Any = None) -> Tensor:
-    """The sum over the ranks on rank ``dst``; zeros elsewhere."""
+def reduce(tensor: Tensor, dst: int, op: str = ReduceOp.SUM, group: Group = None) -> Tensor:
+    """``tensor`` reduced over the ranks by ``op`` on rank ``dst``; zeros elsewhere."""
     communicator = member(group)
     root = get_group_rank(communicator, dst)
     name = str(ReduceOp.of(op))
     return _run(operations.reduce_to, tensor, "reduce", op=name, root=root, group=communicator)
 
 
-def all_gather(tensor: Tensor, group: Any = None) -> tuple[Tensor, ...]:
+def all_gather(tensor: Tensor, group: Group = None) -> tuple[Tensor, ...]:
     """The tensors of all ranks."""
     return _unbind(_run(operations.all_gather, tensor, "all_gather", group=member(group)))
 
 
-def gather(tensor: Tensor, dst: int = 0, group: Any = None) -> tuple[Tensor, ...]:
+def gather(tensor: Tensor, dst: int = 0, group: Group = None) -> tuple[Tensor, ...]:
     """The tensors of all ranks on rank ``dst``; zeros elsewhere."""
     communicator = member(group)
     rows = _run(operations.all_gather, tensor, "gather", group=communicator)
@@ -53,8 +53,8 @@ def gather(tensor: Tensor, dst: int = 0, group: Any = None) -> tuple[Tensor, ...
     return _unbind(rows)
 
 
-def scatter(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> Tensor:
-    """``tensors[rank]`` of rank ``src``; the others pass tensors of the same shapes."""
+def scatter(tensors: Sequence[Tensor], src: int = 0, group: Group = None) -> Tensor:
+    """``tensors[rank]`` of rank ``src``; other ranks must pass tensors of the same shapes."""
     communicator = member(group)
     rows = _stack(tensors, communicator, "scatter")
     root = get_group_rank(communicator, src)
@@ -62,9 +62,9 @@ def scatter(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> Tenso
 
 
 def reduce_scatter(
-    output: Tensor, input_list: Sequence[Tensor], op: str = ReduceOp.SUM, group: Any = None
+    output: Tensor, input_list: Sequence[Tensor], op: str = ReduceOp.SUM, group: Group = None
 ) -> Tensor:
-    """The sum over the ranks of ``input_list[rank]``; ``output`` only says the shape.
+    """``input_list[rank]`` reduced over the ranks by ``op``.
 
     ``output`` has no effect: results are new tensors, through which gradients flow.
     """
@@ -75,9 +75,9 @@ def reduce_scatter(
 
 
 def all_to_all(
-    output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: Any = None
+    output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: Group = None
 ) -> tuple[Tensor, ...]:
-    """What each rank sent here: its ``input_tensor_list[rank]``. All have one shape.
+    """``input_tensor_list[rank]`` of each rank, in rank order; all tensors must have one shape.
 
     ``output_tensor_list`` has no effect: results are new tensors, through which gradients flow.
     """
@@ -91,9 +91,9 @@ def all_to_all_single(
     input: Tensor,
     output_split_sizes: Sequence[int] | None = None,
     input_split_sizes: Sequence[int] | None = None,
-    group: Any = None,
+    group: Group = None,
 ) -> Tensor:
-    """``input`` cut into equal parts along its first axis, exchanged, and joined again.
+    """Split ``input`` into equal parts along its first axis, send part r to rank r, concatenate the received.
 
     ``output`` has no effect: results are new tensors, through which gradients flow.
     """
@@ -111,9 +111,8 @@ def all_to_all_single(
     return joined
 
 
-def _run(operation: Any, tensor: Tensor, function: str, **attrs: Any) -> Tensor:
-    result: Tensor = operation(check_tensor(tensor, function), **attrs)
-    return result
+def _run(operation: Callable[..., Tensor], tensor: Tensor, function: str, **attrs: object) -> Tensor:
+    return operation(check_tensor(tensor, function), **attrs)
 
 
 def _unbind(rows: Tensor) -> tuple[Tensor, ...]:
@@ -121,6 +120,7 @@ def _unbind(rows: Tensor) -> tuple[Tensor, ...]:
 
 
 def _stack(tensors: Sequence[Tensor], communicator: Communicator, function: str) -> Tensor:
+    """``tensors`` as rows of one; raises ``ShapeError`` unless there is one per rank, all of one shape."""
     shapes = [list(check_tensor(tensor, function).shape) for tensor in tensors]
     if len(shapes) != communicator.size or any(shape != shapes[0] for shape in shapes):
         raise ShapeError(

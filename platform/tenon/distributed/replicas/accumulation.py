@@ -1,22 +1,23 @@
-"""Gradient accumulation that owns scaling and synchronisation: the mean over all samples, however they fall.
+"""Gradient accumulation with the mean over all samples of a step, however passes and ranks divide them.
 
-The mean of means is wrong as soon as passes or ranks hold different numbers of samples, or of unmasked
-targets. So losses are given as (sum, count): gradients of sums add up, and what all ranks and all passes of a
-step have counted divides them once.
+The mean of means is wrong if passes or ranks hold different numbers of samples, or of unmasked targets. So
+losses are given as (sum, count): gradients of sums add up, and are divided once by the total count of all
+ranks and passes of the step.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Protocol, SupportsFloat, TypeGuard, TypeVar
 
 import numpy as np
 
 from tenon.amp import GradScaler
 from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.replicas.broadcast import broadcast_tensors
 from tenon.distributed.replicas.data_parallel import DistributedDataParallel
-from tenon.distributed.replicas.gradients import GradientSynchronizer, broadcast_tensors
+from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.distributed.sampler import reduce_sum_count
 from tenon.errors import CommunicatorError
 from tenon.nn.functional import cross_entropy, nll_loss
@@ -26,7 +27,18 @@ from tenon.tensors.tensor import Tensor
 
 Batch = TypeVar("Batch")
 MASKED = (cross_entropy, nll_loss)
-"""Losses whose mean leaves out targets that equal ``ignore_index``."""
+"""Losses whose mean excludes targets that equal ``ignore_index``."""
+
+
+class MaskedLoss(Protocol):
+    """A layer that computes such a loss."""
+
+    weight: Tensor | None
+    reduction: str
+    ignore_index: int | None
+
+    def __call__(self, outputs: Tensor, targets: Tensor, /) -> Tensor:
+        """The loss."""
 
 
 class GradientAccumulation:
@@ -42,10 +54,10 @@ class GradientAccumulation:
                 optimizer.step()
 
     ``model`` is a module, or one wrapped by ``DistributedDataParallel``, whose own synchronisation is then
-    off. Ranks may have different numbers of batches, of samples in them, or none.
+    turned off. Ranks may have different numbers of batches and of samples in them, or none.
 
     ``scaler`` scales the losses; then step by ``scaler.step(optimizer)`` and ``scaler.update()``. A gradient
-    that overflows on one rank does so in the mean, so that all ranks leave out the same steps.
+    that overflows on one rank overflows in the mean, so that all ranks skip the same steps.
     """
 
     def __init__(
@@ -70,7 +82,10 @@ class GradientAccumulation:
         self._count = 0.0
 
     def rounds(self, batches: Iterable[Batch]) -> Iterator[list[Batch]]:
-        """This rank's next ``steps`` batches, until no rank has any; the last may be shorter or empty."""
+        """Yield this rank's batches for each step, ``steps`` or fewer, until no rank has any left.
+
+        A rank whose batches have run out before those of others yields empty lists.
+        """
         iterator = iter(batches)
         while True:
             own = list(itertools.islice(iterator, self.steps))
@@ -81,10 +96,11 @@ class GradientAccumulation:
                 return
             yield own
 
-    def _name(self, what: str) -> str:
-        return f"{what} of {self._synchronizer.model}"
+    def _name(self, data: str) -> str:
+        """The name under which ranks compare the collective of ``data``."""
+        return f"{data} of {self._synchronizer.model}"
 
-    def backward(self, loss: Tensor, count: Any) -> None:
+    def backward(self, loss: Tensor, count: SupportsFloat) -> None:
         """Add the gradients of ``loss``, which is a sum over ``count`` samples (or unmasked targets)."""
         number = float(count)
         if not number >= 0:
@@ -94,9 +110,10 @@ class GradientAccumulation:
         self._count += number
 
     def finish(self) -> float | None:
-        """Make the gradients those of the mean over all samples since the last step; returns that mean.
+        """Make the gradients those of the mean over all samples since the last step, and return that mean.
 
-        All ranks call it, also without a sample of their own. None, and no gradients, where no rank had any.
+        All ranks call this, including those without a sample. If no rank had any, gradients become None and
+        the result is None.
         """
         communicator = self._synchronizer.communicator
         total, count = reduce_sum_count(
@@ -110,7 +127,7 @@ class GradientAccumulation:
                 parameter.grad = None
             return None
         if self._scaler is not None:
-            # A rank without a loss of its own has to know the scale too.
+            # A rank that has scaled no loss needs the initialized scale too.
             self._scaler.scale(zeros((), device=self._synchronizer.parameters[0][1].device))
         self._synchronizer.restart()
         self._synchronizer.synchronize(weight=1.0, count=mine)
@@ -118,26 +135,37 @@ class GradientAccumulation:
 
 
 def sum_and_count(
-    loss: Callable[..., Any], outputs: Any, targets: Any, ignore_index: int = -100
-) -> tuple[Any, float]:
-    """What ``loss(outputs, targets)`` is the mean of: the sum, and the number of samples or unmasked targets.
+    loss: Callable[..., Tensor | tuple[Tensor, SupportsFloat]],
+    outputs: Tensor,
+    targets: Tensor,
+    ignore_index: int = -100,
+) -> tuple[Tensor, float]:
+    """The sum and count of which ``loss(outputs, targets)`` is the mean, over samples or unmasked targets.
 
     ``loss`` returns a mean over the batch, or the pair itself. For cross entropy and the negative
     log-likelihood of class indices, as functions and as layers without class weights, targets that equal
-    ``ignore_index`` (a layer's own) do not count.
+    ``ignore_index`` (for a layer, its own) do not count.
     """
     if loss in MASKED and not targets.is_floating_point():
-        total = loss(outputs, targets, ignore_index=ignore_index, reduction="sum")
-        return total, float((targets != ignore_index).sum().item())
-    if isinstance(loss, Module) and hasattr(loss, "ignore_index") and not targets.is_floating_point():
-        return _of_layer(loss, outputs, targets)
-    found = loss(outputs, targets)
-    if isinstance(found, tuple):
-        return found[0], float(found[1])
-    return found * len(targets), float(len(targets))
+        total = cross_entropy if loss is cross_entropy else nll_loss
+        return (
+            total(outputs, targets, ignore_index=ignore_index, reduction="sum"),
+            float((targets != ignore_index).sum().item()),
+        )
+    if _is_masked_layer(loss) and not targets.is_floating_point():
+        return _masked_sum_and_count(loss, outputs, targets)
+    result = loss(outputs, targets)
+    if isinstance(result, tuple):
+        return result[0], float(result[1])
+    return result * len(targets), float(len(targets))
 
 
-def _of_layer(loss: Any, outputs: Any, targets: Any) -> tuple[Any, float]:
+def _is_masked_layer(loss: object) -> TypeGuard[MaskedLoss]:
+    return isinstance(loss, Module) and hasattr(loss, "ignore_index")
+
+
+def _masked_sum_and_count(loss: MaskedLoss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, float]:
+    """``sum_and_count`` for a layer that computes the mean over unmasked targets."""
     if loss.weight is not None or loss.reduction != "mean":
         raise CommunicatorError(
             f"{type(loss).__name__} with class weights or reduction={loss.reduction!r} is no mean over"

@@ -1,12 +1,12 @@
-"""Gradient buckets: flat arrays, so that one all-reduce carries the gradients of many parameters.
+"""Gradient buckets: flat arrays, so that one all-reduce reduces the gradients of many parameters.
 
-Buckets hold parameters in the order in which backward delivered their gradients on rank 0, or in reverse
+Buckets hold parameters in the order in which backward produced their gradients on rank 0, or in reverse
 order of registration if that order is unknown. Their memory is allocated by the communicator: inside a node
 it is shared and reduced in place. Averaged gradients stay there, and ``parameter.grad`` is a view; a gradient
 that is kept for longer than a step keeps that memory alive.
 
-The gradients are followed by a 1 for each that this rank has: the means of these tell, without another
-message, which parameters some ranks leave unused.
+The gradients are followed by a 1 for each gradient that this rank has: the means of these show, without
+another message, which parameters some ranks leave unused.
 
 All ranks compare their plans once: models that differ raise at construction, naming the parameters, instead
 of mixing gradients later.
@@ -18,7 +18,7 @@ import hashlib
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -33,8 +33,17 @@ from tenon.tensors.tensor import Tensor
 MEGABYTE = 1 << 20
 ALIGNMENT = 64
 """Gradients begin at multiples of this many bytes: one cache line."""
-Reduce = Callable[["Bucket"], Any]
-"""Starts to reduce ``bucket.flat``; ``wait()`` returns the result, an array like it or itself."""
+
+
+class Reduction(Protocol):
+    """A reduction of a bucket in progress, such as a ``Work``."""
+
+    def wait(self) -> np.ndarray:
+        """Block until it has completed; return an array like ``bucket.flat``, or that array itself."""
+
+
+#: Starts to reduce ``bucket.flat``.
+Reduce: TypeAlias = Callable[["Bucket"], Reduction]
 
 
 class Slot(NamedTuple):
@@ -64,14 +73,14 @@ class Bucket:
         self._size = start
         self._use(communicator.allocate(start + len(self.slots), dtype))
         self.name = f"gradients of {_summary(self.slots)} of {model}"
-        self.work: Any = None
+        self.work: Reduction | None = None
         self._communicator = communicator
         self._filled: set[int] = set()
         self._views: dict[int, weakref.ref[SharedView]] = {}
-        self._given = False
+        self._exported = False
 
     def _use(self, message: np.ndarray) -> None:
-        """Store the gradients in ``message``; its views are cached, as creating one costs 1 us."""
+        """Make ``message`` the bucket's memory; its views are cached, as creating one costs 1 us."""
         self._message, self._present = message, message[self._size :]
         self.flat = flat = message[: self._size]
         self._parts = [flat[s.start : s.stop].reshape(s.parameter.raw.shape) for s in self.slots]
@@ -85,7 +94,7 @@ class Bucket:
 
     def offer(self, index: int) -> np.ndarray | None:
         """A view of the slot, for a gradient to be written into; None while that memory is in use."""
-        if self._given or self._live_view(index) is not None:
+        if self._exported or self._live_view(index) is not None:
             return None
         view = SharedView(self._exports[index])
         self._views[index] = weakref.ref(view)
@@ -96,26 +105,26 @@ class Bucket:
         part, view = self._parts[index], self._live_view(index)
         if view is not None:
             return gradient if _memory_owner(gradient) is view and gradient.strides == part.strides else None
-        place = self.offer(index)
-        if place is not None:
-            np.copyto(place, gradient)
-        return place
+        slot = self.offer(index)
+        if slot is not None:
+            np.copyto(slot, gradient)
+        return slot
 
-    def own(self) -> np.ndarray:
+    def claim(self) -> np.ndarray:
         """``flat``, marked as filled, for the caller to write; earlier views keep the old memory."""
         if any(self._live_view(index) is not None for index in range(len(self.slots))):
             self._release_memory()
         self._filled.update(range(len(self.slots)))
         return self.flat
 
-    def give(self) -> dict[int, np.ndarray] | None:
+    def export(self) -> dict[int, np.ndarray] | None:
         """The memory of each gradient by parameter index, for compiled programs to use at any time.
 
-        From then on ``parameter.grad`` gets copies. None while any view of the memory is alive.
+        From then on ``parameter.grad`` is a copy. None, without effect, while a view of the memory is alive.
         """
         if any(self._live_view(index) is not None for index in range(len(self.slots))):
             return None
-        self._given = True
+        self._exported = True
         return {slot.number: part for slot, part in zip(self.slots, self._parts, strict=True)}
 
     def restart(self) -> None:
@@ -126,9 +135,9 @@ class Bucket:
     def start(
         self, share: float = 1.0, reduce: Reduce | None = None, note: str = "", *, count_used: bool = False
     ) -> None:
-        """Start to average over the ranks, or ``reduce``; this rank's gradients are multiplied by ``share``.
+        """Start to average over the ranks, or call ``reduce``, after scaling the gradients by ``share``.
 
-        ``note`` is compared between the ranks along with the name. With ``count_used`` the message carries
+        ``note`` is compared between the ranks along with the name. With ``count_used`` the message includes
         which gradients exist, for ``used``.
         """
         if count_used:
@@ -153,8 +162,8 @@ class Bucket:
             if self.work is not None:
                 self.work.wait()
         ranks = self._communicator.size
-        had = zip(self.slots, self._present.tolist(), strict=True)
-        return {slot.number: round(float(share.real) * ranks) for slot, share in had}
+        shares = zip(self.slots, self._present.tolist(), strict=True)
+        return {slot.number: round(float(share.real) * ranks) for slot, share in shares}
 
     def finish(self, used: Sequence[int]) -> None:
         """Wait for the reduction and store the means in ``parameter.grad``.
@@ -174,7 +183,7 @@ class Bucket:
     def mean_of(
         self, gradients: Sequence[np.ndarray], note: str, *, count_used: bool
     ) -> dict[int, np.ndarray]:
-        """Average ``gradients``, arrays by parameter index; return this bucket's means by index.
+        """Average this bucket's part of ``gradients``, one of every parameter; return the means by index.
 
         The means are views of the bucket, where programs may have written the gradients, and are valid until
         the next step.
@@ -190,6 +199,7 @@ class Bucket:
         return {slot.number: part for slot, part in zip(self.slots, self._parts, strict=True)}
 
     def _put(self, index: int, gradient: np.ndarray | None) -> None:
+        """Write ``gradient``, or zeros for None, into its slot, unless it is a view of it."""
         view = self._live_view(index)
         if view is not None and (gradient is None or _memory_owner(gradient) is not view):
             self._release_memory()
@@ -203,7 +213,7 @@ class Bucket:
         self._filled.add(index)
 
     def _release_memory(self) -> None:
-        """Move to a copy of the memory, as views from an earlier step are still alive."""
+        """Replace the memory by a copy, as views from an earlier step are still alive."""
         self._use(self._message.copy())
         self._views.clear()
 
@@ -217,7 +227,7 @@ class Bucket:
         gradient = parameter._grad
         view = self._live_view(index)
         if gradient is not None and view is not None and _memory_owner(gradient.raw) is view:
-            gradient._counter()[0] += 1  # It is a view of this memory already.
+            gradient._counter()[0] += 1  # already a view of this memory
         elif self._may_share(parameter):
             view = SharedView(self._exports[index])
             self._views[index] = weakref.ref(view)
@@ -234,9 +244,10 @@ class Bucket:
             parameter.grad = Tensor._of(mean, backend)
 
     def _may_share(self, parameter: Tensor) -> bool:
-        held = parameter._grad
-        plain = type(parameter.raw) is np.ndarray and (held is None or not held.requires_grad)
-        return plain and not self._given
+        """Whether ``parameter.grad`` may be a view of the bucket."""
+        gradient = parameter._grad
+        plain = type(parameter.raw) is np.ndarray and (gradient is None or not gradient.requires_grad)
+        return plain and not self._exported
 
 
 class ArrayExport:
@@ -244,7 +255,7 @@ class ArrayExport:
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
-        # Only NumPy's own dtypes survive the array interface; others, as bfloat16, are exported as bytes.
+        # The array interface describes NumPy's own dtypes only; others, as bfloat16, are exported as bytes.
         self.plain = array.dtype.char in "fdFDe"
         self.interface = (array if self.plain else array.reshape(-1).view(np.uint8)).__array_interface__
 
@@ -262,16 +273,16 @@ class SharedView:
         return view if self._source.plain else view.view(source.dtype).reshape(source.shape)
 
 
-def _memory_owner(array: Any) -> Any:
-    """The object that owns an array's memory, below all views."""
-    base = getattr(array, "base", None)
+def _memory_owner(array: object) -> object:
+    """The object that owns an array's memory, below all views; None for an array that owns it itself."""
+    base: object = getattr(array, "base", None)
     while isinstance(base, np.ndarray):
         base = base.base
     return base
 
 
 def _summary(slots: Sequence[Slot]) -> str:
-    """First and last name, count, and a hash of all names, shapes and dtypes, compared at each message."""
+    """First and last name, count, and a hash of all names, shapes and dtypes: the ranks compare it."""
     first, last = slots[0].name, slots[-1].name
     if len(slots) == 1:
         return first
@@ -309,13 +320,13 @@ def plan(
 def agree(
     communicator: Communicator,
     named_parameters: Sequence[tuple[str, Tensor]],
-    further: Sequence[str],
+    options: Sequence[str],
 ) -> None:
-    """Raise on all ranks, naming what differs, unless all have the same parameters in the same order.
+    """Raise on all ranks, naming the differences, unless all have the same parameters in the same order.
 
-    ``further`` are lines of text that have to be equal too.
+    ``options`` are further lines of text that must be equal.
     """
-    lines = list(further)
+    lines = list(options)
     for name, tensor in named_parameters:
         frozen = "" if tensor.requires_grad else " frozen"
         lines.append(f"{name}: {tensor.dtype}{list(tensor.raw.shape)}{frozen}")
@@ -350,5 +361,6 @@ def _differences(plans: Sequence[Sequence[str]]) -> str:
 
 
 def _some(lines: Sequence[str]) -> str:
+    """The first five lines, and the number of others, for an error message."""
     more = f" and {len(lines) - 5} more" if len(lines) > 5 else ""
     return (", ".join(repr(line) for line in lines[:5]) or "nothing more") + more

@@ -1,8 +1,8 @@
 """Communication hooks, which replace the plain mean of a bucket of gradients.
 
-A hook is torch's: ``hook(state, bucket)`` returns the gradients that all ranks are to have, as a tensor or a
-``tenon.futures.Future`` of one. Named hooks ("bf16", "fp16", "powersgd", ...) and those that plugins declare
-with ``tenon_comm_hooks`` are looked up by ``find``. Buckets are on the host, whatever the parameters' device.
+As in torch, ``hook(state, bucket)`` returns the reduced gradients, as a tensor or a ``tenon.futures.Future``
+of one. ``find`` looks up hooks by name ("bf16", "fp16", ...), including those that plugins declare with
+``tenon_comm_hooks``. Buckets are on the host, whatever the parameters' device.
 
 16-bit hooks halve the bytes between hosts. Inside a host they do not pay off: casting takes longer than the
 transfer through shared memory.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from tenon.distributed.replicas.buckets import Bucket
     from tenon.distributed.replicas.gradients import GradientSynchronizer
 
-Hook = Callable[[Any, "GradBucket"], Any]
+#: ``hook(state, bucket)``; each hook has its own type of state, and returns a tensor or a future of one.
+Hook: TypeAlias = Callable[[Any, "GradBucket"], "Tensor | Future[Tensor]"]
 
 
 class GradBucket:
@@ -80,13 +81,13 @@ class GradBucket:
 
 
 class _Reduced:
-    """What a hook returned, as the array that the bucket waits for."""
+    """The ``Reduction`` of a bucket by a hook, which has returned ``result``."""
 
-    def __init__(self, result: Any, flat: np.ndarray, hook: Hook) -> None:
+    def __init__(self, result: object, flat: np.ndarray, hook: Hook) -> None:
         self._result, self._flat, self._hook = result, flat, hook
 
     def wait(self) -> np.ndarray:
-        """The reduced gradients."""
+        """The reduced gradients; raises ``CommunicatorError`` if the hook's result does not fit."""
         result = self._result.wait() if hasattr(self._result, "wait") else self._result
         if isinstance(result, (list, tuple)) and len(result) == 1:
             result = result[0]
@@ -101,8 +102,8 @@ class _Reduced:
         return array
 
 
-def reduction(synchronizer: GradientSynchronizer, state: Any, hook: Hook) -> Callable[[Bucket], _Reduced]:
-    """``hook`` as what ``synchronizer`` calls for each bucket."""
+def reduction(synchronizer: GradientSynchronizer, state: object, hook: Hook) -> Callable[[Bucket], _Reduced]:
+    """The function by which ``synchronizer`` reduces each bucket with ``hook``."""
 
     def reduce(bucket: Bucket) -> _Reduced:
         index = next(i for i, other in enumerate(synchronizer.buckets) if other is bucket)
@@ -113,14 +114,14 @@ def reduction(synchronizer: GradientSynchronizer, state: Any, hook: Hook) -> Cal
     return reduce
 
 
-def find(hook: Any) -> Hook:
+def find(hook: Hook | str) -> Hook:
     """Return ``hook`` after checking its signature, or look it up by name."""
     if isinstance(hook, str):
-        named = NAMED.get(hook)
-        if named is not None:
-            module, _, attribute = named.partition(":")
-            found: Hook = getattr(__import__(module, fromlist=[attribute]), attribute)
-            return found
+        target = NAMED.get(hook)
+        if target is not None:
+            module, _, attribute = target.partition(":")
+            named: Hook = getattr(__import__(module, fromlist=[attribute]), attribute)
+            return named
         try:
             hook = registry.resolve("comm_hooks", hook)
         except PluginNotFoundError as error:
@@ -149,7 +150,7 @@ def name_of(hook: Hook) -> str:
 
 
 def allreduce_hook(process_group: Communicator | None, bucket: GradBucket) -> Future[Tensor]:
-    """The plain mean, as without a hook."""
+    """Average over the ranks, as without a hook."""
     buffer = bucket.buffer()
     host = staging.to_host(buffer)
     group(process_group).all_reduce(host, "mean", out=host, name=bucket.name())
@@ -157,45 +158,45 @@ def allreduce_hook(process_group: Communicator | None, bucket: GradBucket) -> Fu
 
 
 def bf16_compress_hook(process_group: Communicator | None, bucket: GradBucket) -> Future[Tensor]:
-    """Send bfloat16: half the bytes, the range of float32, 8 bits of precision; sums are made in float32."""
+    """Average in bfloat16: half the bytes, the range of float32, 8 bits of precision; sums are in float32."""
     return bf16_compress_wrapper(allreduce_hook)(process_group, bucket)
 
 
 def fp16_compress_hook(process_group: Communicator | None, bucket: GradBucket) -> Future[Tensor]:
-    """Send float16: half the bytes, 11 bits of precision; gradients beyond 65504 become infinite."""
+    """Average in float16: half the bytes, 11 bits of precision; gradients beyond 65504 become infinite."""
     return fp16_compress_wrapper(allreduce_hook)(process_group, bucket)
 
 
 def bf16_compress_wrapper(hook: Hook) -> Callable[[Any, GradBucket], Future[Tensor]]:
-    """``hook`` on a bucket of bfloat16, its result converted back."""
+    """Wrap ``hook`` to reduce in bfloat16; the result is converted back."""
     return _compressed(hook, dtypes.bfloat16)
 
 
 def fp16_compress_wrapper(hook: Hook) -> Callable[[Any, GradBucket], Future[Tensor]]:
-    """``hook`` on a bucket of float16, its result converted back."""
+    """Wrap ``hook`` to reduce in float16; the result is converted back."""
     return _compressed(hook, dtypes.float16)
 
 
-def _compressed(hook: Hook, dtype: Any) -> Callable[[Any, GradBucket], Future[Tensor]]:
+def _compressed(hook: Hook, dtype: dtypes.dtype) -> Callable[[Any, GradBucket], Future[Tensor]]:
     def compressed_hook(state: Any, bucket: GradBucket) -> Future[Tensor]:
-        whole = bucket.buffer()
-        bucket.set_buffer(whole.to(dtype))
+        buffer = bucket.buffer()
+        bucket.set_buffer(buffer.to(dtype))
         result = hook(state, bucket)
-        bucket.set_buffer(whole)
-        reduced = _Reduced(result, staging.to_host(whole), hook).wait()
-        whole.copy_(from_numpy(reduced).reshape(whole.shape))
-        return done(whole)
+        bucket.set_buffer(buffer)
+        reduced = _Reduced(result, staging.to_host(buffer), hook).wait()
+        buffer.copy_(from_numpy(reduced).reshape(buffer.shape))
+        return done(buffer)
 
     return compressed_hook
 
 
 def group(process_group: Communicator | None) -> Communicator:
-    """``process_group``, or all ranks."""
+    """``process_group``, or the group of all ranks if it is None."""
     return get_communicator() if process_group is None else process_group
 
 
 def done(tensor: Tensor) -> Future[Tensor]:
-    """A completed future."""
+    """A completed future of ``tensor``."""
     future: Future[Tensor] = Future()
     future.set_result(tensor)
     return future

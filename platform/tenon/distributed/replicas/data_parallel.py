@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import warnings
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias
 
 import numpy as np
 
@@ -20,11 +19,13 @@ from tenon.device import CPU, Device
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.join import Join, Joinable, JoinHook
 from tenon.distributed.replicas import comm_hooks
+from tenon.distributed.replicas.broadcast import broadcast_tensors
 from tenon.distributed.replicas.bucket_destination import DESTINATION, BucketDestination
 from tenon.distributed.replicas.data_parallel_join import DataParallelJoinHook
-from tenon.distributed.replicas.gradients import GradientSynchronizer, broadcast_tensors
-from tenon.distributed.replicas.logical_shards import SHARDS, LogicalShards
+from tenon.distributed.replicas.gradients import GradientSynchronizer
+from tenon.distributed.replicas.logical_shards import SHARDS, LogicalShards, Part
 from tenon.distributed.replicas.options import is_own_device, refuse_unsupported, warn_without_effect
+from tenon.distributed.replicas.state_prefix import add_prefix, without_prefix
 from tenon.engine.backward_end import queue_callback
 from tenon.engine.grad_mode import is_grad_enabled
 from tenon.engine.watchers import WATCHERS
@@ -33,7 +34,14 @@ from tenon.nn.module import Module
 from tenon.random import initial_seed
 from tenon.tensors.tensor import Tensor
 
-PREFIX = "module."
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tenon.nn.state import IncompatibleKeys
+
+#: A device, or the index of a GPU.
+DeviceId: TypeAlias = int | str | Device
+
 IGNORED = "_ddp_params_and_buffers_to_ignore"
 
 
@@ -42,10 +50,10 @@ class DistributedDataParallel(Module, Joinable):
 
     At construction the ranks compare their models, and rank 0 broadcasts its parameters and buffers. While
     training, rank 0's buffers are broadcast before each forward, unless ``forward_sync_buffers=False``.
-    ``static_graph`` promises that every step uses the same parameters, which saves a message a step;
+    ``static_graph`` promises that every step uses the same parameters, which saves a message per step;
     ``find_unused_parameters`` declares that some may be unused, which silences the warning that names them.
 
-    ``gradient_as_bucket_view`` has no effect: gradients always are views of their buckets on the CPU.
+    ``gradient_as_bucket_view`` has no effect: on the CPU gradients always are views of their buckets.
     ``device_ids``, ``output_device``, ``dim``, ``check_reduction``, ``skip_all_reduce_unused_params`` and
     ``batched_grad_copy`` have no effect either; a value that requests other behaviour raises a warning.
     Inputs must already be on the module's device.
@@ -58,8 +66,8 @@ class DistributedDataParallel(Module, Joinable):
     def __init__(
         self,
         module: Module,
-        device_ids: Any = None,
-        output_device: Any = None,
+        device_ids: Sequence[DeviceId] | None = None,
+        output_device: DeviceId | None = None,
         dim: int = 0,
         broadcast_buffers: bool | None = None,
         init_sync: bool = True,
@@ -69,12 +77,12 @@ class DistributedDataParallel(Module, Joinable):
         check_reduction: bool = False,
         gradient_as_bucket_view: bool = False,
         static_graph: bool = False,
-        delay_all_reduce_named_params: Any = None,
-        param_to_hook_all_reduce: Any = None,
-        mixed_precision: Any = None,
-        device_mesh: Any = None,
+        delay_all_reduce_named_params: object = None,
+        param_to_hook_all_reduce: object = None,
+        mixed_precision: object = None,
+        device_mesh: object = None,
         skip_all_reduce_unused_params: bool = False,
-        bucket_cap_mb_list: Any = None,
+        bucket_cap_mb_list: object = None,
         batched_grad_copy: bool = False,
         forward_sync_buffers: bool | None = None,
         *,
@@ -92,7 +100,9 @@ class DistributedDataParallel(Module, Joinable):
             bucket_cap_mb_list=bucket_cap_mb_list,
         )
         warn_without_effect(
-            device_ids=bool(device_ids) and not is_own_device(device_ids[0], module),
+            device_ids=device_ids is not None
+            and len(device_ids) > 0
+            and not is_own_device(device_ids[0], module),
             output_device=output_device is not None and not is_own_device(output_device, module),
             dim=dim != 0,
             check_reduction=check_reduction,
@@ -116,8 +126,8 @@ class DistributedDataParallel(Module, Joinable):
                 FutureWarning,
                 stacklevel=2,
             )
-        given = forward_sync_buffers if forward_sync_buffers is not None else broadcast_buffers
-        self.forward_sync_buffers = given is not False
+        sync = forward_sync_buffers if forward_sync_buffers is not None else broadcast_buffers
+        self.forward_sync_buffers = sync is not False
         self.require_backward_grad_sync = True
         self.find_unused_parameters = find_unused_parameters
         self.static_graph = static_graph
@@ -199,22 +209,22 @@ class DistributedDataParallel(Module, Joinable):
             )
         self.static_graph = self.synchronizer.static = True
 
-    def shards(self, *parts: Any, step: int) -> Iterator[Any]:
+    def shards(self, *parts: Part, step: int) -> Iterator[Part]:
         """With ``deterministic="world"``: iterate over this rank's shards of a batch.
 
-        ``parts`` are the whole batch, the same on all ranks: tensors, arrays or lists (such as the numbers of
+        ``parts`` are the whole batch, the same on all ranks: tensors, arrays or lists (such as the indices of
         its samples), or dicts of them. ``step`` is the number of the step: random numbers depend on it.
         """
         return self._deterministic("shards").split(*parts, step=step)
 
-    def backward(self, loss: Tensor, count: Any) -> None:
+    def backward(self, loss: Tensor, count: SupportsFloat) -> None:
         """In the loop over ``shards``: add the gradients of ``loss``, a sum over ``count`` samples."""
         self._deterministic("backward").backward(loss, count)
 
     def finish(self) -> float | None:
         """After the loop over ``shards``: make the gradients those of the mean over all samples.
 
-        Returns that mean; None, with no gradients, if the count is zero on all ranks.
+        Returns that mean; None, with gradients of None, if the count is zero on all ranks.
         """
         return self._deterministic("finish").finish()
 
@@ -225,11 +235,12 @@ class DistributedDataParallel(Module, Joinable):
             )
         return self._logical
 
-    def _refuse_deterministic(self, what: str) -> None:
+    def _refuse_deterministic(self, feature: str) -> None:
+        """Raise ``UnsupportedError`` for ``feature`` with ``deterministic="world"``."""
         if self._logical is not None:
             raise UnsupportedError(
-                f'deterministic="world": with {what} the result would depend on the number of ranks. Leave it'
-                " out."
+                f'deterministic="world": with {feature} the result would depend on the number of ranks. Leave'
+                " it out."
             )
 
     @contextlib.contextmanager
@@ -243,8 +254,8 @@ class DistributedDataParallel(Module, Joinable):
         finally:
             self.require_backward_grad_sync = previous
 
-    def register_comm_hook(self, state: Any, hook: Any) -> None:
-        """Reduce gradients by ``hook(state, bucket)``, called once for each bucket and backward.
+    def register_comm_hook(self, state: object, hook: comm_hooks.Hook | str) -> None:
+        """Reduce gradients by ``hook(state, bucket)``, called once for each bucket in each backward pass.
 
         ``hook`` is a function as in torch, or the name of one: "bf16", "fp16", "powersgd",
         "batched_powersgd", or one that a plugin registers with ``tenon_comm_hooks``.
@@ -282,10 +293,10 @@ class DistributedDataParallel(Module, Joinable):
             divide_by_initial_world_size=divide_by_initial_world_size,
         )
 
-    def join_hook(self, **kwargs: Any) -> JoinHook:
-        """The hook that shadows this model's collectives on a rank without data; see ``join``."""
+    def join_hook(self, **kwargs: object) -> JoinHook:
+        """The hook that takes part in this model's collectives on a rank without data; see ``join``."""
         self._refuse_deterministic("join")
-        return DataParallelJoinHook(self, kwargs.get("divide_by_initial_world_size", True))
+        return DataParallelJoinHook(self, bool(kwargs.get("divide_by_initial_world_size", True)))
 
     @property
     def join_device(self) -> Device:
@@ -298,7 +309,7 @@ class DistributedDataParallel(Module, Joinable):
         return self.process_group
 
     def _begin_iteration(self, follows: bool) -> int:
-        """In a ``Join`` context, announce an iteration to the other ranks; returns the buffers' root."""
+        """In a ``Join`` context, announce an iteration; return the rank whose buffers are broadcast."""
         if not self._join_config.enable:
             self._taking_part = None
             self.synchronizer.scale = 1.0
@@ -309,13 +320,17 @@ class DistributedDataParallel(Module, Joinable):
         return self._exchange(True, self._forward_syncs and is_grad_enabled(), follows)[0]
 
     def _exchange(self, active: bool, syncs: bool, follows: bool) -> tuple[int, bool, bool]:
-        """The first rank with data, whether backward averages gradients, and whether buffers sync."""
-        mine = np.array([active, syncs, follows], np.int8)
-        everyone = self.process_group.all_gather(mine, name="iteration of a join block").wait().astype(bool)
-        self._taking_part = int(everyone[:, 0].sum())
+        """Gather these facts about the iteration from all ranks.
+
+        Whether this rank is ``active``, having data; whether its backward ``syncs`` gradients; whether it
+        ``follows`` by copying buffers. Returns the first active rank, and whether any rank syncs or follows.
+        """
+        own = np.array([active, syncs, follows], np.int8)
+        ranks = self.process_group.all_gather(own, name="iteration of a join block").wait().astype(bool)
+        self._taking_part = int(ranks[:, 0].sum())
         size = self.process_group.size
         self.synchronizer.scale = 1.0 if self._divides_by_all else size / self._taking_part
-        return int(everyone[:, 0].argmax()), bool(everyone[:, 1].any()), bool(everyone[:, 2].any())
+        return int(ranks[:, 0].argmax()), bool(ranks[:, 1].any()), bool(ranks[:, 2].any())
 
     def _synchronize(self) -> None:
         self.synchronizer.synchronize(taking_part=self._taking_part)
@@ -328,18 +343,10 @@ class DistributedDataParallel(Module, Joinable):
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
+    ) -> IncompatibleKeys:
         """Load the state of an unwrapped model, or of a wrapped one saved elsewhere with ``module.`` keys."""
-        if isinstance(state_dict, Mapping) and _is_prefixed(state_dict, "", self.module):
-            stripped: Any = OrderedDict(
-                (key.removeprefix(PREFIX), value) for key, value in state_dict.items()
-            )
-            metadata = getattr(state_dict, "_metadata", None)
-            if metadata is not None:
-                stripped._metadata = {
-                    key.removeprefix("module").removeprefix("."): metadata[key] for key in metadata
-                }
-            state_dict = stripped
+        if isinstance(state_dict, Mapping):
+            state_dict = without_prefix(state_dict, self.module)
         return self.module.load_state_dict(state_dict, strict=strict, assign=assign)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
@@ -383,17 +390,8 @@ def release_parameters(parameters: Iterable[Tensor]) -> None:
                 del hooks[key]
 
 
-def _is_prefixed(state_dict: Mapping[str, Any], prefix: str, module: Module) -> bool:
-    """Whether the keys below ``prefix`` carry ``module.``: more of them fit the model without it."""
-    own = set(module.state_dict())
-    keys = [key[len(prefix) :] for key in state_dict if key.startswith(prefix)]
-    stripped = sum(key.startswith(PREFIX) and key.removeprefix(PREFIX) in own for key in keys)
-    return stripped > sum(key in own for key in keys)
-
-
-def _add_prefix(wrapper: DistributedDataParallel, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Pre-hook of loading below another module: add the prefix ``module.`` to keys that lack it."""
-    if _is_prefixed(state_dict, prefix, wrapper.module):
-        return
-    for key in [key for key in state_dict if key.startswith(prefix)]:
-        state_dict[prefix + PREFIX + key[len(prefix) :]] = state_dict.pop(key)
+def _add_prefix(
+    wrapper: DistributedDataParallel, state_dict: dict[str, object], prefix: str, *_: object
+) -> None:
+    """Pre-hook of ``load_state_dict`` of an outer module."""
+    add_prefix(state_dict, prefix, wrapper.module)

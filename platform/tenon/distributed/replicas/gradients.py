@@ -1,17 +1,17 @@
 """Average gradients over ranks: the part of data parallel that needs no wrapper module.
 
 A training loop calls ``synchronize`` after backward; ``DistributedDataParallel`` fills buckets from hooks
-while backward runs and calls it at its end. Buckets are reduced in the plan's order, the same on every rank
-whatever its backward did: between nodes each one as soon as it and those before it are full, overlapping
-backward; inside a node at the end of backward, as overlap never paid off there (the ranks compute on the same
-cores).
+during backward and calls it at the end. Buckets are reduced in the order of the plan, which is the same on
+every rank whatever its backward did. Between nodes a bucket is reduced as soon as it and its predecessors are
+full, overlapping backward; inside a node at the end of backward, as overlap never paid off there (the ranks
+compute on the same cores).
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,11 +20,15 @@ from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.world import get_communicator
 from tenon.distributed.messages import identity
 from tenon.distributed.replicas import buckets
-from tenon.distributed.replicas.stepped_with import Followed
+from tenon.distributed.replicas.broadcast import broadcast_tensors
+from tenon.distributed.replicas.last_step import LastStep
 from tenon.engine.grad_mode import no_grad
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CommunicatorError, TenonWarning
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
 
 DEFAULT_CAP_MB = 25.0
 
@@ -34,7 +38,7 @@ class GradientSynchronizer:
 
     Construction compares the models of all ranks and broadcasts the parameters of rank 0, unless
     ``broadcast=False``. Parameters that do not require grad are broadcast, but not averaged. ``static``
-    determines only once which parameters have gradients; ``warn=False`` silences the warning about unused
+    determines the parameters that have gradients only once; ``warn=False`` silences the warning about unused
     ones. ``in_use_order`` builds the buckets after the first backward, in the order in which ``fill`` was
     called. ``module`` owns the parameters; if given, ranks compare its layers as well.
     """
@@ -49,7 +53,7 @@ class GradientSynchronizer:
         static: bool = False,
         warn: bool = True,
         in_use_order: bool = False,
-        module: Any = None,
+        module: Module | None = None,
     ) -> None:
         self.communicator = get_communicator() if communicator is None else communicator
         if not isinstance(self.communicator, Communicator):
@@ -72,21 +76,21 @@ class GradientSynchronizer:
         self.reduce: buckets.Reduce | None = None
         """A communication hook that replaces the plain mean of a bucket."""
         self.scale = 1.0
-        """A factor of the means; set before backward."""
+        """A factor for the means, to be set before backward."""
         self.buckets: list[buckets.Bucket] = []
         self._numbers = {id(tensor): number for number, (_, tensor) in enumerate(self.parameters)}
-        self.stepped = Followed(self._numbers)
+        self.stepped = LastStep(self._numbers)
         """The options of the last optimizer step of these parameters, which ranks compare."""
         if self.communicator.size > 1:
             self.stepped.listen()
         self._everything = np.ones(len(self.parameters), np.int32)
-        self._places: dict[int, tuple[buckets.Bucket, int]] = {}
+        self._slots: dict[int, tuple[buckets.Bucket, int]] = {}
         self._arrivals: dict[int, None] | None = {} if in_use_order else None
         self._started = 0
         self._full: set[int] = set()
         if not in_use_order:
             self._plan(range(len(self.parameters) - 1, -1, -1))
-        self._static_used: Any = None
+        self._static_used: np.ndarray | None = None
         self._static_counts: list[int] | None = None
         self._warned = not warn
         if broadcast:
@@ -95,7 +99,7 @@ class GradientSynchronizer:
 
     def _plan(self, order: Sequence[int]) -> None:
         self.buckets = buckets.plan(self.parameters, self.bucket_cap_mb, self.communicator, order, self.model)
-        self._places = {
+        self._slots = {
             id(slot.parameter): (bucket, index)
             for bucket in self.buckets
             for index, slot in enumerate(bucket.slots)
@@ -112,25 +116,25 @@ class GradientSynchronizer:
 
     def fill(self, parameter: Tensor) -> None:
         """Copy a new gradient into its bucket if reductions overlap; start each bucket that is complete."""
-        if (self.communicator.size == 1 and self.reduce is None) or _recording():
+        if (self.communicator.size == 1 and self.reduce is None) or staging.recording():
             return
         if self._arrivals is not None:
             self._arrivals[self._numbers[id(parameter)]] = None
             return
         if not self.communicator.overlaps or self.reduce is not None:
             return
-        bucket, index = self._places[id(parameter)]
+        bucket, index = self._slots[id(parameter)]
         if bucket.fill(index):
             self._full.add(id(bucket))
             while self._started < len(self.buckets) and id(self.buckets[self._started]) in self._full:
                 self.buckets[self._started].start(self.scale, note=self._note())
                 self._started += 1
 
-    def place_of(self, parameter: Tensor) -> tuple[buckets.Bucket, int] | None:
-        """The bucket of ``parameter`` and its index there; None on GPUs and before there are buckets."""
+    def slot_of(self, parameter: Tensor) -> tuple[buckets.Bucket, int] | None:
+        """The bucket of ``parameter`` and its index there; None on GPUs and before buckets are built."""
         if type(parameter.raw) is not np.ndarray or self.communicator.size == 1:
             return None
-        return self._places.get(id(parameter))
+        return self._slots.get(id(parameter))
 
     def synchronize(
         self,
@@ -147,7 +151,7 @@ class GradientSynchronizer:
         divided by the counts of all ranks: ``weight=1, count=samples`` suits gradients of a sum of losses.
         ``taking_part`` is the number of ranks that still have data, in a ``Join`` context.
         """
-        if _recording():
+        if staging.recording():
             self._record(weight, count)
             return
         share = self.scale
@@ -193,21 +197,21 @@ class GradientSynchronizer:
 
     @property
     def _counts_in_buckets(self) -> bool:
-        """Whether buckets carry the counts of used parameters, in place of a message of their own.
+        """Whether the messages of buckets include which parameters are used, in place of another message.
 
-        Not if they start during backward, when the counts are unknown, nor with hooks, which expect gradients
-        alone.
+        False if buckets start during backward, when that is unknown, and with hooks, which expect gradients
+        only.
         """
         return self.reduce is None and not self.communicator.overlaps
 
     def _used_of_buckets(self) -> list[int]:
-        """For every parameter the number of ranks with a gradient, as carried by the buckets."""
+        """For every parameter the number of ranks with a gradient, from the messages of the buckets."""
         used: dict[int, int] = {}
         for bucket in self.buckets:
             used.update(bucket.used())
         return [used[number] for number in range(len(used))]
 
-    def _local_used(self) -> Any:
+    def _local_used(self) -> np.ndarray:
         """For every parameter whether this rank has a gradient, as int32."""
         if any(parameter._grad is None for _, parameter in self.parameters):
             return np.array([parameter._grad is not None for _, parameter in self.parameters], np.int32)
@@ -223,8 +227,8 @@ class GradientSynchronizer:
             self._static_counts = self._sum_used(local)
         return self._static_counts
 
-    def _check_unchanged(self, local: Any) -> None:
-        """Raise if other parameters have gradients on this rank than in the step before."""
+    def _check_unchanged(self, local: np.ndarray) -> None:
+        """Raise unless the same parameters have gradients on this rank as in the first step."""
         if self._static_used is None:
             self._static_used = local
         elif not np.array_equal(local, self._static_used):
@@ -238,10 +242,11 @@ class GradientSynchronizer:
             )
 
     def _note(self) -> str:
-        """The optimizer's options, for a bucket to carry if no other message of the step does."""
+        """The optimizer's options, to be compared with a bucket if no other message of the step does."""
         return self.stepped.text if self.static else ""
 
-    def _sum_used(self, local: Any) -> list[int]:
+    def _sum_used(self, local: np.ndarray) -> list[int]:
+        """The sum of ``local`` over the ranks."""
         name = f"parameters with gradients of {self.model}{self.stepped.text}"
         used: list[int] = self.communicator.all_reduce(local, name=name).wait().tolist()
         return used
@@ -250,8 +255,8 @@ class GradientSynchronizer:
         """Build the buckets, once, in the order in which gradients arrived on rank 0; unused ones last."""
         if self._arrivals is None:
             return
-        rest = (n for n in range(len(self.parameters) - 1, -1, -1) if n not in self._arrivals)
-        order = np.array([*self._arrivals, *rest], np.int32)
+        unused = (n for n in range(len(self.parameters) - 1, -1, -1) if n not in self._arrivals)
+        order = np.array([*self._arrivals, *unused], np.int32)
         self.communicator.broadcast(order, 0, out=order, name=f"order of buckets of {self.model}")
         self._arrivals = None
         self._plan(order.tolist())
@@ -269,39 +274,40 @@ class GradientSynchronizer:
             WATCHERS.recorder.unsupported(
                 f"a data-parallel step that leaves {lacking[0]!r} without a gradient"
             )
-        if not _recording():
+        if not staging.recording():
             self.synchronize(weight, count)
             return
         gradients = [parameter.grad for _, parameter in self.parameters]
-        means = WATCHERS.recorder.host_map(self._average_arrays, gradients, self._places_for_programs)
+        means = WATCHERS.recorder.host_map(self._average_arrays, gradients, self._export_buckets)
         with no_grad():
             for gradient, mean in zip(gradients, means, strict=True):
                 gradient.copy_(mean)
 
-    def _average_arrays(self, *gradients: Any) -> list[Any]:
+    def _average_arrays(self, *gradients: np.ndarray) -> list[np.ndarray]:
         """The means of ``gradients``, arrays in the order of the parameters."""
         in_buckets = self._counts_in_buckets
         note = self.stepped.text if in_buckets else ""
         used = [] if in_buckets else self._sum_used(self._everything)
         self._plan_in_use_order()
-        means: dict[int, Any] = {}
+        means: dict[int, np.ndarray] = {}
         for bucket in self.buckets:
             means.update(bucket.mean_of(gradients, note, count_used=in_buckets))
         if not self._warned:
             self._warn_of(used or self._used_of_buckets(), self.communicator.size)
         return [means[number] for number in range(len(gradients))]
 
-    def _places_for_programs(self) -> list[Any] | None:
+    def _export_buckets(self) -> list[np.ndarray] | None:
         """The memory of every gradient in its bucket, for compiled programs; None if it has other views."""
-        memory: dict[int, Any] = {}
+        memory: dict[int, np.ndarray] = {}
         for bucket in self.buckets:
-            given = bucket.give() if self.communicator.size > 1 else None
-            if given is None:
+            exported = bucket.export() if self.communicator.size > 1 else None
+            if exported is None:
                 return None
-            memory.update(given)
+            memory.update(exported)
         return [memory[number] for number in range(len(memory))] or None
 
     def _warn_of(self, used: Sequence[int], taking_part: int) -> None:
+        """Warn of parameters that fewer than ``taking_part`` ranks used, unless that has been done."""
         if self._warned:
             return
         unused = [name for (name, _), count in zip(self.parameters, used, strict=True) if count < taking_part]
@@ -334,65 +340,3 @@ class GradientSynchronizer:
                 TenonWarning,
                 stacklevel=2,
             )
-
-
-def broadcast_tensors(
-    tensors: Sequence[Tensor], communicator: Communicator, *, root: int = 0, name: str = "tensors"
-) -> None:
-    """Broadcast ``tensors`` from rank ``root``, packed into messages of at most 25 MB."""
-    if communicator.size == 1:
-        return
-    # What is only read is made equal by itself: a program cannot write there, and need not.
-    changing = [tensor for tensor in tensors if staging.writable(tensor)]
-    if changing and _recording():
-        _record_broadcast(changing, communicator, root, name)
-    else:
-        _broadcast_in_messages(changing, communicator, root, name)
-    if len(changing) < len(tensors):
-        fixed = [tensor for tensor in tensors if not staging.writable(tensor)]
-        _broadcast_in_messages(fixed, communicator, root, name)
-
-
-def _broadcast_in_messages(
-    tensors: Sequence[Tensor], communicator: Communicator, root: int, name: str
-) -> None:
-    packed: list[Tensor] = []
-    size = 0
-    for tensor in tensors:
-        if packed and size + tensor.raw.nbytes > DEFAULT_CAP_MB * buckets.MEGABYTE:
-            _broadcast_packed(packed, communicator, root, name)
-            packed, size = [], 0
-        packed.append(tensor)
-        size += tensor.raw.nbytes
-    if packed:
-        _broadcast_packed(packed, communicator, root, name)
-
-
-def _recording() -> bool:
-    return WATCHERS.recorder is not None and bool(WATCHERS.recorder.listening())
-
-
-def _record_broadcast(tensors: Sequence[Tensor], communicator: Communicator, root: int, name: str) -> None:
-    """``broadcast_tensors`` as one step of a compiled function's program."""
-
-    def make(*arrays: Any) -> list[Any]:
-        made = [Tensor._of(array.copy(), tensors[0]._backend) for array in arrays]
-        broadcast_tensors(made, communicator, root=root, name=name)
-        return [tensor.raw for tensor in made]
-
-    with no_grad():
-        for tensor, value in zip(tensors, WATCHERS.recorder.host_map(make, list(tensors)), strict=True):
-            tensor.copy_(value)
-
-
-def _broadcast_packed(tensors: Sequence[Tensor], communicator: Communicator, root: int, name: str) -> None:
-    hosts = [staging.to_host(tensor) for tensor in tensors]
-    flats = [np.ascontiguousarray(host).reshape(-1).view(np.uint8) for host in hosts]
-    message = np.concatenate(flats)
-    communicator.broadcast(message, root, out=message, name=name)
-    if communicator.rank == root:
-        return
-    start = 0
-    for tensor, host, flat in zip(tensors, hosts, flats, strict=True):
-        staging.write(tensor, message[start : start + flat.size].copy().view(host.dtype).reshape(host.shape))
-        start += flat.size

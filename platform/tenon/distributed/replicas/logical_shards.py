@@ -1,11 +1,12 @@
 """Training whose bits do not depend on the number of ranks: ``deterministic="world"``.
 
-A step's batch is cut into a fixed number of logical shards. Each is computed as if it were alone, whichever
-rank does it: same shapes, same number of threads, random numbers that follow from seed, step and place in the
-batch, buffers as the step began with them. What the shards give is added up as one tree over all of them, the
-first levels by the rank, the others by the engine: who holds a branch makes no difference.
+The batch of a step is split into a fixed number of logical shards. A shard is computed independently of the
+others and of the rank that computes it: with the same shapes and number of threads, random numbers that
+depend on seed, step and position in the batch only, and the buffers of the beginning of the step. The results
+of the shards are summed as one tree over all of them, the lower levels by the ranks, the upper ones by the
+engine, so that the sum does not depend on which rank computes a branch.
 
-So ranks must hold whole branches: ``shards / ranks`` is a power of two, or there is one rank.
+Ranks must compute whole branches: ``shards / ranks`` is a power of two, or there is one rank.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from tenon.distributed.communication import staging
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
 from tenon.distributed.communication.reduction import ReduceOp, accumulator, combine
-from tenon.distributed.replicas.buckets import Bucket
+from tenon.distributed.replicas.buckets import Bucket, Reduction
 from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.distributed.replicas.shard_buffers import ShardBuffers
 from tenon.distributed.replicas.shard_sums import ShardSums
@@ -36,12 +37,18 @@ from tenon.random import streams
 from tenon.random.keys import keyed
 from tenon.tensors.tensor import Tensor
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 SHARDS = 4
-"""How many, unless somebody says."""
+"""The default number of shards."""
 PROBED = 1 << 14
-"""Numbers that are added up once to see whether an engine's sum is the tree."""
+"""The number of elements that are summed once to check that an engine sums as a tree."""
 DESCRIBED = 4096
-"""Bytes of a batch that ranks compare."""
+"""The number of bytes of a batch that ranks compare."""
+#: A part of a batch: a tensor, array or list with one item per sample, or a dict of such parts. ``split``
+#: yields the types that the caller passes.
+Part: TypeAlias = Any
 NOT_COMPILED = (
     'deterministic="world": a compiled function is eager in its first calls, whose bits differ, and how many'
     " steps those are depends on the number of ranks. Use the function that was compiled, inside shards."
@@ -49,10 +56,10 @@ NOT_COMPILED = (
 
 
 class LogicalShards:
-    """Steps of ``model`` on batches cut into ``shards``; gradients come by ``synchronizer``.
+    """Steps of ``model`` on batches split into ``shards``, with the gradients of ``synchronizer``.
 
-    ``threads`` is how many the process computes with, from now on: sums are cut by it. ``seed`` is that of
-    dropout and of the streams.
+    ``threads`` becomes the number of threads of the process, as sums in kernels are split by it. ``seed``
+    seeds dropout and the sequential generators.
     """
 
     def __init__(
@@ -70,32 +77,33 @@ class LogicalShards:
         self._sums = ShardSums(synchronizer, self._own)
         self._buffers = ShardBuffers(model, self._communicator)
         self._totals: list[np.ndarray] = []
-        """For each shard of this rank: the sum of losses, what it counts, and whether it had samples."""
+        """For each shard of this rank: the sum of losses, the number of samples, and whether it had any."""
         self._batch = ""
         self._count = 1.0
         self._current: np.ndarray | None = None
-        """Where those of the shard go that is being computed, of which a loss has been passed or not."""
+        """The totals of the shard that is being computed."""
         self._passed = False
+        """Whether a loss of that shard has been passed to ``backward``."""
 
     @property
     def inside(self) -> bool:
         """Whether a shard is being computed."""
         return self._current is not None
 
-    def split(self, *parts: Any, step: int, samples: Any = None) -> Iterator[Any]:
-        """This rank's shards of a batch, in turn.
+    def split(self, *parts: Part, step: int, samples: ArrayLike | None = None) -> Iterator[Part]:
+        """Iterate over this rank's shards of a batch, as tuples if there are several parts.
 
-        All ranks pass the whole batch: tensors, arrays or lists (such as the numbers of its samples), or
-        dicts of them; and the number of the step. ``samples`` are the samples' numbers for dropout, by
-        default their places in the batch.
+        All ranks pass the whole batch: tensors, arrays or lists (such as the indices of its samples), or
+        dicts of them; and the number of the step. ``samples`` are the indices of the samples for dropout, by
+        default their positions in the batch.
         """
         if WATCHERS.recorder is not None:
             WATCHERS.recorder.unsupported('deterministic="world"')
         if len(self._totals) == self._own:
             raise CommunicatorError('deterministic="world": the last step lacks its finish().')
-        _use_threads(self.threads)  # Somebody may have set another number meanwhile.
+        _use_threads(self.threads)  # in case the program has set another number since the last step
         rows = _rows(parts)
-        samples = np.arange(rows) if samples is None else np.asarray(samples)
+        indices = np.arange(rows) if samples is None else np.asarray(samples)
         self._batch = f"step {step}: {rows} samples {_digest(parts[0])}"
         self._totals = []
         self._sums.restart()
@@ -104,9 +112,9 @@ class LogicalShards:
             totals = np.array([0.0, 0.0, stop > start])
             if stop > start:
                 streams.begin(self.seed, step, shard)
-                with self._computing(totals), keyed(seed=self.seed, step=step, samples=samples[start:stop]):
-                    cut = [_cut(part, start, stop) for part in parts]
-                    yield cut[0] if len(cut) == 1 else tuple(cut)
+                with self._computing(totals), keyed(seed=self.seed, step=step, samples=indices[start:stop]):
+                    shards = [_slice(part, start, stop) for part in parts]
+                    yield shards[0] if len(shards) == 1 else tuple(shards)
                 if not self._passed:
                     raise CommunicatorError(
                         f'deterministic="world": shard {shard} ended without model.backward(loss, count),'
@@ -120,22 +128,23 @@ class LogicalShards:
     def sum_parts(
         self, samples: Sequence[int], work: Callable[[Sequence[int]], Sequence[float]], *, step: int
     ) -> list[float]:
-        """What ``work`` gives for this rank's shards of ``samples``, summed; sums over ranks go on alike."""
-        found = []
+        """The sum of ``work(shard)`` over this rank's shards of ``samples``, to be summed over the ranks."""
+        results = []
         for shard, start, stop in self._own_bounds(len(samples)):
             streams.begin(self.seed, step, "part", shard)
             with self._computing(None):
-                found.append(np.array(work(samples[start:stop]), np.float64))
+                results.append(np.array(work(samples[start:stop]), np.float64))
         streams.begin(self.seed, step, "parts")
-        combine(found, ReduceOp.SUM, total := np.empty_like(found[0]))
+        combine(results, ReduceOp.SUM, total := np.empty_like(results[0]))
         return [float(number) for number in total]
 
     def _own_bounds(self, rows: int) -> Iterator[tuple[int, int, int]]:
+        """The number, first row and end of each of this rank's shards of ``rows`` rows."""
         for shard in range(self._own * self._communicator.rank, self._own * (self._communicator.rank + 1)):
             yield shard, rows * shard // self.shards, rows * (shard + 1) // self.shards
 
-    def backward(self, loss: Tensor, count: Any) -> None:
-        """Add the gradients of ``loss``, which is a sum over ``count`` samples (or unmasked targets)."""
+    def backward(self, loss: Tensor, count: SupportsFloat) -> None:
+        """Add the gradients of ``loss``, a sum over ``count`` samples (or unmasked targets) of the shard."""
         if self._current is None:
             raise CommunicatorError('deterministic="world": backward belongs into the loop over shards.')
         number = float(count)
@@ -146,15 +155,16 @@ class LogicalShards:
         self._current[:2] += float(loss.item()), number
 
     def own_totals(self) -> tuple[float, float]:
-        """The sum of losses and the count of this rank's shards; sums of them over ranks are the tree too."""
+        """The sum of losses and the count of this rank's shards, to be summed over the ranks."""
         total = np.empty(3)
         combine(self._totals, ReduceOp.SUM, total)
         return float(total[0]), float(total[1])
 
     def finish(self) -> float | None:
-        """Make the gradients those of the mean over all samples of the step; returns that mean.
+        """Make the gradients those of the mean over all samples of the step, and return that mean.
 
-        All ranks call it after the loop. None, and no gradients, where nothing was counted.
+        All ranks call this after the loop over shards. If the count of all ranks is 0, gradients become None
+        and the result is None.
         """
         if len(self._totals) != self._own:
             raise CommunicatorError(
@@ -178,7 +188,7 @@ class LogicalShards:
 
     @contextlib.contextmanager
     def _computing(self, totals: np.ndarray | None) -> Iterator[None]:
-        """One shard, whose losses go into ``totals``; bits of compiled functions would not be its own."""
+        """Inside, a shard is computed: losses are added to ``totals``, and compiled functions raise."""
         self._current, SUSPENSION.reason, self._passed = totals, NOT_COMPILED, False
         try:
             yield
@@ -186,14 +196,16 @@ class LogicalShards:
             self._current = SUSPENSION.reason = None
 
     def _reduce(self, bucket: Bucket) -> _Mean:
+        """Start the mean of ``bucket`` over all samples; see ``buckets.Reduce``."""
         work = self._communicator.start_all_reduce(bucket.flat, "sum", name=bucket.name)
         return _Mean(work, self._count)
 
     def _agree(self) -> None:
-        mine = encode({"shards": self.shards, "threads": self.threads, "seed": self.seed})
-        everyone = [decode(one) for one in self._communicator.all_gather_bytes(mine, name="logical shards")]
-        for key in everyone[0]:
-            values = [one[key] for one in everyone]
+        """Raise on all ranks unless they have equal options."""
+        own = encode({"shards": self.shards, "threads": self.threads, "seed": self.seed})
+        options = [decode(each) for each in self._communicator.all_gather_bytes(own, name="logical shards")]
+        for key in options[0]:
+            values = [each[key] for each in options]
             if len(set(values)) > 1:
                 advice = (
                     "Call tenon.manual_seed with one number on all ranks before."
@@ -204,24 +216,25 @@ class LogicalShards:
 
 
 class _Mean:
-    """A sum that is divided when it is there."""
+    """The quotient of a sum in progress and ``count``."""
 
-    def __init__(self, work: Any, count: float) -> None:
+    def __init__(self, work: Reduction, count: float) -> None:
         self._work = work
         self._count = count
 
     def wait(self) -> np.ndarray:
-        total: np.ndarray = self._work.wait()
+        total = self._work.wait()
         with np.errstate(all="ignore"):
             np.divide(total, total.dtype.type(self._count), out=total)
         return total
 
 
 def check(shards: int, ranks: int, model: Module) -> None:
-    """Raise unless each of ``ranks`` gets one branch of the tree over ``shards``, and ``model`` suits."""
-    fitting = [r for r in range(1, shards + 1) if shards % r == 0 and (r == 1 or _is_power(shards // r))]
-    if ranks not in fitting:
-        advice = f"Start {' or '.join(map(str, fitting))} ranks, or choose another" if fitting else "Choose a"
+    """Raise unless each of ``ranks`` can compute one branch of the tree, and ``model`` can be trained so."""
+    suitable = [r for r in range(1, shards + 1) if shards % r == 0 and (r == 1 or _is_power(shards // r))]
+    if ranks not in suitable:
+        numbers = " or ".join(map(str, suitable))
+        advice = f"Start {numbers} ranks, or choose another" if suitable else "Choose a"
         raise CommunicatorError(
             f"shards={shards} cannot be shared by {ranks} ranks: each takes the same number, a power of two."
             f" {advice} number of shards; it decides the result."
@@ -247,19 +260,20 @@ def check(shards: int, ranks: int, model: Module) -> None:
 
 
 def _is_power(number: int) -> bool:
+    """Whether ``number`` is a power of two."""
     return number & (number - 1) == 0
 
 
 def _check_engine(communicator: Communicator, bucket: Bucket) -> None:
-    """Raise unless the engine adds up as a tree over the ranks, seen at the start of the first bucket."""
+    """Raise unless the engine sums as a tree over the ranks, tried on random numbers in ``bucket``."""
     flat = bucket.flat[:PROBED]
     generator = np.random.default_rng(communicator.rank)
     flat[...] = generator.standard_normal(flat.size) * np.exp2(generator.integers(-9, 9, flat.size))
-    everyone = communicator.all_gather(flat, name="numbers to add up").wait()
+    rows = communicator.all_gather(flat, name="numbers to add up").wait()
     expected = np.empty_like(flat)
-    combine(list(everyone), ReduceOp.SUM, expected)
-    found = communicator.start_all_reduce(flat, "sum", name="numbers added up").wait()
-    same = found.tobytes() == expected.tobytes()
+    combine(list(rows), ReduceOp.SUM, expected)
+    result = communicator.start_all_reduce(flat, "sum", name="numbers added up").wait()
+    same = result.tobytes() == expected.tobytes()
     flat[...] = 0
     if not same:
         raise CommunicatorError(
@@ -270,6 +284,7 @@ def _check_engine(communicator: Communicator, bucket: Bucket) -> None:
 
 
 def _use_threads(threads: int) -> None:
+    """Set the number of threads that the CPU backend computes with."""
     backend = backend_named("cpu")
     if threads < 1:
         raise CommunicatorError(f"threads={threads} must be at least 1.")
@@ -278,7 +293,8 @@ def _use_threads(threads: int) -> None:
         DECIDED["threads"] = 'deterministic="world"'
 
 
-def _rows(parts: tuple[Any, ...]) -> int:
+def _rows(parts: tuple[Part, ...]) -> int:
+    """The number of samples in a batch; raises unless all parts have the same."""
     lengths = {length for part in parts for length in _lengths(part)}
     if len(lengths) != 1:
         raise CommunicatorError(
@@ -288,20 +304,21 @@ def _rows(parts: tuple[Any, ...]) -> int:
     return lengths.pop()
 
 
-def _lengths(part: Any) -> set[int]:
+def _lengths(part: Part) -> set[int]:
     if isinstance(part, Mapping):
         return {length for value in part.values() for length in _lengths(value)}
     return {len(part)}
 
 
-def _cut(part: Any, start: int, stop: int) -> Any:
+def _slice(part: Part, start: int, stop: int) -> Part:
+    """Samples ``start`` to ``stop`` of ``part``."""
     if isinstance(part, Mapping):
-        return {key: _cut(value, start, stop) for key, value in part.items()}
+        return {key: _slice(value, start, stop) for key, value in part.items()}
     return part[start:stop]
 
 
-def _digest(part: Any) -> str:
-    """A few digits that differ where batches begin differently."""
+def _digest(part: Part) -> str:
+    """A hash of the first ``DESCRIBED`` bytes of ``part``, or of its first value if it is a dict."""
     while isinstance(part, Mapping):
         part = next(iter(part.values()))
     if isinstance(part, Tensor):

@@ -19,19 +19,19 @@ _INSTEAD = {
 
 
 def refuse_unsupported(**options: object) -> None:
-    """UnsupportedError for the first option that was given a value."""
+    """Raise ``UnsupportedError`` for the first option whose value is not None."""
     for name, value in options.items():
         if value is not None:
             raise UnsupportedError(f"DistributedDataParallel: {name} is not supported. Leave it out.")
 
 
-def is_own_device(given: int | str | Device, module: Module) -> bool:
-    """Whether ``given``, a device or the index of a GPU, is where the parameters of ``module`` are."""
+def is_own_device(device: int | str | Device, module: Module) -> bool:
+    """Whether the parameters of ``module`` are on ``device``, which may be the index of a GPU."""
     own = next(module.parameters()).device
-    return own.index == given if isinstance(given, int) else own == Device(given)
+    return own.index == device if isinstance(device, int) else own == Device(device)
 
 
-def warn_without_effect(**asked: bool) -> None:
-    """Name the options that were asked for and change nothing here, once a process."""
-    for name in (name for name, wanted in asked.items() if wanted):
+def warn_without_effect(**requested: bool) -> None:
+    """Warn, once per process, of each requested option, as it has no effect here."""
+    for name in (name for name, value in requested.items() if value):
         warn_once(f"DistributedDataParallel: {name} has no effect in tenon. {_INSTEAD[name]}", stacklevel=4)

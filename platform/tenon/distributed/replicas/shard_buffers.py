@@ -1,8 +1,8 @@
 """Buffers of a model whose batch is computed in logical shards, such as running statistics of batch norm.
 
-Every shard begins with the buffers that the step began with. In the end those that a shard has changed are,
-on every rank, the mean over the shards that had samples; whole numbers and the like (``num_batches_tracked``)
-are the last shard's.
+Every shard starts with the buffers of the beginning of the step. At the end of the step, a buffer that a
+shard has changed becomes, on every rank, the mean over the shards that had samples; integers and bools
+(``num_batches_tracked``) become those of the last shard.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ import numpy as np
 from tenon.distributed.communication import staging
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.reduction import ReduceOp, combine
-from tenon.distributed.replicas.gradients import broadcast_tensors
+from tenon.distributed.replicas.broadcast import broadcast_tensors
 from tenon.errors import UnsupportedError
 from tenon.nn.module import Module
 from tenon.tensors.tensor import Tensor
 
 
 class ShardBuffers:
-    """The buffers of ``model``, whose names and shapes stay."""
+    """The buffers of ``model``, whose names and shapes must not change."""
 
     def __init__(self, model: Module, communicator: Communicator) -> None:
         self._model = model
         self._communicator = communicator
         self._before: dict[str, np.ndarray] = {}
         self._after: list[dict[str, np.ndarray]] = []
-        """For each shard of this rank, the buffers that it has changed."""
+        """For each shard of this rank, the values of the buffers that it has changed."""
 
     def restart(self) -> None:
-        """Remember the buffers as they are now."""
+        """Save the buffers at the beginning of a step."""
         self._before = {name: staging.to_host(b).copy() for name, b in self._model.named_buffers()}
         self._after = []
 
     def add(self) -> None:
-        """Take what the last shard has changed, and put back what it began with."""
+        """Save the buffers that the last computed shard has changed, and restore their values before it."""
         changed: dict[str, np.ndarray] = {}
         for name, buffer in self._buffers().items():
             now, before = staging.to_host(buffer), self._before[name]
@@ -49,14 +49,14 @@ class ShardBuffers:
         self._after.append(changed)
 
     def changed(self) -> list[bool]:
-        """For each buffer whether a shard of this rank has changed it."""
+        """For each buffer, whether a shard of this rank has changed it."""
         return [any(name in shard for shard in self._after) for name in self._before]
 
     def finish(self, changed: np.ndarray, active: list[bool], shards: int) -> None:
-        """Make the changed buffers those of all ranks' shards; ``shards`` of all ranks had samples.
+        """Set the changed buffers from the shards of all ranks.
 
-        ``changed`` says how many ranks have changed each buffer, ``active`` which shards of this rank had
-        samples.
+        ``changed`` is the number of ranks that have changed each buffer, ``active`` whether each shard of
+        this rank had samples, ``shards`` the number of shards of all ranks that had samples.
         """
         names = [name for name, ranks in zip(self._before, changed, strict=True) if ranks]
         if not names:
@@ -78,6 +78,7 @@ class ShardBuffers:
             )
 
     def _average(self, names: list[str], buffers: dict[str, Tensor], active: list[bool], shards: int) -> None:
+        """Set the named buffers to their means over the active shards of all ranks, in float64 or wider."""
         parts = []
         for after, used in zip(self._after, active, strict=True):
             values = [after.get(name, self._before[name]).reshape(-1) for name in names]

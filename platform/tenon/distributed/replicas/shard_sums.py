@@ -1,8 +1,8 @@
-"""Gradients of logical shards, added up as one tree over all shards while they come, in little memory.
+"""Sum the gradients of logical shards as one tree over all shards, incrementally, in little memory.
 
-The tree is ``reduction.combine``'s, ((0, 1), (2, 3)). A rank computes consecutive shards, one after another:
-sums of 1, 2, 4, ... of them wait for their sibling, as carries do in binary counting. What is left at the end
-is a whole branch, or the whole tree, and lies in the buckets, where the engine goes on with the same tree.
+The tree is that of ``reduction.combine``: ((0, 1), (2, 3)). A rank computes consecutive shards one after
+another; sums of 1, 2, 4, ... of them wait for their sibling, like carries in binary addition. The result is
+the sum of a branch, or of the tree, in the buckets, where the engine continues the same tree over the ranks.
 A shard without a gradient counts as zero.
 """
 
@@ -17,6 +17,7 @@ from tenon.distributed.replicas.buckets import Bucket
 from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.tensors.tensor import Tensor
 
+#: The gradients of a bucket's parameters.
 Gradients = Sequence[np.ndarray | None]
 
 
@@ -30,27 +31,31 @@ class ShardSums:
         self._trees = [_Tree(bucket, shards) for bucket in synchronizer.buckets]
 
     def restart(self) -> None:
-        """Begin with the first shard, without gradients."""
+        """Reset the sums and the gradients before the first shard of a step."""
         self._synchronizer.restart()
         self._done = 0
-        self._take()
+        self._clear_gradients()
         self._used.clear()
 
     def add(self) -> None:
-        """Take the gradients of the shard that was computed last; none are left."""
+        """Add the gradients of the last computed shard, and set them to None."""
         with np.errstate(all="ignore"):
             for tree in self._trees:
                 tree.add(self._done)
         self._done += 1
-        self._take()
+        self._clear_gradients()
 
     def deliver(self) -> None:
-        """After the last shard, show the synchronizer which parameters had a gradient in any."""
+        """After the last shard, set a ``grad``, of any values, of each parameter that had one in any shard.
+
+        The synchronizer replaces its values by those in the buckets.
+        """
         for number in self._used:
             _, parameter = self._synchronizer.parameters[number]
             parameter.grad = Tensor._of(np.empty_like(parameter.raw), parameter._backend)
 
-    def _take(self) -> None:
+    def _clear_gradients(self) -> None:
+        """Set all gradients to None, and record which existed."""
         for number, (_, parameter) in enumerate(self._synchronizer.parameters):
             if parameter.grad is not None:
                 self._used.add(number)
@@ -58,18 +63,18 @@ class ShardSums:
 
 
 class _Tree:
-    """The part of the sums that goes into one bucket."""
+    """The sums for one bucket."""
 
     def __init__(self, bucket: Bucket, shards: int) -> None:
         self._bucket = bucket
         self._last = shards - 1
         self._waiting: Gradients = ()
-        """Gradients of one shard that wait for the next one's."""
+        """The gradients of a shard of even number, until the next is added."""
         self._sums = [np.zeros_like(bucket.flat) for _ in range(1, self._last.bit_length())]
-        """Sums of 2, 4, ... shards that wait for as many."""
+        """Sums of 2, 4, ... shards, until the sum of as many following shards is complete."""
 
     def add(self, shard: int) -> None:
-        """Take the gradients of ``shard``, counted from this rank's first."""
+        """Add the gradients of ``shard``, counted from this rank's first."""
         slots = self._bucket.slots
         gradients = [
             None if slot.parameter.grad is None else staging.to_host(slot.parameter.grad) for slot in slots
@@ -77,10 +82,10 @@ class _Tree:
         if shard == self._last:
             waiting = self._waiting if shard & 1 else None
             complete = [self._sums[level - 1] for level in range(1, shard.bit_length()) if shard >> level & 1]
-            total = self._bucket.own()
+            total = self._bucket.claim()
         elif shard & 1:
             waiting = self._waiting
-            level = (~shard & shard + 1).bit_length() - 1  # as many as the number has ones at its end
+            level = (~shard & shard + 1).bit_length() - 1  # the number of trailing ones
             complete, total = self._sums[: level - 1], self._sums[level - 1]
         else:
             self._waiting = gradients
@@ -93,14 +98,14 @@ class _Tree:
 
 
 def _add(first: np.ndarray | None, second: np.ndarray | None, part: np.ndarray, alone: bool) -> None:
-    """``part`` becomes the sum of both, or is a copy of ``second`` ``alone``; None is zero."""
+    """Write ``first + second`` into ``part``, or a copy of ``second`` if it is ``alone``; None is zero."""
     if first is not None and second is not None:
         np.add(first, second, out=part.reshape(first.shape))
         return
-    given = second if first is None else first
-    if given is None:
+    term = second if first is None else first
+    if term is None:
         part[...] = 0
     elif alone:
-        np.copyto(part.reshape(given.shape), given)
+        np.copyto(part.reshape(term.shape), term)
     else:
-        np.add(given, 0, out=part.reshape(given.shape))  # -0.0 becomes 0.0, as if zeros were added.
+        np.add(term, 0, out=part.reshape(term.shape))  # -0.0 becomes 0.0, as in a sum with zeros
