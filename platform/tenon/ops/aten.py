@@ -11,6 +11,8 @@ import re
 import sys
 from typing import Any
 
+from tenon.engine.op import Op
+from tenon.engine.types import Attrs, Operand
 from tenon.errors import IndexRangeError, UnsupportedError
 
 #: Ranks of the operands (2 for 2 and more) -> the product that PyTorch runs.
@@ -42,7 +44,7 @@ class Operator:
             raise AttributeError(f"{self!r} has no overload {overload!r}")
         return Operator(self.name, overload)
 
-    def __call__(self, tensor: Any, *args: Any, **options: Any) -> Any:
+    def __call__(self, tensor: Operand, *args: Operand, **options: Any) -> Operand:
         """Call the method of ``tensor`` with the operator's name, or the function."""
         if self.name != "index":
             function = getattr(type(tensor), self.name, None) or getattr(
@@ -65,12 +67,12 @@ class Operator:
     def __repr__(self) -> str:
         return f"aten.{self.name}.{self.overload}" if self.overload else f"aten.{self.name}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # By default, unpickling looks up methods before ``name`` exists, which __getattr__ needs.
         return Operator, (self.name, self.overload)
 
 
-def called(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Operator:
+def called(op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operator:
     """The operator that torch would run for ``op(*args, **attrs)``."""
     if op.name == "linear":
         return Operator("mm" if len(args) < 3 or args[2] is None else "addmm")

@@ -7,17 +7,17 @@ exact to float64. ``i0e`` and ``i1e`` are divided by ``exp(|x|)``, which overflo
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from tenon.engine.types import Array, ArrayNamespace
 from tenon.ops.elementwise import FloatUnary
 
 _BORDER = 30.0
 _TERMS = 80
 
 
-def _scaled(xp: Any, size: Any, order: int) -> Any:
+def _scaled(xp: ArrayNamespace, size: Array, order: int) -> Array:
     """``exp(-size) I_order(size)`` of float64 numbers that are not negative."""
     near = xp.minimum(size, _BORDER)
     quarter = near * near / 4
@@ -47,16 +47,16 @@ class _Bessel(FloatUnary):
         """In float64, rounded once."""
         w = x.astype(np.float64)
         size = xp.abs(w)
-        made = _scaled(xp, size, self.order)
+        result = _scaled(xp, size, self.order)
         if not self.scaled:
             with np.errstate(over="ignore", invalid="ignore"):
-                made = xp.where(xp.isinf(size), xp.nan, made * xp.exp(xp.minimum(size, 700.0)))
-                made = made * xp.exp(xp.maximum(size, 700.0) - 700.0)
-        made = xp.where(xp.isnan(w), xp.nan, made)
+                result = xp.where(xp.isinf(size), xp.nan, result * xp.exp(xp.minimum(size, 700.0)))
+                result = result * xp.exp(xp.maximum(size, 700.0) - 700.0)
+        result = xp.where(xp.isnan(w), xp.nan, result)
         if self.order:
-            made = made * xp.sign(w)
+            result = result * xp.sign(w)
         with np.errstate(over="ignore"):
-            return made.astype(x.dtype, copy=False)
+            return result.astype(x.dtype, copy=False)
 
 
 class I0(_Bessel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ class Compare(Primitive):
     boolean = True
     public = True
 
-    def infer(self, x: Any, y: Any) -> Any:
+    def infer(self, x: Aval, y: Aval) -> Aval:
         """Booleans of the broadcast shape."""
         return Aval(broadcast_shapes(shape_of(x), shape_of(y)), _BOOL)
 
@@ -34,7 +34,7 @@ class Test(Primitive):
     public = True
     inplace_form = ""
 
-    def infer(self, x: Any) -> Any:
+    def infer(self, x: Aval) -> Aval:
         """Booleans of the input's shape."""
         return Aval(x.shape, _BOOL)
 
@@ -48,7 +48,7 @@ class Bitwise(Primitive):
     public = True
     first_argument = "number"
 
-    def infer(self, x: Any, y: Any) -> Any:
+    def infer(self, x: Aval, y: Aval) -> Aval:
         """The broadcast shape, in the common dtype."""
         return Aval(broadcast_shapes(shape_of(x), shape_of(y)), (x if hasattr(x, "dtype") else y).dtype)
 
@@ -207,7 +207,7 @@ class BitwiseNot(Primitive):
     public = True
     out = "kept"
 
-    def infer(self, x: Any) -> Any:
+    def infer(self, x: Aval) -> Aval:
         """The input's own aval."""
         return Aval(x.shape, x.dtype)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.engine.aval import Aval, broadcast_shapes
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Operand
 from tenon.errors import DTypeError
 from tenon.ops.elementwise import Unary
 from tenon.ops.kinds import is_complex
@@ -71,9 +70,9 @@ class Rectangular(Primitive):
 
     def forward(self, xp, x, y):
         """Written part by part: ``x + 1j * y`` would make NaN of infinities."""
-        made = xp.empty(self.infer(x, y).shape, self.infer(x, y).dtype)
-        made.real, made.imag = x, y
-        return made
+        result = xp.empty(self.infer(x, y).shape, self.infer(x, y).dtype)
+        result.real, result.imag = x, y
+        return result
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.real(g), shape=tuple(x.shape))
@@ -135,7 +134,7 @@ class Conj(Unary):
     identity = True
     inplace_form = ""
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Operand) -> Operand:
         return x.conjugate() if isinstance(x, (int, float, complex)) else super().__call__(x)
 
     def infer(self, x):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.engine.aval import Aval, matmul_shape
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Operand, OpNamespace
 from tenon.errors import DTypeError
 
 
@@ -78,7 +77,7 @@ class Matmul(Primitive):
 
     def torch_name(self, args, attrs):
         """As torch names the product it dispatches to."""
-        ranks: Any = tuple(getattr(a, "ndim", 0) for a in args)
+        ranks = tuple(getattr(a, "ndim", 0) for a in args)
         return {
             (): "MmBackward0",  # freed
             (1, 1): "DotBackward0",
@@ -88,7 +87,7 @@ class Matmul(Primitive):
         }.get(ranks, "UnsafeViewBackward0")
 
 
-def out_shape(x: Any, y: Any) -> tuple[int, ...]:
+def out_shape(x: Operand, y: Operand) -> tuple[int, ...]:
     """Shape of ``x @ y``."""
     return matmul_shape(tuple(x.shape), tuple(y.shape))
 
@@ -128,7 +127,7 @@ class Cross(Primitive):
         return f.cross(g, f.conj(x), axis=axis)
 
 
-def _swap(f: Any, x: Any) -> Any:
+def _swap(f: OpNamespace, x: Operand) -> Operand:
     return f.transpose(x, axis0=len(x.shape) - 2, axis1=len(x.shape) - 1)
 
 

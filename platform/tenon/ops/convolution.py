@@ -11,11 +11,12 @@ The reference forwards gather windows and multiply matrices; ``tenon_cpu`` has f
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.kinds import dtype_of, is_complex
 from tenon.tensors.saved_numbers import CONVOLUTION, always
@@ -30,7 +31,13 @@ def extent(kernel: int, dilation: int) -> int:
     return dilation * (kernel - 1) + 1
 
 
-def output_sizes(sizes: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[int, ...]:
+def output_sizes(
+    sizes: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> tuple[int, ...]:
     """Spatial sizes of a convolution's output."""
     return tuple(
         (s + 2 * p - extent(k, d)) // t + 1
@@ -38,7 +45,14 @@ def output_sizes(sizes: Any, kernel: Any, stride: Any, padding: Any, dilation: A
     )
 
 
-def check(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
+def check(
+    x: Operand,
+    weight: Operand,
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+) -> None:
     """Raise, in PyTorch's words, unless the arguments of a convolution are valid."""
     rank = len(weight.shape) - 2
     if rank < 1 or len(x.shape) != rank + 2:
@@ -90,7 +104,7 @@ def check(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups:
         )
 
 
-def check_bias(weight: Any, bias: Any, channels: int) -> None:
+def check_bias(weight: Operand, bias: Operand, channels: int) -> None:
     """Raise ShapeError or DTypeError unless ``bias`` has one value per output channel."""
     if tuple(bias.shape) != (channels,):
         raise ShapeError(
@@ -102,17 +116,19 @@ def check_bias(weight: Any, bias: Any, channels: int) -> None:
         raise DTypeError(f"Input type ({mine}) and bias type ({others}) should be the same")
 
 
-def padded(xp: Any, x: Any, padding: Any) -> Any:
+def padded(xp: ArrayNamespace, x: Array, padding: tuple[int, ...]) -> Array:
     """``x`` with zeros around its spatial axes."""
     if not any(padding):
         return x
     shape = (*x.shape[:2], *(s + 2 * p for s, p in zip(x.shape[2:], padding, strict=True)))
-    made = xp.zeros(shape, x.dtype)
-    made[(..., *(slice(p, p + s) for s, p in zip(x.shape[2:], padding, strict=True)))] = x
-    return made
+    result = xp.zeros(shape, x.dtype)
+    result[(..., *(slice(p, p + s) for s, p in zip(x.shape[2:], padding, strict=True)))] = x
+    return result
 
 
-def windows(xp: Any, x: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
+def windows(
+    xp: ArrayNamespace, x: Array, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> Array:
     """A view ``[N, C, *S', *K]`` of the windows of a padded ``x[N, C, *S]``."""
     sizes = output_sizes(x.shape[2:], kernel, stride, (0,) * len(kernel), dilation)
     steps = x.strides[2:]
@@ -124,7 +140,15 @@ def windows(xp: Any, x: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
     return strided(xp, x, (*x.shape[:2], *sizes, *kernel), strides)
 
 
-def columns(xp: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+def columns(
+    xp: ArrayNamespace,
+    x: Array,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+) -> Array:
     """Windows as matrices ``[groups, C / groups * prod(K), N * prod(S')]``."""
     seen = windows(xp, padded(xp, x, padding), kernel, stride, dilation)
     rank, channels = len(kernel), x.shape[1] // groups
@@ -135,7 +159,7 @@ def columns(xp: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: A
     )
 
 
-def _conj(f: Any, x: Any) -> Any:
+def _conj(f: OpNamespace, x: Operand) -> Operand:
     """The conjugate of ``x``; a real one costs no op."""
     return f.conj(x) if is_complex(x) else x
 
@@ -164,9 +188,11 @@ class Conv(Primitive):
         shape = self.infer(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups).shape
         seen = columns(xp, x, weight.shape[2:], stride, padding, dilation, groups)
         per_group = weight.shape[0] // groups
-        made = xp.matmul(weight.reshape(groups, per_group, math.prod(weight.shape[1:])), seen)
-        made = made.reshape(weight.shape[0], x.shape[0], *shape[2:])
-        return xp.ascontiguousarray(xp.swapaxes(made, 0, 1), dtype=x.dtype)  # bfloat16 multiplies in float32
+        result = xp.matmul(weight.reshape(groups, per_group, math.prod(weight.shape[1:])), seen)
+        result = result.reshape(weight.shape[0], x.shape[0], *shape[2:])
+        return xp.ascontiguousarray(
+            xp.swapaxes(result, 0, 1), dtype=x.dtype
+        )  # bfloat16 multiplies in float32
 
     def vjp_x(self, f, g, out, x, weight, *, stride, padding, dilation, groups):
         return f.conv_input_grad(
@@ -214,9 +240,9 @@ class ConvInputGrad(Primitive):
                 f"Given transposed=1, weight of size {list(weight.shape)}, expected input{list(g.shape)} to"
                 f" have {weight.shape[0]} channels, but got {g.shape[1]} channels instead"
             )
-        made = Aval((g.shape[0], weight.shape[1] * groups, *sizes), g.dtype)
-        check(made, weight, stride, padding, dilation, groups)
-        return made
+        result = Aval((g.shape[0], weight.shape[1] * groups, *sizes), g.dtype)
+        check(result, weight, stride, padding, dilation, groups)
+        return result
 
     def cost(self, g, weight, **attrs):
         """A multiplication and an addition per element of ``g`` and weight that applies to it."""
@@ -259,7 +285,7 @@ class ConvInputGrad(Primitive):
         )
 
 
-def places_in(kernel: Any) -> Any:
+def places_in(kernel: Sequence[int]) -> list[tuple[int, ...]]:
     """All positions in a window, in C order."""
     places: list[tuple[int, ...]] = [()]
     for k in kernel:
@@ -292,8 +318,8 @@ class ConvWeightGrad(Primitive):
         if tuple(g.shape[2:]) != reach:
             raise ShapeError(f"conv_weight_grad: g has sizes {list(g.shape[2:])}, expected {list(reach)}.")
         rows = xp.swapaxes(g, 0, 1).reshape(groups, g.shape[1] // groups, seen.shape[2])
-        made = xp.matmul(rows, xp.swapaxes(seen, 1, 2)).reshape(g.shape[1], x.shape[1] // groups, *kernel)
-        return xp.ascontiguousarray(made, dtype=x.dtype)
+        result = xp.matmul(rows, xp.swapaxes(seen, 1, 2)).reshape(g.shape[1], x.shape[1] // groups, *kernel)
+        return xp.ascontiguousarray(result, dtype=x.dtype)
 
     def vjp_x(self, f, g, out, x, gradient, *, kernel, stride, padding, dilation, groups):
         return f.conv_input_grad(
@@ -324,9 +350,9 @@ class Convolution(Composite):
     saved_names = CONVOLUTION
 
     def decompose(self, f, x, weight, bias, *, stride, padding, dilation, groups):
-        made = f.conv(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
+        result = f.conv(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
         check_bias(weight, bias, weight.shape[0])
-        return f.add(made, f.reshape(bias, shape=(-1, *(1,) * len(stride))))
+        return f.add(result, f.reshape(bias, shape=(-1, *(1,) * len(stride))))
 
     def vjp_x(self, f, g, out, x, weight, bias, **attrs):
         return f.conv_input_grad(g, _conj(f, weight), sizes=tuple(x.shape[2:]), **attrs)

@@ -8,15 +8,16 @@ logarithms, for all sequences of a batch at once.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.errors import DTypeError, IndexRangeError, ShapeError, UnsupportedError
 from tenon.ops.kinds import dtype_of, title_of
 
 
-def _check(log_probs: Any, targets: Any, blank: int) -> None:
+def _check(log_probs: Operand, targets: Operand, blank: int) -> None:
     if len(log_probs.shape) != 3 or not all(log_probs.shape):
         raise ShapeError(f"log_probs tensor must not be empty: [T, N, C], got {list(log_probs.shape)}")
     if dtype_of(log_probs).name not in ("float32", "float64"):
@@ -38,13 +39,13 @@ def _check(log_probs: Any, targets: Any, blank: int) -> None:
 class _Walks(NamedTuple):
     """The states of every sequence ``[N, L]`` and where its walks end."""
 
-    states: Any
-    skips: Any
-    ends: Any
+    states: Array
+    skips: Array
+    ends: Array
     """How many states each sequence has."""
 
 
-def _lengths(name: str, lengths: Any, count: int, most: int) -> None:
+def _lengths(name: str, lengths: Operand, count: int, most: int) -> None:
     if lengths.dtype.kind not in "iu":
         raise DTypeError(f"{name} must be integral, got {lengths.dtype}")
     if lengths.shape != (count,):
@@ -57,7 +58,12 @@ def _lengths(name: str, lengths: Any, count: int, most: int) -> None:
 
 
 def _walks(
-    xp: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int
+    xp: ArrayNamespace,
+    log_probs: Array,
+    targets: Array,
+    input_lengths: Array,
+    target_lengths: Array,
+    blank: int,
 ) -> _Walks:
     _check(log_probs, targets, blank)
     steps, count, classes = log_probs.shape
@@ -89,39 +95,39 @@ def _walks(
     return _Walks(states, skips, 2 * target_lengths + 1)
 
 
-def _seen(xp: Any, log_probs: Any, walks: _Walks) -> Any:
+def _seen(xp: ArrayNamespace, log_probs: Array, walks: _Walks) -> Array:
     """``log_probs`` of every step's states: ``[T, N, L]``."""
     return log_probs[:, xp.arange(log_probs.shape[1])[:, None], walks.states]
 
 
-def _before(xp: Any, seen: Any, walks: _Walks) -> Any:
-    made = xp.full(seen.shape, -float("inf"), seen.dtype)
-    made[0, :, :2] = seen[0, :, :2]
+def _before(xp: ArrayNamespace, seen: Array, walks: _Walks) -> Array:
+    result = xp.full(seen.shape, -float("inf"), seen.dtype)
+    result[0, :, :2] = seen[0, :, :2]
     closed = xp.where(walks.skips, 0.0, -float("inf")).astype(seen.dtype)[:, 2:]
     for t in range(1, seen.shape[0]):
-        last, now = made[t - 1], made[t]
+        last, now = result[t - 1], result[t]
         now[...] = last
         now[:, 1:] = xp.logaddexp(last[:, 1:], last[:, :-1])
         now[:, 2:] = xp.logaddexp(now[:, 2:], last[:, :-2] + closed)
         now += seen[t]
-    return made
+    return result
 
 
-def _after(xp: Any, seen: Any, walks: _Walks, input_lengths: Any) -> Any:
-    made = xp.full(seen.shape, -float("inf"), seen.dtype)
+def _after(xp: ArrayNamespace, seen: Array, walks: _Walks, input_lengths: Array) -> Array:
+    result = xp.full(seen.shape, -float("inf"), seen.dtype)
     places = xp.arange(seen.shape[2])
     last = xp.logical_or(places == walks.ends[:, None] - 1, places == walks.ends[:, None] - 2)
     closed = xp.where(walks.skips, 0.0, -float("inf")).astype(seen.dtype)[:, 2:]
     ends = xp.where(last, 0.0, -float("inf")).astype(seen.dtype)
     for t in range(seen.shape[0] - 1, -1, -1):
-        now = made[t]
+        now = result[t]
         if t + 1 < seen.shape[0]:
-            following = made[t + 1]
+            following = result[t + 1]
             now[...] = following
             now[:, :-1] = xp.logaddexp(following[:, :-1], following[:, 1:])
             now[:, :-2] = xp.logaddexp(now[:, :-2], following[:, 2:] + closed)
         now[...] = xp.where((input_lengths == t + 1)[:, None], ends, now) + seen[t]
-    return made
+    return result
 
 
 class CtcLoss(Primitive):
@@ -156,10 +162,10 @@ class CtcLoss(Primitive):
         self, f, g, out, log_probs, targets, input_lengths, target_lengths, *, needs, residuals, blank=0
     ):
         """Log-probabilities only."""
-        made = f.ctc_loss_grad(
+        result = f.ctc_loss_grad(
             g, out, residuals[0], log_probs, targets, input_lengths, target_lengths, blank=blank
         )
-        return [made, None, None, None]
+        return [result, None, None, None]
 
 
 class CtcLossGrad(Primitive):
@@ -186,14 +192,14 @@ class CtcLossGrad(Primitive):
             joined - xp.where(seen > -float("inf"), seen, 0.0) + xp.where(finite, losses, 0.0)[:, None]
         )
         steps, count, classes = log_probs.shape
-        made = xp.exp(xp.ascontiguousarray(log_probs))
-        made[:, :, blank] -= through[:, :, ::2].sum(axis=2)
+        result = xp.exp(xp.ascontiguousarray(log_probs))
+        result[:, :, blank] -= through[:, :, ::2].sum(axis=2)
         labels = walks.states[:, 1::2]
         starts = xp.arange(steps)[:, None, None] * (count * classes) + xp.arange(count)[:, None] * classes
-        xp.add.at(made.reshape(-1), (starts + labels).reshape(-1), -through[:, :, 1::2].reshape(-1))
-        scale = xp.where(finite, g, xp.where(g == 0, 0.0, float("nan"))).astype(made.dtype)
+        xp.add.at(result.reshape(-1), (starts + labels).reshape(-1), -through[:, :, 1::2].reshape(-1))
+        scale = xp.where(finite, g, xp.where(g == 0, 0.0, float("nan"))).astype(result.dtype)
         running = xp.arange(steps)[:, None] < input_lengths
-        return xp.where(running[:, :, None], made * scale[:, None], made.dtype.type(0))
+        return xp.where(running[:, :, None], result * scale[:, None], result.dtype.type(0))
 
     def vjp_joint(self, f, g, out, *args, needs, blank=0):
         """None, as in torch."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tenon.engine.aval import Aval, broadcast_shapes, shape_of
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Operand, OpNamespace
 from tenon.ops.kinds import is_complex
 
 _POWERS = {2: "a * a", 0.5: "sqrt(a)", -1: "1 / a", 1: "a", 3: "a * a * a", -0.5: "1 / sqrt(a)"}
@@ -18,7 +19,7 @@ class Unary(Primitive):
     public = True
     inplace_functions: ClassVar[bool | tuple[str, ...]] = True
 
-    def infer(self, x: Any) -> Any:
+    def infer(self, x: Aval) -> Aval:
         """The input's own aval."""
         return Aval(x.shape, x.dtype)
 
@@ -37,7 +38,7 @@ class Binary(Primitive):
     promotion = "same"
     public = True
 
-    def infer(self, x: Any, y: Any) -> Any:
+    def infer(self, x: Aval, y: Aval) -> Aval:
         """The broadcast shape, in the common dtype that dispatch arranged."""
         return Aval(broadcast_shapes(shape_of(x), shape_of(y)), (x if hasattr(x, "dtype") else y).dtype)
 
@@ -113,7 +114,7 @@ class Div(Binary):
         return f.sum_to(f.neg(f.mul(g, f.conj(f.div(f.div(x, y), y)))), shape=y.shape)
 
 
-def _one_less(f: Any, y: Any) -> Any:
+def _one_less(f: OpNamespace, y: Operand) -> Operand:
     """``y - 1``, but 0 where ``y`` is 0; of a number a number, which does not widen what it meets."""
     if isinstance(y, (int, float, complex)):
         return y - 1 if y else 0
@@ -169,7 +170,7 @@ class Atan2(Binary):
         return f.sum_to(f.neg(f.mul(g, f.div(x, _square_of_radius(f, x, y)))), shape=y.shape)
 
 
-def _square_of_radius(f: Any, x: Any, y: Any) -> Any:
+def _square_of_radius(f: OpNamespace, x: Operand, y: Operand) -> Operand:
     """``x^2 + y^2``, but 1 at the origin, where the angle has no gradient: 0 is taken, as torch does."""
     square = f.add(f.mul(x, x), f.mul(y, y))
     return f.where(f.eq(square, 0.0), 1.0, square)

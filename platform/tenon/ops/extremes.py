@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from tenon.engine.types import Operand, OpNamespace
 from tenon.ops.elementwise import Binary
 
 
@@ -75,7 +74,7 @@ class Fmin(Binary):
         return f.sum_to(f.mul(g, f.cast(second, dtype=g.dtype)), shape=y.shape)
 
 
-def _share(f: Any, loses: Any, ties: Any, g: Any) -> Any:
+def _share(f: OpNamespace, loses: Operand, ties: Operand, g: Operand) -> Operand:
     """0 where ``loses``, 0.5 where ``ties``, else 1 (a NaN is both's), in ``g``'s dtype."""
     return f.sub(1.0, f.add(f.cast(loses, dtype=g.dtype), f.mul(f.cast(ties, dtype=g.dtype), 0.5)))
 

@@ -6,20 +6,19 @@ other way with the same ``scale``.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Operand, OpNamespace
 from tenon.ops.kinds import is_complex
 
 
-def _resized(shape: Any, axis: int, size: int) -> tuple[int, ...]:
+def _resized(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
     return (*shape[:axis], size, *shape[axis + 1 :])
 
 
-def _narrow(x: Any) -> bool:
+def _narrow(x: Operand) -> bool:
     return bool(np.dtype(x.dtype).itemsize == (8 if x.dtype.kind == "c" else 4))
 
 
@@ -35,8 +34,8 @@ class FftComplex(Primitive):
 
     def forward(self, xp, x, *, axes, inverse=False, scale=1.0):
         """NumPy's transform, whose unnormalised direction has a name of its own."""
-        made = xp.fft.ifftn(x, axes=axes, norm="forward") if inverse else xp.fft.fftn(x, axes=axes)
-        return made.astype(self.infer(x, axes=axes).dtype, copy=False) * made.dtype.type(scale)
+        result = xp.fft.ifftn(x, axes=axes, norm="forward") if inverse else xp.fft.fftn(x, axes=axes)
+        return result.astype(self.infer(x, axes=axes).dtype, copy=False) * result.dtype.type(scale)
 
     def torch_name(self, args, attrs):
         """``FftC2CBackward0``, or ``FftR2CBackward0`` of a real input."""
@@ -61,8 +60,8 @@ class FftHalf(Primitive):
 
     def forward(self, xp, x, *, axis, scale=1.0):
         """NumPy's."""
-        made = xp.fft.rfft(x, axis=axis)
-        return made.astype(self.infer(x, axis=axis).dtype, copy=False) * made.dtype.type(scale)
+        result = xp.fft.rfft(x, axis=axis)
+        return result.astype(self.infer(x, axis=axis).dtype, copy=False) * result.dtype.type(scale)
 
     # the frequencies that are left out have no gradient: of the sum only the real part counts, of which
     # ``fft_real`` takes twice what lies between the first frequency and the last of an even size
@@ -71,7 +70,7 @@ class FftHalf(Primitive):
         return f.fft_real(_weighed(f, g, axis, size, 0.5), axis=axis, size=size, scale=scale)
 
 
-def _weighed(f: Any, x: Any, axis: int, size: int, weight: float) -> Any:
+def _weighed(f: OpNamespace, x: Operand, axis: int, size: int, weight: float) -> Operand:
     """Half a spectrum of ``size`` numbers with ``weight`` on the frequencies that stand for two."""
     behind = (size - 1) // 2
     parts = f.split(x, sizes=(1, behind, size // 2 - behind), axis=axis)
@@ -91,8 +90,8 @@ class FftReal(Primitive):
 
     def forward(self, xp, x, *, axis, size, scale=1.0):
         """NumPy's."""
-        made = xp.fft.irfft(x, size, axis=axis, norm="forward")
-        return made.astype(self.infer(x, axis=axis, size=size).dtype, copy=False) * made.dtype.type(scale)
+        result = xp.fft.irfft(x, size, axis=axis, norm="forward")
+        return result.astype(self.infer(x, axis=axis, size=size).dtype, copy=False) * result.dtype.type(scale)
 
     # every frequency but the first (and the last of an even size) stands for two
     def vjp_x(self, f, g, out, x, *, axis, size, scale=1.0):

@@ -7,11 +7,12 @@ second on are Hurwitz zeta functions.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from tenon.engine.aval import Aval, shape_of
+from tenon.engine.types import Array, ArrayNamespace
 from tenon.errors import UnsupportedError
 from tenon.ops.elementwise import Binary, FloatUnary
 
@@ -20,17 +21,17 @@ _SHIFT = 8
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 
 
-def _wide(x: Any) -> Any:
+def _wide(x: Array) -> Array:
     """float64: the recurrence loses digits in narrower types."""
     return x.astype(np.float64)
 
 
-def _series(z: Any, powers: Any) -> Any:
+def _series(z: Array, powers: Callable[[int], tuple[float, int]]) -> Array:
     """Sum of ``B_2n * factor / z ** power`` over ``powers(n) = (factor, power)``."""
     return sum(b * powers(n)[0] / z ** powers(n)[1] for n, b in enumerate(_BERNOULLI, 1))
 
 
-def _shifted(xp: Any, x: Any) -> tuple[Any, list[Any]]:
+def _shifted(xp: ArrayNamespace, x: Array) -> tuple[Array, list[Array]]:
     """``x`` moved up past ``_SHIFT`` in steps of one, and the values on the way (infinite where no step was
     taken)."""
     steps = []
@@ -104,8 +105,8 @@ class Polygamma(FloatUnary):
         """A multiple of the zeta function; left of 1/2 number 1 is reflected, and infinite at its poles."""
         w = _wide(x)
         if order > 1:
-            made = _zeta(xp, xp.full_like(w, order + 1), w) * (math.factorial(order) * (-1) ** (order + 1))
-            return made.astype(x.dtype, copy=False)
+            result = _zeta(xp, xp.full_like(w, order + 1), w) * (math.factorial(order) * (-1) ** (order + 1))
+            return result.astype(x.dtype, copy=False)
         left = w < 0.5
         body = _zeta(xp, xp.full_like(w, 2.0), xp.where(left, 1 - w, w))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -116,7 +117,7 @@ class Polygamma(FloatUnary):
         return f.mul(g, f.polygamma(x, order=order + 1))
 
 
-def _zeta(xp: Any, s: Any, q: Any) -> Any:
+def _zeta(xp: ArrayNamespace, s: Array, q: Array) -> Array:
     """Sum of ``(q + k) ** -s`` over ``k >= 0`` for float64 arrays: ten terms, then Euler's and Maclaurin's
     formula. Left of 0, where ``s`` has to be whole, the terms are those of two sums that start right of it.
     """
@@ -124,13 +125,13 @@ def _zeta(xp: Any, s: Any, q: Any) -> Any:
         whole, part = q == xp.floor(q), q - xp.floor(q)
         sign = xp.where(xp.remainder(s, 2) == 0, 1.0, -1.0)
         left = _tail_sum(xp, s, part) + sign * (_tail_sum(xp, s, 1 - part) - _tail_sum(xp, s, 1 - q))
-        made = xp.where(q > 0, _tail_sum(xp, s, q), xp.where(s == xp.floor(s), left, xp.nan))
-        made = xp.where((q <= 0) & whole, xp.inf, made)
-        made = xp.where(s == 1, xp.inf, xp.where(s < 1, xp.nan, made))
-        return xp.where(xp.isnan(s) | xp.isnan(q), xp.nan, made)
+        result = xp.where(q > 0, _tail_sum(xp, s, q), xp.where(s == xp.floor(s), left, xp.nan))
+        result = xp.where((q <= 0) & whole, xp.inf, result)
+        result = xp.where(s == 1, xp.inf, xp.where(s < 1, xp.nan, result))
+        return xp.where(xp.isnan(s) | xp.isnan(q), xp.nan, result)
 
 
-def _tail_sum(xp: Any, s: Any, q: Any) -> Any:
+def _tail_sum(xp: ArrayNamespace, s: Array, q: Array) -> Array:
     total = sum((q + k) ** -s for k in range(10))
     a = q + 10
     total = total + a ** (1 - s) / (s - 1) + 0.5 * a**-s
@@ -153,8 +154,8 @@ class Zeta(Binary):
     def forward(self, xp, x, y, *, out=None):
         """In float64, rounded once."""
         kind = xp.result_type(x, y)
-        made = _zeta(xp, xp.asarray(x, np.float64), xp.asarray(y, np.float64))
-        return made.astype(kind, copy=False)
+        result = _zeta(xp, xp.asarray(x, np.float64), xp.asarray(y, np.float64))
+        return result.astype(kind, copy=False)
 
     def vjp_x(self, f, g, out, x, y):
         raise UnsupportedError("zeta: the derivative by the exponent is not known here; detach it.")
@@ -192,7 +193,7 @@ class Igammac(Igamma):
     upper = True
 
 
-def _incomplete(xp: Any, a: Any, x: Any, upper: bool) -> Any:
+def _incomplete(xp: ArrayNamespace, a: Array, x: Array, upper: bool) -> Array:
     fine = (a > 0) & (x > 0) & xp.isfinite(a) & xp.isfinite(x)
     p, z = xp.where(fine, a, 1.0), xp.where(fine, x, 1.0)
     with np.errstate(all="ignore"):
@@ -213,17 +214,23 @@ def _incomplete(xp: Any, a: Any, x: Any, upper: bool) -> Any:
 _BLOCK = 2048
 
 
-def _where_due(xp: Any, function: Any, due: Any, a: Any, x: Any) -> Any:
+def _where_due(
+    xp: ArrayNamespace,
+    function: Callable[[ArrayNamespace, Array, Array], Array],
+    due: Array,
+    a: Array,
+    x: Array,
+) -> Array:
     """``function(a, x)`` where ``due``, and 0 elsewhere."""
-    made = xp.zeros(due.shape)
+    result = xp.zeros(due.shape)
     a, x = a[due], x[due]
     blocks = [function(xp, a[i : i + _BLOCK], x[i : i + _BLOCK]) for i in range(0, a.size, _BLOCK)]
     if blocks:
-        made[due] = xp.concatenate(blocks)
-    return made
+        result[due] = xp.concatenate(blocks)
+    return result
 
 
-def _series_of_gamma(xp: Any, a: Any, x: Any) -> Any:
+def _series_of_gamma(xp: ArrayNamespace, a: Array, x: Array) -> Array:
     """Sum of ``x ** k / (a (a + 1) ... (a + k))``."""
     term = total = 1 / a
     k = 0
@@ -234,21 +241,21 @@ def _series_of_gamma(xp: Any, a: Any, x: Any) -> Any:
     return total
 
 
-def _fraction_of_gamma(xp: Any, a: Any, x: Any) -> Any:
+def _fraction_of_gamma(xp: ArrayNamespace, a: Array, x: Array) -> Array:
     """Legendre's continued fraction ``1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - ...))``, from its front."""
     b = x + 1 - a
     c, d = xp.full_like(b, 1e300), 1 / b
-    made = d
+    result = d
     for k in range(1, 10000):
         step = -k * (k - a)
         b = b + 2
         d = 1 / (step * d + b)
         c = b + step / c
         change = c * d
-        made = made * change
+        result = result * change
         if not bool(xp.any(xp.abs(change - 1) > 5e-16)):  # rounding alone gives 1 and 2 units
             break
-    return made
+    return result
 
 
 lgamma, digamma, polygamma = Lgamma(), Digamma(), Polygamma()

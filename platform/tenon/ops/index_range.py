@@ -6,15 +6,18 @@ Where NumPy checks an index itself, kernels diagnose only after it has raised (`
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
+from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.errors import IndexRangeError, ShapeError
 from tenon.tensors.keys import INDEX, result_shape
 
 
-def out_of_range(x: Any, layout: tuple[Any, ...], indices: Any, error: Exception) -> IndexRangeError:
+def out_of_range(
+    x: Array, layout: tuple[object, ...], indices: Sequence[Array], error: Exception
+) -> IndexRangeError:
     """Create the error for index arrays that NumPy rejected; it names the first index out of range."""
     places = [axis for axis, k in enumerate(layout) if k is INDEX]
     for axis, index in zip(places, indices, strict=True):
@@ -38,7 +41,9 @@ def out_of_range(x: Any, layout: tuple[Any, ...], indices: Any, error: Exception
     return IndexRangeError(str(error))
 
 
-def ill_fitting(x: Any, y: Any, layout: tuple[Any, ...], indices: Any, error: Exception) -> Exception:
+def ill_fitting(
+    x: Array, y: Array, layout: tuple[object, ...], indices: Sequence[Array], error: Exception
+) -> Exception:
     """Create the error for a value ``y`` whose shape does not fit the index arrays."""
     shape = result_shape(x.shape, layout, indices)
     if np.shape(y) == shape:
@@ -49,7 +54,7 @@ def ill_fitting(x: Any, y: Any, layout: tuple[Any, ...], indices: Any, error: Ex
     )
 
 
-def check_along(name: str, x: Any, index: Any, axis: int) -> None:
+def check_along(name: str, x: Operand, index: Operand, axis: int) -> None:
     """Raise unless the dtype, rank and sizes of ``index`` are valid for ``x`` along ``axis``."""
     if index.dtype.kind not in "iu":
         raise IndexRangeError(
@@ -70,7 +75,7 @@ def check_along(name: str, x: Any, index: Any, axis: int) -> None:
             )
 
 
-def check_range(xp: Any, name: str, index: Any, size: int, axis: int) -> None:
+def check_range(xp: ArrayNamespace, name: str, index: Array, size: int, axis: int) -> None:
     """Raise IndexRangeError unless each element of ``index`` is within ``size`` along ``axis``."""
     if index.size:
         low, high = int(index.min()), int(index.max())

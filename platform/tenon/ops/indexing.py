@@ -6,12 +6,11 @@ elsewhere; ``tenon/tensors/keys.py`` brings every torch key into that form.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.engine.aval import Aval, broadcast_shapes
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Operand
 from tenon.errors import IndexRangeError, ShapeError
 from tenon.ops.index_range import check_along, check_range, ill_fitting, out_of_range
 from tenon.tensors.keys import INDEX, filled
@@ -47,7 +46,7 @@ class Index(Primitive):
         return "UnsqueezeBackward0" if added else "SliceBackward0"
 
 
-def _hollow(x: Any) -> Any:
+def _hollow(x: Operand) -> np.ndarray:
     """An array of ``x``'s shape that takes no memory."""
     return np.broadcast_to(np.empty((), np.bool_), tuple(x.shape))
 
@@ -63,9 +62,9 @@ class Embed(Primitive):
 
     def forward(self, xp, x, *, shape, key):
         """One zeroed array, one assignment."""
-        made = xp.zeros(shape, x.dtype)
-        made[key] = x
-        return made
+        result = xp.zeros(shape, x.dtype)
+        result[key] = x
+        return result
 
     def vjp_x(self, f, g, out, x, *, shape, key):
         return f.index(g, key=key)
@@ -130,20 +129,20 @@ class Put(Primitive):
 
     def forward(self, xp, x, y, *indices, layout, accumulate=False, out=None):
         """Repeated indices add up when accumulating; otherwise the last one wins."""
-        made = x.copy() if out is None else out
+        result = x.copy() if out is None else out
         key = filled(layout, indices)
         try:
             if not accumulate:
-                made[key] = y
+                result[key] = y
             elif len(indices) == 1 and layout[0] is INDEX and xp is np:
-                add_rows(made, indices[0], y)
+                add_rows(result, indices[0], y)
             else:
-                xp.add.at(made, key, y)
+                xp.add.at(result, key, y)
         except IndexError as error:
             raise out_of_range(x, layout, indices, error) from None
         except ValueError as error:
             raise ill_fitting(x, y, layout, indices, error) from None
-        return made
+        return result
 
     def vjp_x(self, f, g, out, x, y, *indices, layout, accumulate=False):
         if accumulate:
@@ -155,7 +154,7 @@ class Put(Primitive):
         return f.sum_to(f.take(g, *indices, layout=layout), shape=tuple(y.shape))
 
 
-def add_rows(target: Any, rows: Any, values: Any) -> None:
+def add_rows(target: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
     """``target[rows] += values`` with repeats, by sorting and segment sums (``add.at`` is many times
     slower)."""
     flat = np.asarray(rows).reshape(-1)
@@ -232,12 +231,12 @@ class Scatter(Primitive):
     def forward(self, xp, x, index, y, *, axis, reduce=None):
         """Writes in index order; "add" and "multiply" count repeats."""
         self.infer(x, index, y, axis=axis, reduce=reduce)
-        made = xp.array(x)
+        result = xp.array(x)
         if index.size == 0:
-            return made
-        target, where = made, index
+            return result
+        target, where = result, index
         if not x.ndim or not index.ndim:  # numbers count as having one axis
-            target, where = made.reshape(-1), index.reshape(-1)
+            target, where = result.reshape(-1), index.reshape(-1)
         check_range(xp, self.name, where, target.shape[axis], axis)
         grid = list(xp.ogrid[tuple(slice(0, s) for s in where.shape)])
         grid[axis] = where
@@ -248,7 +247,7 @@ class Scatter(Primitive):
             getattr(
                 xp, {"add": "add", "multiply": "multiply", "amax": "maximum", "amin": "minimum"}[reduce]
             ).at(target, tuple(grid), values)
-        return made
+        return result
 
     def vjp_x(self, f, g, out, x, index, y, *, axis, reduce=None):
         if reduce == "add":
@@ -314,9 +313,9 @@ class WindowOf(Primitive):
         """The input itself where nothing is missing."""
         if x.shape == tuple(shape):
             return x
-        made = xp.zeros(shape, x.dtype)
-        made[tuple(slice(0, s) for s in x.shape)] = x
-        return made
+        result = xp.zeros(shape, x.dtype)
+        result[tuple(slice(0, s) for s in x.shape)] = x
+        return result
 
     def vjp_x(self, f, g, out, x, *, shape):
         return f.index(g, key=tuple(slice(0, s) for s in x.shape))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.errors import ShapeError
@@ -78,15 +76,15 @@ class DiagonalEmbed(Primitive):
 
     def forward(self, xp, x, *, shape, offset=0, axis0=0, axis1=1):
         """Written through a view of the diagonal."""
-        made = xp.zeros(shape, x.dtype)
-        diagonal.forward(xp, made, offset=offset, axis0=axis0, axis1=axis1)[...] = x
-        return made
+        result = xp.zeros(shape, x.dtype)
+        diagonal.forward(xp, result, offset=offset, axis0=axis0, axis1=axis1)[...] = x
+        return result
 
     def vjp_x(self, f, g, out, x, *, shape, offset=0, axis0=0, axis1=1):
         return f.diagonal(g, offset=offset, axis0=axis0, axis1=axis1)
 
 
-def _length(rows: int, columns: int, offset: int) -> Any:
+def _length(rows: int, columns: int, offset: int) -> int:
     return max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
 
 

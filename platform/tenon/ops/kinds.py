@@ -2,55 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.errors import DivisionByZeroError
 from tenon.kernels import rounding
 
 _FLOAT32 = np.dtype(np.float32)
 
 
-def dtype_of(x: Any) -> np.dtype[Any]:
+def dtype_of(x: Operand) -> np.dtype:
     """The NumPy dtype of an array, an aval or a tensor."""
     own = x.dtype
-    dtype: np.dtype[Any] = getattr(own, "numpy", own)
+    dtype: np.dtype = getattr(own, "numpy", own)
     return dtype
 
 
-def is_complex(x: Any) -> bool:
+def is_complex(x: Operand) -> bool:
     """Whether ``x`` has a complex dtype."""
     return dtype_of(x).kind == "c"
 
 
-def is_floating(x: Any) -> bool:
+def is_floating(x: Operand) -> bool:
     """Whether ``x`` has a real floating dtype."""
     return dtype_of(x).kind in "fV"
 
 
-def is_short(x: Any) -> bool:
+def is_short(x: Operand) -> bool:
     """Whether ``x`` is float16 or bfloat16."""
     return rounding.is_short(dtype_of(x))
 
 
-def title_of(x: Any) -> str:
+def title_of(x: Operand) -> str:
     """The dtype's name in PyTorch's error messages: ``Float``, ``Long``."""
     return scalar_name(FROM_NUMPY[dtype_of(x)])
 
 
-def widened(f: Any, *values: Any) -> tuple[Any, ...]:
+def widened(f: OpNamespace, *values: Operand) -> tuple[Operand, ...]:
     """Cast 16-bit floating ``values`` to float32; the others (and None) are returned unchanged."""
     return tuple(f.cast(v, dtype=_FLOAT32) if v is not None and is_short(v) else v for v in values)
 
 
-def matching(f: Any, result: Any, x: Any) -> Any:
+def matching(f: OpNamespace, result: Operand, x: Operand) -> Operand:
     """Cast ``result`` to the dtype of ``x`` if it differs."""
     return result if dtype_of(result) == dtype_of(x) else f.cast(result, dtype=dtype_of(x))
 
 
-def refuse_zero(xp: Any, x: Any, y: Any) -> None:
+def refuse_zero(xp: ArrayNamespace, x: Array, y: Array) -> None:
     """Raise DivisionByZeroError if an integer divisor contains 0."""
     kind = getattr(y, "dtype", getattr(x, "dtype", None))
     if kind is not None and kind.kind in "iu" and bool(xp.any(xp.equal(y, 0))):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.device import Device
+from tenon.dtypes import dtype
 from tenon.engine.aval import Aval, broadcast_shapes, shape_of
 from tenon.engine.op import Kind, Op, Primitive
+from tenon.engine.types import Operand
 from tenon.errors import ShapeError
 from tenon.kernels.backend import Backend, backend_for
 
@@ -23,7 +23,7 @@ class Cast(Primitive):
     identity = True
     reuses = (0,)
 
-    def __call__(self, x: Any, *, dtype: Any) -> Any:
+    def __call__(self, x: Operand, *, dtype: np.dtype) -> Operand:
         return super().__call__(x, dtype=getattr(dtype, "numpy", dtype))
 
     def infer(self, x, *, dtype):
@@ -132,9 +132,9 @@ class Copy(Primitive):
         """A new array of ``x``'s shape and dtype, or ``out``."""
         if getattr(y, "ndim", 0) > x.ndim:
             self.infer(x, y)  # NumPy would drop leading axes of size 1
-        made = xp.empty(x.shape, x.dtype) if out is None else out
-        made[...] = y.real if getattr(y, "dtype", x.dtype).kind == "c" and x.dtype.kind != "c" else y
-        return made
+        result = xp.empty(x.shape, x.dtype) if out is None else out
+        result[...] = y.real if getattr(y, "dtype", x.dtype).kind == "c" and x.dtype.kind != "c" else y
+        return result
 
     def vjp_x(self, f, g, out, x, y):
         return f.new_full(g, shape=tuple(x.shape), value=0, dtype=x.dtype)
@@ -148,7 +148,9 @@ class NewFull(Primitive):
 
     kind = Kind.CREATE
 
-    def __call__(self, x: Any, *, shape: Any, value: Any, dtype: Any = None) -> Any:
+    def __call__(
+        self, x: Operand, *, shape: tuple[int, ...], value: complex, dtype: np.dtype | dtype | None = None
+    ) -> Operand:
         return super().__call__(x, shape=shape, value=value, dtype=getattr(dtype, "numpy", dtype))
 
     def infer(self, x, *, shape, value, dtype=None):
@@ -173,19 +175,19 @@ class ToDevice(Op):
     crosses = True
     grad_name = "ToCopyBackward0"
 
-    def __call__(self, x: Any, *, device: Device, source: Device | None = None) -> Any:
+    def __call__(self, x: Operand, *, device: Device, source: Device | None = None) -> Operand:
         return super().__call__(x, device=device, source=source or x.device)
 
     def infer(self, x, *, device, source):
         """The input's own aval."""
         return Aval(x.shape, x.dtype)
 
-    def transfer(self, x: Any, *, device: Device, source: Device) -> Any:
+    def transfer(self, x: Operand, *, device: Device, source: Device) -> Operand:
         """One copy to the host and one from it; on a single host, one copy."""
         host = backend_for(source).to_host(x)
         target: Backend = backend_for(device)
-        made = target.from_host(host, device)
-        return made.copy() if made is x else made
+        result = target.from_host(host, device)
+        return result.copy() if result is x else result
 
     def vjp_x(self, f, g, out, x, *, device, source):
         return f.to_device(g, device=source, source=device)

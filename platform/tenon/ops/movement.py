@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenon.engine.aval import Aval, broadcast_shapes, infer_reshape, normalize_axis
-from tenon.engine.op import Kind, Primitive
+from tenon.engine.op import Kind, Op, Primitive
+from tenon.engine.types import Attrs
 from tenon.errors import ShapeError, ViewError
 from tenon.tensors.saved_numbers import TRIANGLE, attr
 from tenon.tensors.storage.untyped import strided
@@ -276,7 +275,7 @@ class Split(Move):
             self.infer(x, sizes=sizes, axis=axis)
         return tuple(pieces)
 
-    def view_of(self, index: int, *, sizes: Any, axis: int) -> Any:
+    def view_of(self, index: int, *, sizes: tuple[int, ...], axis: int) -> tuple[Op, Attrs]:
         """The single-output op and attrs that give piece ``index``."""
         start = sum(sizes[:index])
         return slice_axis, {"axis": axis, "start": start, "stop": start + sizes[index]}
@@ -301,7 +300,7 @@ class Unbind(Move):
         lead = (slice(None),) * axis
         return tuple(x[(*lead, i, ...)] for i in range(x.shape[axis]))
 
-    def view_of(self, index: int, *, axis: int) -> Any:
+    def view_of(self, index: int, *, axis: int) -> tuple[Op, Attrs]:
         """The single-output op and attrs that give slice ``index``."""
         from tenon.ops.indexing import index as basic
 
@@ -328,11 +327,11 @@ class Pad(Move):
     def forward(self, xp, x, *, widths, value=0):
         """One allocation, one copy."""
         shape = self.infer(x, widths=widths).shape
-        made = xp.zeros(shape, x.dtype) if value == 0 else xp.full(shape, value, x.dtype)
+        result = xp.zeros(shape, x.dtype) if value == 0 else xp.full(shape, value, x.dtype)
         to = tuple(slice(max(a, 0), n - max(b, 0)) for (a, b), n in zip(widths, shape, strict=True))
         source = tuple(slice(max(-a, 0), s - max(-b, 0)) for (a, b), s in zip(widths, x.shape, strict=True))
-        made[to] = x[source]
-        return made
+        result[to] = x[source]
+        return result
 
     def vjp_x(self, f, g, out, x, *, widths, value=0):
         return f.pad(g, widths=tuple((-a, -b) for a, b in widths), value=0)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.engine.aval import Aval, shape_of
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.ops.elementwise import Binary, FloatUnary
 from tenon.ops.kinds import dtype_of, is_complex
 from tenon.ops.special import erf
@@ -41,8 +40,8 @@ class Heaviside(Binary):
 
     def forward(self, xp, x, y, *, out=None):
         """Also for integers, which NumPy's own lacks."""
-        made = xp.where(x == 0, y, xp.where(x > 0, x.dtype.type(1), x.dtype.type(0)))
-        return made.astype(x.dtype, copy=False)
+        result = xp.where(x == 0, y, xp.where(x > 0, x.dtype.type(1), x.dtype.type(0)))
+        return result.astype(x.dtype, copy=False)
 
 
 class Nextafter(Binary):
@@ -105,8 +104,8 @@ class WholePower(Binary):
         """NumPy refuses negative powers: ``x ** |y|`` is ``x ** (y & 1)`` where ``|x|`` is 1."""
         below = xp.less(y, 0)
         fraction = xp.where(xp.equal(xp.abs(x), 1), xp.power(x, xp.bitwise_and(y, 1)), 0)
-        made = xp.where(below, fraction, xp.power(x, xp.where(below, 0, y)))
-        return made.astype(xp.result_type(x, y), copy=False)
+        result = xp.where(below, fraction, xp.power(x, xp.where(below, 0, y)))
+        return result.astype(xp.result_type(x, y), copy=False)
 
 
 class Xlogy(Binary):
@@ -164,24 +163,24 @@ class Erfinv(FloatUnary):
         y = x if x.dtype.itemsize >= 4 else x.astype(np.float32)
         guess = xp.where(xp.abs(y) <= 0.7, _central(y), _tail(xp, xp.clip(y, -1, 1)))
         inner = xp.abs(y) < 1
-        made = xp.where(inner, guess, 0)
+        result = xp.where(inner, guess, 0)
         for _ in range(2):
-            made = made - (erf.forward(xp, made) - y) / (1.1283791670955126 * xp.exp(-made * made))
+            result = result - (erf.forward(xp, result) - y) / (1.1283791670955126 * xp.exp(-result * result))
         edge = xp.where(xp.abs(y) == 1, xp.copysign(xp.inf, y), xp.nan)
-        return xp.where(inner, made, edge).astype(x.dtype, copy=False)
+        return xp.where(inner, result, edge).astype(x.dtype, copy=False)
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.mul(f.exp(f.mul(out, out)), 0.886226925452758))
 
 
-def _central(y: Any) -> Any:
+def _central(y: Operand) -> Operand:
     z = y * y
     above = ((-0.140543331 * z + 0.914624893) * z - 1.645349621) * z + 0.886226899
     below = (((0.012229801 * z - 0.329097515) * z + 1.442710462) * z - 2.118377725) * z + 1
     return y * above / below
 
 
-def _tail(xp: Any, y: Any) -> Any:
+def _tail(xp: ArrayNamespace, y: Array) -> Array:
     left = (1 - xp.abs(y)) / 2
     z = xp.sqrt(-xp.log(xp.where(left > 0, left, 0.5)))
     above = ((1.641345311 * z + 3.429567803) * z - 1.624906493) * z - 1.970840454

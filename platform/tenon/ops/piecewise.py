@@ -72,17 +72,17 @@ class Clamp(Primitive):
 
     def forward(self, xp, x, min, max, *, out=None):
         """At most two comparisons, the second in place."""
-        made = x if min is None else xp.maximum(x, min, out=out)
+        result = x if min is None else xp.maximum(x, min, out=out)
         if max is None:
-            return made
+            return result
         if out is not None:
-            return xp.minimum(made, max, out=out)
+            return xp.minimum(result, max, out=out)
         reusable = (
-            made is not x
-            and bool(getattr(made, "ndim", False))
-            and getattr(made, "shape", None) == xp.broadcast_shapes(made.shape, shape_of(max))
+            result is not x
+            and bool(getattr(result, "ndim", False))
+            and getattr(result, "shape", None) == xp.broadcast_shapes(result.shape, shape_of(max))
         )
-        return xp.minimum(made, max, out=made) if reusable else xp.minimum(made, max)
+        return xp.minimum(result, max, out=result) if reusable else xp.minimum(result, max)
 
     def expression_for(self, args, attrs):
         """As many comparisons as there are bounds."""
@@ -117,9 +117,9 @@ class NanToNum(Composite):
     inplace_functions = True
 
     def decompose(self, f, x, *, nan, high, low):
-        made = f.where(f.isnan(x), nan, x)
-        made = f.where(f.eq(x, float("inf")), high, made)
-        return f.where(f.eq(x, -float("inf")), low, made)
+        result = f.where(f.isnan(x), nan, x)
+        result = f.where(f.eq(x, float("inf")), high, result)
+        return f.where(f.eq(x, -float("inf")), low, result)
 
     def vjp_x(self, f, g, out, x, *, nan, high, low):
         return f.where(f.isfinite(x), g, 0)

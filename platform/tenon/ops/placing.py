@@ -17,9 +17,9 @@ class Place(Primitive):
 
     def forward(self, xp, x, y, *, key):
         """A copy, and what is written into it."""
-        made = xp.array(x)
-        made[key] = y
-        return made
+        result = xp.array(x)
+        result[key] = y
+        return result
 
     def vjp_x(self, f, g, out, x, y, *, key):
         return f.place(g, f.new_full(g, shape=tuple(y.shape), value=0), key=key)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite
+from tenon.engine.types import Operand, OpNamespace
 
 
 class ProdOfOthers(Composite):
@@ -16,7 +15,7 @@ class ProdOfOthers(Composite):
         """The input's own aval."""
         return Aval(x.shape, x.dtype)
 
-    def decompose(self, f: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    def decompose(self, f: OpNamespace, x: Operand, *, axes: tuple[int, ...]) -> Operand:
         """Flatten ``axes`` to the end, multiply the running products of both directions, undo."""
         if not axes or 0 in x.shape:
             return f.new_full(x, shape=tuple(x.shape), value=1, dtype=x.dtype)
@@ -35,7 +34,7 @@ class ProdOfOthers(Composite):
         return f.permute(product, axes=tuple(back))
 
 
-def _shifted(f: Any, x: Any, axis: int) -> Any:
+def _shifted(f: OpNamespace, x: Operand, axis: int) -> Operand:
     """Running product of everything before each element."""
     size = x.shape[axis]
     ones = f.new_full(x, shape=(*x.shape[:axis], 1), value=1, dtype=x.dtype)

@@ -11,12 +11,12 @@ A backend may keep what it derives of a weight whose memory nobody can write: se
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace, Attrs, Operand
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.convolution import conv
 from tenon.ops.spatial.pooling import pooled_sizes
@@ -28,7 +28,7 @@ SMALLEST = np.float32(1e-36)
 _FLOATS = "fV"
 
 
-def check_weight(name: str, inner: int, weight: Any, scale: Any, bias: Any) -> None:
+def check_weight(name: str, inner: int, weight: Operand, scale: Operand, bias: Operand) -> None:
     """ShapeError or DTypeError unless the int8 weight fits ``inner`` numbers of an input and the rest."""
     if str(weight.dtype) != "int8" or len(weight.shape) < 2:
         raise DTypeError(
@@ -48,15 +48,15 @@ def check_weight(name: str, inner: int, weight: Any, scale: Any, bias: Any) -> N
             )
 
 
-def scaled_sums(xp: Any, sums: Any, scales: Any, bias: Any, axis: int) -> Any:
+def scaled_sums(xp: ArrayNamespace, sums: Array, scales: Array, bias: Array, axis: int) -> Array:
     """``sums * scales + bias`` in float32, with one scale and bias for each index of ``axis``."""
     shape = [1] * sums.ndim
     shape[axis] = -1
-    made = sums.astype(np.float32) * scales.astype(np.float32).reshape(shape)
-    return made if bias is None else made + bias.astype(np.float32).reshape(shape)
+    result = sums.astype(np.float32) * scales.astype(np.float32).reshape(shape)
+    return result if bias is None else result + bias.astype(np.float32).reshape(shape)
 
 
-def exact_floats(inner: int, largest: int) -> Any:
+def exact_floats(inner: int, largest: int) -> type[np.float32] | type[np.float64]:
     """The floats that hold every sum of ``inner`` products of int8 and of numbers up to ``largest``.
 
     float64 holds all that 32 bits hold; float32, in half the time, whole numbers up to 2 ** 24.
@@ -64,7 +64,7 @@ def exact_floats(inner: int, largest: int) -> Any:
     return np.float32 if inner * largest * 128 <= 1 << 24 else np.float64
 
 
-def integer_product(xp: Any, rows: Any, weight: Any, largest: int = 255) -> Any:
+def integer_product(xp: ArrayNamespace, rows: Array, weight: Array, largest: int = 255) -> Array:
     """``rows @ weight.T`` of integers, those of ``rows`` up to ``largest`` in size: exact."""
     kind = exact_floats(weight.shape[1], largest)
     return rows.astype(kind) @ weight.astype(kind).T
@@ -90,18 +90,18 @@ class Int8DynamicLinear(Primitive):
 
     def forward(self, xp, x, weight, scale, bias):
         """Whole numbers in floats."""
-        made = self.infer(x, weight, scale, bias)
+        result = self.infer(x, weight, scale, bias)
         rows = x.astype(np.float32).reshape(math.prod(x.shape[:-1]), x.shape[-1])
         step, whole = rounded(xp, rows)
         out = scaled_sums(xp, integer_product(xp, whole, weight, LARGEST), scale * step, bias, 1)
-        return out.reshape(made.shape).astype(x.dtype)
+        return out.reshape(result.shape).astype(x.dtype)
 
     def cost(self, x, weight, scale, bias):
         """2 m n k."""
         return 2.0 * math.prod(x.shape[:-1]) * math.prod(weight.shape)
 
 
-def rounded(xp: Any, x: Any) -> tuple[Any, Any]:
+def rounded(xp: ArrayNamespace, x: Array) -> tuple[np.float32, Array]:
     """The step and the whole numbers of float32 ``x``; the step is NaN where one is not finite."""
     size = np.float32(float(xp.abs(x).max()) if x.size else 0)
     if size < SMALLEST or not np.isfinite(size):
@@ -112,20 +112,20 @@ def rounded(xp: Any, x: Any) -> tuple[Any, Any]:
 int8_dynamic_linear = Int8DynamicLinear()
 
 
-def to_steps(xp: Any, x: Any, step: float, zero: int) -> Any:
+def to_steps(xp: ArrayNamespace, x: Array, step: float, zero: int) -> Array:
     """``x`` as uint8: ``rint(x / step + zero)``, within 0 to 255."""
     whole = xp.rint(x.astype(np.float32) / np.float32(step) + np.float32(zero))
     return xp.clip(whole, 0, 255).astype(np.uint8)
 
 
-def _finish(xp: Any, sums: Any, scale: Any, bias: Any, attrs: Any) -> Any:
+def _finish(xp: ArrayNamespace, sums: Array, scale: Array, bias: Array, attrs: Attrs) -> Array:
     """What follows exact sums: scales and bias, the rectifier, and steps where uint8 is to come out."""
-    made = scaled_sums(xp, sums, scale * np.float32(attrs["x_step"]), bias, 1)
-    made = xp.maximum(made, np.float32(0)) if attrs["relu"] else made
-    return made if attrs["out_step"] is None else to_steps(xp, made, attrs["out_step"], attrs["out_zero"])
+    result = scaled_sums(xp, sums, scale * np.float32(attrs["x_step"]), bias, 1)
+    result = xp.maximum(result, np.float32(0)) if attrs["relu"] else result
+    return result if attrs["out_step"] is None else to_steps(xp, result, attrs["out_step"], attrs["out_zero"])
 
 
-def _check_static(name: str, x: Any) -> None:
+def _check_static(name: str, x: Operand) -> None:
     if str(x.dtype) not in ("uint8", "float32") or len(x.shape) < 2:
         raise DTypeError(f"{name}: x is {x.dtype}{list(x.shape)}; give uint8 or float32 of two axes or more.")
 
@@ -148,10 +148,10 @@ class Int8Linear(Primitive):
 
     def forward(self, xp, x, weight, scale, bias, **attrs):
         """Whole numbers in floats."""
-        made = self.infer(x, weight, scale, bias, **attrs)
+        result = self.infer(x, weight, scale, bias, **attrs)
         x = x if x.dtype == np.uint8 else to_steps(xp, x, attrs["x_step"], attrs["x_zero"])
         rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1]).astype(np.float32) - attrs["x_zero"]
-        return _finish(xp, integer_product(xp, rows, weight), scale, bias, attrs).reshape(made.shape)
+        return _finish(xp, integer_product(xp, rows, weight), scale, bias, attrs).reshape(result.shape)
 
     def cost(self, x, weight, scale, bias, **attrs):
         """2 m n k."""
@@ -175,8 +175,8 @@ class Int8Conv(Primitive):
         _check_static(self.name, x)
         check_weight(self.name, x.shape[1] // groups, weight, scale, bias)
         geometry = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-        made = conv.infer(Aval(tuple(x.shape), weight.dtype), weight, **geometry)
-        return Aval(made.shape, np.dtype(np.float32 if out_step is None else np.uint8))
+        result = conv.infer(Aval(tuple(x.shape), weight.dtype), weight, **geometry)
+        return Aval(result.shape, np.dtype(np.float32 if out_step is None else np.uint8))
 
     def forward(self, xp, x, weight, scale, bias, *, stride, padding, dilation, groups, **attrs):
         """Whole numbers in floats."""
@@ -214,11 +214,11 @@ class Int8MaxPool(Primitive):
         """Place after place of the window."""
         sizes = self.infer(x, kernel=kernel, stride=stride, padding=padding).shape[2:]
         wide = xp.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
-        made = xp.zeros((*x.shape[:2], *sizes), np.uint8)
+        result = xp.zeros((*x.shape[:2], *sizes), np.uint8)
         for place in np.ndindex(*kernel):
             cut = [slice(a, a + t * (n - 1) + 1, t) for a, t, n in zip(place, stride, sizes, strict=True)]
-            made = xp.maximum(made, wide[(slice(None), slice(None), *cut)])
-        return made
+            result = xp.maximum(result, wide[(slice(None), slice(None), *cut)])
+        return result
 
 
 int8_max_pool = Int8MaxPool()

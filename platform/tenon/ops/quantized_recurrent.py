@@ -15,6 +15,7 @@ import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.composite.recurrent import spans
 from tenon.ops.quantized import LARGEST, SMALLEST, check_weight, exact_floats, int8_dynamic_linear
@@ -28,7 +29,9 @@ class _Sequence(Primitive):
     kind = Kind.CONTRACT
     gates: ClassVar[int]
 
-    def _made(self, x: Any, states: Sequence[Any], weights: Sequence[Any], sizes: Any) -> tuple[Aval, ...]:
+    def _made(
+        self, x: Operand, states: Sequence[Operand], weights: Sequence[Operand], sizes: tuple[int, ...]
+    ) -> tuple[Aval, ...]:
         """Outputs of all steps, then states of the last ones; errors where something does not fit."""
         for what, given in zip(self.inputs, (x, *states), strict=False):
             if str(given.dtype) != "float32" or len(given.shape) != 2:
@@ -51,23 +54,23 @@ class _Sequence(Primitive):
         return Aval((x.shape[0], width), x.dtype), *(Aval(h0.shape, x.dtype) for _ in states)
 
     def _walk(
-        self, xp: Any, gates: Any, states: Sequence[Any], w_hh: Any, s_hh: Any,
-        cell: Callable[..., None], sizes: Any, reverse: bool,
-    ) -> Any:  # fmt: skip
+        self, xp: ArrayNamespace, gates: Array, states: Sequence[Array], w_hh: Array, s_hh: Array,
+        cell: Callable[..., None], sizes: tuple[int, ...], reverse: bool,
+    ) -> Array:  # fmt: skip
         """``cell(inputs' gates, states' gates, *states)`` writes the states; the first is given out."""
         out = xp.empty((gates.shape[0], states[0].shape[1]), np.float32)
-        made = [s.copy() for s in states]
+        result = [s.copy() for s in states]
         places, kind = spans(sizes), exact_floats(w_hh.shape[1], LARGEST)
         turned = w_hh.astype(kind).T
         for start, stop in reversed(places) if reverse else places:
-            now = [s[: stop - start] for s in made]
+            now = [s[: stop - start] for s in result]
             steps, whole = rounded_rows(xp, now[0])
             own = (whole.astype(kind) @ turned).astype(np.float32) * s_hh * steps[:, None]
             cell(gates[start:stop], own, *now)
             out[start:stop] = now[0]
-        return out, *made
+        return out, *result
 
-    def cost(self, *args: Any, **attrs: Any) -> float:
+    def cost(self, *args: Operand, **attrs: Any) -> float:
         """Both products."""
         w_ih, w_hh = (args[self.inputs.index(name)] for name in ("w_ih", "w_hh"))
         work: float = args[0].shape[0] * (math.prod(w_ih.shape) + math.prod(w_hh.shape))
@@ -89,7 +92,7 @@ class Int8LstmSequence(_Sequence):
         """Whole numbers in floats."""
         self.infer(x, h0, c0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
 
-        def cell(row: Any, own: Any, h: Any, c: Any) -> None:
+        def cell(row: Array, own: Array, h: Array, c: Array) -> None:
             i, forget, g, o = xp.split(row + own, 4, 1)
             c[...] = _sigmoid(xp, forget) * c + _sigmoid(xp, i) * xp.tanh(g)
             h[...] = _sigmoid(xp, o) * xp.tanh(c)
@@ -113,7 +116,7 @@ class Int8GruSequence(_Sequence):
         """Whole numbers in floats."""
         self.infer(x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
 
-        def cell(row: Any, own: Any, h: Any) -> None:
+        def cell(row: Array, own: Array, h: Array) -> None:
             own = own if b_hh is None else own + b_hh
             reset, z, n = xp.split(row, 3, 1)
             mine = xp.split(own, 3, 1)
@@ -143,14 +146,14 @@ class Int8RnnSequence(_Sequence):
         """Whole numbers in floats."""
         self.infer(x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
 
-        def cell(row: Any, own: Any, h: Any) -> None:
+        def cell(row: Array, own: Array, h: Array) -> None:
             h[...] = xp.tanh(row + own) if nonlinearity == "tanh" else xp.maximum(row + own, 0)
 
         gates = int8_dynamic_linear.forward(xp, x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
         return self._walk(xp, gates, (h0,), w_hh, s_hh, cell, sizes, reverse)
 
 
-def rounded_rows(xp: Any, x: Any) -> tuple[Any, Any]:
+def rounded_rows(xp: ArrayNamespace, x: Array) -> tuple[Array, Array]:
     """A step for each row of float32 ``x``, and the whole numbers; it is NaN where a row is not finite."""
     size = xp.abs(x).max(1)
     usable = (size >= SMALLEST) & xp.isfinite(size)
@@ -160,7 +163,7 @@ def rounded_rows(xp: Any, x: Any) -> tuple[Any, Any]:
     return step.astype(np.float32), whole.astype(np.int8)
 
 
-def _sigmoid(xp: Any, x: Any) -> Any:
+def _sigmoid(xp: ArrayNamespace, x: Array) -> Array:
     return 1 / (1 + xp.exp(-xp.clip(x, -80, 80)))
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from tenon.engine.aval import Aval, AxisError, broadcast_shapes, reduced_shape
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Operand, OpNamespace
 from tenon.errors import ShapeError
 from tenon.kernels.following import in_c_order
 
@@ -21,7 +21,7 @@ class Reduction(Primitive):
 
     kind = Kind.REDUCE
 
-    def infer(self, x: Any, *, axes: tuple[int, ...], keepdims: bool = False) -> Any:
+    def infer(self, x: Aval, *, axes: tuple[int, ...], keepdims: bool = False) -> Aval:
         """``x`` without ``axes``."""
         return Aval(reduced_shape(tuple(x.shape), axes, keepdims), x.dtype)
 
@@ -35,7 +35,9 @@ class Total(Reduction):
         return f"{self.name.capitalize()}Backward{0 if whole else 1}"
 
 
-def _spread(f: Any, g: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
+def _spread(
+    f: OpNamespace, g: Operand, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool
+) -> Operand:
     """Broadcast ``g`` back to ``shape`` along the reduced axes (a view)."""
     if not keepdims and len(axes) < len(shape):  # a single element broadcasts as it is
         g = f.reshape(g, shape=reduced_shape(shape, axes, True))
@@ -52,10 +54,10 @@ class Sum(Total):
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``add.reduce``: half the overhead of ``np.sum``; narrow floats accumulate in float32."""
         if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
-            made = xp.add.reduce(x.astype(np.float32), axis=axes, keepdims=keepdims).astype(x.dtype)
+            result = xp.add.reduce(x.astype(np.float32), axis=axes, keepdims=keepdims).astype(x.dtype)
         else:
-            made = xp.add.reduce(x, axis=axes, keepdims=keepdims, out=out)
-        return made if x.ndim < 3 or out is not None else in_c_order(xp, made)
+            result = xp.add.reduce(x, axis=axes, keepdims=keepdims, out=out)
+        return result if x.ndim < 3 or out is not None else in_c_order(xp, result)
 
     def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
         return _spread(f, g, x.shape, axes, keepdims)
@@ -93,9 +95,9 @@ class Prod(Total):
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``multiply.reduce``, which NumPy makes 64 bits wide for integers."""
-        made = xp.multiply.reduce(x, axis=axes, keepdims=keepdims, out=out)
-        made = made if made.dtype == x.dtype else made.astype(x.dtype)
-        return made if x.ndim < 3 or out is not None else in_c_order(xp, made)
+        result = xp.multiply.reduce(x, axis=axes, keepdims=keepdims, out=out)
+        result = result if result.dtype == x.dtype else result.astype(x.dtype)
+        return result if x.ndim < 3 or out is not None else in_c_order(xp, result)
 
     # Product of the others, by products from both sides: right with zeros, and to any order.
     def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
@@ -133,8 +135,8 @@ class Amax(Extreme):
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``maximum.reduce``."""
-        made = xp.maximum.reduce(x, axis=axes, keepdims=keepdims, out=out)
-        return made if x.ndim < 3 or out is not None else in_c_order(xp, made)
+        result = xp.maximum.reduce(x, axis=axes, keepdims=keepdims, out=out)
+        return result if x.ndim < 3 or out is not None else in_c_order(xp, result)
 
 
 class Amin(Extreme):
@@ -145,8 +147,8 @@ class Amin(Extreme):
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``minimum.reduce``."""
-        made = xp.minimum.reduce(x, axis=axes, keepdims=keepdims, out=out)
-        return made if x.ndim < 3 or out is not None else in_c_order(xp, made)
+        result = xp.minimum.reduce(x, axis=axes, keepdims=keepdims, out=out)
+        return result if x.ndim < 3 or out is not None else in_c_order(xp, result)
 
 
 class _Logic(Reduction):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Operand, OpNamespace
 from tenon.ops.indexing import scatter
 
 
-def worst(dtype: Any, reduce: str) -> Any:
+def worst(dtype: np.dtype, reduce: str) -> float:
     """What every number of a dtype replaces as a maximum (or minimum)."""
     if dtype.kind == "b":
         return reduce == "amin"
@@ -42,7 +41,9 @@ class ScatterExtreme(Primitive):
             x = scatter.forward(xp, x, index, worst(x.dtype, reduce), axis=axis)
         return scatter.forward(xp, x, index, y, axis=axis, reduce=reduce)
 
-    def _shares(self, f: Any, g: Any, out: Any, x: Any, index: Any, y: Any, axis: int) -> tuple[Any, ...]:
+    def _shares(
+        self, f: OpNamespace, g: Operand, out: Operand, x: Operand, index: Operand, y: Operand, axis: int
+    ) -> tuple[Operand, ...]:
         window = f.index(y, key=tuple(slice(0, s) for s in index.shape))
         own = f.cast(f.eq(x, out), dtype=x.dtype)
         theirs = f.cast(f.eq(window, f.gather(out, index, axis=axis)), dtype=x.dtype)

@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace
 from tenon.errors import IndexRangeError, ShapeError
 
 
-def _segments(xp: Any, offsets: Any, end: int) -> tuple[Any, Any]:
+def _segments(xp: ArrayNamespace, offsets: Array, end: int) -> tuple[Array, Array]:
     """Where segments begin, and how many rows each has."""
     if offsets.size:
         if int(offsets[0]) != 0:
@@ -48,13 +47,13 @@ class SegmentSum(Primitive):
     def forward(self, xp, x, offsets, *, end):
         """In one pass over ``x`` where the library can."""
         starts, counts = _segments(xp, offsets, end)
-        made = xp.zeros((offsets.shape[0], *x.shape[1:]), x.dtype)
+        result = xp.zeros((offsets.shape[0], *x.shape[1:]), x.dtype)
         full = counts > 0
         if x.size and xp is np and x.dtype.kind != "V":
-            made[full] = np.add.reduceat(x[:end], starts[full], axis=0)
+            result[full] = np.add.reduceat(x[:end], starts[full], axis=0)
         elif x.size:
-            xp.add.at(made, xp.repeat(xp.arange(counts.shape[0]), counts.tolist()), x[:end])
-        return made
+            xp.add.at(result, xp.repeat(xp.arange(counts.shape[0]), counts.tolist()), x[:end])
+        return result
 
     def vjp_x(self, f, g, out, x, offsets, *, end):
         return f.segment_spread(g, offsets, end=end, rows=x.shape[0])
@@ -74,9 +73,9 @@ class SegmentSpread(Primitive):
     def forward(self, xp, x, offsets, *, end, rows):
         """Each row as often as its segment is long."""
         _, counts = _segments(xp, offsets, end)
-        made = xp.zeros((rows, *x.shape[1:]), x.dtype)
-        made[:end] = xp.repeat(x, counts.tolist(), axis=0)
-        return made
+        result = xp.zeros((rows, *x.shape[1:]), x.dtype)
+        result[:end] = xp.repeat(x, counts.tolist(), axis=0)
+        return result
 
     def vjp_x(self, f, g, out, x, offsets, *, end, rows):
         return f.segment_sum(g, offsets, end=end)

@@ -8,12 +8,11 @@ place for erf, 10 for erfc (where it is small but ``x < 1``, the difference from
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace
 
 _NEAR64 = (
     1.1283791670955125738, -0.37612638903183748056, 0.11283791670954878666, -0.026866170645076793248,
@@ -41,25 +40,25 @@ _FAR32 = (
 )  # fmt: skip
 
 
-def polynomial(xp: Any, coefficients: tuple[float, ...], x: Any) -> Any:
+def polynomial(xp: ArrayNamespace, coefficients: tuple[float, ...], x: Array) -> Array:
     """Horner's rule, lowest coefficient first, in ``x``'s dtype and one buffer."""
-    made = xp.full_like(x, coefficients[-1])
+    result = xp.full_like(x, coefficients[-1])
     for c in coefficients[-2::-1]:
-        made *= x
-        made += x.dtype.type(c)
-    return made
+        result *= x
+        result += x.dtype.type(c)
+    return result
 
 
-def _wide(x: Any) -> Any:
+def _wide(x: Array) -> Array:
     """``x`` in a dtype that this file has coefficients for."""
     return x if x.dtype.itemsize >= 4 else x.astype(np.float32)
 
 
-def _near(xp: Any, x: Any) -> Any:
+def _near(xp: ArrayNamespace, x: Array) -> Array:
     return x * polynomial(xp, _NEAR64 if x.dtype.itemsize == 8 else _NEAR32, x * x)
 
 
-def _far(xp: Any, size: Any) -> Any:
+def _far(xp: ArrayNamespace, size: Array) -> Array:
     """``erfc`` of ``size >= 1``. ``exp(-x^2)`` in two factors: a rounded square would cost x^2 units."""
     double = size.dtype.itemsize == 8
     size = xp.minimum(size, size.dtype.type(30.0 if double else 11.0))

@@ -6,12 +6,11 @@ elements, the offset counted from that tensor's first one.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace
 from tenon.tensors.saved_numbers import part_of
 from tenon.tensors.storage.untyped import memory_of, strided
 
@@ -23,12 +22,16 @@ def reach(shape: tuple[int, ...], steps: tuple[int, ...], offset: int = 0) -> tu
     return offset, offset + sum((s - 1) * step for s, step in zip(shape, steps, strict=True)) + 1
 
 
-def _span(window: Any, base: Any) -> tuple[int, int]:
+#: Shape, strides and offset of a view, in elements.
+Window = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+def _span(window: Window, base: Window) -> tuple[int, int]:
     (low, high), (first, last) = reach(*window), reach(*base)
     return min(low, first), max(high, last)
 
 
-def _places(xp: Any, shape: tuple[int, ...], steps: tuple[int, ...], offset: int) -> Any:
+def _places(xp: ArrayNamespace, shape: tuple[int, ...], steps: tuple[int, ...], offset: int) -> Array:
     """Where in memory each element lies."""
     places = xp.full((), offset, np.int64)
     for size, step in zip(shape, steps, strict=True):
@@ -36,7 +39,7 @@ def _places(xp: Any, shape: tuple[int, ...], steps: tuple[int, ...], offset: int
     return places
 
 
-def _evenly(xp: Any, values: Any, places: Any, size: int) -> Any:
+def _evenly(xp: ArrayNamespace, values: Array, places: Array, size: int) -> Array:
     """``values`` divided by how many of them share each place in memory."""
     shared = xp.zeros(size, np.int64)
     xp.add.at(shared, places, 1)

@@ -44,22 +44,22 @@ def make_tensor(
         raise ArgumentError(f"make_tensor: requires_grad must be False for {kind}, which has no gradients.")
     first, last = _bounds(kind, letter, low, high)
     laid = (*sizes[:-1], 2 * sizes[-1]) if noncontiguous and math.prod(sizes) > 1 else sizes
-    made = empty(laid, dtype=kind, device=device)
+    result = empty(laid, dtype=kind, device=device)
     with no_grad():
         if letter == "c":
-            parts = empty((*laid, 2), dtype=made.real.dtype, device=device).uniform_(first, last)
-            made.copy_(parts[..., 0] + 1j * parts[..., 1])
+            parts = empty((*laid, 2), dtype=result.real.dtype, device=device).uniform_(first, last)
+            result.copy_(parts[..., 0] + 1j * parts[..., 1])
         elif letter == "f":
-            made.uniform_(first, last)
+            result.uniform_(first, last)
         else:
-            made.random_(int(first), int(last))
+            result.random_(int(first), int(last))
         if exclude_zero:
-            made[made == 0] = _least(kind, letter)
+            result[result == 0] = _least(kind, letter)
     if laid is not sizes:
-        made = made[..., ::2]
+        result = result[..., ::2]
     if memory_format is not None:
-        made = made.clone(memory_format=memory_format)
-    return made.requires_grad_() if requires_grad else made
+        result = result.clone(memory_format=memory_format)
+    return result.requires_grad_() if requires_grad else result
 
 
 def _bounds(kind: Any, letter: str, low: float | None, high: float | None) -> tuple[float, float]:

@@ -45,11 +45,11 @@ def close(a: Any, e: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
     large and would go to memory and back."""
     if a.size <= _PART or a.shape != e.shape:
         return _close(a, e, rtol, atol, equal_nan)
-    shape, made = a.shape, np.empty(a.size, bool)
+    shape, result = a.shape, np.empty(a.size, bool)
     a, e = a.reshape(-1), e.reshape(-1)
     for i in range(0, a.size, _PART):
-        made[i : i + _PART] = _close(a[i : i + _PART], e[i : i + _PART], rtol, atol, equal_nan)
-    return made.reshape(shape)
+        result[i : i + _PART] = _close(a[i : i + _PART], e[i : i + _PART], rtol, atol, equal_nan)
+    return result.reshape(shape)
 
 
 def _close(a: Any, e: Any, rtol: float, atol: float, equal_nan: bool) -> Any:

@@ -238,8 +238,8 @@ class TensorLikePair(Pair):
         if isinstance(tensor_like, Tensor):
             return tensor_like
         try:
-            made: Tensor = as_tensor(tensor_like)
-            return made
+            result: Tensor = as_tensor(tensor_like)
+            return result
         except Exception:
             raise UnsupportedInputs from None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.engine.op import Composite, Kind
+from tenon.engine.types import Operand, OpNamespace
 from tenon.errors import UnsupportedDTypeError
 from tenon.ops.kinds import is_floating, matching, widened
 from tenon.tensors.saved_numbers import always, attr
@@ -31,7 +32,7 @@ class SmoothActivation(Activation):
     saves = ("x",)  # for the second order, which goes through the parts
     residuals = 1
 
-    def with_slope(self, f: Any, x: Any, **attrs: Any) -> tuple[Any, Any]:
+    def with_slope(self, f: OpNamespace, x: Operand, **attrs: Any) -> tuple[Operand, Operand]:
         """Value and derivative of each element."""
         raise TypeError(f"activation {self.name} defines no with_slope.")
 
@@ -45,7 +46,7 @@ class SmoothActivation(Activation):
         return [f.mul(g, residuals[0])]
 
 
-def need_float(name: str, x: Any) -> None:
+def need_float(name: str, x: Operand) -> None:
     """UnsupportedDTypeError unless ``x`` has a floating dtype."""
     if not is_floating(x):
         raise UnsupportedDTypeError(
@@ -76,11 +77,11 @@ class Gelu(SmoothActivation):
         return f.mul(x, gate), f.add(gate, steep)
 
 
-def _normal_cdf(f: Any, x: Any) -> Any:
+def _normal_cdf(f: OpNamespace, x: Operand) -> Operand:
     return f.mul(f.erfc(f.mul(x, -_ROOT_HALF)), 0.5)
 
 
-def _tanh_gate(f: Any, x: Any) -> Any:
+def _tanh_gate(f: OpNamespace, x: Operand) -> Operand:
     cubic = f.mul(x, f.add(f.mul(f.mul(x, x), _CUBIC * _ROOT_2_PI), _ROOT_2_PI))
     return f.add(f.mul(f.tanh(cubic), 0.5), 0.5)
 

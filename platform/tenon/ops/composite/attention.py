@@ -8,18 +8,18 @@ arrays it does; elsewhere attention is better as its parts, which keep the weigh
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tenon.engine.op import Composite
+from tenon.engine.types import Operand, OpNamespace
 
 
-def _scores(f: Any, query: Any, key: Any, bias: Any, scale: float) -> Any:
+def _scores(f: OpNamespace, query: Operand, key: Operand, bias: Operand, scale: float) -> Operand:
     rank = len(key.shape)
-    made = f.matmul(f.mul(query, scale), f.transpose(key, axis0=rank - 2, axis1=rank - 1))
-    return made if bias is None else f.add(made, bias)
+    result = f.matmul(f.mul(query, scale), f.transpose(key, axis0=rank - 2, axis1=rank - 1))
+    return result if bias is None else f.add(result, bias)
 
 
-def _weights(f: Any, scores: Any, bias: Any, causal: bool) -> Any:
+def _weights(f: OpNamespace, scores: Operand, bias: Operand, causal: bool) -> Operand:
     axis = len(scores.shape) - 1
     return f.softmax(scores, axis=axis) if bias is None or causal else f.safe_softmax(scores, axis=axis)
 
@@ -54,10 +54,10 @@ class Attention(Composite):
 
     def vjp_joint(self, f, g, out, query, key, value, bias, *, needs, residuals, scale, causal=False):
         """One op for all three."""
-        made = f.attention_grad(
+        result = f.attention_grad(
             g, out, query, key, value, bias, *residuals, scale=scale, causal=causal, needs=needs[:3]
         )
-        return [*(m if n else None for m, n in zip(made, needs, strict=False)), None]
+        return [*(m if n else None for m, n in zip(result, needs, strict=False)), None]
 
 
 class AttentionGrad(Composite):

@@ -6,22 +6,23 @@ without that axis. A target equal to ``ignore_index`` counts as absent.
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 from tenon.ops.composite.activation import need_float
 from tenon.ops.kinds import dtype_of, matching, title_of, widened
 from tenon.tensors.saved_numbers import REDUCED
 
 
-def class_axis(x: Any) -> int:
+def class_axis(x: Operand) -> int:
     """The axis of the classes."""
     return 1 if len(x.shape) > 1 else 0
 
 
-def check_classes(x: Any, target: Any, weight: Any) -> None:
+def check_classes(x: Operand, target: Operand, weight: Operand) -> None:
     """Raise, in PyTorch's words, unless shapes and dtypes of input, target and weight are valid."""
     need_float("nll_loss", x)
     if not x.shape:
@@ -60,7 +61,9 @@ def check_classes(x: Any, target: Any, weight: Any) -> None:
         )
 
 
-def present_targets(xp: Any, target: Any, classes: int, ignore_index: int) -> tuple[Any, Any]:
+def present_targets(
+    xp: ArrayNamespace, target: Array, classes: int, ignore_index: int
+) -> tuple[Array, Array]:
     """Which targets count, and indices that are safe everywhere; IndexRangeError for any outside the
     classes."""
     present = xp.not_equal(target, ignore_index)
@@ -74,12 +77,14 @@ def present_targets(xp: Any, target: Any, classes: int, ignore_index: int) -> tu
     return present, xp.where(present, target, 0)
 
 
-def target_weights(xp: Any, present: Any, safe: Any, weight: Any, dtype: Any) -> Any:
+def target_weights(xp: ArrayNamespace, present: Array, safe: Array, weight: Array, dtype: np.dtype) -> Array:
     """Weight of each target: its class's, or 1; 0 where it is absent."""
     return present.astype(dtype) if weight is None else xp.where(present, weight[safe], dtype.type(0))
 
 
-def reduced_losses(xp: Any, picked: Any, present: Any, weights: Any, reduction: str) -> Any:
+def reduced_losses(
+    xp: ArrayNamespace, picked: Array, present: Array, weights: Array, reduction: str
+) -> Array:
     """``-weights * picked``, reduced. An absent target contributes nothing, also where ``picked`` is NaN."""
     losses = xp.where(present, -(weights * picked), picked.dtype.type(0))
     if reduction == "none":
@@ -91,7 +96,7 @@ def reduced_losses(xp: Any, picked: Any, present: Any, weights: Any, reduction: 
     return total / parts if parts else xp.full((), float("nan"), picked.dtype)
 
 
-def target_slopes(xp: Any, g: Any, weights: Any, reduction: str) -> Any:
+def target_slopes(xp: ArrayNamespace, g: Array, weights: Array, reduction: str) -> Array:
     """Derivative of the reduced loss by each target's log-probability, times ``g``."""
     if reduction != "mean":
         return -weights * g
@@ -147,12 +152,12 @@ class NllLossGrad(Primitive):
 
     def forward(self, xp, g, target, weight, *, shape, reduction="mean", ignore_index=-100):
         """One value per target, in zeros."""
-        made = xp.zeros(shape, g.dtype)
-        axis = class_axis(made)
+        result = xp.zeros(shape, g.dtype)
+        axis = class_axis(result)
         present, safe = present_targets(xp, target, shape[axis], ignore_index)
         values = target_slopes(xp, g, target_weights(xp, present, safe, weight, g.dtype), reduction)
-        xp.put_along_axis(made, xp.expand_dims(safe, axis), xp.expand_dims(values, axis), axis)
-        return made
+        xp.put_along_axis(result, xp.expand_dims(safe, axis), xp.expand_dims(values, axis), axis)
+        return result
 
     def vjp_g(self, f, g, out, gradient, target, weight, *, shape, reduction="mean", ignore_index=-100):
         return f.nll_loss(g, target, weight, reduction=reduction, ignore_index=ignore_index)
@@ -192,10 +197,10 @@ class CrossEntropy(Composite):
         self, f, g, out, x, target, weight, *, needs, residuals, reduction="mean", ignore_index=-100
     ):
         """Scores only."""
-        made = f.cross_entropy_grad(
+        result = f.cross_entropy_grad(
             g, x, residuals[0], target, weight, reduction=reduction, ignore_index=ignore_index
         )
-        return [made, None, None]
+        return [result, None, None]
 
     def torch_name(self, args, attrs):
         """Three axes and more have a node of their own."""
@@ -215,8 +220,8 @@ class CrossEntropyGrad(Composite):
         picked = f.nll_loss_grad(
             g, target, weight, shape=tuple(x.shape), reduction=reduction, ignore_index=ignore_index
         )
-        made = f.log_softmax_grad(picked, f.sub(wide, total), axis=class_axis(x))
-        return matching(f, made, x)
+        result = f.log_softmax_grad(picked, f.sub(wide, total), axis=class_axis(x))
+        return matching(f, result, x)
 
 
 nll_loss, nll_loss_grad = NllLoss(), NllLossGrad()

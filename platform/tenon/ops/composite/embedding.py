@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.dtypes import FROM_NUMPY
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Operand
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 from tenon.ops.indexing import add_rows
 from tenon.ops.kinds import dtype_of
 from tenon.tensors.saved_numbers import always, attr
 
 
-def _check(weight: Any, indices: Any) -> None:
+def _check(weight: Operand, indices: Operand) -> None:
     if dtype_of(indices).name not in ("int64", "int32"):
         raise DTypeError(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int;"
@@ -75,17 +74,17 @@ class EmbeddingGrad(Primitive):
     def forward(self, xp, g, indices, *, rows, padding_idx=-1, by_frequency=False):
         """Repeated indices add up."""
         flat, values = indices.reshape(-1), g.reshape(indices.size, g.shape[-1])
-        made = xp.zeros((rows, g.shape[-1]), g.dtype)
+        result = xp.zeros((rows, g.shape[-1]), g.dtype)
         if padding_idx >= 0:
             kept = xp.not_equal(flat, padding_idx)
             flat, values = flat[kept], values[kept]
         if by_frequency and flat.size:
             values = values / xp.bincount(flat, minlength=rows)[flat][:, None].astype(g.dtype)
         if xp is np:
-            add_rows(made, flat, values)
+            add_rows(result, flat, values)
         else:
-            xp.add.at(made, flat, values)
-        return made
+            xp.add.at(result, flat, values)
+        return result
 
     def vjp_g(self, f, g, out, gradient, indices, *, rows, padding_idx=-1, by_frequency=False):
         return f.embedding_rows(g, indices, padding_idx=padding_idx, by_frequency=by_frequency)
@@ -105,12 +104,12 @@ class EmbeddingRows(Primitive):
 
     def forward(self, xp, weight, indices, *, padding_idx=-1, by_frequency=False):
         """Taken, then scaled."""
-        made = xp.take(weight, indices, axis=0)
+        result = xp.take(weight, indices, axis=0)
         if padding_idx >= 0:
-            made = made * xp.not_equal(indices, padding_idx)[..., None].astype(made.dtype)
+            result = result * xp.not_equal(indices, padding_idx)[..., None].astype(result.dtype)
         if by_frequency and indices.size:
-            made = made / xp.bincount(indices.reshape(-1))[indices][..., None].astype(made.dtype)
-        return made
+            result = result / xp.bincount(indices.reshape(-1))[indices][..., None].astype(result.dtype)
+        return result
 
     def vjp_weight(self, f, g, out, weight, indices, *, padding_idx=-1, by_frequency=False):
         return f.embedding_grad(
@@ -130,9 +129,9 @@ class OneHot(Primitive):
 
     def forward(self, xp, indices, *, classes):
         """One place of each row of zeros."""
-        made = xp.zeros((indices.size, classes), np.int64)
-        made[xp.arange(indices.size), indices.reshape(-1)] = 1
-        return made.reshape(*indices.shape, classes)
+        result = xp.zeros((indices.size, classes), np.int64)
+        result[xp.arange(indices.size), indices.reshape(-1)] = 1
+        return result.reshape(*indices.shape, classes)
 
 
 one_hot = OneHot()

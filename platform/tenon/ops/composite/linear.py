@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tenon.engine.aval import Aval, broadcast_shapes, shape_of
 from tenon.engine.op import Composite, Kind
+from tenon.engine.types import Operand
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.kinds import is_complex, title_of
 
 
-def check_same_dtype(name: str, x: Any, y: Any) -> None:
+def check_same_dtype(name: str, x: Operand, y: Operand) -> None:
     """Raise DTypeError, in PyTorch's words, if two matrices differ in dtype."""
     if x.dtype != y.dtype:
         raise DTypeError(
@@ -46,13 +46,13 @@ class Linear(Composite):
     def infer(self, x, weight, bias):
         """As the parts; the result takes no larger shape from the bias."""
         out = super().infer(x, weight, bias)
-        made = tuple(x.shape[:-1]) + tuple(weight.shape[:-1])
-        if tuple(out.shape) != made:
+        result = tuple(x.shape[:-1]) + tuple(weight.shape[:-1])
+        if tuple(out.shape) != result:
             raise ShapeError(
-                f"The expanded size of the tensor {list(made)} must match the existing size"
+                f"The expanded size of the tensor {list(result)} must match the existing size"
                 f" {list(shape_of(bias))}: linear's bias does not fit its output. Check out_features."
             )
-        return Aval(made, out.dtype)
+        return Aval(result, out.dtype)
 
     # d(x @ W.T) = dx @ W.T + x @ dW.T
     def vjp_x(self, f, g, out, x, weight, bias):
@@ -122,12 +122,12 @@ class Addmm(Composite):
         return f.sum_to(g if beta == 1 else f.mul(g, beta), shape=tuple(x.shape))
 
     def vjp_a(self, f, g, out, x, a, b, *, beta=1, alpha=1):
-        made = f.matmul(g, f.conj(f.transpose(b, axis0=0, axis1=1)))
-        return made if alpha == 1 else f.mul(made, alpha)
+        result = f.matmul(g, f.conj(f.transpose(b, axis0=0, axis1=1)))
+        return result if alpha == 1 else f.mul(result, alpha)
 
     def vjp_b(self, f, g, out, x, a, b, *, beta=1, alpha=1):
-        made = f.matmul(f.conj(f.transpose(a, axis0=0, axis1=1)), g)
-        return made if alpha == 1 else f.mul(made, alpha)
+        result = f.matmul(f.conj(f.transpose(a, axis0=0, axis1=1)), g)
+        return result if alpha == 1 else f.mul(result, alpha)
 
 
 class Outer(Composite):

@@ -7,12 +7,13 @@ from typing import Any
 
 from tenon.engine.aval import broadcast_shapes, shape_of
 from tenon.engine.op import Composite, Kind
+from tenon.engine.types import Attrs, Operand, OpNamespace
 from tenon.errors import DTypeError
 from tenon.ops.kinds import is_floating
 from tenon.tensors.saved_numbers import REDUCED
 
 
-def reduced(f: Any, losses: Any, reduction: str) -> Any:
+def reduced(f: OpNamespace, losses: Operand, reduction: str) -> Operand:
     """All of ``losses``, their mean, or their sum."""
     if reduction == "none":
         return losses
@@ -20,7 +21,7 @@ def reduced(f: Any, losses: Any, reduction: str) -> Any:
     return f.sum(losses, axes=axes) if reduction == "sum" else f.mean(losses, axes=axes)
 
 
-def share(x: Any, reduction: str) -> float:
+def share(x: Operand, reduction: str) -> float:
     """What each element contributes to the reduced loss."""
     return 1.0 / max(math.prod(x.shape), 1) if reduction == "mean" else 1.0
 
@@ -33,18 +34,20 @@ class PairLoss(Composite):
     saves = ("x", "y")
     promotion = "same"
 
-    def value(self, f: Any, d: Any, **attrs: Any) -> Any:
+    def value(self, f: OpNamespace, d: Operand, **attrs: Any) -> Operand:
         """Loss of each difference."""
         raise TypeError(f"loss {self.name} defines no value.")
 
-    def slope(self, f: Any, d: Any, **attrs: Any) -> Any:
+    def slope(self, f: OpNamespace, d: Operand, **attrs: Any) -> Operand:
         """Derivative of ``value``."""
         raise TypeError(f"loss {self.name} defines no slope.")
 
     def decompose(self, f, x, y, *, reduction="mean", **attrs):
         return reduced(f, self.value(f, f.sub(x, y), **attrs), reduction)
 
-    def _pull(self, f: Any, g: Any, x: Any, y: Any, reduction: str, attrs: dict[str, Any]) -> Any:
+    def _pull(
+        self, f: OpNamespace, g: Operand, x: Operand, y: Operand, reduction: str, attrs: Attrs
+    ) -> Operand:
         d = f.sub(x, y)
         weight = share(d, reduction)
         return f.mul(self.slope(f, d, **attrs), g if weight == 1.0 else f.mul(g, weight))
@@ -142,8 +145,16 @@ class BinaryCrossEntropyWithLogits(Composite):
         return self._spread(f, g, slope, x, y, weight, reduction, y)
 
     def _spread(
-        self, f: Any, g: Any, slope: Any, x: Any, y: Any, weight: Any, reduction: str, like: Any
-    ) -> Any:
+        self,
+        f: OpNamespace,
+        g: Operand,
+        slope: Operand,
+        x: Operand,
+        y: Operand,
+        weight: Operand,
+        reduction: str,
+        like: Operand,
+    ) -> Operand:
         whole = broadcast_shapes(
             tuple(x.shape), tuple(y.shape), shape_of(weight) if weight is not None else ()
         )
@@ -153,14 +164,14 @@ class BinaryCrossEntropyWithLogits(Composite):
         return f.sum_to(f.mul(slope, g), shape=tuple(like.shape))
 
 
-def _boosted(f: Any, value: Any, y: Any, pos_weight: Any) -> Any:
+def _boosted(f: OpNamespace, value: Operand, y: Operand, pos_weight: Operand) -> Operand:
     """``value`` times ``1 + (pos_weight - 1) y``."""
     if pos_weight is None:
         return value
     return f.mul(value, f.add(f.mul(f.sub(pos_weight, 1.0), y), 1.0))
 
 
-def need_float_target(x: Any, y: Any) -> None:
+def need_float_target(x: Operand, y: Operand) -> None:
     """DTypeError unless input and target are both floating."""
     if not is_floating(x) or not is_floating(y):
         raise DTypeError(
@@ -201,7 +212,7 @@ class BinaryCrossEntropy(Composite):
         return f.mul(slope, f.mul(g, share(x, reduction)))
 
 
-def _log(f: Any, x: Any) -> Any:
+def _log(f: OpNamespace, x: Operand) -> Operand:
     """Logarithm, at least -100 (also of 0)."""
     safe = f.where(f.eq(x, 0), 1.0, x)
     return f.where(f.eq(x, 0), -100.0, f.maximum(f.log(safe), -100.0))

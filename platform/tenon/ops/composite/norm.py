@@ -11,19 +11,19 @@ and the statistics always are.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind
+from tenon.engine.types import Operand, OpNamespace
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.kinds import dtype_of, is_short, matching, widened
 
 _WIDE = np.dtype(np.float32)
 
 
-def _same_dtype(x: Any, *others: Any) -> None:
+def _same_dtype(x: Operand, *others: Operand) -> None:
     found = {dtype_of(o) for o in others if o is not None}
     if found and found != {dtype_of(x)} and not (is_short(x) and found == {_WIDE}):
         raise DTypeError(
@@ -33,14 +33,18 @@ def _same_dtype(x: Any, *others: Any) -> None:
         )
 
 
-def _affine(f: Any, normal: Any, weight: Any, bias: Any, shape: tuple[int, ...]) -> Any:
+def _affine(
+    f: OpNamespace, normal: Operand, weight: Operand, bias: Operand, shape: tuple[int, ...]
+) -> Operand:
     """``normal * weight + bias``, both brought to ``shape`` first; None counts as 1 and 0."""
     if weight is not None:
         normal = f.mul(normal, f.reshape(weight, shape=shape))
     return normal if bias is None else f.add(normal, f.reshape(bias, shape=shape))
 
 
-def _standardised(f: Any, x: Any, axes: tuple[int, ...], eps: float) -> tuple[Any, Any, Any]:
+def _standardised(
+    f: OpNamespace, x: Operand, axes: tuple[int, ...], eps: float
+) -> tuple[Operand, Operand, Operand]:
     """``x`` with mean 0 and variance 1 over ``axes``; its mean and reciprocal deviation (with size-1
     axes)."""
     mean = f.mean(x, axes=axes, keepdims=True)
@@ -73,11 +77,11 @@ class LayerNorm(Composite):
 
     def vjp_joint(self, f, g, out, x, weight, bias, *, needs, residuals, rank, eps=1e-5):
         """One op for all three."""
-        made = f.layer_norm_grad(g, x, weight, *residuals, rank=rank, needs=needs)
-        return [m if n else None for m, n in zip(made, needs, strict=True)]
+        result = f.layer_norm_grad(g, x, weight, *residuals, rank=rank, needs=needs)
+        return [m if n else None for m, n in zip(result, needs, strict=True)]
 
 
-def last_axes(x: Any, rank: int) -> tuple[int, ...]:
+def last_axes(x: Operand, rank: int) -> tuple[int, ...]:
     """The last ``rank`` axes of ``x``."""
     return tuple(range(len(x.shape) - rank, len(x.shape)))
 
@@ -143,11 +147,11 @@ class BatchNorm(Composite):
 
     def vjp_joint(self, f, g, out, x, weight, bias, *, needs, residuals, eps=1e-5):
         """One op for all three."""
-        made = f.batch_norm_grad(g[0], x, weight, *residuals, needs=needs)
-        return [m if n else None for m, n in zip(made, needs, strict=True)]
+        result = f.batch_norm_grad(g[0], x, weight, *residuals, needs=needs)
+        return [m if n else None for m, n in zip(result, needs, strict=True)]
 
 
-def channel_axes(x: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def channel_axes(x: Operand) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """All axes but 1, and the shape that puts a per-channel vector on axis 1."""
     if len(x.shape) < 2:
         raise ShapeError(f"batch_norm: expected at least 2 axes (N, C, ...), got {list(x.shape)}.")
@@ -229,8 +233,8 @@ class ChannelAffine(Composite):
 
     def vjp_joint(self, f, g, out, x, weight, bias, *, needs):
         """One op for all three."""
-        made = f.channel_affine_grad(g, x, weight, needs=needs)
-        return [m if n else None for m, n in zip(made, needs, strict=True)]
+        result = f.channel_affine_grad(g, x, weight, needs=needs)
+        return [m if n else None for m, n in zip(result, needs, strict=True)]
 
 
 class ChannelAffineGrad(Composite):
@@ -250,7 +254,7 @@ class ChannelAffineGrad(Composite):
         return matching(f, dx, given), matching(f, dweight, affine), matching(f, dbias, affine)
 
 
-def _scale(f: Any, weight: Any, variance: Any, eps: float) -> Any:
+def _scale(f: OpNamespace, weight: Operand, variance: Operand, eps: float) -> Operand:
     scale = f.rsqrt(f.add(variance, eps))
     return scale if weight is None else f.mul(scale, weight)
 

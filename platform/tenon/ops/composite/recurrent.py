@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind
+from tenon.engine.types import Operand, OpNamespace
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.kinds import matching, title_of, widened
 
-Step = Callable[[int, int, list[Any]], list[Any]]
+#: ``step(start, stop, states)``: the next states, for the rows ``start`` to ``stop``.
+Step = Callable[[int, int, list[Operand]], list[Operand]]
 
 
 def spans(sizes: Sequence[int]) -> list[tuple[int, int]]:
@@ -31,12 +32,14 @@ def spans(sizes: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip([0, *ends], ends, strict=False))
 
 
-def rows(f: Any, x: Any, start: int, stop: int) -> Any:
+def rows(f: OpNamespace, x: Operand, start: int, stop: int) -> Operand:
     """``x[start:stop]``."""
     return x if stop - start == x.shape[0] else f.slice_axis(x, axis=0, start=start, stop=stop)
 
 
-def scan(f: Any, step: Step, initial: Sequence[Any], sizes: Sequence[int], reverse: bool) -> list[Any]:
+def scan(
+    f: OpNamespace, step: Step, initial: Sequence[Operand], sizes: Sequence[int], reverse: bool
+) -> list[Operand]:
     """Run ``step(start, stop, states)`` over all steps; the states after each row's last one.
 
     ``initial`` has ``sizes[0]`` rows: those of a step begin with their initial state where they were not
@@ -44,7 +47,7 @@ def scan(f: Any, step: Step, initial: Sequence[Any], sizes: Sequence[int], rever
     """
     running = sizes[-1] if reverse else sizes[0]
     states = [rows(f, s, 0, running) for s in initial]
-    ended: list[list[Any]] = [[] for _ in initial]
+    ended: list[list[Operand]] = [[] for _ in initial]
     places = spans(sizes)
     for start, stop in reversed(places) if reverse else places:
         size = stop - start
@@ -60,26 +63,26 @@ def scan(f: Any, step: Step, initial: Sequence[Any], sizes: Sequence[int], rever
     return [f.cat(s, *reversed(done), axis=0) if done else s for s, done in zip(states, ended, strict=True)]
 
 
-def in_order(f: Any, pieces: list[Any], reverse: bool) -> Any:
+def in_order(f: OpNamespace, pieces: list[Operand], reverse: bool) -> Operand:
     """What the steps made, as one array in the order of the rows."""
     return f.cat(*(reversed(pieces) if reverse else pieces), axis=0)
 
 
-def quarters(f: Any, x: Any, count: int) -> Any:
+def quarters(f: OpNamespace, x: Operand, count: int) -> Operand:
     """``x`` cut into ``count`` pieces along its last axis."""
     return f.split(x, sizes=(x.shape[1] // count,) * count, axis=1)
 
 
-def _total(f: Any, one: Any, other: Any) -> Any:
+def _total(f: OpNamespace, one: Operand, other: Operand) -> Operand:
     """Both biases as one."""
     return None if one is None else f.add(one, other)
 
 
-def _turned(f: Any, weight: Any) -> Any:
+def _turned(f: OpNamespace, weight: Operand) -> Operand:
     return f.transpose(weight, axis0=0, axis1=1)
 
 
-def _one_dtype(name: str, weight: Any, *others: Any) -> None:
+def _one_dtype(name: str, weight: Operand, *others: Operand) -> None:
     """DTypeError unless all have the dtype of ``weight``."""
     for v in others:
         if v is not None and v.dtype != weight.dtype:
@@ -90,7 +93,16 @@ def _one_dtype(name: str, weight: Any, *others: Any) -> None:
             )
 
 
-def _check(name: str, gates: int, sizes: Any, x: Any, hidden: Any, w_ih: Any, w_hh: Any, *more: Any) -> None:
+def _check(
+    name: str,
+    gates: int,
+    sizes: tuple[int, ...],
+    x: Operand,
+    hidden: Operand,
+    w_ih: Operand,
+    w_hh: Operand,
+    *more: Operand,
+) -> None:
     """ShapeError or DTypeError unless the arguments fit each other."""
     _one_dtype(name, w_ih, x, hidden, w_hh, *more)
     if not sizes or list(sizes) != sorted(sizes, reverse=True):
@@ -124,23 +136,23 @@ class RnnSequence(Composite):
 
     def decompose(self, f, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False, nonlinearity="tanh"):
         _one_dtype(self.name, w_ih, x, h0, w_hh, b_ih, b_hh)
-        given, made = x, []
+        given, result = x, []
         x, h0, w_ih, w_hh, b_ih, b_hh = widened(f, x, h0, w_ih, w_hh, b_ih, b_hh)
         inputs, recurrent = f.linear(x, w_ih, _total(f, b_ih, b_hh)), _turned(f, w_hh)
         activate = f.relu if nonlinearity == "relu" else f.tanh
 
-        def step(start: int, stop: int, states: list[Any]) -> list[Any]:
+        def step(start: int, stop: int, states: list[Operand]) -> list[Operand]:
             h = activate(f.add(rows(f, inputs, start, stop), f.matmul(states[0], recurrent)))
-            made.append(h)
+            result.append(h)
             return [h]
 
         (last,) = scan(f, step, (h0,), sizes, reverse)
-        return matching(f, in_order(f, made, reverse), given), matching(f, last, given)
+        return matching(f, in_order(f, result, reverse), given), matching(f, last, given)
 
     def vjp_joint(self, f, g, out, x, h0, w_ih, w_hh, b_ih, b_hh, *, needs, **attrs):
         """One op for all."""
-        made = f.rnn_sequence_grad(*g, out, x, h0, w_ih, w_hh, needs=needs, **attrs)
-        return [m if n else None for m, n in zip((*made, made[-1]), needs, strict=True)]
+        result = f.rnn_sequence_grad(*g, out, x, h0, w_ih, w_hh, needs=needs, **attrs)
+        return [m if n else None for m, n in zip((*result, result[-1]), needs, strict=True)]
 
     def cost(self, x, h0, w_ih, w_hh, b_ih, b_hh, **attrs):
         """Both products."""
@@ -184,11 +196,11 @@ class LstmSequence(Composite):
         given = x
         x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr = widened(f, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr)
         inputs, recurrent = f.linear(x, w_ih, _total(f, b_ih, b_hh)), _turned(f, w_hh)
-        made: list[Any] = []
-        gates: list[Any] = []
-        cells: list[Any] = []
+        result: list[Operand] = []
+        gates: list[Operand] = []
+        cells: list[Operand] = []
 
-        def step(start: int, stop: int, states: list[Any]) -> list[Any]:
+        def step(start: int, stop: int, states: list[Operand]) -> list[Operand]:
             h, c = states
             pre = f.add(rows(f, inputs, start, stop), f.matmul(h, recurrent))
             i, forget, g, o = quarters(f, pre, 4)
@@ -196,20 +208,20 @@ class LstmSequence(Composite):
             c = f.add(f.mul(forget, c), f.mul(i, g))
             h = f.mul(o, f.tanh(c))
             h = h if w_hr is None else f.matmul(h, _turned(f, w_hr))
-            made.append(h)
+            result.append(h)
             gates.append(f.cat(i, forget, g, o, axis=1))
             cells.append(c)
             return [h, c]
 
         last = scan(f, step, (h0, c0), sizes, reverse)
-        several = (in_order(f, made, reverse), *last, *(in_order(f, p, reverse) for p in (gates, cells)))
+        several = (in_order(f, result, reverse), *last, *(in_order(f, p, reverse) for p in (gates, cells)))
         return tuple(matching(f, m, given) for m in several)
 
     def vjp_joint(self, f, g, out, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, needs, residuals, **attrs):
         """One op for all."""
-        made = f.lstm_sequence_grad(*g, out, x, h0, c0, w_ih, w_hh, w_hr, *residuals, needs=needs, **attrs)
-        made = (*made[:6], made[5], made[6])
-        return [m if n else None for m, n in zip(made, needs, strict=True)]
+        result = f.lstm_sequence_grad(*g, out, x, h0, c0, w_ih, w_hh, w_hr, *residuals, needs=needs, **attrs)
+        result = (*result[:6], result[5], result[6])
+        return [m if n else None for m, n in zip(result, needs, strict=True)]
 
     def cost(self, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, **attrs):
         """All products."""
@@ -246,11 +258,11 @@ class GruSequence(Composite):
         given = x
         x, h0, w_ih, w_hh, b_ih, b_hh = widened(f, x, h0, w_ih, w_hh, b_ih, b_hh)
         inputs = f.linear(x, w_ih, b_ih)
-        made: list[Any] = []
-        gates: list[Any] = []
-        hidden: list[Any] = []
+        result: list[Operand] = []
+        gates: list[Operand] = []
+        hidden: list[Operand] = []
 
-        def step(start: int, stop: int, states: list[Any]) -> list[Any]:
+        def step(start: int, stop: int, states: list[Operand]) -> list[Operand]:
             (h,) = states
             own = f.linear(h, w_hh, b_hh)
             xr, xz, xn = quarters(f, rows(f, inputs, start, stop), 3)
@@ -258,19 +270,19 @@ class GruSequence(Composite):
             r, z = f.sigmoid(f.add(xr, hr)), f.sigmoid(f.add(xz, hz))
             n = f.tanh(f.add(xn, f.mul(r, hn)))
             h = f.add(n, f.mul(z, f.sub(h, n)))
-            made.append(h)
+            result.append(h)
             gates.append(f.cat(r, z, n, axis=1))
             hidden.append(hn)
             return [h]
 
         last = scan(f, step, (h0,), sizes, reverse)
-        several = (in_order(f, made, reverse), *last, *(in_order(f, p, reverse) for p in (gates, hidden)))
+        several = (in_order(f, result, reverse), *last, *(in_order(f, p, reverse) for p in (gates, hidden)))
         return tuple(matching(f, m, given) for m in several)
 
     def vjp_joint(self, f, g, out, x, h0, w_ih, w_hh, b_ih, b_hh, *, needs, residuals, **attrs):
         """One op for all."""
-        made = f.gru_sequence_grad(*g, out, x, h0, w_ih, w_hh, *residuals, needs=needs, **attrs)
-        return [m if n else None for m, n in zip(made, needs, strict=True)]
+        result = f.gru_sequence_grad(*g, out, x, h0, w_ih, w_hh, *residuals, needs=needs, **attrs)
+        return [m if n else None for m, n in zip(result, needs, strict=True)]
 
     def cost(self, x, h0, w_ih, w_hh, b_ih, b_hh, **attrs):
         """Both products."""

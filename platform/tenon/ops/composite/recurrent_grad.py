@@ -7,16 +7,16 @@ op's result, and so are the residuals.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind
+from tenon.engine.types import Operand, OpNamespace
 from tenon.ops.composite.recurrent import _turned, in_order, quarters, rows, scan, spans
 from tenon.ops.kinds import matching, widened
 
 
-def before(f: Any, made: Any, initial: Any, sizes: Sequence[int], reverse: bool) -> Any:
+def before(f: OpNamespace, made: Operand, initial: Operand, sizes: Sequence[int], reverse: bool) -> Operand:
     """What each row of each step came from: the step before, or its initial state."""
     rest = made.shape[0] - sizes[0]
     if rest and sizes[0] == sizes[-1]:
@@ -36,11 +36,11 @@ def before(f: Any, made: Any, initial: Any, sizes: Sequence[int], reverse: bool)
     return f.cat(*pieces, axis=0)
 
 
-def _nothing(f: Any, like: Any) -> Any:
+def _nothing(f: OpNamespace, like: Operand) -> Operand:
     return f.new_full(like, shape=(0,), value=0, dtype=like.dtype)
 
 
-def _avals(needed: Sequence[bool], *like: Any) -> tuple[Aval, ...]:
+def _avals(needed: Sequence[bool], *like: Operand) -> tuple[Aval, ...]:
     """As ``like`` where needed, empty elsewhere."""
     return tuple(
         Aval(tuple(v.shape) if n and v is not None else (0,), like[0].dtype)
@@ -48,31 +48,37 @@ def _avals(needed: Sequence[bool], *like: Any) -> tuple[Aval, ...]:
     )
 
 
-def _bias(weight: Any) -> Aval:
+def _bias(weight: Operand) -> Aval:
     return Aval((weight.shape[0],), weight.dtype)
 
 
-def _slope(f: Any, gate: Any) -> Any:
+def _slope(f: OpNamespace, gate: Operand) -> Operand:
     """Of a sigmoid, from its value."""
     return f.mul(gate, f.sub(1.0, gate))
 
 
-def _tanh_slope(f: Any, value: Any) -> Any:
+def _tanh_slope(f: OpNamespace, value: Operand) -> Operand:
     return f.sub(1.0, f.mul(value, value))
 
 
 def products(
-    f: Any, x: Any, w_ih: Any, previous: Any, inputs: Any, hidden: Any, needs: Sequence[bool]
-) -> tuple[Any, ...]:
+    f: OpNamespace,
+    x: Operand,
+    w_ih: Operand,
+    previous: Callable[[], Operand],
+    inputs: Operand,
+    hidden: Operand,
+    needs: Sequence[bool],
+) -> tuple[Operand, ...]:
     """Gradients for input, both weights and both biases, from those before the gates' activations."""
-    made = (
+    result = (
         (needs[0], lambda: f.matmul(inputs, w_ih)),
         (needs[1], lambda: f.matmul(_turned(f, inputs), x)),
         (needs[2], lambda: f.matmul(_turned(f, hidden), previous())),
         (needs[3], lambda: f.sum(inputs, axes=(0,))),
         (needs[4], lambda: f.sum(hidden, axes=(0,))),
     )
-    return tuple(compute() if needed else _nothing(f, x) for needed, compute in made)
+    return tuple(compute() if needed else _nothing(f, x) for needed, compute in result)
 
 
 class RnnSequenceGrad(Composite):
@@ -93,7 +99,7 @@ class RnnSequenceGrad(Composite):
         given, pieces = x, []
         g, g_last, out, x, h0, w_ih, w_hh = widened(f, g, g_last, out, x, h0, w_ih, w_hh)
 
-        def step(start: int, stop: int, states: list[Any]) -> list[Any]:
+        def step(start: int, stop: int, states: list[Operand]) -> list[Operand]:
             dh, h = f.add(states[0], rows(f, g, start, stop)), rows(f, out, start, stop)
             d = f.relu_grad(dh, h) if nonlinearity == "relu" else f.mul(dh, _tanh_slope(f, h))
             pieces.append(d)
@@ -135,10 +141,10 @@ class LstmSequenceGrad(Composite):
             f.mul(a, _slope(f, i)), f.mul(old, _slope(f, forget)), f.mul(i, _tanh_slope(f, a)), axis=1
         )
         out_slope = f.mul(tanh, _slope(f, o))
-        pieces: list[Any] = []
-        projected: list[Any] = []
+        pieces: list[Operand] = []
+        projected: list[Operand] = []
 
-        def step(start: int, stop: int, states: list[Any]) -> list[Any]:
+        def step(start: int, stop: int, states: list[Operand]) -> list[Operand]:
             dh = f.add(states[0], rows(f, g, start, stop))
             projected.append(dh)
             dh = dh if w_hr is None else f.matmul(dh, w_hr)
@@ -180,10 +186,10 @@ class GruSequenceGrad(Composite):
         reset = f.mul(f.mul(candidate, hidden), _slope(f, r))
         slopes = f.cat(reset, f.mul(f.sub(old, n), _slope(f, z)), candidate, axis=1)
         own = f.cat(f.slice_axis(slopes, axis=1, start=0, stop=2 * r.shape[1]), f.mul(candidate, r), axis=1)
-        pieces: list[Any] = []
-        owns: list[Any] = []
+        pieces: list[Operand] = []
+        owns: list[Operand] = []
 
-        def step(start: int, stop: int, states: list[Any]) -> list[Any]:
+        def step(start: int, stop: int, states: list[Operand]) -> list[Operand]:
             dh = f.add(states[0], rows(f, g, start, stop))
             three = f.cat(dh, dh, dh, axis=1)
             pieces.append(f.mul(three, rows(f, slopes, start, stop)))

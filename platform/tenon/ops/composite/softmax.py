@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tenon.engine.op import Composite
+from tenon.engine.types import Operand
 from tenon.errors import UnsupportedDTypeError
 from tenon.ops.kinds import is_floating
 
 
-def _axes(x: Any, axis: int) -> tuple[int, ...]:
+def _axes(x: Operand, axis: int) -> tuple[int, ...]:
     return (axis,) if len(x.shape) else ()
 
 
-def _need_float(name: str, x: Any) -> None:
+def _need_float(name: str, x: Operand) -> None:
     if not is_floating(x):
         raise UnsupportedDTypeError(
             f'"{name}" not implemented for {x.dtype}. Cast to a float dtype first: x.float() or dtype=.'

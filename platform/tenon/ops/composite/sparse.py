@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind
+from tenon.engine.types import Operand, OpNamespace
 from tenon.errors import ShapeError
 from tenon.tensors.keys import INDEX
 
 
-def _turned(f: Any, x: Any) -> Any:
+def _turned(f: OpNamespace, x: Operand) -> Operand:
     """``x[..., K]`` as ``[K, N]``."""
     flat = f.reshape(x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
     return f.transpose(flat, axis0=0, axis1=1)
 
 
-def _at(f: Any, x: Any, columns: Any) -> Any:
+def _at(f: OpNamespace, x: Operand, columns: Operand) -> Operand:
     """What each value is multiplied with: ``[values, N]``."""
     return f.embedding(_turned(f, x), f.cast(columns, dtype="int64"))
 
 
-def _offsets(f: Any, starts: Any) -> Any:
+def _offsets(f: OpNamespace, starts: Operand) -> Operand:
     return f.slice_axis(starts, axis=0, start=0, stop=starts.shape[0] - 1)
 
 
-def _spread(f: Any, g: Any, starts: Any, count: int) -> Any:
+def _spread(f: OpNamespace, g: Operand, starts: Operand, count: int) -> Operand:
     """The row of the gradient that each value has a part in: ``[values, N]``."""
     return f.segment_spread(_turned(f, g), _offsets(f, starts), end=count, rows=count)
 
@@ -56,16 +57,16 @@ class SparseLinear(Composite):
             )
         scaled = f.mul(_at(f, x, columns), f.reshape(values, shape=(count, 1)))
         summed = f.segment_sum(scaled, _offsets(f, starts), end=count)
-        made = f.reshape(f.transpose(summed, axis0=0, axis1=1), shape=(*x.shape[:-1], rows))
-        return made if bias is None else f.add(made, bias)
+        result = f.reshape(f.transpose(summed, axis0=0, axis1=1), shape=(*x.shape[:-1], rows))
+        return result if bias is None else f.add(result, bias)
 
     # d(x @ W.T) = dx @ W.T + x @ dW.T, with dW where W has values
     def vjp_x(self, f, g, out, x, values, columns, starts, bias):
         count = values.shape[0]
         scaled = f.mul(_spread(f, g, starts, count), f.reshape(values, shape=(count, 1)))
         blank = f.new_full(scaled, shape=(x.shape[-1], scaled.shape[1]), value=0)
-        made = f.put(blank, scaled, f.cast(columns, dtype="int64"), layout=(INDEX,), accumulate=True)
-        return f.reshape(f.transpose(made, axis0=0, axis1=1), shape=tuple(x.shape))
+        result = f.put(blank, scaled, f.cast(columns, dtype="int64"), layout=(INDEX,), accumulate=True)
+        return f.reshape(f.transpose(result, axis0=0, axis1=1), shape=tuple(x.shape))
 
     def vjp_values(self, f, g, out, x, values, columns, starts, bias):
         return f.sum(f.mul(_spread(f, g, starts, columns.shape[0]), _at(f, x, columns)), axes=(1,))
@@ -75,12 +76,12 @@ class SparseLinear(Composite):
 
     def infer(self, x, values, columns, starts, bias):
         """One number a row."""
-        made = super().infer(x, values, columns, starts, bias)
-        return Aval((*x.shape[:-1], starts.shape[0] - 1), made.dtype)
+        result = super().infer(x, values, columns, starts, bias)
+        return Aval((*x.shape[:-1], starts.shape[0] - 1), result.dtype)
 
     def cost(self, x, values, columns, starts, bias):
         """A multiplication and an addition for every value and row of ``x``."""
         return 2.0 * math.prod(x.shape[:-1]) * values.size
 
 
-sparse_linear: Any = SparseLinear()
+sparse_linear = SparseLinear()

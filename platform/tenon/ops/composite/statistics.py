@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tenon.engine.aval import reduced_shape
 from tenon.engine.op import Composite, Kind
+from tenon.engine.types import Operand, OpNamespace
 from tenon.ops.kinds import is_complex
 from tenon.tensors.saved_numbers import attr
 
 
-def _spread(f: Any, value: Any, shape: Any, axes: Any, keepdims: bool) -> Any:
+def _spread(
+    f: OpNamespace, value: Operand, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool
+) -> Operand:
     """``value`` with its reduced axes back, as size 1, so that it broadcasts to ``shape``."""
     return value if keepdims else f.reshape(value, shape=reduced_shape(tuple(shape), axes, True))
 
@@ -84,26 +86,28 @@ class StdMean(Composite):
         return f.add(slope, _of_mean(f, g[1], x, axes, keepdims))
 
 
-def _of_variance(f: Any, g: Any, x: Any, axes: Any, correction: float, keepdims: bool) -> Any:
+def _of_variance(
+    f: OpNamespace, g: Operand, x: Operand, axes: tuple[int, ...], correction: float, keepdims: bool
+) -> Operand:
     slope = f.mul(
         f.sub(x, f.mean(x, axes=axes, keepdims=True)), 2.0 * _reciprocal(_freedom(x, axes, correction))
     )
     return f.mul(_spread(f, g, x.shape, axes, keepdims), slope)
 
 
-def _of_root(f: Any, g: Any, root: Any) -> Any:
+def _of_root(f: OpNamespace, g: Operand, root: Operand) -> Operand:
     """The gradient for the variance; 0 where that is 0 and the root has no derivative, as in PyTorch."""
     flat = f.eq(root, 0)
     return f.where(flat, 0.0, f.div(g, f.mul(f.where(flat, 1.0, root), 2.0)))
 
 
-def _of_mean(f: Any, g: Any, x: Any, axes: Any, keepdims: bool) -> Any:
+def _of_mean(f: OpNamespace, g: Operand, x: Operand, axes: tuple[int, ...], keepdims: bool) -> Operand:
     return f.expand(
         f.mul(_spread(f, g, x.shape, axes, keepdims), _reciprocal(_freedom(x, axes, 0))), shape=tuple(x.shape)
     )
 
 
-def _freedom(x: Any, axes: Any, correction: float) -> float:
+def _freedom(x: Operand, axes: tuple[int, ...], correction: float) -> float:
     return float(max(math.prod([x.shape[a] for a in axes]) - correction, 0))
 
 

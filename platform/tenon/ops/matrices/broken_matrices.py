@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+
+from tenon.engine.types import Array
 
 _FINITE = "input tensor should not contain infs or NaNs. Look for them with isfinite()."
 _SINGULAR = "because the input matrix is singular."
 
 
-def what_failed(name: str, function: str, error: Exception, arrays: tuple[Any, ...]) -> str:
+def what_failed(name: str, function: str, error: Exception, arrays: tuple[Array, ...]) -> str:
     """The words for ``xp.linalg.function`` of ``arrays`` not having worked, in the op ``name``."""
     x = arrays[0]
     shapes = f"(shapes {[list(a.shape) for a in arrays]})"
@@ -41,7 +42,9 @@ def what_failed(name: str, function: str, error: Exception, arrays: tuple[Any, .
     return f"linalg.{name}: {error} {shapes}"
 
 
-def _first(x: Any, works: Callable[[Any], Any], place: Callable[[Any], int]) -> tuple[str, int]:
+def _first(
+    x: np.ndarray, works: Callable[[np.ndarray], object], place: Callable[[np.ndarray], int]
+) -> tuple[str, int]:
     """The first matrix that does not work, in words, and the place in it that stops it (from 1)."""
     flat = np.asarray(x).reshape(-1, *x.shape[-2:])
     for n, each in enumerate(flat):
@@ -52,7 +55,7 @@ def _first(x: Any, works: Callable[[Any], Any], place: Callable[[Any], int]) -> 
     return "", 0
 
 
-def _minor(x: Any) -> int:
+def _minor(x: np.ndarray) -> int:
     """The order of the first leading minor that is not positive definite."""
     for order in range(1, len(x)):
         try:
@@ -62,7 +65,7 @@ def _minor(x: Any) -> int:
     return len(x)
 
 
-def _pivot(x: Any) -> int:
+def _pivot(x: np.ndarray) -> int:
     """The place of the first pivot that is zero, in an elimination that exchanges rows."""
     left = np.array(x)
     for step in range(len(left) - 1):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.engine.aval import Aval
+from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.ops.kinds import dtype_of, is_complex
 from tenon.ops.matrices.linalg import Factorization, adjoint, kept, there
 
@@ -64,24 +63,26 @@ class LuParts(Factorization):
         inner = f.solve_triangle(
             adjoint(f, low), f.add(f.tril(for_low, k=-1), f.triu(for_high, k=0)), upper=True
         )
-        made = adjoint(f, f.solve_triangle(high, adjoint(f, inner), upper=True))
+        result = adjoint(f, f.solve_triangle(high, adjoint(f, inner), upper=True))
         if columns > rows:
-            made = f.cat(made, f.solve_triangle(adjoint(f, low), beside, upper=True), axis=len(x.shape) - 1)
+            result = f.cat(
+                result, f.solve_triangle(adjoint(f, low), beside, upper=True), axis=len(x.shape) - 1
+            )
         if rows > columns:
-            made = f.cat(
-                made,
+            result = f.cat(
+                result,
                 adjoint(f, f.solve_triangle(high, adjoint(f, beside), upper=True)),
                 axis=len(x.shape) - 2,
             )
-        return [f.matmul(p, made)]
+        return [f.matmul(p, result)]
 
 
-def _size(xp: Any, x: Any) -> Any:
+def _size(xp: ArrayNamespace, x: Array) -> Array:
     """What LAPACK compares pivots by: the sum of the magnitudes of both parts of a complex number."""
     return xp.abs(x.real) + xp.abs(x.imag) if x.dtype.kind == "c" else xp.abs(x)
 
 
-def _leading(f: Any, x: Any, size: int) -> tuple[Any, Any]:
+def _leading(f: OpNamespace, x: Operand, size: int) -> tuple[Operand, Operand]:
     """The leading square of ``x``, and what is right of it or below it."""
     rank, (rows, columns) = len(x.shape), x.shape[-2:]
     axis, end = (rank - 1, columns) if columns > rows else (rank - 2, rows)
@@ -121,8 +122,8 @@ class Eig(Factorization):
         mixed = f.sub(mixed, f.mul(f.matmul(adjoint(f, v), v), along))
         mixed = f.where(same, 0.0, f.div(mixed, f.where(same, 1.0, gap)))
         onto = f.diagonal_embed(g[0], shape=tuple(x.shape), axis0=rank - 2, axis1=rank - 1)
-        made = f.solve(adjoint(f, v), f.matmul(f.add(mixed, onto), adjoint(f, v)))
-        return [made if is_complex(x) else f.real(made)]
+        result = f.solve(adjoint(f, v), f.matmul(f.add(mixed, onto), adjoint(f, v)))
+        return [result if is_complex(x) else f.real(result)]
 
 
 lu_parts, eig = LuParts(), Eig()

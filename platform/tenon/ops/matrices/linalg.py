@@ -12,6 +12,7 @@ import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.errors import DTypeError, ShapeError, TenonError
 from tenon.ops.kinds import is_complex
 from tenon.ops.matrices.broken_matrices import what_failed
@@ -21,7 +22,7 @@ class LinearAlgebraError(TenonError, RuntimeError):
     """A matrix without the property that the function needs: singular, or not positive definite."""
 
 
-def adjoint(f: Any, x: Any) -> Any:
+def adjoint(f: OpNamespace, x: Operand) -> Operand:
     """Conjugate transpose."""
     rank = len(x.shape)
     return f.conj(f.transpose(x, axis0=rank - 2, axis1=rank - 1))
@@ -34,7 +35,7 @@ class Factorization(Primitive):
     square = True
     remakes = True
 
-    def checked(self, x: Any) -> Any:
+    def checked(self, x: Operand) -> Operand:
         """``x`` if it is a (batch of square) matrices of a dtype that LAPACK knows."""
         shape = tuple(x.shape)
         if len(shape) < 2:
@@ -53,7 +54,7 @@ class Factorization(Primitive):
             )
         return x
 
-    def solved(self, xp: Any, function: str, *args: Any, **options: Any) -> Any:
+    def solved(self, xp: ArrayNamespace, function: str, *args: Array, **options: Any) -> Array:
         """``xp.linalg.function(*args)``."""
         try:
             return getattr(xp.linalg, function)(*args, **options)
@@ -61,12 +62,12 @@ class Factorization(Primitive):
             raise LinearAlgebraError(what_failed(self.name, function, error, args)) from None
 
 
-def kept(xp: Any, result: tuple[Any, ...]) -> tuple[Any, ...]:
+def kept(xp: ArrayNamespace, result: tuple[Array, ...]) -> tuple[Array, ...]:
     """``result``, with copies as residuals, since outputs may be modified before the gradient reads them."""
     return (*result, *(xp.array(r, copy=True) for r in result))
 
 
-def there(residuals: tuple[Any, ...]) -> bool:
+def there(residuals: tuple[Operand, ...]) -> bool:
     """Whether residuals exist: not under ``create_graph``, and not where only shapes are inferred."""
     return bool(residuals) and residuals[0] is not None
 
@@ -92,7 +93,7 @@ class Inv(Factorization):
         return f.neg(f.matmul(f.matmul(back, g), back))
 
 
-def _column(bound: Any) -> Any:
+def _column(bound: Operand) -> Operand:
     """Reshape a bound per matrix to broadcast along the values of each matrix."""
     return bound[..., None] if hasattr(bound, "shape") else bound
 
@@ -249,8 +250,8 @@ class Qr(Factorization):
         inner = f.sub(f.matmul(r, adjoint(f, for_r)), f.matmul(adjoint(f, for_q), q))
         half = f.add(f.tril(inner, k=-1), f.mul(f.tril(f.triu(inner, k=0), k=0), 0.5))
         total = f.add(for_q, f.matmul(q, f.add(half, adjoint(f, half))))
-        made = adjoint(f, f.solve_triangle(r, adjoint(f, total), upper=True))
-        return [f.cat(made, f.matmul(q, behind), axis=last) if columns > rows else made]
+        result = adjoint(f, f.solve_triangle(r, adjoint(f, total), upper=True))
+        return [f.cat(result, f.matmul(q, behind), axis=last) if columns > rows else result]
 
 
 class Svdvals(Factorization):
@@ -272,7 +273,7 @@ class Svdvals(Factorization):
         u, s, vh = self.solved(xp, "svd", self.checked(x), full_matrices=False)
         return s, u, vh
 
-    def without_vectors(self, xp: Any, x: Any) -> tuple[Any]:
+    def without_vectors(self, xp: ArrayNamespace, x: Array) -> tuple[Array]:
         """``forward`` where no gradient will be asked for, in half the time."""
         return (self.solved(xp, "svd", self.checked(x), compute_uv=False),)
 

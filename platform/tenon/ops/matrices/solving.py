@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.engine.aval import Aval
+from tenon.engine.types import Operand
 from tenon.errors import ShapeError
 from tenon.ops.matrices.linalg import Factorization, adjoint, there
 
@@ -40,7 +39,7 @@ class Solve(Factorization):
         ]
 
 
-def _solution(name: str, a: Any, b: Any) -> tuple[int, ...]:
+def _solution(name: str, a: Operand, b: Operand) -> tuple[int, ...]:
     if len(b.shape) < 2 or b.shape[-2] != a.shape[-1]:
         raise ShapeError(f"linalg.{name}: Incompatible shapes of A {list(a.shape)} and B {list(b.shape)}.")
     return (*np.broadcast_shapes(tuple(a.shape[:-2]), tuple(b.shape[:-2])), *b.shape[-2:])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace
 from tenon.errors import ShapeError
 
 
@@ -36,10 +35,10 @@ class AdaptiveAvgPool(Primitive):
     def forward(self, xp, x, *, sizes):
         """One small averaging matrix per axis."""
         self.infer(x, sizes=sizes)
-        made = x
+        result = x
         for axis, count in enumerate(sizes, 2):
-            made = _along(xp, made, _averages(xp, x.shape[axis], count, x.dtype), axis)
-        return xp.ascontiguousarray(made)
+            result = _along(xp, result, _averages(xp, x.shape[axis], count, x.dtype), axis)
+        return xp.ascontiguousarray(result)
 
     def vjp_x(self, f, g, out, x, *, sizes):
         return f.adaptive_avg_pool_grad(g, shape=tuple(x.shape))
@@ -69,16 +68,16 @@ class AdaptiveAvgPoolGrad(Primitive):
     def forward(self, xp, g, *, shape):
         """The averaging matrices, transposed."""
         self.infer(g, shape=shape)
-        made = g
+        result = g
         for axis in range(2, len(shape)):
-            made = _along(xp, made, _averages(xp, shape[axis], g.shape[axis], g.dtype).T, axis)
-        return xp.ascontiguousarray(made)
+            result = _along(xp, result, _averages(xp, shape[axis], g.shape[axis], g.dtype).T, axis)
+        return xp.ascontiguousarray(result)
 
     def vjp_g(self, f, g, out, gradient, *, shape):
         return f.adaptive_avg_pool(g, sizes=tuple(gradient.shape[2:]))
 
 
-def _averages(xp: Any, size: int, count: int, dtype: Any) -> Any:
+def _averages(xp: ArrayNamespace, size: int, count: int, dtype: np.dtype) -> Array:
     """``[count, size]``: row i averages from ``floor(i size / count)`` to ``ceil((i + 1) size / count)``."""
     matrix = np.zeros((count, size), dtype)
     for i in range(count):
@@ -87,9 +86,9 @@ def _averages(xp: Any, size: int, count: int, dtype: Any) -> Any:
     return xp.asarray(matrix)
 
 
-def _along(xp: Any, x: Any, matrix: Any, axis: int) -> Any:
-    made = xp.swapaxes(xp.matmul(xp.swapaxes(x, axis, x.ndim - 1), matrix.T), axis, x.ndim - 1)
-    return made.astype(x.dtype, copy=False)  # NumPy multiplies bfloat16 matrices into float32
+def _along(xp: ArrayNamespace, x: Array, matrix: Array, axis: int) -> Array:
+    result = xp.swapaxes(xp.matmul(xp.swapaxes(x, axis, x.ndim - 1), matrix.T), axis, x.ndim - 1)
+    return result.astype(x.dtype, copy=False)  # NumPy multiplies bfloat16 matrices into float32
 
 
 adaptive_avg_pool, adaptive_avg_pool_grad = AdaptiveAvgPool(), AdaptiveAvgPoolGrad()

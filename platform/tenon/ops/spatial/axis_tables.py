@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+#: A padding or an interpolation of one axis, as the module's docstring lists them.
 Spec = tuple[Any, ...]
+Real = type[np.float32] | type[np.float64]
 
 _PADS = ("reflect", "replicate", "circular")
 #: Half the width of each filter, and the slope of the cubic one.
@@ -32,9 +33,9 @@ _CUBIC, _CUBIC_ANTIALIAS = -0.75, -0.5
 class Table(NamedTuple):
     """Rows of a sparse matrix."""
 
-    starts: Array
-    places: Array
-    weights: Array | None
+    starts: np.ndarray
+    places: np.ndarray
+    weights: np.ndarray | None
 
 
 def pads(spec: Spec) -> bool:
@@ -54,9 +55,9 @@ def table_of(spec: Spec, size: int, wide: bool) -> Table:
     if kind in _PADS:
         return _single(_padded(kind, size, spec[1], spec[2]))
     _, count, align, scale = spec
-    real: Any = np.float64 if wide else np.float32
+    real: Real = np.float64 if wide else np.float32
     step = _step(size, count, align, scale, real)
-    steps = np.arange(count).astype(real)
+    steps: np.ndarray = np.arange(count).astype(real)
     if kind in ("nearest", "nearest-exact"):
         at = np.floor((steps + real(0.5)) * step if kind == "nearest-exact" else steps * step)
         return _single(np.minimum(at.astype(np.int64), size - 1))
@@ -74,14 +75,14 @@ def table_of(spec: Spec, size: int, wide: bool) -> Table:
     return _rows(np.stack([first, np.minimum(first + 1, size - 1)], 1), np.stack([real(1) - upper, upper], 1))
 
 
-def _step(size: int, count: int, align: bool, scale: float | None, real: Any) -> Any:
+def _step(size: int, count: int, align: bool, scale: float | None, real: Real) -> np.floating:
     """Input elements per output element."""
     if align:
         return real((size - 1) / (count - 1)) if count > 1 else real(0)
     return real(1.0 / scale) if scale is not None and scale > 0 else real(size) / real(count)
 
 
-def _padded(kind: str, size: int, before: int, after: int) -> Array:
+def _padded(kind: str, size: int, before: int, after: int) -> np.ndarray:
     at = np.arange(-before, size + after)
     if kind == "replicate":
         return np.clip(at, 0, size - 1)
@@ -91,7 +92,7 @@ def _padded(kind: str, size: int, before: int, after: int) -> Array:
     return np.where(at >= size, 2 * (size - 1) - at, at)
 
 
-def _cubic(x: Array, a: Any) -> Array:
+def _cubic(x: np.ndarray, a: float | np.floating) -> np.ndarray:
     """Keys' piecewise cubic at distance ``x``."""
     x = np.abs(x)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
@@ -99,7 +100,7 @@ def _cubic(x: Array, a: Any) -> Array:
     return np.asarray(np.where(x <= 1, near, np.where(x < 2, far, 0)), x.dtype)
 
 
-def _weight(kind: str, x: Array) -> Array:
+def _weight(kind: str, x: np.ndarray) -> np.ndarray:
     if kind == "cubic":
         return _cubic(x, x.dtype.type(_CUBIC_ANTIALIAS))
     if kind == "lanczos":
@@ -107,7 +108,7 @@ def _weight(kind: str, x: Array) -> Array:
     return np.asarray(np.maximum(1 - np.abs(x), 0))
 
 
-def _filtered(kind: str, size: int, steps: Array, step: Any) -> Table:
+def _filtered(kind: str, size: int, steps: np.ndarray, step: np.floating) -> Table:
     """Filters that widen with the step where there are fewer outputs than inputs; weights sum to 1."""
     real = steps.dtype.type
     widened = max(step, real(1))
@@ -125,11 +126,11 @@ def _filtered(kind: str, size: int, steps: Array, step: Any) -> Table:
     return Table(np.concatenate(([0], np.cumsum(counts))), places[inside], weights[inside])
 
 
-def _single(places: Array) -> Table:
+def _single(places: np.ndarray) -> Table:
     return Table(np.arange(places.size + 1), places, None)
 
 
-def _rows(places: Array, weights: Array) -> Table:
+def _rows(places: np.ndarray, weights: np.ndarray) -> Table:
     return Table(np.arange(len(places) + 1) * places.shape[1], places.reshape(-1), weights.reshape(-1))
 
 
@@ -140,8 +141,8 @@ def transposed(spec: Spec, size: int, wide: bool) -> Table:
     rows = np.repeat(np.arange(starts.size - 1), np.diff(starts))
     order = np.argsort(places, kind="stable")
     counts = np.bincount(places, minlength=size)
-    made = np.concatenate(([0], np.cumsum(counts)))
-    return Table(made, rows[order], None if weights is None else weights[order])
+    result = np.concatenate(([0], np.cumsum(counts)))
+    return Table(result, rows[order], None if weights is None else weights[order])
 
 
 def reflected_limit(kind: str, size: int) -> float:

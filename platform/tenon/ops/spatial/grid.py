@@ -10,12 +10,13 @@ elements or their outer edges. Taps are in the order of places in a window (``pl
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.ops.convolution import places_in
 from tenon.ops.kinds import dtype_of
 
@@ -25,14 +26,14 @@ OFFSETS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 _A = -0.75
 
 
-def _unnormalised(f: Any, g: Any, size: int, align: bool) -> Any:
+def _unnormalised(f: OpNamespace, g: Operand, size: int, align: bool) -> Operand:
     """Coordinates in elements."""
     if align:
         return f.mul(f.add(g, 1), (size - 1) / 2)
     return f.sub(f.mul(f.add(g, 1), size / 2), 0.5)
 
 
-def _folded(f: Any, u: Any, size: int, padding: str, align: bool) -> tuple[Any, Any]:
+def _folded(f: OpNamespace, u: Operand, size: int, padding: str, align: bool) -> tuple[Operand, Operand]:
     """``u`` brought inside as ``padding`` says, and its slope there: -1, 0 or 1 (None: 1 everywhere)."""
     if padding == "zeros":
         return u, None
@@ -57,7 +58,9 @@ def _folded(f: Any, u: Any, size: int, padding: str, align: bool) -> tuple[Any, 
     return inside, kept if slope is None else f.mul(slope, kept)
 
 
-def _split(f: Any, grid: Any, axis: int, size: int, mode: str, padding: str, align: bool) -> Any:
+def _split(
+    f: OpNamespace, grid: Operand, axis: int, size: int, mode: str, padding: str, align: bool
+) -> tuple[Operand, Operand, Operand]:
     """Base element, fraction behind it, and slope along one axis (cubic folds its taps instead)."""
     u = _unnormalised(f, f.index(grid, key=(..., axis)), size, align)
     v, slope = (u, None) if mode == "cubic" else _folded(f, u, size, padding, align)
@@ -65,7 +68,7 @@ def _split(f: Any, grid: Any, axis: int, size: int, mode: str, padding: str, ali
     return base, f.sub(v, base), slope
 
 
-def _factors(f: Any, t: Any, mode: str) -> list[Any]:
+def _factors(f: OpNamespace, t: Operand, mode: str) -> list[Operand]:
     """Weights of the taps of one axis at fraction ``t``."""
     if mode == "linear":
         return [f.sub(1, t), t]
@@ -76,7 +79,7 @@ def _factors(f: Any, t: Any, mode: str) -> list[Any]:
     return [far(f.add(t, 1)), near(t), near(f.sub(1, t)), far(f.sub(2, t))]
 
 
-def _slopes(f: Any, t: Any, mode: str) -> list[Any]:
+def _slopes(f: OpNamespace, t: Operand, mode: str) -> list[Operand]:
     """Derivatives of ``_factors`` by ``t``."""
     if mode == "linear":
         ones = f.add(f.mul(f.floor(t), 0), 1)
@@ -88,18 +91,18 @@ def _slopes(f: Any, t: Any, mode: str) -> list[Any]:
     return [far(f.add(t, 1)), near(t), f.neg(near(f.sub(1, t))), f.neg(far(f.sub(2, t)))]
 
 
-def _products(f: Any, factors: list[list[Any]]) -> Any:
+def _products(f: OpNamespace, factors: Sequence[Sequence[Operand]]) -> Operand:
     """``[N, taps, P]``: one factor per axis, every combination."""
-    made = []
+    result = []
     for place in places_in([len(per_axis) for per_axis in factors]):
         product = factors[0][place[0]]
         for axis, tap in enumerate(place[1:], 1):
             product = f.mul(product, factors[axis][tap])
-        made.append(product)
-    return f.stack(*made, axis=1)
+        result.append(product)
+    return f.stack(*result, axis=1)
 
 
-def products(f: Any, fractions: list[Any], mode: str) -> Any:
+def products(f: OpNamespace, fractions: list[Operand], mode: str) -> Operand:
     """Weights ``[N, taps, P]`` from the fractions ``[N, P]`` behind the base elements, one per axis."""
     return _products(f, [_factors(f, t, mode) for t in fractions])
 
@@ -134,14 +137,14 @@ class GridWeightsGrad(Composite):
             _split(f, grid, rank - 1 - axis, size, mode, padding, align)[1:]
             for axis, size in enumerate(sizes)
         ]
-        factors, made = [_factors(f, t, mode) for t, _ in split], []
+        factors, result = [_factors(f, t, mode) for t, _ in split], []
         for axis in reversed(range(rank)):
             t, slope = split[axis]
             turned = [_slopes(f, t, mode) if a == axis else own for a, own in enumerate(factors)]
             pull = f.sum(f.mul(g, _products(f, turned)), axes=(1,))
             pull = pull if slope is None else f.mul(pull, slope)
-            made.append(f.mul(pull, (sizes[axis] - 1) / 2 if align else sizes[axis] / 2))
-        return f.stack(*made, axis=2)
+            result.append(f.mul(pull, (sizes[axis] - 1) / 2 if align else sizes[axis] / 2))
+        return f.stack(*result, axis=2)
 
 
 class GridPlaces(Primitive):
@@ -166,17 +169,17 @@ class GridPlaces(Primitive):
             there = [(place >= 0) & (place <= size - 1) for place in found]
             indices = [xp.where(t, p, 0).astype(_INT) for t, p in zip(there, found, strict=True)]
             per_axis.append((indices, there))
-        made = xp.empty((grid.shape[0], len(taps) ** rank, grid.shape[1]), _INT)
+        result = xp.empty((grid.shape[0], len(taps) ** rank, grid.shape[1]), _INT)
         for number, place in enumerate(places_in([len(taps)] * rank)):
             flat, inside = per_axis[0][0][place[0]], per_axis[0][1][place[0]]
             for axis, tap in enumerate(place[1:], 1):
                 flat = flat * sizes[axis] + per_axis[axis][0][tap]
                 inside = inside & per_axis[axis][1][tap]
-            made[:, number] = xp.where(inside, flat, -1)
-        return made
+            result[:, number] = xp.where(inside, flat, -1)
+        return result
 
 
-def _homogeneous(sizes: tuple[int, ...], align: bool, dtype: Any) -> Any:
+def _homogeneous(sizes: tuple[int, ...], align: bool, dtype: np.dtype) -> Operand:
     """Coordinates ``[points, axes + 1]`` of all places, the last axis first, with a 1 behind them."""
     steps = []
     for size in sizes:
@@ -228,16 +231,16 @@ class AffineGridGrad(Primitive):
 class _Plain:
     """The few ops that a grid's coordinates take, on arrays of the namespace ``xp``."""
 
-    def __init__(self, xp: Any) -> None:
+    def __init__(self, xp: ArrayNamespace) -> None:
         self.xp = xp
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., Array]:
         names = {"mul": "multiply", "sub": "subtract", "div": "divide", "neg": "negative", "round": "rint"}
         names |= {"lt": "less", "le": "less_equal", "ge": "greater_equal", "ne": "not_equal"}
         return getattr(self.xp, names.get(name, name))
 
     @staticmethod
-    def index(x: Any, *, key: Any) -> Any:
+    def index(x: Array, *, key: tuple[object, ...]) -> Array:
         return x[key]
 
 

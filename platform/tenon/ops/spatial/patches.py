@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
+from types import EllipsisType
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
@@ -15,7 +16,13 @@ from tenon.errors import ShapeError
 from tenon.ops.convolution import output_sizes, padded, places_in
 
 
-def _counts(shape: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[int, ...]:
+def _counts(
+    shape: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> tuple[int, ...]:
     """Places along each axis, checked."""
     for name, values in (("kernel size", kernel), ("stride", stride), ("dilation", dilation)):
         if any(v < 1 for v in values):
@@ -32,7 +39,9 @@ def _counts(shape: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -
     return found
 
 
-def _regions(kernel: Any, stride: Any, dilation: Any, counts: Any) -> Any:
+def _regions(
+    kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], counts: tuple[int, ...]
+) -> Iterator[tuple[tuple[int, ...], tuple[EllipsisType | slice, ...]]]:
     """For every place in a patch, its index and the strided region of the padded image that it sees."""
     for place in places_in(kernel):
         yield (
@@ -62,10 +71,10 @@ class Unfold(Primitive):
         """One strided copy per place in a patch."""
         counts = _counts(x.shape, kernel, stride, padding, dilation)
         whole = padded(xp, x, padding)
-        made = xp.empty((*x.shape[:2], *kernel, *counts), x.dtype)
+        result = xp.empty((*x.shape[:2], *kernel, *counts), x.dtype)
         for place, region in _regions(kernel, stride, dilation, counts):
-            made[(slice(None), slice(None), *place)] = whole[region]
-        return made.reshape(x.shape[0], x.shape[1] * math.prod(kernel), math.prod(counts))
+            result[(slice(None), slice(None), *place)] = whole[region]
+        return result.reshape(x.shape[0], x.shape[1] * math.prod(kernel), math.prod(counts))
 
     def vjp_x(self, f, g, out, x, **attrs):
         return f.fold(g, sizes=tuple(x.shape[2:]), **attrs)

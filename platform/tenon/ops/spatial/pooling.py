@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
+from types import EllipsisType
 
 import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.errors import ShapeError
 from tenon.ops.convolution import extent, places_in, windows
 from tenon.ops.kinds import is_short
@@ -31,7 +33,12 @@ def pooled_size(size: int, kernel: int, stride: int, padding: int, dilation: int
 
 
 def pooled_sizes(
-    x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+    x: Operand,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    ceil_mode: bool,
 ) -> tuple[int, ...]:
     """Spatial sizes of the output; raises in PyTorch's words if the arguments are invalid."""
     rank = len(kernel)
@@ -64,16 +71,23 @@ def pooled_sizes(
         for s, k, t, p, d in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
     )
     if min(sizes) < 1:
-        given, made = ("x".join(map(str, (x.shape[1], *v))) for v in (x.shape[2:], sizes))
+        given, result = ("x".join(map(str, (x.shape[1], *v))) for v in (x.shape[2:], sizes))
         raise ShapeError(
-            f"Given input size: ({given}). Calculated output size: ({made}). Output size is too small"
+            f"Given input size: ({given}). Calculated output size: ({result}). Output size is too small"
         )
     return sizes
 
 
 def filled(
-    xp: Any, x: Any, sizes: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, value: Any
-) -> Any:
+    xp: ArrayNamespace,
+    x: Array,
+    sizes: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    value: float,
+) -> Array:
     """``x`` with ``value`` around it, as far as the windows of an output of ``sizes`` reach."""
     reach = tuple(
         max((n - 1) * t + extent(k, d), p + s)
@@ -81,16 +95,18 @@ def filled(
     )
     if reach == tuple(x.shape[2:]):
         return x
-    made = xp.full((*x.shape[:2], *reach), value, x.dtype)
-    made[(..., *_inner(x.shape[2:], padding))] = x
-    return made
+    result = xp.full((*x.shape[:2], *reach), value, x.dtype)
+    result[(..., *_inner(x.shape[2:], padding))] = x
+    return result
 
 
-def _inner(sizes: Any, padding: Any) -> tuple[slice, ...]:
+def _inner(sizes: tuple[int, ...], padding: tuple[int, ...]) -> tuple[slice, ...]:
     return tuple(slice(p, p + s) for s, p in zip(sizes, padding, strict=True))
 
 
-def _regions(sizes: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
+def _regions(
+    sizes: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> Iterator[tuple[EllipsisType | slice, ...]]:
     """For every place in the window, the strided region of the padded input that it sees."""
     for place in places_in(kernel):
         yield (
@@ -102,17 +118,17 @@ def _regions(sizes: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
         )
 
 
-def _wide(x: Any) -> Any:
+def _wide(x: Array) -> Array:
     """``x`` in float32 if its own numbers are too short to add many of them."""
     return x.astype(np.float32) if is_short(x) else x
 
 
-def lowest(dtype: Any) -> Any:
+def lowest(dtype: np.dtype) -> float:
     """The smallest value of the dtype, a padding value that never exceeds an element."""
     return np.iinfo(dtype).min if dtype.kind in "iu" else -math.inf
 
 
-def largest_place(xp: Any, seen: Any) -> Any:
+def largest_place(xp: ArrayNamespace, seen: Array) -> Array:
     """Where each window along the last axis has its first largest element; the last NaN, as in torch, where
     it has one."""
     chosen = seen.argmax(axis=-1)
@@ -141,10 +157,10 @@ class MaxPool(Primitive):
         sizes = pooled_sizes(x, kernel, stride, padding, dilation, ceil_mode)
         whole = filled(xp, x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
         regions = _regions(sizes, kernel, stride, dilation)
-        made = whole[next(regions)].copy()
+        result = whole[next(regions)].copy()
         for region in regions:
-            xp.maximum(made, whole[region], out=made)
-        return made
+            xp.maximum(result, whole[region], out=result)
+        return result
 
     def vjp_x(self, f, g, out, x, **attrs):
         return f.max_pool_grad(g, x, out, **attrs)
@@ -172,7 +188,7 @@ class MaxPoolGrad(Primitive):
         """One pass per position in the window; each window passes on its gradient once."""
         sizes = tuple(g.shape[2:])
         whole = filled(xp, x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
-        made = xp.zeros(whole.shape, g.dtype)
+        result = xp.zeros(whole.shape, g.dtype)
         left = g.copy()
         zero = g.dtype.type(0)
         inside = None
@@ -186,9 +202,9 @@ class MaxPoolGrad(Primitive):
             chosen = xp.not_equal(seen, seen) if wanted is None else xp.equal(seen, wanted)
             if inside is not None:
                 chosen = xp.logical_and(chosen, inside[region])
-            made[region] += xp.where(chosen, left, zero)
+            result[region] += xp.where(chosen, left, zero)
             left[chosen] = 0
-        return xp.ascontiguousarray(made[(..., *_inner(x.shape[2:], padding))])
+        return xp.ascontiguousarray(result[(..., *_inner(x.shape[2:], padding))])
 
     def vjp_g(self, f, g, out, gradient, x, pooled, **attrs):
         shape = tuple(gradient.shape)
@@ -257,14 +273,14 @@ class AvgPool(Primitive):
         x = _wide(x)
         whole = filled(xp, x, sizes, kernel, stride, padding, ones, 0)
         regions = _regions(sizes, kernel, stride, ones)
-        made = whole[next(regions)].copy()
+        result = whole[next(regions)].copy()
         for region in regions:
-            made += whole[region]
+            result += whole[region]
         parts = _divisors(xp, x.shape[2:], sizes, kernel, stride, padding, include_pad, divisor, x.dtype)
         if x.dtype.kind in "iu":  # rounded towards zero, as C divides
-            return xp.sign(made) * xp.sign(parts) * (xp.abs(made) // xp.abs(parts))
-        made /= parts
-        return made.astype(given, copy=False)
+            return xp.sign(result) * xp.sign(parts) * (xp.abs(result) // xp.abs(parts))
+        result /= parts
+        return result.astype(given, copy=False)
 
     def vjp_x(self, f, g, out, x, **attrs):
         return f.avg_pool_grad(g, shape=tuple(x.shape), **attrs)
@@ -275,16 +291,16 @@ class AvgPool(Primitive):
 
 
 def _divisors(
-    xp: Any,
-    inputs: Any,
-    sizes: Any,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
+    xp: ArrayNamespace,
+    inputs: Array,
+    sizes: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
     include_pad: bool,
-    divisor: Any,
-    dtype: Any,
-) -> Any:
+    divisor: float | None,
+    dtype: np.dtype,
+) -> Array:
     """What each window's sum is divided by: one number, or an array over the output places."""
     if divisor is not None:
         return dtype.type(divisor)

@@ -7,14 +7,15 @@ the same walk over the transposed tables.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace
 from tenon.ops.kinds import dtype_of, is_short
-from tenon.ops.spatial.axis_tables import Table, length, pads, table_of, transposed
+from tenon.ops.spatial.axis_tables import Spec, Table, length, pads, table_of, transposed
 from tenon.tensors.saved_numbers import RESAMPLED
 
 _NAMES = {
@@ -34,12 +35,17 @@ _FEW = 64
 _LINEAR = {1: "Linear", 2: "Bilinear", 3: "Trilinear"}
 
 
-def along(xp: Any, x: Any, table: Table, axis: int) -> Any:
+#: The spec of each of the last axes; None: the axis stays as it is.
+Plan = tuple[Spec | None, ...]
+Apply = Callable[[ArrayNamespace, Array, Table, int], Array]
+
+
+def along(xp: ArrayNamespace, x: Array, table: Table, axis: int) -> Array:
     """``x`` with ``axis`` replaced by the rows of ``table``: one pass for each place in a row."""
     starts, places, weights = table
     counts = np.diff(starts)
     lead, spread = (slice(None),) * axis, (-1, *(1,) * (x.ndim - axis - 1))
-    made = None
+    result = None
     for t in range(int(counts.max(initial=0))):
         rows = np.flatnonzero(counts > t)
         at = starts[rows] + t
@@ -47,18 +53,18 @@ def along(xp: Any, x: Any, table: Table, axis: int) -> Any:
         if weights is not None:
             part = part * xp.asarray(weights[at].astype(x.dtype)).reshape(spread)
         if rows.size == counts.size:
-            made = part if made is None else made + part
+            result = part if result is None else result + part
             continue
-        if made is None:
-            made = xp.zeros((*x.shape[:axis], counts.size, *x.shape[axis + 1 :]), x.dtype)
+        if result is None:
+            result = xp.zeros((*x.shape[:axis], counts.size, *x.shape[axis + 1 :]), x.dtype)
         key = (*lead, xp.asarray(rows))
-        made[key] = made[key] + part
-    if made is None:
+        result[key] = result[key] + part
+    if result is None:
         return xp.zeros((*x.shape[:axis], counts.size, *x.shape[axis + 1 :]), x.dtype)
-    return made
+    return result
 
 
-def tables(shape: Any, plan: Any, dtype: Any, *, turned: bool) -> list[tuple[int, Table]]:
+def tables(shape: tuple[int, ...], plan: Plan, dtype: np.dtype, *, turned: bool) -> list[tuple[int, Table]]:
     """``(axis, table)`` for every axis that ``plan`` changes, those first that leave least to do.
 
     ``shape`` is that of ``resample``'s input; ``turned`` gives the tables of its gradient."""
@@ -75,22 +81,22 @@ def _order(axis: int, made: int, size: int, turned: bool) -> tuple[float, int]:
     return growth, -axis if growth > 1 else axis
 
 
-def walked(xp: Any, x: Any, steps: list[tuple[int, Table]], apply: Any = along) -> Any:
+def walked(xp: ArrayNamespace, x: Array, steps: list[tuple[int, Table]], apply: Apply = along) -> Array:
     """``x`` after all ``steps``; floats of 16 bits are summed in float32 and rounded once."""
     short = is_short(x) and any(t.weights is not None or (np.diff(t.starts) != 1).any() for _, t in steps)
-    made = x.astype(np.float32) if short else x
+    result = x.astype(np.float32) if short else x
     for axis, table in steps:
-        made = apply(xp, made, table, axis)
-    made = made.astype(x.dtype) if short else made
-    return made.copy() if made is x else made
+        result = apply(xp, result, table, axis)
+    result = result.astype(x.dtype) if short else result
+    return result.copy() if result is x else result
 
 
-def few_edges(plan: Any) -> bool:
+def few_edges(plan: Plan) -> bool:
     """Whether ``plan`` pads by so little that each element of an edge is worth a copy of its own."""
     return all(s is None or (pads(s) and s[1] + s[2] <= _FEW) for s in plan)
 
 
-def _edges(shape: Any, plan: Any) -> list[tuple[int, int, int]]:
+def _edges(shape: tuple[int, ...], plan: Plan) -> list[tuple[int, int, int]]:
     """``(axis, padded place, place it is a copy of)`` for all edges, axis by axis."""
     found, lead = [], len(shape) - len(plan)
     for axis, spec in enumerate(plan, lead):
@@ -102,24 +108,24 @@ def _edges(shape: Any, plan: Any) -> list[tuple[int, int, int]]:
     return found
 
 
-def _inner(shape: Any, plan: Any) -> tuple[Any, ...]:
+def _inner(shape: tuple[int, ...], plan: Plan) -> tuple[slice, ...]:
     firsts = [0] * (len(shape) - len(plan)) + [0 if s is None else s[1] for s in plan]
     return tuple(slice(p, p + n) for p, n in zip(firsts, shape, strict=True))
 
 
-def padded(xp: Any, x: Any, plan: Any) -> Any:
+def padded(xp: ArrayNamespace, x: Array, plan: Plan) -> Array:
     """The input in the middle, then the edges from the last axis to the first, each over those before."""
     lead = x.ndim - len(plan)
     sizes = [n if s is None else length(s, n) for s, n in zip(plan, x.shape[lead:], strict=True)]
-    made, inner = xp.empty((*x.shape[:lead], *sizes), x.dtype), _inner(x.shape, plan)
-    made[inner] = x
+    result, inner = xp.empty((*x.shape[:lead], *sizes), x.dtype), _inner(x.shape, plan)
+    result[inner] = x
     for axis, to, place in reversed(_edges(x.shape, plan)):
         rows, whole = inner[:axis], (slice(None),) * (x.ndim - axis - 1)
-        made[(*rows, to, *whole)] = made[(*rows, place, *whole)]
-    return made
+        result[(*rows, to, *whole)] = result[(*rows, place, *whole)]
+    return result
 
 
-def unpadded(xp: Any, g: Any, shape: Any, plan: Any) -> Any:
+def unpadded(xp: ArrayNamespace, g: Array, shape: tuple[int, ...], plan: Plan) -> Array:
     """The transpose of ``padded``: edges added to where they came from, from the first axis to the last."""
     left, inner = g.copy(), _inner(shape, plan)
     for axis, place, to in _edges(shape, plan):

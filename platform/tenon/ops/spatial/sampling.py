@@ -7,14 +7,13 @@ and ``g[N, C, P]``. ``grid.py`` makes weights and places from a sampling grid.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace
 from tenon.ops.kinds import dtype_of
 
 
-def _at(xp: Any, places: Any, t: int, channels: int) -> tuple[Any, Any]:
+def _at(xp: ArrayNamespace, places: Array, t: int, channels: int) -> tuple[Array, Array]:
     """Indices of tap ``t`` for every channel ``[N, C, P]``, and where there is something ``[N, 1, P]``."""
     index = places[:, t][:, None]
     there = index >= 0
@@ -36,14 +35,14 @@ class TapSum(Primitive):
 
     def forward(self, xp, x, weights, places):
         """One gather per tap."""
-        made = xp.zeros((*x.shape[:2], places.shape[2]), x.dtype)
+        result = xp.zeros((*x.shape[:2], places.shape[2]), x.dtype)
         if not x.size:
-            return made
+            return result
         for t in range(places.shape[1]):
             index, there = _at(xp, places, t, x.shape[1])
             seen = xp.take_along_axis(x, index, 2) * weights[:, t][:, None]
-            made += xp.where(there, seen, xp.zeros((), x.dtype))
-        return made
+            result += xp.where(there, seen, xp.zeros((), x.dtype))
+        return result
 
     def vjp_x(self, f, g, out, x, weights, places):
         return f.tap_spread(g, weights, places, cells=x.shape[2])
@@ -67,16 +66,16 @@ class TapSpread(Primitive):
 
     def forward(self, xp, g, weights, places, *, cells):
         """One scatter per tap."""
-        made = xp.zeros((*g.shape[:2], cells), g.dtype)
-        if not made.size:
-            return made
+        result = xp.zeros((*g.shape[:2], cells), g.dtype)
+        if not result.size:
+            return result
         rows = xp.arange(g.shape[0])[:, None, None]
         columns = xp.arange(g.shape[1])[None, :, None]
         for t in range(places.shape[1]):
             index, there = _at(xp, places, t, g.shape[1])
             part = xp.where(there, g * weights[:, t][:, None], xp.zeros((), g.dtype))
-            xp.add.at(made, (rows, columns, index), part)
-        return made
+            xp.add.at(result, (rows, columns, index), part)
+        return result
 
     def vjp_g(self, f, g, out, gradient, weights, places, *, cells):
         return f.tap_sum(g, weights, places)
@@ -99,14 +98,14 @@ class TapDot(Primitive):
 
     def forward(self, xp, g, x, places):
         """One gather per tap."""
-        made = xp.zeros(places.shape, g.dtype)
+        result = xp.zeros(places.shape, g.dtype)
         if not x.size:
-            return made
+            return result
         for t in range(places.shape[1]):
             index, there = _at(xp, places, t, x.shape[1])
             seen = xp.where(there, g * xp.take_along_axis(x, index, 2), xp.zeros((), g.dtype))
-            made[:, t] = xp.sum(seen, axis=1)
-        return made
+            result[:, t] = xp.sum(seen, axis=1)
+        return result
 
     def vjp_g(self, f, g, out, gradient, x, places):
         return f.tap_sum(x, g, places)

@@ -58,18 +58,18 @@ class FoldAxis(Primitive):
 
     def forward(self, xp, x, *, shape, axis, step):
         """One copy of windows that do not overlap, else one strided addition per place in the window."""
-        made = xp.zeros(shape or (1,), x.dtype)
+        result = xp.zeros(shape or (1,), x.dtype)
         if not shape:
-            made[: x.shape[0]] += x
-            return made.reshape(())
+            result[: x.shape[0]] += x
+            return result.reshape(())
         if step >= x.shape[-1]:
-            unfold_axis.forward(xp, made, axis=axis, size=x.shape[-1], step=step)[...] = x
-            return made
+            unfold_axis.forward(xp, result, axis=axis, size=x.shape[-1], step=step)[...] = x
+            return result
         lead = (slice(None),) * axis
         count = x.shape[axis]
         for i in range(x.shape[-1]):
-            made[(*lead, slice(i, i + (count - 1) * step + 1, step))] += x[..., i]
-        return made
+            result[(*lead, slice(i, i + (count - 1) * step + 1, step))] += x[..., i]
+        return result
 
     def vjp_x(self, f, g, out, x, *, shape, axis, step):
         return f.unfold_axis(g, axis=axis, size=x.shape[-1], step=step)

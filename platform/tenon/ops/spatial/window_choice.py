@@ -8,25 +8,26 @@ at places that random samples decide, plane by plane. Both return indices into t
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.types import Array, ArrayNamespace
 from tenon.errors import ShapeError
 from tenon.ops.spatial.pooling import largest_place
 
 _INT = np.dtype(np.int64)
 
 
-def adaptive_bounds(size: int, count: int) -> tuple[Any, Any]:
+def adaptive_bounds(size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """First and one past the last element of each of ``count`` windows."""
     i = np.arange(count)
     return i * size // count, -(-(i + 1) * size // count)
 
 
-def _first_largest(xp: Any, x: Any, axes: list[Any]) -> Any:
+def _first_largest(xp: ArrayNamespace, x: Array, axes: Sequence[Array]) -> Array:
     """``axes`` holds, per spatial axis, places ``[planes or 1, windows, reach]``."""
     rank, planes = len(axes), x.shape[0] * x.shape[1]
     flat = xp.zeros((1,) * (2 * rank + 1), _INT)
@@ -73,10 +74,16 @@ class AdaptiveMaxPoolIndices(Primitive):
         return _first_largest(xp, x, axes)
 
 
-def fractional_starts(xp: Any, samples: Any, shape: Any, kernel: Any, sizes: Any) -> list[Any]:
+def fractional_starts(
+    xp: ArrayNamespace,
+    samples: Array,
+    shape: tuple[int, ...],
+    kernel: tuple[int, ...],
+    sizes: tuple[int, ...],
+) -> list[Array]:
     """Per spatial axis, where the windows of every plane start: ``[planes, windows]``."""
     rank = len(kernel)
-    drawn, made = samples.reshape(-1, rank), []
+    drawn, result = samples.reshape(-1, rank), []
     for axis, (s, k, n) in enumerate(zip(shape, kernel, sizes, strict=True)):
         # torch gives the first sample to the last axis of images, but to the first of volumes.
         sample = drawn[:, rank - 1 - axis if rank == 2 else axis][:, None]
@@ -84,8 +91,8 @@ def fractional_starts(xp: Any, samples: Any, shape: Any, kernel: Any, sizes: Any
         count = xp.arange(n).astype(sample.dtype)
         first = ((count + sample) * step).astype(_INT) - (sample * step).astype(_INT)
         first[:, n - 1] = s - k
-        made.append(first)
-    return made
+        result.append(first)
+    return result
 
 
 class FractionalMaxPoolIndices(Primitive):

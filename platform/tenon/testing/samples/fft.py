@@ -11,8 +11,8 @@ _COMPLEX = values(1 + 2j, 3 - 1j, -0.5j, 2.0, 1 + 1j, -2 + 1j, dtype="complex128
 
 
 def _spectrum(x, axes, inverse=False, scale=1.0):
-    made = np.fft.ifftn(x, axes=axes, norm="forward") if inverse else np.fft.fftn(x, axes=axes)
-    return (made * scale).astype(np.complex64 if x.dtype == np.float32 else np.complex128)
+    result = np.fft.ifftn(x, axes=axes, norm="forward") if inverse else np.fft.fftn(x, axes=axes)
+    return (result * scale).astype(np.complex64 if x.dtype == np.float32 else np.complex128)
 
 
 def _half(x, axis, scale=1.0):

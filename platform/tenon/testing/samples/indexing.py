@@ -29,9 +29,9 @@ add(
 
 
 def _embed(x: Any, shape: tuple[int, ...], key: Any) -> Any:
-    made = np.zeros(shape, x.dtype)
-    made[key] = x
-    return made
+    result = np.zeros(shape, x.dtype)
+    result[key] = x
+    return result
 
 
 add("embed", "row", normal(4), reference=_embed, attrs={"shape": (3, 4), "key": (1, ...)})
@@ -49,12 +49,12 @@ def _take(x: Any, *indices: Any, layout: Any) -> Any:
 
 
 def _put(x: Any, y: Any, *indices: Any, layout: Any, accumulate: bool = False) -> Any:
-    made = x.copy()
+    result = x.copy()
     if accumulate:
-        np.add.at(made, filled(layout, indices), y)
+        np.add.at(result, filled(layout, indices), y)
     else:
-        made[filled(layout, indices)] = y
-    return made
+        result[filled(layout, indices)] = y
+    return result
 
 
 add("take", "rows", normal(4, 3), integer(0, 4, 5), reference=_take, attrs={"layout": (INDEX, ALL)})
@@ -156,25 +156,29 @@ add(
 
 
 def _gather(x: Any, index: Any, axis: int) -> Any:
-    made = np.empty(index.shape, x.dtype)
+    result = np.empty(index.shape, x.dtype)
     for place in np.ndindex(index.shape):
         source = list(place)
         source[axis] = index[place]
-        made[place] = x[tuple(source)]
-    return made
+        result[place] = x[tuple(source)]
+    return result
 
 
 def _scatter(x: Any, index: Any, y: Any, axis: int, reduce: str | None = None) -> Any:
-    made = x.copy()
+    result = x.copy()
     y = np.broadcast_to(y, index.shape) if np.ndim(y) == 0 else y
     for place in np.ndindex(index.shape):
         target = list(place)
         target[axis] = index[place]
         at = tuple(target)
-        made[at] = (
-            y[place] if reduce is None else made[at] + y[place] if reduce == "add" else made[at] * y[place]
+        result[at] = (
+            y[place]
+            if reduce is None
+            else result[at] + y[place]
+            if reduce == "add"
+            else result[at] * y[place]
         )
-    return made
+    return result
 
 
 add("gather", "rows", normal(4, 3), integer(0, 4, 5, 3), reference=_gather, attrs={"axis": 0})
@@ -287,21 +291,21 @@ def _segment_sum(x: Any, offsets: Any, *, end: int) -> Any:
 
 
 def _segment_spread(x: Any, offsets: Any, *, end: int, rows: int) -> Any:
-    made = np.zeros((rows, *x.shape[1:]), x.dtype)
+    result = np.zeros((rows, *x.shape[1:]), x.dtype)
     for row, a, b in zip(x, offsets, [*offsets[1:], end], strict=True):
-        made[a:b] = row
-    return made
+        result[a:b] = row
+    return result
 
 
 def _scattered_extreme(x: Any, index: Any, y: Any, *, axis: int, reduce: str, include_self: bool) -> Any:
-    made = x.copy()
-    for place in np.ndindex(made.shape):
+    result = x.copy()
+    for place in np.ndindex(result.shape):
         row, column = place
         given = [y[i, column] for i in range(index.shape[0]) if index[i, column] == row]
         if given:
             own = [x[place]] if include_self else []
-            made[place] = (max if reduce == "amax" else min)([*own, *given])
-    return made
+            result[place] = (max if reduce == "amax" else min)([*own, *given])
+    return result
 
 
 _STARTS = values(0, 2, 2, 5, dtype="int64")
@@ -330,9 +334,9 @@ add(
 
 
 def _placed(x: Any, y: Any, *, key: Any) -> Any:
-    made = x.copy()
-    made[key] = y
-    return made
+    result = x.copy()
+    result[key] = y
+    return result
 
 
 for _key, _shape in (((1,), (3,)), ((slice(None), slice(0, 3, 2)), (4, 2))):

@@ -12,8 +12,8 @@ from tenon.testing.samples.table import add
 
 
 def _linear(x: Any, weight: Any, bias: Any) -> Any:
-    made = x @ weight.T
-    return made if bias is None else made + bias
+    result = x @ weight.T
+    return result if bias is None else result + bias
 
 
 for _name, _x in {"matrix": (3, 4), "vector": (4,), "batch": (2, 3, 4)}.items():
@@ -71,9 +71,9 @@ def _normalised(x: Any, axes: tuple[int, ...], eps: float) -> Any:
 
 
 def _layer_norm(x: Any, weight: Any, bias: Any, rank: int, eps: float = 1e-5) -> Any:
-    made = _normalised(x, tuple(range(x.ndim - rank, x.ndim)), eps)
-    made = made if weight is None else made * weight
-    return (made if bias is None else made + bias).astype(x.dtype)
+    result = _normalised(x, tuple(range(x.ndim - rank, x.ndim)), eps)
+    result = result if weight is None else result * weight
+    return (result if bias is None else result + bias).astype(x.dtype)
 
 
 add(
@@ -103,8 +103,8 @@ add("batch_norm_inference", "channels", normal(4, 3, 5), normal(3), normal(3), n
 
 def _channels(x: Any, weight: Any, bias: Any) -> Any:
     shape = (1, -1) + (1,) * (x.ndim - 2)
-    made = x if weight is None else x * weight.reshape(shape)
-    return made if bias is None else made + bias.reshape(shape)
+    result = x if weight is None else x * weight.reshape(shape)
+    return result if bias is None else result + bias.reshape(shape)
 
 
 for _name, _x in {"images": (4, 3, 5), "matrix": (4, 3), "empty": (0, 3, 2)}.items():
@@ -151,7 +151,7 @@ def _conv(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups:
         (s - (k - 1) * d - 1) // t + 1
         for s, k, d, t in zip(x.shape[2:], weight.shape[2:], dilation, stride, strict=True)
     ]
-    made = np.zeros((x.shape[0], weight.shape[0], *sizes), x.dtype)
+    result = np.zeros((x.shape[0], weight.shape[0], *sizes), x.dtype)
     own, out = weight.shape[1], weight.shape[0] // groups
     for group in range(groups):
         part, kernel = x[:, group * own : (group + 1) * own], weight[group * out : (group + 1) * out]
@@ -160,12 +160,12 @@ def _conv(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups:
                 slice(i * d, i * d + (n - 1) * t + 1, t)
                 for i, d, n, t in zip(place, dilation, sizes, stride, strict=True)
             )
-            made[:, group * out : (group + 1) * out] += np.einsum(
+            result[:, group * out : (group + 1) * out] += np.einsum(
                 "nc...,oc->no...",
                 part[(slice(None), slice(None), *window)],
                 kernel[(slice(None), slice(None), *place)],
             )
-    return made
+    return result
 
 
 def _attrs(stride: Any, padding: Any, dilation: Any, groups: int = 1) -> dict[str, Any]:
@@ -186,8 +186,8 @@ for _name, _x, _w, _a in (
 
 
 def _biased(x: Any, weight: Any, bias: Any, **attrs: Any) -> Any:
-    made = _conv(x, weight, **attrs)
-    return made + bias.reshape((1, -1) + (1,) * (x.ndim - 2))
+    result = _conv(x, weight, **attrs)
+    return result + bias.reshape((1, -1) + (1,) * (x.ndim - 2))
 
 
 add(

@@ -22,8 +22,8 @@ def _reduce(losses: Any, reduction: str) -> Any:
 
 def _pair(function: Callable[..., Any]) -> Callable[..., Any]:
     def reference(x: Any, y: Any, *rest: Any, reduction: str = "mean", **attrs: Any) -> Any:
-        made = _reduce(function(x.astype(np.float64), y.astype(np.float64), *rest, **attrs), reduction)
-        return np.asarray(made).astype(x.dtype)
+        result = _reduce(function(x.astype(np.float64), y.astype(np.float64), *rest, **attrs), reduction)
+        return np.asarray(result).astype(x.dtype)
 
     return reference
 
@@ -52,13 +52,13 @@ for _op, _function in _PAIRS.items():
 
 def _logits(x: Any, y: Any, weight: Any, pos_weight: Any) -> Any:
     p = 1 / (1 + np.exp(-x))
-    made = -((1 if pos_weight is None else pos_weight) * y * np.log(p) + (1 - y) * np.log(1 - p))
-    return made if weight is None else made * weight
+    result = -((1 if pos_weight is None else pos_weight) * y * np.log(p) + (1 - y) * np.log(1 - p))
+    return result if weight is None else result * weight
 
 
 def _entropy(x: Any, y: Any, weight: Any) -> Any:
-    made = -(y * np.log(x) + (1 - y) * np.log(1 - x))
-    return made if weight is None else made * weight
+    result = -(y * np.log(x) + (1 - y) * np.log(1 - x))
+    return result if weight is None else result * weight
 
 
 for _reduction in REDUCTIONS:
@@ -76,8 +76,8 @@ def _nll(x: Any, target: Any, weight: Any, reduction: str = "mean", ignore_index
     safe = np.where(kept, target, 0)
     w = np.where(kept, 1.0 if weight is None else weight[safe], 0.0)
     losses = -np.take_along_axis(moved, safe[..., None], -1)[..., 0] * w
-    made = losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.sum() / w.sum()
-    return np.asarray(made).astype(x.dtype)
+    result = losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.sum() / w.sum()
+    return np.asarray(result).astype(x.dtype)
 
 
 def _cross_entropy(x: Any, target: Any, weight: Any, **attrs: Any) -> Any:

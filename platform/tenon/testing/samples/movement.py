@@ -180,10 +180,10 @@ add("unfold_axis", "stepped", normal(7, 2), reference=_windows, attrs={"axis": 0
 
 
 def _diagonal_embed(x: Any, shape: tuple[int, ...], offset: int, axis0: int, axis1: int) -> Any:
-    made = np.zeros(shape, x.dtype)
+    result = np.zeros(shape, x.dtype)
     for place in np.ndindex(x.shape):
-        made[place[0] + max(-offset, 0), place[0] + max(offset, 0)] = x[place]
-    return made
+        result[place[0] + max(-offset, 0), place[0] + max(offset, 0)] = x[place]
+    return result
 
 
 add(
@@ -196,13 +196,13 @@ add(
 
 
 def _fold(x: Any, shape: tuple[int, ...], axis: int, step: int) -> Any:
-    made = np.zeros(shape, x.dtype)
+    result = np.zeros(shape, x.dtype)
     for window in range(x.shape[axis]):
         for i in range(x.shape[-1]):
-            made[(slice(None),) * axis + (window * step + i,)] += x[
+            result[(slice(None),) * axis + (window * step + i,)] += x[
                 (slice(None),) * axis + (window, Ellipsis, i)
             ]
-    return made
+    return result
 
 
 add(
@@ -238,11 +238,11 @@ add("view_as_complex", "apart", normal(3, 2).in_layout("transposed"), reference=
 
 def _strided(x: Any, window: Any, base: Any) -> Any:
     shape, steps, offset = window
-    made = np.empty(shape, x.dtype)
+    result = np.empty(shape, x.dtype)
     flat = x.reshape(-1)
     for place in np.ndindex(*shape):
-        made[place] = flat[offset + sum(i * step for i, step in zip(place, steps, strict=True))]
-    return made
+        result[place] = flat[offset + sum(i * step for i, step in zip(place, steps, strict=True))]
+    return result
 
 
 _window = {"window": ((2, 3), (1, 2), 3), "base": ((3, 4), (4, 1))}

@@ -55,12 +55,12 @@ add(
 
 def _finished(sums: Array, scale: Array, bias: Array | None, attrs: Any) -> Array:
     shape = (1, -1, *(1,) * (sums.ndim - 2))
-    made = sums.astype(np.float32) * (scale * np.float32(attrs["x_step"])).reshape(shape)
-    made = made if bias is None else made + bias.reshape(shape)
-    made = np.maximum(made, 0) if attrs["relu"] else made
+    result = sums.astype(np.float32) * (scale * np.float32(attrs["x_step"])).reshape(shape)
+    result = result if bias is None else result + bias.reshape(shape)
+    result = np.maximum(result, 0) if attrs["relu"] else result
     if attrs["out_step"] is None:
-        return made
-    steps: Array = np.rint(made / np.float32(attrs["out_step"]) + attrs["out_zero"])
+        return result
+    steps: Array = np.rint(result / np.float32(attrs["out_step"]) + attrs["out_zero"])
     return steps.clip(0, 255).astype(np.uint8)
 
 
@@ -139,8 +139,8 @@ def _gru(
         own = own if b_hh is None else own + b_hh
         (reset, z, n), mine = np.split(inputs, 3), np.split(own, 3)
         n = np.tanh(n + mine[2] / (1 + np.exp(-reset - mine[0])))
-        made: Array = n + (state - n) / (1 + np.exp(-z - mine[1]))
-        return made
+        result: Array = n + (state - n) / (1 + np.exp(-z - mine[1]))
+        return result
 
     return _states(cell, _dynamic(x, w_ih, s_ih, b_ih), h, w_hh, s_hh, sizes, reverse)
 
@@ -151,8 +151,8 @@ def _rnn(
 ) -> Any:  # fmt: skip
     def cell(inputs: Array, own: Array, state: Array) -> Array:
         total = inputs + own
-        made: Array = np.tanh(total) if nonlinearity == "tanh" else np.maximum(total, 0)
-        return made
+        result: Array = np.tanh(total) if nonlinearity == "tanh" else np.maximum(total, 0)
+        return result
 
     inputs = _dynamic(x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
     return _states(cell, inputs, h, w_hh, s_hh, sizes, reverse)

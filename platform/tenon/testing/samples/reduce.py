@@ -147,13 +147,13 @@ add(
 
 
 def _prod_of_others(x: Any, axes: tuple[int, ...]) -> Any:
-    made = np.empty_like(x)
+    result = np.empty_like(x)
     for place in np.ndindex(x.shape):
         keep = np.ones(x.shape, bool)
         keep[place] = False
         lines = tuple(slice(None) if a in axes else slice(i, i + 1) for a, i in enumerate(place))
-        made[place] = np.prod(x[lines][keep[lines]])
-    return made
+        result[place] = np.prod(x[lines][keep[lines]])
+    return result
 
 
 add("prod_of_others", "matrix", normal(3, 4), reference=_prod_of_others, attrs={"axes": (1,)}, loose=4.0)

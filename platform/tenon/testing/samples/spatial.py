@@ -82,12 +82,12 @@ def _columns(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> A
         (s - d * (k - 1) - 1) // t + 1
         for s, k, t, d in zip(x.shape[2:], kernel, stride, dilation, strict=True)
     ]
-    made = np.zeros((*x.shape[:2], *kernel, *counts), x.dtype)
+    result = np.zeros((*x.shape[:2], *kernel, *counts), x.dtype)
     for i, j in np.ndindex(*kernel):
         for r, c in np.ndindex(*counts):
             row, column = r * stride[0] + i * dilation[0], c * stride[1] + j * dilation[1]
-            made[:, :, i, j, r, c] = x[:, :, row, column]
-    return made.reshape(x.shape[0], -1, counts[0] * counts[1])
+            result[:, :, i, j, r, c] = x[:, :, row, column]
+    return result.reshape(x.shape[0], -1, counts[0] * counts[1])
 
 
 add("unfold", "patches", normal(2, 3, 5, 7), reference=_columns, attrs=_PATCH)
@@ -96,14 +96,14 @@ add("fold", "empty", normal(0, 18, 9), attrs={"sizes": (5, 7), **_PATCH}, tags="
 
 
 def _adaptive_places(x: Any, sizes: Any) -> Any:
-    made = np.zeros((*x.shape[:2], *sizes), np.int64)
+    result = np.zeros((*x.shape[:2], *sizes), np.int64)
     rows, columns = x.shape[2:]
     for i, j in np.ndindex(*sizes):
         top, left = i * rows // sizes[0], j * columns // sizes[1]
         part = x[:, :, top : -(-(i + 1) * rows // sizes[0]), left : -(-(j + 1) * columns // sizes[1])]
         row, column = np.divmod(part.reshape(*x.shape[:2], -1).argmax(-1), part.shape[3])
-        made[:, :, i, j] = (top + row) * columns + left + column
-    return made
+        result[:, :, i, j] = (top + row) * columns + left + column
+    return result
 
 
 add(
@@ -133,27 +133,27 @@ add(
 
 
 def _tap_sum(x: Any, weights: Any, places: Any) -> Any:
-    made = np.zeros((*x.shape[:2], places.shape[2]), x.dtype)
+    result = np.zeros((*x.shape[:2], places.shape[2]), x.dtype)
     for n, t, p in np.ndindex(*places.shape):
         if places[n, t, p] >= 0:
-            made[n, :, p] += weights[n, t, p] * x[n, :, places[n, t, p]]
-    return made
+            result[n, :, p] += weights[n, t, p] * x[n, :, places[n, t, p]]
+    return result
 
 
 def _tap_spread(g: Any, weights: Any, places: Any, cells: int) -> Any:
-    made = np.zeros((*g.shape[:2], cells), g.dtype)
+    result = np.zeros((*g.shape[:2], cells), g.dtype)
     for n, t, p in np.ndindex(*places.shape):
         if places[n, t, p] >= 0:
-            made[n, :, places[n, t, p]] += weights[n, t, p] * g[n, :, p]
-    return made
+            result[n, :, places[n, t, p]] += weights[n, t, p] * g[n, :, p]
+    return result
 
 
 def _tap_dot(g: Any, x: Any, places: Any) -> Any:
-    made = np.zeros(places.shape, g.dtype)
+    result = np.zeros(places.shape, g.dtype)
     for n, t, p in np.ndindex(*places.shape):
         if places[n, t, p] >= 0:
-            made[n, t, p] = (g[n, :, p] * x[n, :, places[n, t, p]]).sum()
-    return made
+            result[n, t, p] = (g[n, :, p] * x[n, :, places[n, t, p]]).sum()
+    return result
 
 
 _PLACES = integer(-1, 7, 2, 4, 5)

@@ -118,9 +118,9 @@ class BackendSuite:
         backend = self.instance()
         out = backend.empty(tuple(expected.shape), expected.raw.dtype, device)
 
-        made = backend.kernels[op](*(getattr(a, "raw", a) for a in arguments), out=out, **sample.attrs)
+        result = backend.kernels[op](*(getattr(a, "raw", a) for a in arguments), out=out, **sample.attrs)
 
-        assert made is out
+        assert result is out
         assert_same(backend.to_host(out), expected, where=str(sample))
 
     @pytest.mark.parametrize("kind", dtypes.ALL, ids=lambda d: d.name)
@@ -269,10 +269,10 @@ class BackendSuite:
     def _expected(self, op: Op, sample: Sample, arrays: list[Any], kind: str) -> tuple[Any, ...]:
         if sample.reference is None:
             with no_grad():
-                made = op(
+                result = op(
                     *(wrap(a.copy()) if isinstance(a, np.ndarray) else a for a in arrays), **sample.attrs
                 )
-            return tuple(host(m) for m in as_tuple(made))
+            return tuple(host(m) for m in as_tuple(result))
         if kind in self.wide:
             return tuple(np.asarray(e) for e in as_tuple(sample.expected(arrays)))
         narrow = dtypes.BY_NAME[kind].numpy

@@ -272,8 +272,8 @@ class OptimizerSuite:
 
     def _rates(self) -> dict[str, float]:
         """Options that are rates: numbers called ``lr``."""
-        made = self.make([Parameter(zeros(1))])
-        return {n: v for n, v in made.defaults.items() if n == "lr" and isinstance(v, (int, float))}
+        result = self.make([Parameter(zeros(1))])
+        return {n: v for n, v in result.defaults.items() if n == "lr" and isinstance(v, (int, float))}
 
 
 def gradient(p: Any, number: int) -> Any:
