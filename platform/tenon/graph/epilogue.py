@@ -1,41 +1,43 @@
-"""``epilogue``: the op of a node for a product fused with the elementwise steps on its result."""
+"""``epilogue``: the op of a call that computes a product and elementwise steps on its result in one
+kernel."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Op, table
+from tenon.engine.types import Array, Attrs, Operand
+from tenon.kernels.backend import Backend
 
 
 class Epilogue(Op):
-    """``base`` on the first ``count`` arguments, then each of ``steps`` ("add", "mul") with an argument more.
+    """Apply ``base`` to the first ``count`` arguments, then each of ``steps`` ("add", "mul") with one more.
 
-    Not in the op table, since only a pass makes it. Backends that take it do the steps before the result is
-    written (``prepare``); else they run apart.
+    Not in the op table, as only a pass inserts it. Backends that support it (``prepare``) do the steps before
+    the result is stored; on others the ops run one by one.
     """
 
     kind = Kind.CONTRACT
     packable = True
 
     def __init__(self) -> None:
-        # Not Op's own: that would put it into the table.
+        # Op.__init__ would register it in the table.
         self.name = self.__name__ = "epilogue"
         self.variadic, self.simple, self.is_ufunc, self.differentiable = True, False, False, False
 
-    def infer(self, *xs: Any, base: Op, count: int, steps: tuple[str, ...], attrs: dict[str, Any]) -> Any:
-        """The product's own aval."""
+    def infer(self, *xs: Operand, base: Op, count: int, steps: tuple[str, ...], attrs: Attrs) -> Aval:
+        """Return the aval of the product."""
         return base.infer(*xs[:count], **attrs)
 
     def forward(
-        self, backend: Any, *xs: Any, base: Op, count: int, steps: tuple[str, ...], attrs: dict[str, Any]
-    ) -> Any:
-        """One after the other, on ``backend``'s kernels."""
-        made = backend.kernels[base](*xs[:count], **attrs)
+        self, backend: Backend, *xs: Array, base: Op, count: int, steps: tuple[str, ...], attrs: Attrs
+    ) -> Array:
+        """Run the ops one by one with the kernels of ``backend``."""
+        result = backend.kernels[base](*xs[:count], **attrs)
         for step, operand in zip(steps, xs[count:], strict=True):
-            made = backend.kernels[table[step]](made, operand)
-        return made
+            result = backend.kernels[table[step]](result, operand)
+        return result
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str:
         return "epilogue"
 
 

@@ -1,52 +1,57 @@
-"""``fused``: the op of a node that stands for a cluster. Backends compile it; else its steps run apart."""
+"""``fused``: the op of a call that runs a cluster, as one kernel of the backend or else step by step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Op, table
+from tenon.engine.types import Array, Operand
 from tenon.graph.cluster import Cluster, Ref, Step
+from tenon.kernels.backend import Backend
 
 
 class Fused(Op):
-    """A cluster as one call, ``attrs["cluster"]``; not in the op table, since only passes make it."""
+    """Run the cluster ``attrs["cluster"]``. Not in the op table, as only passes insert it."""
 
     kind = Kind.ELEMENTWISE
     inputs = ("*xs",)
     outputs = 0
 
     def __init__(self) -> None:
-        # Not Op's own: that would put it into the table.
+        # Op.__init__ would register it in the table.
         self.name = self.__name__ = "fused"
         self.variadic, self.simple, self.is_ufunc, self.differentiable = True, False, False, False
 
-    def infer(self, *xs: Any, cluster: Cluster) -> Any:
-        """The avals of the cluster's outputs."""
+    def infer(self, *xs: Operand, cluster: Cluster) -> tuple[Aval, ...]:
+        """Return the avals of the cluster's outputs."""
         return tuple(cluster.aval(ref) for ref in cluster.outputs)
 
-    def forward(self, backend: Any, *xs: Any, cluster: Cluster) -> tuple[Any, ...]:
-        """The steps one by one, on ``backend``'s kernels."""
+    def forward(self, backend: Backend, *xs: Array, cluster: Cluster) -> tuple[Array, ...]:
+        """Run the steps one by one with the kernels of ``backend``."""
         values = list(xs)
         for step in cluster.steps:
-            args = [values[a.index] if a.__class__ is Ref else a for a in step.args]
+            args = [values[a.index] if isinstance(a, Ref) else a for a in step.args]
             values.append(_run(backend, step, args))
         return tuple(values[ref.index] for ref in cluster.outputs)
 
     def replaceable(self, *, cluster: Cluster) -> Sequence[int]:
-        """Any operand may be overwritten, if nothing is reduced: all are read before anything is stored."""
+        """Return the positions of operands that an output may overwrite: all, unless a step is a reduction.
+
+        Without reductions a kernel reads each element of all operands before it stores the result there.
+        """
         return () if cluster.reduces else range(len(cluster.inputs))
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str:
         return "fused"
 
 
-def _run(backend: Any, step: Step, args: list[Any]) -> Any:
+def _run(backend: Backend, step: Step, args: list[Array]) -> Array:
     op = table[step.op]
-    made = backend.kernels[op](*args, **dict(step.attrs))
-    if isinstance(made, tuple):
-        made = made[0]  # residuals of a composite that has an expression of its own
-    return backend.as_array(made)
+    result = backend.kernels[op](*args, **dict(step.attrs))
+    if isinstance(result, tuple):
+        result = result[0]  # residuals of a composite that has an expression of its own
+    return backend.as_array(result)
 
 
 fused = Fused()

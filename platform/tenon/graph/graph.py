@@ -1,29 +1,34 @@
-"""``Graph``: executed ops as data. Static single assignment; memory is written only at the end.
+"""``Graph``: executed ops as data, in static single assignment form.
 
-A node is an *input* (memory owned outside of the graph: an argument, a parameter, optimizer state), a
-*constant*, a *scalar* (a Python float computed for every run: a learning rate, a bias correction) or a
-*call* of an op. ``Ref(node, index)`` names one of its values. Writes into memory outside (the new value of a
-parameter, a running mean) are listed in ``writes`` and happen, as far as anybody can see, when all calls
-are done.
+A node is an *input* (memory owned by the caller: an argument, a parameter, optimizer state), a *constant*, a
+*scalar* (a Python float computed for every run: a learning rate, a bias correction) or a *call* of an op.
+``Ref(node, index)`` names one of its values. Values never change. Writes into the memory of inputs (the new
+value of a parameter, a running mean) are listed in ``writes``; they take effect when all calls are done.
 
-Passes use ``append``-like makers, ``replace`` and ``erase``, and end with ``verify``.
+Passes append nodes by ``input``, ``constant``, ``scalar`` and ``call``, rewire them by ``replace`` and
+``erase``, and end with ``verify``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tenon.engine.aval import Aval, aval_of
 from tenon.engine.op import Composite, Kind, NotInferable, Op
+from tenon.engine.types import Array, Attrs
 from tenon.errors import GraphError, TenonError
 from tenon.graph.scalar_functions import FUNCTIONS
 
+#: An argument of a node: a ``Ref`` to a value, a Python number, None, or what else the op takes (a dtype, a
+#: slice); the parameters of the op's ``infer`` state which.
+NodeArgument: TypeAlias = Any
+
 
 class Node:
-    """One input, constant, scalar or call. Compared by identity."""
+    """One input, constant, scalar or call. Nodes are compared by identity."""
 
     __slots__ = (
         "args",
@@ -41,27 +46,30 @@ class Node:
 
     #: "input", "constant", "scalar" or "call".
     kind: str
-    #: The op of a call; the name of a scalar's function ("input", "add", "pow", ...).
+    #: The ``Op`` of a call, whose class defines what else can be read of it; for a scalar the name of its
+    #: function, "input" or a key of ``scalar_functions.FUNCTIONS``; None for inputs and constants.
     op: Any
-    #: ``Ref`` to a value, Python number, None, or what else the op takes.
-    args: tuple[Any, ...]
-    attrs: dict[str, Any]
-    #: One per output, hidden residuals included; empty for a scalar.
+    #: Positional arguments of the op or of the scalar's function.
+    args: tuple[NodeArgument, ...]
+    #: Keyword arguments of the op.
+    attrs: Attrs
+    #: Shape and dtype of each output, hidden residuals included; empty for a scalar.
     avals: tuple[Aval, ...]
-    #: Of a constant its array; of an input or a scalar input what it is bound to.
+    #: The array of a constant; the tensor of an input that is a parameter or state, None for an argument; the
+    #: ``Reading`` of a scalar input.
     value: Any
-    #: A name to print: "x", "layers.0.weight".
+    #: A name to print, such as ``"layers.0.weight"``; "" if there is none.
     label: str
-    #: Module path in which the op ran.
+    #: The path of the module in which the op ran; "" outside of modules.
     module: str
-    #: "file:line" of the user's code that ran it, "" if unknown.
+    #: ``"file:line"`` of the user's code that ran the op; "" if unknown.
     where: str
-    #: "backward" or "optimizer" where it ran in one, else "".
+    #: "backward" or "optimizer" for ops of a backward pass or an optimizer's step, else "".
     phase: str
-    #: The call that this one is a part of: see ``passes/decompose.py``.
+    #: The call of a composite of which this call is a part: see ``passes/decompose.py``.
     part_of: Node | None
 
-    def __init__(self, kind: str, op: Any = None, args: tuple[Any, ...] = ()) -> None:
+    def __init__(self, kind: str, op: Op | str | None = None, args: tuple[NodeArgument, ...] = ()) -> None:
         self.kind = kind
         self.op = op
         self.args = args
@@ -73,21 +81,21 @@ class Node:
 
     @property
     def name(self) -> str:
-        """The op's name, or the kind."""
+        """The name of a call's op; the kind of another node."""
         return str(self.op.name) if isinstance(self.op, Op) else self.kind
 
     @property
     def effect(self) -> bool:
-        """Whether it must run, once, and in its place among other effects: random draws, host calls."""
+        """Whether the call must run exactly once, in order among other effects: random draws, host calls."""
         return self.kind == "call" and (self.op.kind is Kind.RANDOM or self.op.kind is Kind.COLLECTIVE)
 
     @property
     def refs(self) -> list[Ref]:
-        """The values it reads."""
+        """The values that the node reads."""
         return [a for a in self.args if a.__class__ is Ref]
 
     def out(self, index: int = 0) -> Ref:
-        """Its value number ``index``."""
+        """Return a reference to output number ``index``."""
         return Ref(self, index)
 
     def __repr__(self) -> str:
@@ -95,19 +103,19 @@ class Node:
 
 
 class Ref(NamedTuple):
-    """Value number ``index`` of ``node``."""
+    """A reference to output number ``index`` of ``node``."""
 
     node: Node
     index: int  # type: ignore[assignment]
 
     @property
     def aval(self) -> Aval:
-        """Its shape and dtype; a 0-d float64 for a scalar."""
+        """Shape and dtype of the value; a 0-d float64 for a scalar."""
         return self.node.avals[self.index] if self.node.avals else _SCALAR
 
     @property
     def scalar(self) -> bool:
-        """Whether it is a Python float, not an array."""
+        """Whether the value is a Python float, not an array."""
         return self.node.kind == "scalar"
 
 
@@ -115,42 +123,70 @@ _SCALAR = Aval((), np.dtype(np.float64))
 
 
 class Write(NamedTuple):
-    """The memory of ``target`` (an input) receives ``value`` when the program has run."""
+    """A write of ``value`` into the memory of the input ``target``, at the end of each run."""
 
     target: Node
     value: Ref
 
 
 class Graph:
-    """Nodes in an order in which they can run, the values returned, and the writes."""
+    """Nodes, outputs and writes of a recorded computation.
+
+    Printed, each node is a line: its number, the dtype and shape of each output, the op with its arguments,
+    and as a comment its label, module and source line. Outputs and writes follow.
+
+    >>> import tenon
+    >>> graph = Graph()
+    >>> weight = graph.input(Aval((3,), np.dtype("float32")), label="weight")
+    >>> gradient = graph.input(weight.avals[0], label="gradient")
+    >>> rate = graph.scalar("input", label="lr")
+    >>> step = graph.call(tenon.ops.mul, (gradient.out(), rate.out()), {}, weight.avals)
+    >>> new = graph.call(tenon.ops.sub, (weight.out(), step.out()), {}, weight.avals)
+    >>> graph.outputs.append(step.out())
+    >>> graph.writes.append(Write(weight, new.out()))
+    >>> graph.verify()
+    >>> print(graph)
+    %0: float32[3] = input  # weight
+    %1: float32[3] = input  # gradient
+    %2: float = input()  # lr
+    %3: float32[3] = mul(%1, %2)
+    %4: float32[3] = sub(%0, %3)
+    return %3
+    weight <- %4
+    """
 
     def __init__(self) -> None:
+        #: All nodes, each after those that it reads.
         self.nodes: list[Node] = []
+        #: The values that a run returns.
         self.outputs: list[Ref] = []
+        #: The values that a run stores in the memory of inputs.
         self.writes: list[Write] = []
 
     # --- construction ---
 
-    def input(self, aval: Aval, value: Any = None, label: str = "") -> Node:
-        """Add an input: memory that is owned outside of the graph."""
+    def input(self, aval: Aval, value: object = None, label: str = "") -> Node:
+        """Add an input: memory that the caller owns."""
         return self._add(Node("input"), (aval,), value, label)
 
-    def constant(self, array: Any, label: str = "") -> Node:
+    def constant(self, array: Array, label: str = "") -> Node:
         """Add a constant: an array that never changes."""
         return self._add(Node("constant"), (Aval(tuple(array.shape), array.dtype),), array, label)
 
-    def scalar(self, function: str, args: tuple[Any, ...] = (), value: Any = None, label: str = "") -> Node:
-        """A number computed for every run: ``function`` is "input" (then ``value`` says where it comes
-        from) or the name of an operator in ``scalars.py``."""
+    def scalar(
+        self, function: str, args: tuple[NodeArgument, ...] = (), value: object = None, label: str = ""
+    ) -> Node:
+        """Add a number computed for every run by ``function``: a name in ``scalar_functions.FUNCTIONS``, or
+        "input" for a number read by ``value``, a ``scalars.Reading``."""
         return self._add(Node("scalar", function, args), (), value, label)
 
-    def call(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any], avals: tuple[Aval, ...]) -> Node:
-        """One run of ``op``."""
+    def call(self, op: Op, args: tuple[NodeArgument, ...], attrs: Attrs, avals: tuple[Aval, ...]) -> Node:
+        """Add a call of ``op`` with outputs of shapes and dtypes ``avals``."""
         node = Node("call", op, args)
         node.attrs = attrs
         return self._add(node, avals, None, "")
 
-    def _add(self, node: Node, avals: tuple[Aval, ...], value: Any, label: str) -> Node:
+    def _add(self, node: Node, avals: tuple[Aval, ...], value: object, label: str) -> Node:
         node.avals, node.value, node.label = avals, value, label
         self.nodes.append(node)
         return node
@@ -159,34 +195,37 @@ class Graph:
 
     @property
     def inputs(self) -> list[Node]:
-        """All inputs, in order."""
+        """The inputs, in order."""
         return [n for n in self.nodes if n.kind == "input"]
 
     @property
     def calls(self) -> list[Node]:
-        """All calls, in order."""
+        """The calls, in order."""
         return [n for n in self.nodes if n.kind == "call"]
 
     def roots(self) -> Iterator[Ref]:
-        """The values visible outside: outputs, and values of writes."""
+        """Yield the values that a run makes visible: outputs, and values of writes."""
         yield from self.outputs
         for write in self.writes:
             yield write.value
 
     def users(self) -> dict[Ref, list[Node]]:
-        """The nodes that read each value; outputs and writes are not nodes, so not included."""
-        found: dict[Ref, list[Node]] = {}
+        """Map each value to the nodes that read it. Outputs and writes are no nodes, and so not included."""
+        users: dict[Ref, list[Node]] = {}
         for node in self.nodes:
             for ref in node.refs:
-                found.setdefault(ref, []).append(node)
-        return found
+                users.setdefault(ref, []).append(node)
+        return users
 
     # --- rewriting ---
 
-    def replace(self, changes: dict[Ref, Ref]) -> None:
-        """Replace values in all readers, outputs and writes; chains of replacements are followed."""
+    def replace(self, changes: Mapping[Ref, Ref]) -> None:
+        """Replace each value that is a key of ``changes``, in nodes, outputs and writes.
 
-        def final(ref: Any) -> Any:
+        A replacement may be a key itself: the last one of such a chain is taken.
+        """
+
+        def final(ref: NodeArgument) -> NodeArgument:
             while ref.__class__ is Ref and ref in changes:
                 ref = changes[ref]
             return ref
@@ -199,17 +238,20 @@ class Graph:
         self.outputs = [final(r) for r in self.outputs]
         self.writes = [Write(w.target, final(w.value)) for w in self.writes]
 
-    def erase(self, gone: set[Node]) -> None:
-        """Remove nodes that have no readers."""
-        self.nodes = [n for n in self.nodes if n not in gone]
+    def erase(self, nodes: set[Node]) -> None:
+        """Remove ``nodes``, which nothing may read any more."""
+        self.nodes = [n for n in self.nodes if n not in nodes]
 
     def verify(self) -> None:
-        """GraphError unless every value exists, is made before it is read, has the shape and dtype that its
-        op gives, and writes fit their targets."""
-        made: set[Node] = set()
+        """Raise GraphError unless the graph is consistent.
+
+        Every value that is read must be an output of an earlier node, have the shape and dtype that the op
+        infers, and writes must fit their targets.
+        """
+        earlier: set[Node] = set()
         for position, node in enumerate(self.nodes):
             for ref in node.refs:
-                if ref.node not in made:
+                if ref.node not in earlier:
                     raise GraphError(
                         f"node {position} ({node!r}) reads {ref.node!r}, which does not come before it. The"
                         " pass that ran last broke the order."
@@ -219,11 +261,10 @@ class Graph:
                         f"node {position} ({node!r}) reads output {ref.index} of {ref.node!r}, which has none"
                         " of that number. The pass that ran last put it there."
                     )
-            if node in made:
+            if node in earlier:
                 raise GraphError(f"node {position} ({node!r}) is in the graph twice.")
-            made.add(node)
-            found = _inferred(node)
-            for index, (right, own) in enumerate(zip(found, node.avals, strict=False)):
+            earlier.add(node)
+            for index, (right, own) in enumerate(zip(_inferred(node), node.avals, strict=False)):
                 # A backend's kernel of a composite may keep narrow floats where the parts do not.
                 parts = isinstance(node.op, Composite) and right.shape == own.shape
                 if right != own and not parts:
@@ -232,7 +273,7 @@ class Graph:
                         f" node says {own!r}. The pass that made or changed it has to set avals."
                     )
         for ref in self.roots():
-            if ref.node not in made:
+            if ref.node not in earlier:
                 raise GraphError(f"an output or write reads {ref.node!r}, which is not in the graph.")
             if not _exists(ref):
                 raise GraphError(
@@ -241,7 +282,7 @@ class Graph:
                 )
         targets: set[Node] = set()
         for target, value in self.writes:
-            if target not in made or target.kind != "input":
+            if target not in earlier or target.kind != "input":
                 raise GraphError(f"a write goes to {target!r}, which is no input of the graph.")
             if target.avals[0] != value.aval:
                 raise GraphError(f"a write puts {value.aval!r} into {target.label or target!r}.")
@@ -252,7 +293,7 @@ class Graph:
     # --- text ---
 
     def names(self) -> dict[Node, str]:
-        """A printed name for every node."""
+        """Map each node to its printed name, ``%`` and its position."""
         return {node: f"%{i}" for i, node in enumerate(self.nodes)}
 
     def __str__(self) -> str:
@@ -268,48 +309,48 @@ class Graph:
 
 
 def _exists(ref: Ref) -> bool:
-    """Whether its node has an output of that number."""
+    """Whether the node of ``ref`` has an output of that number."""
     return 0 <= ref.index < max(len(ref.node.avals), ref.node.kind == "scalar")
 
 
-def _inferred(node: Node) -> tuple[Any, ...]:
-    """The avals that a node must have, as far as they follow from its arguments."""
+def _inferred(node: Node) -> tuple[Aval, ...]:
+    """Return the avals that a node must have, as far as they follow from its arguments."""
     if node.kind == "constant":
         return (aval_of(node.value),)
     if node.kind == "scalar" and node.op != "input" and node.op not in FUNCTIONS:
         raise GraphError(f"{node!r}: there is no function {node.op!r} of numbers.")
-    if node.kind != "call" or node.op.kind is Kind.RANDOM or node.op.kind is Kind.COLLECTIVE:
+    if node.kind != "call" or node.effect:
         return ()
     attrs = {name: value for name, value in node.attrs.items() if name != "layouts"}
     try:
-        found = node.op.infer(*map(_given, node.args), **attrs)
+        avals = node.op.infer(*map(_inferable, node.args), **attrs)
     except NotInferable:
         return ()
     except TenonError as error:
         raise GraphError(f"{node!r}: {node.name} does not take its arguments: {error}") from error
-    return found if isinstance(found, tuple) else (found,)
+    return avals if isinstance(avals, tuple) else (avals,)
 
 
-def _given(value: Any) -> Any:
-    """An argument as ``infer`` takes it; a number that changes from run to run is any float."""
+def _inferable(value: NodeArgument) -> object:
+    """Return an argument as ``infer`` takes it: an aval for a value, any float for a scalar."""
     return value if value.__class__ is not Ref else 1.0 if value.scalar else value.aval
 
 
-def shown_ref(ref: Any, names: dict[Node, str]) -> str:
-    """``%3``, ``%3.1`` for a second output, or the literal."""
+def shown_ref(ref: NodeArgument, names: Mapping[Node, str]) -> str:
+    """Return ``"%3"``, ``"%3.1"`` for a second output, or the repr of what is no reference."""
     if ref.__class__ is not Ref:
         return repr(ref)
     return names[ref.node] + (f".{ref.index}" if ref.index else "")
 
 
-def lines_of(node: Node, names: dict[Node, str]) -> list[str]:
-    """One node as a line of text; the steps of a cluster follow, one a line."""
+def lines_of(node: Node, names: Mapping[Node, str]) -> list[str]:
+    """Return the printed line of a node, and one for each step of a cluster."""
     avals = ", ".join(map(repr, node.avals)) or "float"
     parts = [shown_ref(a, names) for a in node.args]
     attrs = [f"{k}={v!r}" for k, v in node.attrs.items() if k != "cluster"]
-    made = node.op if node.kind == "scalar" else node.name
-    called = node.kind != "input" and node.kind != "constant"
-    body = f"{made}({', '.join(parts + attrs)})" if called else made
+    name = node.op if node.kind == "scalar" else node.name
+    has_arguments = node.kind != "input" and node.kind != "constant"
+    body = f"{name}({', '.join(parts + attrs)})" if has_arguments else name
     notes = " ".join(t for t in (node.label, node.module, node.where) if t)
     line = f"{names[node]}: {avals} = {body}" + (f"  # {notes}" if notes else "")
     cluster = node.attrs.get("cluster")

@@ -1,14 +1,15 @@
-"""Guards: the conditions beside argument shapes under which a recording is valid."""
+"""Guards: conditions, other than those on argument shapes, under which a recording is valid."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.tensors.generation import Generation
+from tenon.tensors.tensor import Tensor
 
 #: A module's dictionaries of hooks that run in calls.
 HOOKS = (
@@ -28,13 +29,13 @@ PATIENCE = 8
 
 
 class Names:
-    """Names for objects that generated code mentions."""
+    """Names for the objects that generated code refers to; ``space`` are its global variables."""
 
     def __init__(self) -> None:
-        self.space: dict[str, Any] = {"sqrt": math.sqrt}
+        self.space: dict[str, object] = {"sqrt": math.sqrt}
         self._known: dict[int, str] = {}
 
-    def __call__(self, value: Any) -> str:
+    def __call__(self, value: object) -> str:
         """Return a name for ``value``, the same for the same object."""
         name = self._known.get(id(value))
         if name is None:
@@ -44,9 +45,10 @@ class Names:
 
 
 class Guard:
-    """A condition: ``check()`` is true while ``what`` is as it was recorded.
+    """A condition: ``check()`` is true while ``what`` is unchanged since the recording.
 
-    ``source(names)``, if given, is the same as a Python expression: all guards of a program become one.
+    ``source(names)`` is the condition as a Python expression, by default a call of ``check``; those of all
+    guards of a program are joined into one.
     """
 
     __slots__ = ("check", "source", "what")
@@ -63,13 +65,15 @@ class Guard:
         return f"{self.what} changed"
 
     def forgive(self) -> list[str]:
-        """Accept a change without effect, as the same graph was recorded again; return descriptions of what
-        is no longer guarded though code names it."""
+        """Accept a change after which the same graph was recorded again.
+
+        Returns descriptions of the values that are no longer guarded from now on though the code names them.
+        """
         return []
 
 
-def are(what: str, members: Iterable[tuple[Any, str, Any]]) -> Guard:
-    """Whether for each ``(object, attribute, value)`` the attribute is that very value."""
+def attributes_guard(what: str, members: Iterable[tuple[object, str, object]]) -> Guard:
+    """Return the guard that of each ``(object, attribute, value)`` the attribute is that very value."""
     listed = list(members)
 
     def same() -> bool:
@@ -81,39 +85,51 @@ def are(what: str, members: Iterable[tuple[Any, str, Any]]) -> Guard:
     return Guard(what, same, source)
 
 
-def literal(value: Any, names: Names) -> str:
-    """Spell ``value`` as a literal of generated code."""
+def literal(value: object, names: Names) -> str:
+    """Return ``value`` in generated code: None and bools as literals, any other object by its name."""
     return repr(value) if value is None or value is True or value is False else names(value)
 
 
-class ModulesGuard(Guard):
-    """The modules that ran: their tree, parameters, buffers, hooks, mode, plain attributes and functions; the
-    hooks of all modules, and those of leaves.
+#: A module, a class that lies above this package: read here are ``modules()`` and its dictionaries.
+ModuleLike: TypeAlias = Any
+#: The state of a module or leaf: the object, keys of its hooks, parameters and buffers, training mode, and
+#: the plain attributes.
+Inspection: TypeAlias = tuple[
+    "Same",
+    list[tuple[int, ...]],
+    list[tuple[str, "Same"]] | None,
+    bool | None,
+    dict[str, tuple[type, object]],
+]
 
-    Counters of the process tell whether anything of the kind changed anywhere; only then does it look at its
-    own modules.
+
+class ModulesGuard(Guard):
+    """Guards the modules that ran: their tree, parameters, buffers, hooks, mode, plain attributes and
+    functions; also the hooks on all modules, and those on leaves.
+
+    Process-wide counters count changes of that kind. Only if one differs are the modules inspected.
     """
 
-    __slots__ = ("_changes", "_counters", "_found", "_ignored", "_mentioned", "leaves", "roots")
+    __slots__ = ("_changes", "_counters", "_ignored", "_mentioned", "_snapshot", "leaves", "roots")
 
-    def __init__(self, roots: Iterable[Any], leaves: Iterable[Any], mentioned: set[str]) -> None:
+    def __init__(self, roots: Iterable[ModuleLike], leaves: Iterable[Tensor], mentioned: set[str]) -> None:
         super().__init__("the modules", self._same, self._expression)
         self.roots, self.leaves = list(roots), list(leaves)
-        #: Names in the code that ran.
+        #: The names in the code that ran.
         self._mentioned = mentioned
         #: How often each attribute has changed without effect.
         self._changes: dict[tuple[int, str], int] = defaultdict(int)
         self._counters = _counters()
         #: Attributes that are no longer guarded.
         self._ignored: set[tuple[int, str]] = set()
-        self._found = self._look()
+        self._snapshot = self._inspect()
 
     def changed(self) -> str:
         """Describe what changed since the recording."""
-        now = self._look()
-        if len(now) != len(self._found):
+        now = self._inspect()
+        if len(now) != len(self._snapshot):
             return "the modules or their hooks changed"
-        for then, new in zip(self._found, now, strict=True):
+        for then, new in zip(self._snapshot, now, strict=True):
             for kind, a, b in zip(_KINDS, then, new, strict=True):
                 if a != b:
                     return f"{kind}{_names_of(a, b)} of {type(new[0].owner).__name__} changed"
@@ -121,22 +137,22 @@ class ModulesGuard(Guard):
 
     def forgive(self) -> list[str]:
         """Accept changed attributes; stop guarding those that no code names, and those that changed often."""
-        tired = []
-        for then, now in zip(self._found, self._look(), strict=False):
+        unguarded = []
+        for then, now in zip(self._snapshot, self._inspect(), strict=False):
             for name in _differing(then[-1], now[-1]):
                 self._changes[key := (id(now[0].owner), name)] += 1
                 if name not in self._mentioned or self._changes[key] > PATIENCE:
                     self._ignored.add(key)
                     if name in self._mentioned:
-                        tired.append(f"the attribute {name!r} of {type(now[0].owner).__name__}")
-        self._found = self._look()
-        return tired
+                        unguarded.append(f"the attribute {name!r} of {type(now[0].owner).__name__}")
+        self._snapshot = self._inspect()
+        return unguarded
 
     def _same(self) -> bool:
         counters = _counters()
         if counters == self._counters:
             return True
-        if counters[-1] != self._counters[-1] or self._look() != self._found:
+        if counters[-1] != self._counters[-1] or self._inspect() != self._snapshot:
             return False
         self._counters = counters
         return True
@@ -148,8 +164,9 @@ class ModulesGuard(Guard):
             f" == {own}._counters or {own}.check())"
         )
 
-    def _look(self) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = []
+    def _inspect(self) -> list[Inspection]:
+        """Return the present state of each module and leaf."""
+        states: list[Inspection] = []
         for root in self.roots:
             for module in root.modules():
                 own = module.__dict__
@@ -162,24 +179,24 @@ class ModulesGuard(Guard):
                     and name != "training"
                     and (id(module), name) not in self._ignored
                 }
-                found.append((Same(module), hooks, tensors, own.get("training"), plain))
+                states.append((Same(module), hooks, tensors, own.get("training"), plain))
         for leaf in self.leaves:
             own = leaf.__dict__
             hooks = [tuple(own.get(name) or ()) for name in LEAF_HOOKS]
-            found.append((Same(leaf), hooks, None, None, {}))
-        return found
+            states.append((Same(leaf), hooks, None, None, {}))
+        return states
 
 
-#: What ``ModulesGuard._look`` finds of each module.
+#: What the entries of an ``Inspection`` describe.
 _KINDS = ("the identity", "the hooks", "a parameter or buffer", "train() or eval()", "the attribute")
 
 
 class Same:
-    """Wraps an object to compare by identity."""
+    """Wraps an object so that ``==`` compares its identity."""
 
     __slots__ = ("owner",)
 
-    def __init__(self, owner: Any) -> None:
+    def __init__(self, owner: object) -> None:
         self.owner = owner
 
     def __eq__(self, other: object) -> bool:
@@ -188,20 +205,24 @@ class Same:
     __hash__ = None  # type: ignore[assignment]
 
 
-def is_plain(value: Any) -> bool:
-    """Whether values of this kind are compared by ``==``: numbers, flags, strings, tuples of them."""
+def is_plain(value: object) -> bool:
+    """Whether guards compare ``value`` by ``==``: a number, bool, string, None, or a tuple of them."""
     return value.__class__ in _PLAIN or (value.__class__ is tuple and all(map(is_plain, value)))
 
 
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
-def _differing(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+def _differing(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
+    """Return the keys whose values differ, or that only one of both has."""
     return [name for name in {**a, **b} if name not in a or name not in b or a[name] != b[name]]
 
 
-def _names_of(a: Any, b: Any) -> str:
-    return "".join(f" {name!r}" for name in _differing(a, b)) if isinstance(a, dict) else ""
+def _names_of(a: object, b: object) -> str:
+    """Return the names of the differing entries if both are dicts, as text to append."""
+    if not isinstance(a, dict) or not isinstance(b, dict):
+        return ""
+    return "".join(f" {name!r}" for name in _differing(a, b))
 
 
 def _counters() -> tuple[int, int, int, int]:

@@ -1,51 +1,57 @@
-"""The part of a recorder that follows ``leaf.grad``: what a function found there, and what it left."""
+"""The part of a recorder that follows ``leaf.grad``: gradients before the call, and those that it sets."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenon.graph.guards import Guard, Names
 from tenon.graph.values import Values
+from tenon.tensors.tensor import Tensor
 
 
 class LeafGradients:
-    """Gradients that a recording finds, adds to and replaces."""
+    """Records which gradients a function reads, accumulates into and replaces."""
 
     guards: list[Guard]
     values: Values
 
     def __init__(self) -> None:
-        #: Leaves whose gradient mattered before the function set it: with the tensor found there, or None.
-        self.found: dict[int, tuple[Any, Any]] = {}
-        #: Leaves whose gradient the function set, to a tensor or to None.
-        self.given: dict[int, Any] = {}
+        #: By id, leaves whose gradient the function read before it set one, and that gradient or None.
+        self.initial_gradients: dict[int, tuple[Tensor, Tensor | None]] = {}
+        #: By id, leaves whose gradient the function set, to a tensor or to None.
+        self.assigned_leaves: dict[int, Tensor] = {}
 
     def _listens(self) -> bool:
         raise NotImplementedError
 
-    def gradient_read(self, leaf: Any) -> None:
-        """Somebody looks at ``leaf.grad``."""
+    def gradient_read(self, leaf: Tensor) -> None:
+        """Callback: ``leaf.grad`` is read."""
         key = id(leaf)
-        if key not in self.given and key not in self.found and self._listens():
-            self.found[key] = (leaf, leaf._grad)
+        if key not in self.assigned_leaves and key not in self.initial_gradients and self._listens():
+            self.initial_gradients[key] = (leaf, leaf._grad)
 
-    def gradient_set(self, leaf: Any) -> None:
-        """``leaf.grad`` is about to become another tensor, or None."""
+    def gradient_set(self, leaf: Tensor) -> None:
+        """Callback: ``leaf.grad`` is about to become another tensor, or None."""
         if self._listens():
-            self.given[id(leaf)] = leaf
+            self.assigned_leaves[id(leaf)] = leaf
 
-    def made_here(self, leaf: Any) -> bool:
-        """Whether the function itself made ``leaf``."""
+    def created_inside(self, leaf: Tensor) -> bool:
+        """Whether the recorded function created ``leaf``."""
         entry = self.values.find(leaf.raw)
         if entry is None:
             return False
         return entry.storage.node is None or entry.storage.node.kind == "constant"
 
-    def gradients_found(self, arguments: set[int]) -> Guard:
-        """Whether the leaves (apart from arguments, by id) have a gradient where they had one."""
-        found = [p for key, p in self.found.items() if key not in arguments and not self.made_here(p[0])]
-        without = [leaf for leaf, grad in found if grad is None]
-        having = [leaf for leaf, grad in found if grad is not None]
+    def initial_gradients_guard(self, arguments: set[int]) -> Guard:
+        """Return the guard that leaves have a gradient, or none, as before the recorded call.
+
+        Arguments, given by id, are left out.
+        """
+        pairs = [
+            pair
+            for key, pair in self.initial_gradients.items()
+            if key not in arguments and not self.created_inside(pair[0])
+        ]
+        without = [leaf for leaf, grad in pairs if grad is None]
+        having = [leaf for leaf, grad in pairs if grad is not None]
 
         def same() -> bool:
             for leaf in without:

@@ -1,76 +1,87 @@
-"""Ops that only graphs need: writes through views, and numbers that Python draws."""
+"""Ops that occur in recorded graphs only: writes through views, and calls of Python functions."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive, table
+from tenon.engine.types import Array, ArrayNamespace, Operand
+
+#: The view ops that derive a view from an array: ``(op's name, items of its attrs)``.
+ViewSteps: TypeAlias = tuple[tuple[str, tuple[tuple[str, object], ...]], ...]
+#: Returns the arrays in which inputs and results of a collective best lie.
+Places: TypeAlias = Callable[[], Sequence[np.ndarray] | None] | None
 
 
 class PutView(Primitive):
-    """``x`` with ``value`` in place of one of its views, which ``steps`` (view ops with their attrs) lead
-    to."""
+    """Return ``x`` with ``value`` in place of a view of it, which the view ops ``steps`` derive from
+    ``x``."""
 
     kind = Kind.MEMORY
     inputs = ("x", "value")
     reuses = (0,)
 
-    def infer(self, x: Any, value: Any, *, steps: Any) -> Aval:
-        """The aval of ``x``."""
+    def infer(self, x: Operand, value: Operand, *, steps: ViewSteps) -> Aval:
+        """Return the aval of ``x``."""
         return Aval(tuple(x.shape), x.dtype)
 
-    def forward(self, xp: Any, x: Any, value: Any, *, steps: Any) -> Any:
-        """A copy, changed in the region."""
-        made = xp.array(x, order="C")
-        region = made
+    def forward(self, xp: ArrayNamespace, x: Array, value: Array, *, steps: ViewSteps) -> Array:
+        """Return a copy of ``x``, changed in the region of the view."""
+        result = xp.array(x, order="C")
+        region = result
         for name, attrs in steps:
             region = table[name].forward(xp, region, **dict(attrs))  # type: ignore[attr-defined]
         region[...] = value
-        return made
+        return result
 
 
 class HostDraw(Primitive):
-    """The array that ``make(*x)`` returns, anew at every run: random numbers."""
+    """Return the array ``make(*x)``, which every run computes again: random numbers."""
 
     kind = Kind.RANDOM
     inputs = ("*x",)
 
-    def forward(self, xp: Any, *x: Any, make: Any) -> Any:
-        """Made on the host."""
+    def forward(self, xp: ArrayNamespace, *x: Array, make: Callable[..., np.ndarray]) -> Array:
+        """Call ``make`` on the host."""
         return xp.asarray(make(*x))
 
 
 class HostCall(Primitive):
-    """Calls ``call(*arrays)`` in its place among other effects; it changes nothing that the graph reads."""
+    """Call ``call(*x)``, in order among other effects; it changes nothing that the graph reads."""
 
     kind = Kind.RANDOM
     inputs = ("*x",)
     outputs = 0
 
-    def infer(self, *x: Any, call: Any) -> tuple[Aval, ...]:
-        """Nothing comes out."""
+    def infer(self, *x: Operand, call: Callable[..., object]) -> tuple[Aval, ...]:
+        """Return no avals: there are no outputs."""
         return ()
 
-    def forward(self, xp: Any, *x: Any, call: Any) -> Any:
-        """For its effect."""
+    def forward(self, xp: ArrayNamespace, *x: Array, call: Callable[..., object]) -> tuple[()]:
+        """Call it for its side effect."""
         call(*x)
         return ()
 
 
 class HostMap(Primitive):
-    """The arrays that ``make(*x)`` returns, computed beside the ops by all ranks together.
+    """Return the arrays ``make(*x)``, which all ranks compute together.
 
-    ``places()`` lists the memory in which it best finds each of ``x``, and where it leaves as many results;
-    None says that there is none now.
+    ``places()`` returns the arrays in which it best finds each of ``x`` and leaves as many results, or None
+    if there are none at present.
     """
 
     kind = Kind.COLLECTIVE
     inputs = ("*x",)
     outputs = 0
 
-    def forward(self, xp: Any, *x: Any, make: Any, places: Any = None) -> Any:
-        """Made on the host."""
+    def forward(
+        self, xp: ArrayNamespace, *x: Array, make: Callable[..., Sequence[np.ndarray]], places: Places = None
+    ) -> tuple[Array, ...]:
+        """Call ``make`` on the host."""
         return tuple(xp.asarray(array) for array in make(*x))
 
 

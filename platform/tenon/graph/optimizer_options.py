@@ -1,64 +1,72 @@
-"""The part of a recorder that optimizers talk to: options and step counts as Scalars, and guards."""
+"""The part of a recorder for optimizers: options and step counts as Scalars, and guards on both."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.value import Value
 from tenon.graph.graph import Graph, Node
 from tenon.graph.guards import STEP_HOOKS, Guard, Names, literal
 from tenon.graph.scalars import QUESTIONS, Reading, Scalar, evaluate, expression_of, question_text
+from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.optim.optimizer import Optimizer
+    from tenon.optim.types import ParamGroup, State
 
 
 class OptimizerOptions:
-    """Numbers and conditions of a recording that come from outside its tensors."""
+    """Records the options and step counts that optimizers read."""
 
     graph: Graph
     guards: list[Guard]
-    optimizers: dict[int, Any]
-    _scalars: dict[Any, Any]
-    _counts: dict[Any, tuple[Scalar, list[Any]]]
+    optimizers: dict[int, Optimizer]
+    #: By key, the Scalars of options and step counts; None for a key whose guard exists.
+    _scalars: dict[Hashable, Scalar | None]
+    #: By key, the Scalar of a step count, and the tensors that hold it.
+    _counts: dict[Hashable, tuple[Scalar, list[Tensor]]]
     _rescheduled: set[int]
 
     def _listens(self) -> bool:
         raise NotImplementedError
 
     def unsupported(self, what: str) -> None:
-        """The function does something that no replay could repeat."""
+        """Refuse to record an effect that no replay could repeat."""
         raise NotImplementedError
 
     # --- optimizers ---
 
-    def stepping(self, optimizer: Any, own_rule: bool) -> None:
-        """``optimizer`` begins a step; without ``own_rule`` it reads its options in ways unknown here."""
+    def stepping(self, optimizer: Optimizer, own_rule: bool) -> None:
+        """Callback: a step begins. Unless it is ``Optimizer.step`` (``own_rule``), guard all options."""
         if not self._listens():
             return
-        self._know(optimizer)
+        self._register(optimizer)
         if not own_rule:
             for i, group in enumerate(optimizer.param_groups):
                 options = {name: value for name, value in group.items() if name != "params"}
 
-                def same(group: dict[str, Any] = group, options: dict[str, Any] = options) -> bool:
+                def same(group: ParamGroup = group, options: ParamGroup = options) -> bool:
                     return all(group.get(name) is v or group.get(name) == v for name, v in options.items())
 
                 what = f"the options of group {i} of {type(optimizer).__name__}"
-                self._once((id(optimizer), i, "options"), Guard(what, same))
+                self._add_guard((id(optimizer), i, "options"), Guard(what, same))
 
-    def _know(self, optimizer: Any) -> None:
+    def _register(self, optimizer: Optimizer) -> None:
         if id(optimizer) not in self.optimizers:
             self.optimizers[id(optimizer)] = optimizer
             self.guards.append(_groups_guard(optimizer))
 
-    def hyperparameters(self, optimizer: Any, group: dict[str, Any]) -> SimpleNamespace:
-        """The group's options as attributes: floats as Scalars, everything else guarded by its value."""
+    def hyperparameters(self, optimizer: Optimizer, group: ParamGroup) -> SimpleNamespace:
+        """Return the group's options as attributes: floats as Scalars; of the others the values are
+        guarded."""
         if not self._listens():
             return SimpleNamespace(**group)
         if id(optimizer) in self._rescheduled:
             self.unsupported("another step of an optimizer after that of its scheduler")
-        self._know(optimizer)
+        self._register(optimizer)
         h = SimpleNamespace()
         for name, value in group.items():
             if name == "params":
@@ -66,7 +74,7 @@ class OptimizerOptions:
             setattr(h, name, self._option(group, name, value))
         return h
 
-    def _option(self, group: dict[str, Any], name: str, value: Any) -> Any:
+    def _option(self, group: ParamGroup, name: str, value: Any) -> Any:
         if value.__class__ is float:
             key = (id(group), name)
             read = Reading(key, lambda: group[name], lambda names: f"{names(group)}[{name!r}]")
@@ -81,58 +89,59 @@ class OptimizerOptions:
             return value
 
         def source(names: Names) -> str:
-            how = "is" if value is None or value is True or value is False else "=="
-            return f"{names(group)}.get({name!r}) {how} {literal(value, names)}"
+            operator = "is" if value is None or value is True or value is False else "=="
+            return f"{names(group)}.get({name!r}) {operator} {literal(value, names)}"
 
         guard = Guard(f"{name!r} of a parameter group", lambda: bool(group.get(name) == value), source)
-        self._once((id(group), name, "value"), guard)
+        self._add_guard((id(group), name, "value"), guard)
         return value
 
-    def step_count(self, optimizer: Any, held: dict[str, Any], steps: int) -> Any:
-        """How many updates a parameter has had with this one; state entries that agree share a Scalar."""
+    def step_count(self, optimizer: Optimizer, state: State, steps: int) -> Scalar | int:
+        """Return the number of this step of a parameter; equal counts share a Scalar."""
         if not self._listens():
             return steps
-        tensor = held["step"]
+        tensor: Tensor = state["step"]
         done = sum(any(t is tensor for t in tensors) for _, tensors in self._counts.values())
         key = (id(optimizer), steps, done)
-        found = self._counts.get(key)
-        if found is None:
+        count = self._counts.get(key)
+        if count is None:
             read = Reading(
                 (id(optimizer), done),
                 lambda: float(tensor.raw) + 1 + done,
                 lambda names: f"{names(tensor)}.raw.item() + {1.0 + done}",
             )
             scalar = self._scalar(key, read, float(steps), "step")
-            found = self._counts[key] = (scalar, [])
-            self.guards.append(_counts_guard(found[1]))
-        if all(t is not tensor for t in found[1]):
-            found[1].append(tensor)
-        return found[0]
+            count = self._counts[key] = (scalar, [])
+            self.guards.append(_counts_guard(count[1]))
+        if all(t is not tensor for t in count[1]):
+            count[1].append(tensor)
+        return count[0]
 
-    def counters(self) -> list[list[Any]]:
-        """Groups of step counts that every run raises by one."""
+    def counters(self) -> list[list[Tensor]]:
+        """Return groups of equal step counts, which every run increments by one."""
         return [tensors for _, tensors in self._counts.values()]
 
-    def _scalar(self, key: Any, get: Reading, value: float, label: str) -> Scalar:
-        found = self._scalars.get(key)
-        if found is None:
+    def _scalar(self, key: Hashable, get: Reading, value: float, label: str) -> Scalar:
+        scalar = self._scalars.get(key)
+        if scalar is None:
             node = self.graph.scalar("input", (), get, label)
-            found = self._scalars[key] = Scalar(self, node, value)
-        return found
+            scalar = self._scalars[key] = Scalar(self, node, value)
+        return scalar
 
     # --- guards ---
 
-    def _once(self, key: Any, guard: Guard) -> None:
+    def _add_guard(self, key: Hashable, guard: Guard) -> None:
+        """Add ``guard`` unless there is one of this key."""
         if key not in self._scalars:
             self._scalars[key] = None
             self.guards.append(guard)
 
-    def guard_identity(self, what: str, get: Callable[[], Any], value: Any) -> None:
-        """The recording holds while ``get()`` is ``value``."""
-        self._once((id(value), what), Guard(what, lambda: get() is value))
+    def guard_identity(self, what: str, get: Callable[[], object], value: object) -> None:
+        """Guard that ``get()`` is the object ``value``."""
+        self._add_guard((id(value), what), Guard(what, lambda: get() is value))
 
-    def guard_scalar(self, scalar: Scalar, question: str, other: Any, answer: Any) -> None:
-        """The recording holds while a question about a scalar has the same answer."""
+    def guard_scalar(self, scalar: Scalar, question: str, other: object, answer: float) -> None:
+        """Guard that a question about a scalar (a key of ``QUESTIONS``) has the same answer."""
         node, right = scalar.node, other.node if isinstance(other, Scalar) else other
         ask = QUESTIONS[question]
 
@@ -146,10 +155,10 @@ class OptimizerOptions:
             return f"({question_text(question, expression_of(node, names), against)}) == {names(answer)}"
 
         what = f"{node.label or 'a number'} ({question})"
-        self._once((id(node), question, repr(other)), Guard(what, same, source))
+        self._add_guard((id(node), question, repr(other)), Guard(what, same, source))
 
 
-def _groups_guard(optimizer: Any) -> Guard:
+def _groups_guard(optimizer: Optimizer) -> Guard:
     groups = [(group, group["params"], list(group["params"])) for group in optimizer.param_groups]
 
     def same() -> bool:
@@ -175,12 +184,12 @@ def _groups_guard(optimizer: Any) -> Guard:
     return Guard("the parameter groups of an optimizer", same, source)
 
 
-def state_guard(optimizer: Any) -> Guard:
-    """Whether the state of ``optimizer`` is still those very tensors, and its hooks are those."""
+def state_guard(optimizer: Optimizer) -> Guard:
+    """Return the guard that state tensors and hooks of ``optimizer`` are the same objects."""
     state = optimizer.state
     entries = list(state.values())
     hooks = [(name, list(getattr(optimizer, name))) for name in STEP_HOOKS]
-    held = [
+    tensors = [
         (each, name, value) for each in entries for name, value in each.items() if isinstance(value, Value)
     ]
 
@@ -189,21 +198,21 @@ def state_guard(optimizer: Any) -> Guard:
             return False
         if any(list(getattr(optimizer, name)) != then for name, then in hooks):
             return False
-        return all(map(operator.is_, state.values(), entries)) and all(e.get(n) is v for e, n, v in held)
+        return all(map(operator.is_, state.values(), entries)) and all(e.get(n) is v for e, n, v in tensors)
 
     def source(names: Names) -> str:
-        found = names(state)
-        checks = [f"{names(optimizer)}.state is {found} and len({found}) == {len(entries)}"]
-        checks.append(f"all(map({names(operator.is_)}, {found}.values(), {names(entries)}))")
+        own = names(state)
+        checks = [f"{names(optimizer)}.state is {own} and len({own}) == {len(entries)}"]
+        checks.append(f"all(map({names(operator.is_)}, {own}.values(), {names(entries)}))")
         checks += [f"[*{names(optimizer)}.{name}] == {then!r}" for name, then in hooks]
-        checks += [f"{names(e)}.get({n!r}) is {names(v)}" for e, n, v in held]
+        checks += [f"{names(e)}.get({n!r}) is {names(v)}" for e, n, v in tensors]
         return " and ".join(checks)
 
     return Guard("the state or the hooks of an optimizer", same, source)
 
 
-def _counts_guard(tensors: list[Any]) -> Guard:
-    """Whether step counts that were one number are still one."""
+def _counts_guard(tensors: list[Tensor]) -> Guard:
+    """Return the guard that step counts that were equal still are."""
 
     def source(names: Names) -> str:
         if len(tensors) < 2:
@@ -215,7 +224,9 @@ def _counts_guard(tensors: list[Any]) -> Guard:
     )
 
 
-def _element(group: dict[str, Any], name: str, index: int) -> Reading:
+def _element(group: ParamGroup, name: str, index: int) -> Reading:
+    """Return the reading of one number of an option that is a tuple."""
+
     def source(names: Names) -> str:
         return f"{names(group)}[{name!r}][{index}]"
 
@@ -223,10 +234,10 @@ def _element(group: dict[str, Any], name: str, index: int) -> Reading:
 
 
 def _current(node: Node) -> dict[Node, float]:
-    """The scalar inputs behind ``node``, read now."""
+    """Return the present values of the scalar inputs that ``node`` depends on."""
     if node.op == "input":
         return {node: node.value()}
-    found: dict[Node, float] = {}
+    values: dict[Node, float] = {}
     for ref in node.refs:
-        found |= _current(ref.node)
-    return found
+        values |= _current(ref.node)
+    return values

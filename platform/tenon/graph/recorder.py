@@ -1,8 +1,8 @@
 """``Recorder``: the interceptor that turns one real execution into a graph.
 
-Every op runs as usual and is recorded. Events that are not ops reach the recorder as callbacks of
-``tenon.engine.watchers``: arrays made from Python data, changes in place, random draws, numbers read back by
-Python. Values are followed by the identity of their arrays, see ``values.py``.
+Every op runs as usual and is recorded. Events that are not ops reach the recorder as callbacks from
+``tenon.engine.watchers``: arrays created from Python data, in-place changes, random draws, values read by
+Python. Values are tracked by the identity of their arrays, see ``values.py``.
 
 Next: ``compile.py`` decides when to record, and what the graph's inputs are bound to.
 """
@@ -11,64 +11,77 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tenon.engine import scopes
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
-from tenon.engine.op import Composite, Kind, NotInferable, table
-from tenon.engine.value import Value
+from tenon.engine.op import Composite, Kind, NotInferable, Op, table
+from tenon.engine.types import Array, Attrs
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError
-from tenon.graph.graph import Graph, Node, Ref
+from tenon.graph.graph import Graph, Node, NodeArgument, Ref
 from tenon.graph.guards import Guard
 from tenon.graph.leaf_gradients import LeafGradients
 from tenon.graph.optimizer_options import OptimizerOptions
 from tenon.graph.scalars import Scalar, plain
 from tenon.graph.side_effects import SideEffects
 from tenon.graph.values import Entry, Values
+from tenon.kernels.backend import Backend
 from tenon.kernels.promotion import unify
 from tenon.random.generator import Watch
+from tenon.tensors.tensor import Tensor
 from tenon.tensors.where import user_line
+
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
+    from tenon.optim.optimizer import Optimizer
 
 
 class Recorder(SideEffects, OptimizerOptions, LeafGradients):
-    """Records the ops of one thread between ``start`` and ``stop``."""
+    """Records the ops that one thread runs between ``start`` and ``stop`` into ``graph``."""
 
-    def __init__(self, backend: Any, strict: bool = False) -> None:
+    def __init__(self, backend: Backend, strict: bool = False) -> None:
         super().__init__()
         self.graph = Graph()
-        #: Raise CaptureError where the function cannot be recorded; otherwise keep it in ``failure``.
+        #: Whether to raise a CaptureError where the function cannot be recorded, or to keep it in
+        #: ``failure``.
         self.strict = strict
+        #: Why the call could not be recorded; None if it could.
         self.failure: CaptureError | None = None
         self.backend = backend
         self.values = Values(self.graph, backend)
         self.guards: list[Guard] = []
         self.value_guards: list[Guard] = []
-        #: Input nodes of the external tensors that ops read, by id of the array.
-        self.outside: dict[int, tuple[Node, Any]] = {}
-        #: Leaves that ops read: their gradients may change.
-        self.leaves: dict[int, Any] = {}
-        self.roots: dict[int, Any] = {}
-        self.optimizers: dict[int, Any] = {}
+        #: External tensors that ops read, by id of the array, with their input nodes.
+        self.outside: dict[int, tuple[Node, Tensor]] = {}
+        #: Leaves that ops read, by id: their gradients may change.
+        self.leaves: dict[int, Tensor] = {}
+        #: The outermost modules that ran, by id.
+        self.roots: dict[int, Module] = {}
+        #: The optimizers that made steps, by id.
+        self.optimizers: dict[int, Optimizer] = {}
         #: Callbacks that repeat Python's side effects after every replay.
         self.after: list[Callable[[], None]] = []
         self.expects = False
         self.questions: list[Callable[[], str | None]] = []
-        #: Why this recording cannot be replayed, though the next one may be; None if it can.
+        #: Why to discard this recording and record the next call instead: see ``settle``.
         self.settling: str | None = None
-        self._scalars: dict[Any, Scalar] = {}
-        self._counts: dict[Any, tuple[Scalar, list[Any]]] = {}
-        #: Arrays from outside and constants, whose ids stay theirs.
-        self._kept: list[Any] = []
-        #: Optimizers whose schedule has stepped.
+        self._scalars: dict[Hashable, Scalar | None] = {}
+        self._counts: dict[Hashable, tuple[Scalar, list[Tensor]]] = {}
+        #: References to external arrays and constants, so that their ids stay unique.
+        self._kept: list[Array] = []
+        #: Ids of the optimizers whose schedule has stepped.
         self._rescheduled: set[int] = set()
         self._paused = False
+        #: Whether a backward pass is running.
         self._backward = False
-        #: Who hears of spans besides.
-        self._span: Any = None
+        #: The listener of ``WATCHERS.span`` before this one.
+        self._span: Callable[[str, str], contextlib.AbstractContextManager[object]] | None = None
         self._thread = threading.get_ident()
         self._read = backend.to_host
 
@@ -85,7 +98,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
         self._span, WATCHERS.span = WATCHERS.span, self._spanning
         SLOT.push(self)
         Watch.changed = self.reseeded
-        self.backend.to_host = self._host_read
+        vars(self.backend)["to_host"] = self._host_read
 
     def stop(self) -> None:
         """Stop recording; idempotent, so that an interrupted call can be repeated."""
@@ -97,7 +110,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
 
     @contextlib.contextmanager
     def _spanning(self, name: str, phase: str) -> Iterator[None]:
-        """Notes which ops are those of a backward pass."""
+        """Listen to ``WATCHERS.span``: note which ops belong to a backward pass."""
         before, self._backward = self._backward, self._backward or phase == "backward"
         try:
             with contextlib.nullcontext() if self._span is None else self._span(name, phase):
@@ -106,13 +119,14 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
             self._backward = before
 
     def _phase(self) -> str:
+        """Return the phase of the op that is running: see ``Node.phase``."""
         if any(vars(optimizer).get("_stepping") for optimizer in self.optimizers.values()):
             return "optimizer"
         return "backward" if self._backward else ""
 
     # --- ops ---
 
-    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def run(self, op: Op, args: tuple[Any, ...], attrs: Attrs) -> Any:
         """Execute ``op`` and record it."""
         below = SLOT.below(self)
         if threading.get_ident() != self._thread:
@@ -122,7 +136,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
         if isinstance(op, Composite) and not op.differentiable and MODE.enabled and _any_tracked(args):
             return SLOT.parts(op, args, attrs)
         numbers = tuple(plain(a) for a in args)
-        given = unify(op, numbers) if op.promotion is not None else numbers
+        promoted = unify(op, numbers) if op.promotion is not None else numbers
         try:
             if op.crosses:
                 raise CaptureError(
@@ -130,20 +144,21 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
                     "device. Move its inputs before the call."
                 )
             refs = tuple(
-                a.node.out() if a.__class__ is Scalar else self.ref(g) if isinstance(g, Value) else g
-                for a, g in zip(args, given, strict=True)
+                a.node.out() if a.__class__ is Scalar else self.ref(g) if isinstance(g, Tensor) else g
+                for a, g in zip(args, promoted, strict=True)
             )
         except CaptureError as error:
             self.refuse(error)
-            return below(op, given, attrs)
-        parent = self.values.find(given[0].raw) if given and isinstance(given[0], Value) else None
-        self._paused = op.kind is Kind.COLLECTIVE  # what the host does inside is part of this step
+            return below(op, promoted, attrs)
+        first = promoted[0] if promoted else None
+        parent = self.values.find(first.raw) if isinstance(first, Tensor) else None
+        self._paused = op.kind is Kind.COLLECTIVE  # ops that it runs are part of this call
         try:
-            out = below(op, given, attrs)
+            out = below(op, promoted, attrs)
         finally:
             self._paused = False
         with self.refusing():
-            self._write_down(op, refs, attrs, out, parent)
+            self._append_call(op, refs, attrs, out, parent)
         here = scopes.here.place
         if here is not None and id(here[0]) not in self.roots:
             root = here[0]()
@@ -168,13 +183,19 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
     def _listens(self) -> bool:
         return self.failure is None and not self._paused and threading.get_ident() == self._thread
 
-    def _write_down(
-        self, op: Any, refs: tuple[Any, ...], attrs: dict[str, Any], out: Any, parent: Entry | None
+    def _append_call(
+        self,
+        op: Op,
+        refs: tuple[NodeArgument, ...],
+        attrs: Attrs,
+        out: Tensor | tuple[Tensor, ...],
+        parent: Entry | None,
     ) -> None:
+        """Append the call of ``op`` that returned ``out``; ``parent`` is the entry of its first argument."""
         tensors = out if isinstance(out, tuple) else (out,)
         raws = [t.raw for t in tensors]
         if op.kind is not Kind.RANDOM and not any(r.__class__ is Ref for r in refs):
-            for raw in raws:  # of numbers only
+            for raw in raws:  # computed from numbers only
                 self.made(raw)
             return
         if op.outputs == 1 and op.kind is not Kind.RANDOM and not _inferable(op, refs, attrs):
@@ -183,8 +204,9 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
                 "function has static shapes: use a form with a fixed shape (masked_fill, where), or leave "
                 "this part out of it."
             )
-        made = tensors[0]._node
-        hidden = made.residuals if made is not None and made.op is op and op.residuals else ()
+        grad_fn = tensors[0]._node
+        recorded = grad_fn is not None and grad_fn.op is op
+        hidden = grad_fn.residuals if recorded and op.residuals else ()
         arrays = [r for r in (*raws, *hidden) if hasattr(r, "shape")]
         avals = tuple(Aval(tuple(r.shape), r.dtype) for r in (*raws, *hidden) if hasattr(r, "shape"))
         node = self.graph.call(op, refs, dict(attrs), avals)
@@ -199,8 +221,8 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
             else:
                 self.values.add(raw, node.out(index))
 
-    def ref(self, tensor: Any) -> Ref:
-        """The value that ``tensor`` holds."""
+    def ref(self, tensor: Tensor) -> Ref:
+        """Return the graph value that ``tensor`` holds."""
         raw = tensor.raw
         if tensor._backend is not self.backend:
             raise CaptureError(
@@ -211,11 +233,11 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
         if tensor._track and tensor._node is None:
             self.leaves[id(tensor)] = tensor
         if entry is None:
-            entry = self._enter(tensor)
+            entry = self._add_input(tensor)
         return self.values.read(entry)
 
-    def _enter(self, tensor: Any) -> Entry:
-        """Add an input, or a view of one, for an external tensor that is read for the first time."""
+    def _add_input(self, tensor: Tensor) -> Entry:
+        """Add an input for an external tensor that is read for the first time."""
         raw = tensor.raw
         if raw.base is not None:
             for known in list(self.values.entries.values()):
@@ -235,8 +257,8 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
         self._kept.append(raw)
         return self.values.add(raw, node.out())
 
-    def argument(self, tensor: Any, label: str) -> Node:
-        """Declare an argument of the function: an input whose memory is another one at every call."""
+    def argument(self, tensor: Tensor, label: str) -> Node:
+        """Add an input for an argument of the function, whose memory differs from call to call."""
         node = self.graph.input(Aval(tuple(tensor.raw.shape), tensor.raw.dtype), None, label)
         self.values.add(tensor.raw, node.out())
         self._kept.append(tensor.raw)
@@ -244,20 +266,20 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
 
     # --- events that are not ops ---
 
-    def made(self, array: Any) -> None:
+    def made(self, array: Array) -> None:
         """Callback: ``array`` was created from Python data, or filled with one value."""
         if self._listens() and self.values.find(array) is None:
             self._kept.append(array)
             self.values.add(array, self.graph.constant(array).out())
 
-    def copied(self, array: Any, source: Any) -> None:
+    def copied(self, array: Array, source: Tensor) -> None:
         """Callback: ``array`` is a copy of the tensor ``source``, made without an op."""
         if self._listens():
             self._kept.append(array)
             with self.refusing():
                 self.values.add(array, self.ref(source))
 
-    def writing(self, tensor: Any) -> None:
+    def writing(self, tensor: Tensor) -> None:
         """Callback: the memory of ``tensor`` is about to change; a constant in it is copied first."""
         if not self._listens():
             return
@@ -273,13 +295,13 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
             ):
                 node.value = node.value.copy()
 
-    def wrote(self, tensor: Any, array: Any) -> None:
+    def wrote(self, tensor: Tensor, array: Array) -> None:
         """Callback: ``array`` was copied into the memory of ``tensor``."""
         if self._listens():
             with self.refusing():
                 self._wrote(tensor, array)
 
-    def _wrote(self, tensor: Any, array: Any) -> None:
+    def _wrote(self, tensor: Tensor, array: Array) -> None:
         entry = self.values.find(tensor.raw)
         source = self.values.find(array)
         if entry is None or source is None:
@@ -300,11 +322,13 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
         self.settling = self.settling or why
 
 
-def _any_tracked(args: tuple[Any, ...]) -> bool:
-    return any(isinstance(a, Value) and (a._track or a._stale()) for a in args)
+def _any_tracked(args: tuple[object, ...]) -> bool:
+    """Whether a gradient flows to any of ``args``."""
+    return any(isinstance(a, Tensor) and (a._track or a._stale()) for a in args)
 
 
-def _inferable(op: Any, refs: tuple[Any, ...], attrs: dict[str, Any]) -> bool:
+def _inferable(op: Op, refs: tuple[NodeArgument, ...], attrs: Attrs) -> bool:
+    """Whether the shape of the result does not depend on values."""
     try:
         op.infer(*(r.aval if r.__class__ is Ref else r for r in refs), **attrs)
     except NotInferable:
@@ -312,11 +336,9 @@ def _inferable(op: Any, refs: tuple[Any, ...], attrs: dict[str, Any]) -> bool:
     return True
 
 
-def _shares(view: Any, array: Any) -> bool:
+def _shares(view: Array, array: Array | None) -> bool:
     return array is not None and (view is array or _overlap(view, array))
 
 
-def _overlap(a: Any, b: Any) -> bool:
-    import numpy as np
-
+def _overlap(a: Array, b: Array) -> bool:
     return bool(np.may_share_memory(a, b))

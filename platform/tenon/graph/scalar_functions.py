@@ -1,14 +1,13 @@
-"""Functions of numbers that change from run to run: see ``scalars.py``."""
+"""Functions of the numbers that a program computes for every run: see ``scalars.py``."""
 
 from __future__ import annotations
 
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
 
-#: Scalar functions: how they are computed, and how an emitted program spells them.
-FUNCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
+#: Name of a function -> the function, and its call as a format string for generated code.
+FUNCTIONS: dict[str, tuple[Callable[..., float], str]] = {
     "add": (operator.add, "{} + {}"),
     "sub": (operator.sub, "{} - {}"),
     "mul": (operator.mul, "{} * {}"),

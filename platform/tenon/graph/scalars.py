@@ -1,45 +1,56 @@
 """Numbers that change from run to run without a new recording: learning rates, step counts, bias corrections.
 
-A recorder hands optimizers a ``Scalar`` where they expect a float. Arithmetic on it is recorded as scalar
-nodes of the graph, computed in Python floats before every run. Asking a Scalar for its truth, comparing it or
-turning it into a plain number makes a guard: the program holds as long as the answer stays the same.
+A recorder passes optimizers a ``Scalar`` where they expect a float. Arithmetic on it is recorded as scalar
+nodes of the graph, which are computed in Python floats before every run. Testing the truth of a Scalar,
+comparing it or converting it to a plain number adds a guard: the program is valid while the answer stays the
+same.
 """
 
 from __future__ import annotations
 
 import numbers
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tenon.graph.graph import Node, Ref
 from tenon.graph.scalar_functions import FUNCTIONS
 
+if TYPE_CHECKING:
+    from tenon.graph.guards import Names
+    from tenon.graph.optimizer_options import OptimizerOptions
 
-def expression(node: Node, names: dict[Node, str]) -> str:
-    """The Python expression of a scalar that is no input; ``names`` has those of its arguments."""
+#: The other operand of a Scalar's operator: a number or a Scalar; anything else gives NotImplemented.
+ScalarOperand: TypeAlias = "float | Scalar"
+_Number = TypeVar("_Number", bool, int, float)
+
+
+def expression(node: Node, names: Mapping[Node, str]) -> str:
+    """Return a scalar that is no input as a Python expression of its arguments, which ``names`` names."""
     parts = [names[a.node] if a.__class__ is Ref else repr(a) for a in node.args]
     return FUNCTIONS[node.op][1].format(*parts)
 
 
 class Reading:
-    """Where a scalar input comes from: ``reading()`` now, ``source(names)`` as a Python expression."""
+    """The source of a scalar input: ``reading()`` reads it, ``source(names)`` is that as Python code."""
 
     __slots__ = ("get", "key", "source")
 
-    def __init__(self, key: tuple[Any, ...], get: Callable[[], float], source: Callable[[Any], str]) -> None:
-        #: Whose number it is: equal for two readings of one.
+    def __init__(
+        self, key: tuple[Hashable, ...], get: Callable[[], float], source: Callable[[Names], str]
+    ) -> None:
+        #: Equal for two readings of the same number.
         self.key = key
         self.get = get
         self.source = source
 
     def __call__(self) -> float:
-        """The number now."""
+        """Return the present number."""
         return self.get()
 
 
-def expression_of(node: Node, names: Any) -> str:
-    """A scalar as one Python expression on where its inputs come from."""
+def expression_of(node: Node, names: Names) -> str:
+    """Return a scalar as one Python expression of the sources of its inputs."""
     if node.op == "input":
         return f"({node.value.source(names)})"
     parts = [expression_of(a.node, names) if a.__class__ is Ref else repr(a) for a in node.args]
@@ -47,11 +58,11 @@ def expression_of(node: Node, names: Any) -> str:
 
 
 def question_text(question: str, value: str, other: str) -> str:
-    """A question about a scalar as a Python expression."""
-    return _ASKED.get(question, f"{question}({{0}})").format(value, other)
+    """Return a question about a scalar as a Python expression."""
+    return _QUESTION_TEXTS.get(question, f"{question}({{0}})").format(value, other)
 
 
-_ASKED = {
+_QUESTION_TEXTS = {
     "eq": "{} == {}",
     "lt": "{} < {}",
     "le": "{} <= {}",
@@ -61,8 +72,8 @@ _ASKED = {
 }
 
 
-def evaluate(node: Node, inputs: dict[Node, float]) -> float:
-    """The value of a scalar node, given those of the scalar inputs."""
+def evaluate(node: Node, inputs: Mapping[Node, float]) -> float:
+    """Return the value of a scalar node, given those of the scalar inputs."""
     if node.op == "input":
         return inputs[node]
     parts = [evaluate(a.node, inputs) if a.__class__ is Ref else a for a in node.args]
@@ -70,18 +81,18 @@ def evaluate(node: Node, inputs: dict[Node, float]) -> float:
 
 
 class Scalar:
-    """A number of the recording in progress: its value now, and the node that computes it later."""
+    """A number of the recording in progress: its present value, and the node that computes it in runs."""
 
     __slots__ = ("node", "recorder", "value")
     __array_priority__ = 500
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, recorder: Any, node: Node, value: Any) -> None:
+    def __init__(self, recorder: OptimizerOptions, node: Node, value: float) -> None:
         self.recorder = recorder
         self.node = node
         self.value = value
 
-    def _made(self, function: str, *args: Any) -> Any:
+    def _computed(self, function: str, *args: ScalarOperand) -> Scalar:
         for a in args:
             if not isinstance(a, (Scalar, int, float)):
                 return NotImplemented
@@ -90,58 +101,58 @@ class Scalar:
         refs = tuple(a.node.out() if isinstance(a, Scalar) else a for a in args)
         return Scalar(self.recorder, self.recorder.graph.scalar(function, refs), value)
 
-    def _answer(self, question: str, value: Any, other: Any = None) -> Any:
+    def _answer(self, question: str, value: _Number, other: object = None) -> _Number:
         self.recorder.guard_scalar(self, question, other, value)
         return value
 
-    def __add__(self, other: Any) -> Any:
-        return self._made("add", self, other)
+    def __add__(self, other: ScalarOperand) -> Scalar:
+        return self._computed("add", self, other)
 
-    def __radd__(self, other: Any) -> Any:
-        return self._made("add", other, self)
+    def __radd__(self, other: ScalarOperand) -> Scalar:
+        return self._computed("add", other, self)
 
-    def __sub__(self, other: Any) -> Any:
-        return self._made("sub", self, other)
+    def __sub__(self, other: ScalarOperand) -> Scalar:
+        return self._computed("sub", self, other)
 
-    def __rsub__(self, other: Any) -> Any:
-        return self._made("sub", other, self)
+    def __rsub__(self, other: ScalarOperand) -> Scalar:
+        return self._computed("sub", other, self)
 
-    def __mul__(self, other: Any) -> Any:
-        return self._made("mul", self, other)
+    def __mul__(self, other: ScalarOperand) -> Scalar:
+        return self._computed("mul", self, other)
 
-    def __rmul__(self, other: Any) -> Any:
-        return self._made("mul", other, self)
+    def __rmul__(self, other: ScalarOperand) -> Scalar:
+        return self._computed("mul", other, self)
 
-    def __truediv__(self, other: Any) -> Any:
-        return self._made("div", self, other)
+    def __truediv__(self, other: ScalarOperand) -> Scalar:
+        return self._computed("div", self, other)
 
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._made("div", other, self)
+    def __rtruediv__(self, other: ScalarOperand) -> Scalar:
+        return self._computed("div", other, self)
 
-    def __floordiv__(self, other: Any) -> Any:
-        return self._made("floordiv", self, other)
+    def __floordiv__(self, other: ScalarOperand) -> Scalar:
+        return self._computed("floordiv", self, other)
 
-    def __mod__(self, other: Any) -> Any:
-        return self._made("mod", self, other)
+    def __mod__(self, other: ScalarOperand) -> Scalar:
+        return self._computed("mod", self, other)
 
-    def __pow__(self, other: Any) -> Any:
-        return self._made("pow", self, other)
+    def __pow__(self, other: ScalarOperand) -> Scalar:
+        return self._computed("pow", self, other)
 
-    def __rpow__(self, other: Any) -> Any:
-        return self._made("pow", other, self)
+    def __rpow__(self, other: ScalarOperand) -> Scalar:
+        return self._computed("pow", other, self)
 
-    def __neg__(self) -> Any:
-        return self._made("neg", self)
+    def __neg__(self) -> Scalar:
+        return self._computed("neg", self)
 
-    def __abs__(self) -> Any:
-        return self._made("abs", self)
+    def __abs__(self) -> Scalar:
+        return self._computed("abs", self)
 
-    def sqrt(self) -> Any:
-        """The square root, as ``numpy.sqrt`` asks for it."""
-        return self._made("sqrt", self)
+    def sqrt(self) -> Scalar:
+        """Return the square root; ``numpy.sqrt`` calls this method."""
+        return self._computed("sqrt", self)
 
     def __bool__(self) -> bool:
-        return bool(self._answer("bool", bool(self.value)))
+        return self._answer("bool", bool(self.value))
 
     def __eq__(self, other: object) -> bool:
         return bool(self._answer("eq", self.value == plain(other), other))
@@ -149,28 +160,28 @@ class Scalar:
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: ScalarOperand) -> bool:
         return bool(self._answer("lt", self.value < plain(other), other))
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: ScalarOperand) -> bool:
         return bool(self._answer("le", self.value <= plain(other), other))
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: ScalarOperand) -> bool:
         return bool(self._answer("gt", self.value > plain(other), other))
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: ScalarOperand) -> bool:
         return bool(self._answer("ge", self.value >= plain(other), other))
 
-    # A plain number of it is frozen into the graph, so the program only holds while it stays the same.
+    # A plain number becomes a constant of the graph, so the program is valid only while it stays the same.
 
     def __float__(self) -> float:
-        return float(self._answer("float", float(self.value)))
+        return self._answer("float", float(self.value))
 
     def __int__(self) -> int:
-        return int(self._answer("int", int(self.value)))
+        return self._answer("int", int(self.value))
 
     def __index__(self) -> int:
-        return int(self._answer("index", operator.index(self.value)))
+        return self._answer("index", operator.index(self.value))  # type: ignore[arg-type]  # TypeError of a float
 
     def __repr__(self) -> str:
         return f"Scalar({self.value!r})"
@@ -179,8 +190,8 @@ class Scalar:
 numbers.Number.register(Scalar)
 
 
-#: What a guard asks of a scalar's value.
-QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
+#: Name of a question -> its answer for a scalar's value and the other operand, which some ignore.
+QUESTIONS: dict[str, Callable[[Any, Any], float]] = {
     "bool": lambda value, other: bool(value),
     "eq": lambda value, other: value == other,
     "lt": lambda value, other: value < other,
@@ -193,6 +204,6 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def plain(value: Any) -> Any:
-    """A Scalar's number now; anything else as it is."""
+def plain(value: object) -> Any:
+    """Return the present number of a Scalar; any other ``value`` unchanged."""
     return value.value if isinstance(value, Scalar) else value

@@ -1,49 +1,58 @@
-"""The part of a recorder that handles Python's effects beside the ops: random draws, values read back,
-schedules, collectives, and exchanges of memory."""
+"""The part of a recorder for Python's side effects: random draws, values read back, schedules, collectives,
+and exchanges of memory."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tenon.engine.op import table
+from tenon.engine.types import Array
 from tenon.errors import CaptureError, DivergedError
 from tenon.graph.graph import Graph
 from tenon.graph.guards import Guard
 from tenon.graph.ops import host_call
 from tenon.graph.values import Values
+from tenon.tensors.tensor import Tensor
 from tenon.tensors.where import user_line
+
+if TYPE_CHECKING:
+    from tenon.optim.optimizer import Optimizer
 
 
 class SideEffects:
-    """Callbacks for Python's effects beside the ops."""
+    """Callbacks for side effects of the recorded function that are not ops."""
 
     graph: Graph
     values: Values
     guards: list[Guard]
-    #: Guards that fall away if they do not hold when the function returns: it sets those values itself.
+    #: Guards that are dropped if they do not hold when the function returns, as it set those values itself.
     value_guards: list[Guard]
-    optimizers: dict[int, Any]
+    optimizers: dict[int, Optimizer]
+    #: Side effects to repeat after every run.
     after: list[Callable[[], None]]
     failure: CaptureError | None
-    #: Whether programs may stop in the middle.
+    #: Whether a run of the program may stop in the middle: see ``expect``.
     expects: bool
+    #: Asked when the function has returned: each describes what no replay could repeat, or returns None.
     questions: list[Callable[[], str | None]]
     _rescheduled: set[int]
     _paused: bool
-    _read: Any
+    _read: Callable[[Array], np.ndarray]
 
     def _listens(self) -> bool:
         raise NotImplementedError
 
     def refuse(self, error: CaptureError) -> None:
-        """Give up recording, with a reason."""
+        """Give up recording for the reason ``error``."""
         raise NotImplementedError
 
-    def exchanged(self, tensor: Any) -> None:
+    def exchanged(self, tensor: Tensor) -> None:
         """Callback: ``tensor`` is about to be rebound to other memory."""
         entry = self.values.find(tensor.raw)
         if self._listens() and (entry is None or entry.storage.node is not None):
@@ -58,8 +67,8 @@ class SideEffects:
                 )
             )
 
-    def reseeded(self, what: str, again: Callable[[], Any] | None) -> None:
-        """Callback: a random generator was seeded, or its state set."""
+    def reseeded(self, what: str, again: Callable[[], object] | None) -> None:
+        """Callback: a random generator was seeded, or its state set, which ``again`` repeats."""
         if not self._listens():
             return
         if again is None:
@@ -67,21 +76,25 @@ class SideEffects:
         else:
             self.graph.call(host_call, (), {"call": again}, ()).where = user_line()
 
-    def host_draw(self, make: Callable[..., Any], *tensors: Any) -> Any:
-        """A tensor of numbers that Python draws anew at every run: ``make(*arrays)``."""
+    def host_draw(self, make: Callable[..., Array], *tensors: Tensor) -> Tensor:
+        """Return a tensor of ``make(*arrays)``, random numbers that every run draws again."""
         return table.host_draw(*tensors, make=make)
 
     def host_map(
-        self, make: Callable[..., Any], tensors: list[Any], places: Callable[[], Any] | None = None
-    ) -> Any:
-        """The tensors ``make(*arrays)``, made by all ranks together, anew at every run; see ``HostMap``."""
+        self,
+        make: Callable[..., Sequence[Array]],
+        tensors: list[Tensor],
+        places: Callable[[], Sequence[np.ndarray] | None] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Return tensors of ``make(*arrays)``, which all ranks compute together in every run; see
+        ``HostMap``."""
         return table.host_map(*tensors, make=make, places=places)
 
-    def expect(self, condition: Any, value: Any, what: str) -> Any | None:
-        """``value`` if ``condition`` holds now, else None; both are tensors.
+    def expect(self, condition: Tensor, value: Tensor, what: str) -> Tensor | None:
+        """Return ``value`` if all of ``condition`` is true now, else None.
 
-        Programs run on only while it does: otherwise they stop before what depends on the result, having
-        written nothing, and the call runs eagerly.
+        A run in which ``condition`` is false stops before the ops that depend on the result, having written
+        nothing, and the call runs eagerly; ``what`` happens then, for reports.
         """
         if not bool(self._read(condition.raw).all()):
             self.failure = self.failure or DivergedError(what)
@@ -90,30 +103,31 @@ class SideEffects:
         return table.host_draw(condition, value, make=functools.partial(_expected, what))
 
     def at_end(self, problem: Callable[[], str | None]) -> None:
-        """When the function has returned, ask what about it no replay could repeat, if anything."""
+        """Call ``problem`` when the function has returned: what about it no replay could repeat, or None."""
         self.questions.append(problem)
 
     def listening(self) -> bool:
         """Whether the current thread is being recorded."""
         return self._listens()
 
-    def guard_value(self, what: str, get: Callable[[], Any]) -> None:
-        """The recording holds while ``get()`` equals what it is now, unless the function itself sets that."""
+    def guard_value(self, what: str, get: Callable[[], object]) -> None:
+        """Guard that ``get()`` equals its present value, unless the function itself changes it."""
         if self._listens():
             value = get()
             self.value_guards.append(Guard(what, lambda: bool(get() == value)))
 
-    def _host_read(self, raw: Any) -> Any:
+    def _host_read(self, raw: Array) -> np.ndarray:
+        """Replace ``backend.to_host``: Python reads the values of ``raw``, which only constants may allow."""
         if not self._listens():
             return self._read(raw)
         entry = self.values.find(raw)
         if entry is None:
-            held = raw.copy()
+            recorded = raw.copy()
             reference = weakref.ref(raw)
 
             def same() -> bool:
                 now = reference()
-                return now is not None and bool((now == held).all())
+                return now is not None and bool((now == recorded).all())
 
             self.guards.append(Guard(f"a value read by Python at {user_line()}", same))
             return self._read(raw)
@@ -130,8 +144,8 @@ class SideEffects:
         )
         return self._read(raw)
 
-    def reading(self, raw: Any, what: str) -> None:
-        """An op is about to choose shapes by the values of ``raw``."""
+    def reading(self, raw: Array, what: str) -> None:
+        """Callback: the shape of a result is about to depend on the values of ``raw``."""
         entry = self.values.find(raw)
         if self._listens() and (entry is None or self.values.read(entry).node.kind != "constant"):
             self.refuse(
@@ -143,8 +157,9 @@ class SideEffects:
             )
 
     @contextlib.contextmanager
-    def again(self, optimizer: Any, effect: Callable[[], None]) -> Iterator[None]:
-        """Python changes the options of ``optimizer`` inside, and has to do so after every run."""
+    def again(self, optimizer: Optimizer, effect: Callable[[], None]) -> Iterator[None]:
+        """The context in which a schedule changes options of ``optimizer``; ``effect`` repeats it after
+        runs."""
         if not self._listens():
             yield
             return
@@ -159,7 +174,7 @@ class SideEffects:
             self._paused = False
 
 
-def _expected(what: str, condition: Any, value: Any) -> Any:
+def _expected(what: str, condition: np.ndarray, value: np.ndarray) -> np.ndarray:
     if not condition.all():
         raise DivergedError(what)
     return value.copy()
