@@ -1,16 +1,17 @@
-"""Pooling layers over uneven windows, the inverse of max pooling, and power averages."""
+"""Adaptive and fractional max pooling, max unpooling, and Lp pooling layers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
-from tenon.nn.functional.arguments import per_axis
+from tenon.nn.functional.arguments import PerAxis, per_axis
 from tenon.nn.module import Module
 
 if TYPE_CHECKING:
+    from tenon.nn.functional.pooling import OutputSize
     from tenon.tensors.tensor import Tensor
 
 __all__ = [
@@ -31,66 +32,66 @@ __all__ = [
 class _AdaptiveMaxPoolNd(Module):
     __constants__ = ("output_size", "return_indices")
 
-    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+    def __init__(self, output_size: OutputSize, return_indices: bool = False) -> None:
         super().__init__()
         self.output_size = output_size
         self.return_indices = return_indices
 
     def extra_repr(self) -> str:
-        """The output's sizes."""
+        """The output size."""
         return f"output_size={self.output_size}"
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
-    """The largest element of each of ``output_size`` windows of ``[N, C, L]``."""
+    """Maxima of ``output_size`` windows that cover ``[N, C, L]`` evenly."""
 
-    def forward(self, input: Any) -> Any:
-        """The pooled input; with its indices if ``return_indices``."""
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """The pooled input; with the indices of the maxima if ``return_indices``."""
         return F.adaptive_max_pool1d(input, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
-    """The largest element of windows of ``[N, C, H, W]`` laid out for ``output_size``."""
+    """Maxima of windows that cover ``[N, C, H, W]`` evenly: ``output_size`` rows and columns of them."""
 
-    def forward(self, input: Tensor) -> Any:
-        """The pooled input; with its indices if ``return_indices``."""
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """The pooled input; with the indices of the maxima if ``return_indices``."""
         return F.adaptive_max_pool2d(input, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
-    """The largest element of windows of ``[N, C, D, H, W]`` laid out for ``output_size``."""
+    """Maxima of windows that cover ``[N, C, D, H, W]`` evenly: ``output_size`` of them per axis."""
 
-    def forward(self, input: Any) -> Any:
-        """The pooled input; with its indices if ``return_indices``."""
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """The pooled input; with the indices of the maxima if ``return_indices``."""
         return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)
 
 
 class _MaxUnpoolNd(Module):
     rank: ClassVar[int]
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+    def __init__(self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0) -> None:
         super().__init__()
         self.kernel_size = per_axis(kernel_size, self.rank, "kernel_size")
         self.stride = per_axis(stride if stride is not None else kernel_size, self.rank, "stride")
         self.padding = per_axis(padding, self.rank, "padding")
 
     def extra_repr(self) -> str:
-        """The windows' layout."""
+        """Kernel size, stride and padding."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class MaxUnpool1d(_MaxUnpoolNd):
-    """Zeros, and the input where ``MaxPool1d(return_indices=True)`` found it."""
+    """Partial inverse of ``MaxPool1d(return_indices=True)``: zeros, and the input at its indices."""
 
     rank = 1
 
-    def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """``F.max_unpool1d``."""
         return F.max_unpool1d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
 class MaxUnpool2d(_MaxUnpoolNd):
-    """Zeros, and the input where ``MaxPool2d(return_indices=True)`` found it."""
+    """Partial inverse of ``MaxPool2d(return_indices=True)``: zeros, and the input at its indices."""
 
     rank = 2
 
@@ -100,11 +101,11 @@ class MaxUnpool2d(_MaxUnpoolNd):
 
 
 class MaxUnpool3d(_MaxUnpoolNd):
-    """Zeros, and the input where ``MaxPool3d(return_indices=True)`` found it."""
+    """Partial inverse of ``MaxPool3d(return_indices=True)``: zeros, and the input at its indices."""
 
     rank = 3
 
-    def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """``F.max_unpool3d``."""
         return F.max_unpool3d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
@@ -113,7 +114,7 @@ class _LPPoolNd(Module):
     __constants__ = ("norm_type", "kernel_size", "stride", "ceil_mode")
 
     def __init__(
-        self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+        self, norm_type: float, kernel_size: PerAxis, stride: PerAxis | None = None, ceil_mode: bool = False
     ) -> None:
         super().__init__()
         self.norm_type = norm_type
@@ -122,7 +123,7 @@ class _LPPoolNd(Module):
         self.ceil_mode = ceil_mode
 
     def extra_repr(self) -> str:
-        """The norm and the windows' layout."""
+        """Norm type, kernel size, stride and ceil_mode."""
         return (
             f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride},"
             f" ceil_mode={self.ceil_mode}"
@@ -159,11 +160,11 @@ class _FractionalMaxPoolNd(Module):
 
     def __init__(
         self,
-        kernel_size: Any,
-        output_size: Any = None,
-        output_ratio: Any = None,
+        kernel_size: PerAxis,
+        output_size: PerAxis | None = None,
+        output_ratio: float | Sequence[float] | None = None,
         return_indices: bool = False,
-        _random_samples: Any = None,
+        _random_samples: Tensor | None = None,
     ) -> None:
         super().__init__()
         rank, name = self.rank, type(self).__name__
@@ -182,36 +183,25 @@ class _FractionalMaxPoolNd(Module):
             shown = output_ratio[0] if len(set(output_ratio)) == 1 else output_ratio
             raise ModuleValueError(f"output_ratio must be between 0 and 1 (got {shown})")
 
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """The pooled input; windows are placed anew at every call unless ``_random_samples`` were given."""
+        return getattr(F, f"fractional_max_pool{self.rank}d")(
+            input,
+            self.kernel_size,
+            self.output_size,
+            self.output_ratio,
+            self.return_indices,
+            self._random_samples,
+        )
+
 
 class FractionalMaxPool2d(_FractionalMaxPoolNd):
-    """The largest elements of ``[N, C, H, W]`` in windows at random places."""
+    """The largest elements of ``[N, C, H, W]`` in randomly placed windows."""
 
     rank = 2
 
-    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """``F.fractional_max_pool2d``; new random places at every call unless samples were given."""
-        return F.fractional_max_pool2d(
-            input,
-            self.kernel_size,
-            self.output_size,
-            self.output_ratio,
-            self.return_indices,
-            self._random_samples,
-        )
-
 
 class FractionalMaxPool3d(_FractionalMaxPoolNd):
-    """The largest elements of ``[N, C, D, H, W]`` in windows at random places."""
+    """The largest elements of ``[N, C, D, H, W]`` in randomly placed windows."""
 
     rank = 3
-
-    def forward(self, input: Any) -> Any:
-        """``F.fractional_max_pool3d``; new random places at every call unless samples were given."""
-        return F.fractional_max_pool3d(
-            input,
-            self.kernel_size,
-            self.output_size,
-            self.output_ratio,
-            self.return_indices,
-            self._random_samples,
-        )

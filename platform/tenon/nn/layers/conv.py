@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
 from tenon.nn import init
-from tenon.nn.functional.arguments import per_axis
+from tenon.nn.functional.arguments import PerAxis, per_axis
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.factories import empty, empty_like
 from tenon.tensors.formats import contiguous_format
 
 if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import dtype
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
@@ -34,23 +36,15 @@ class _ConvNd(Module):
     )  # fmt: skip
     rank: ClassVar[int]
     transposed = False
-    weight: Any
-    bias: Any
+    weight: Tensor
+    bias: Tensor | None
+    padding: tuple[int, ...] | str
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
+        padding: PerAxis | str = 0, dilation: PerAxis = 1, groups: int = 1, bias: bool = True,
+        padding_mode: str = "zeros", device: DeviceLike = None, dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         rank = self.rank
         if groups <= 0:
@@ -77,17 +71,17 @@ class _ConvNd(Module):
         self.padding_mode = padding_mode
         self._reversed_padding_repeated_twice = self._widths()
         self.weight = Parameter(empty(self._weight_shape(), device=device, dtype=dtype))
-        if bias:
-            self.bias = Parameter(empty(out_channels, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        self.register_parameter(
+            "bias", Parameter(empty(out_channels, device=device, dtype=dtype)) if bias else None
+        )
         self.reset_parameters()
 
     def _weight_shape(self) -> tuple[int, ...]:
+        """Return ``(out_channels, in_channels / groups, *kernel_size)``."""
         return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
 
     def _widths(self) -> list[int]:
-        """The padding as ``F.pad`` takes it: last axis first, both sides."""
+        """Return the padding as ``F.pad`` takes it: widths before and after each axis, last axis first."""
         if not isinstance(self.padding, str):
             return [p for p in reversed(self.padding) for _ in range(2)]
         if self.padding not in ("same", "valid"):
@@ -108,7 +102,7 @@ class _ConvNd(Module):
             weight = self.weight
             if weight.is_contiguous():
                 init.kaiming_uniform_(weight, a=math.sqrt(5))
-            else:  # drawn as if it were, so that a seed gives the same weights in every memory format
+            else:  # draw in C order, so that a seed gives the same weights in every memory format
                 plain = empty_like(weight, memory_format=contiguous_format)
                 weight.copy_(init.kaiming_uniform_(plain, a=math.sqrt(5)))
             if self.bias is not None:
@@ -149,19 +143,19 @@ class _ConvNd(Module):
 
 
 class Conv1d(_ConvNd):
-    """Cross-correlation of ``[N, in_channels, L]`` with ``out_channels`` learned windows."""
+    """Cross-correlation of ``[N, in_channels, L]`` with ``out_channels`` learned kernels."""
 
     rank = 1
 
 
 class Conv2d(_ConvNd):
-    """Cross-correlation of ``[N, in_channels, H, W]`` with ``out_channels`` learned windows."""
+    """Cross-correlation of ``[N, in_channels, H, W]`` with ``out_channels`` learned kernels."""
 
     rank = 2
 
 
 class Conv3d(_ConvNd):
-    """Cross-correlation of ``[N, in_channels, D, H, W]`` with ``out_channels`` learned windows."""
+    """Cross-correlation of ``[N, in_channels, D, H, W]`` with ``out_channels`` learned kernels."""
 
     rank = 3
 
@@ -170,44 +164,30 @@ class _ConvTransposeNd(_ConvNd):
     """Base class of transposed convolution layers."""
 
     transposed = True
+    padding: tuple[int, ...]
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Any = 1,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
+        padding: PerAxis = 0, output_padding: PerAxis = 0, groups: int = 1, bias: bool = True,
+        dilation: PerAxis = 1, padding_mode: str = "zeros", device: DeviceLike = None,
+        dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         if padding_mode != "zeros":
             raise ModuleValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
+        padding = per_axis(padding, self.rank, "padding")
         super().__init__(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            per_axis(padding, self.rank, "padding"),
-            dilation,
-            groups,
-            bias,
-            padding_mode,
-            device,
-            dtype,
-        )
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
+            device, dtype,
+        )  # fmt: skip
         self.output_padding = per_axis(output_padding, self.rank, "output_padding")
 
     def _weight_shape(self) -> tuple[int, ...]:
+        """Return ``(in_channels, out_channels / groups, *kernel_size)``."""
         return (self.in_channels, self.out_channels // self.groups, *self.kernel_size)
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """The transposed convolution of ``input``, plus ``bias``; of ``output_size`` if given."""
+        """The transposed convolution of ``input``, plus ``bias``; its spatial sizes are ``output_size`` if
+        given."""
         return self._conv_forward(input, self.weight, self.bias, output_size)
 
     def _conv_forward(
@@ -218,47 +198,51 @@ class _ConvTransposeNd(_ConvNd):
         return convolve(input, weight, bias, self.stride, self.padding, extra, self.groups, self.dilation)
 
     def _padding_for(self, input: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
-        """The ``output_padding`` that makes the output of ``output_size``."""
-        rank, lead = self.rank, input.ndim - self.rank
-        wanted = [int(s) for s in output_size]
-        if len(wanted) == input.ndim:
-            wanted = wanted[lead:]
-        if len(wanted) != rank:
+        """Return the ``output_padding`` that gives the output ``output_size``."""
+        rank, leading = self.rank, input.ndim - self.rank
+        sizes = [int(s) for s in output_size]
+        if len(sizes) == input.ndim:
+            sizes = sizes[leading:]
+        if len(sizes) != rank:
             raise ModuleValueError(
                 f"ConvTranspose{rank}D: for {input.ndim}D input, output_size must have {rank} or {input.ndim}"
-                f" elements (got {len(wanted)})"
+                f" elements (got {len(sizes)})"
             )
-        pads: Any = self.padding
-        least = [
+        minima = [
             (n - 1) * s - 2 * p + d * (k - 1) + 1
             for n, s, p, d, k in zip(
-                input.shape[lead:], self.stride, pads, self.dilation, self.kernel_size, strict=True
+                input.shape[leading:],
+                self.stride,
+                self.padding,
+                self.dilation,
+                self.kernel_size,
+                strict=True,
             )
         ]
-        most = [n + s - 1 for n, s in zip(least, self.stride, strict=True)]
-        if any(not low <= n <= high for n, low, high in zip(wanted, least, most, strict=True)):
+        maxima = [n + s - 1 for n, s in zip(minima, self.stride, strict=True)]
+        if any(not low <= n <= high for n, low, high in zip(sizes, minima, maxima, strict=True)):
             raise ModuleValueError(
-                f"requested an output size of {wanted}, but valid sizes range from {least} to {most} (for an"
-                f" input of {input.shape[2:]})"
+                f"requested an output size of {sizes}, but valid sizes range from {minima} to {maxima} (for"
+                f" an input of {input.shape[2:]})"
             )
-        return tuple(n - low for n, low in zip(wanted, least, strict=True))
+        return tuple(n - low for n, low in zip(sizes, minima, strict=True))
 
 
 class ConvTranspose1d(_ConvTransposeNd):
-    """The transpose of ``Conv1d``: ``[N, in_channels, L]`` spread over ``out_channels`` learned windows."""
+    """The transpose of ``Conv1d``: ``[N, in_channels, L]`` spread over ``out_channels`` learned kernels."""
 
     rank = 1
 
 
 class ConvTranspose2d(_ConvTransposeNd):
     """The transpose of ``Conv2d``: ``[N, in_channels, H, W]`` spread over ``out_channels`` learned
-    windows."""
+    kernels."""
 
     rank = 2
 
 
 class ConvTranspose3d(_ConvTransposeNd):
     """The transpose of ``Conv3d``: ``[N, in_channels, D, H, W]`` spread over ``out_channels`` learned
-    windows."""
+    kernels."""
 
     rank = 3

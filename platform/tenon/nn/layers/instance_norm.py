@@ -10,26 +10,23 @@ from tenon.nn import functional as F
 from tenon.nn.layers.norm import _NormBase
 
 if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import dtype
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
 
 
 class _InstanceNorm(_NormBase):
+    """Base class of instance normalisations over ``rank`` spatial axes."""
+
     rank: ClassVar[int]
 
     def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = False,
-        track_running_stats: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-        *,
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
+        track_running_stats: bool = False, device: DeviceLike = None, dtype: dtype | None = None, *,
         bias: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def _check_input_dim(self, input: Tensor) -> None:
@@ -58,7 +55,7 @@ class _InstanceNorm(_NormBase):
                 )
             warnings.warn(text, TenonWarning, stacklevel=2)
         x = input.unsqueeze(0) if axis == 0 else input
-        made = F.instance_norm(
+        result = F.instance_norm(
             x,
             self.running_mean,
             self.running_var,
@@ -68,28 +65,22 @@ class _InstanceNorm(_NormBase):
             self.momentum if self.momentum is not None else 0.0,
             self.eps,
         )
-        return made.squeeze(0) if axis == 0 else made
+        return result.squeeze(0) if axis == 0 else result
 
     def _load_from_state_dict(
-        self,
-        state_dict: Any,
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: Any,
-        unexpected_keys: Any,
-        error_msgs: Any,
-    ) -> None:
-        if local_metadata.get("version", None) is None and not self.track_running_stats:
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
+        missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
+        if local_metadata.get("version") is None and not self.track_running_stats:
             # Before version 1 the statistics were kept by default.
-            kept = [k for k in ("running_mean", "running_var") if prefix + k in state_dict]
-            if kept:
+            present = [k for k in ("running_mean", "running_var") if prefix + k in state_dict]
+            if present:
                 error_msgs.append(
-                    f"Unexpected running stats buffer(s) {' and '.join(kept)} for {type(self).__name__} with"
-                    " track_running_stats=False. Remove these keys from the state dict if they are not"
+                    f"Unexpected running stats buffer(s) {' and '.join(present)} for {type(self).__name__}"
+                    " with track_running_stats=False. Remove these keys from the state dict if they are not"
                     " wanted, or make the layer with track_running_stats=True."
                 )
-                for key in kept:
+                for key in present:
                     state_dict.pop(prefix + key)
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs

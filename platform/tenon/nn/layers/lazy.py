@@ -6,7 +6,7 @@ of them one dummy batch before its parameters go to an optimizer or into data pa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tenon import dtypes
 from tenon.engine.grad_mode import no_grad
@@ -29,6 +29,9 @@ from tenon.nn.parameter import UninitializedBuffer, UninitializedParameter
 from tenon.tensors.creation.create import tensor
 
 if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import dtype
+    from tenon.nn.functional.arguments import PerAxis
     from tenon.tensors.tensor import Tensor
 
 __all__ = [
@@ -53,7 +56,9 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     cls_to_become = Linear
 
-    def __init__(self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self, out_features: int, bias: bool = True, device: DeviceLike = None, dtype: dtype | None = None
+    ) -> None:
         super().__init__(0, 0, False)
         self.out_features = out_features
         self.weight = UninitializedParameter(device=device, dtype=dtype)
@@ -61,7 +66,7 @@ class LazyLinear(LazyModuleMixin, Linear):
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        """As ``Linear``; nothing while the size is unknown."""
+        """Initialise as ``Linear`` does; do nothing while the input size is unknown."""
         if self.in_features != 0 and not self.has_uninitialized_params():
             super().reset_parameters()
 
@@ -80,8 +85,10 @@ class LazyLinear(LazyModuleMixin, Linear):
 class _LazyChannels(LazyModuleMixin, _ConvNd):
     """Base class of lazy convolutions, transposed or not."""
 
-    def _wait(self, out_channels: int, bias: bool, device: Any, dtype: Any) -> None:
-        """Parameters without a shape in place of those of no channels."""
+    def _defer_parameters(
+        self, out_channels: int, bias: bool, device: DeviceLike, dtype: dtype | None
+    ) -> None:
+        """Replace the parameters, created for 0 channels, by uninitialized ones."""
         if out_channels % self.groups:
             raise ModuleValueError(
                 f"out_channels must be divisible by groups: {out_channels} and {self.groups}"
@@ -92,11 +99,11 @@ class _LazyChannels(LazyModuleMixin, _ConvNd):
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        """As the convolution; nothing while the size is unknown."""
+        """Initialise as the convolution does; do nothing while the input size is unknown."""
         if self.in_channels != 0 and not self.has_uninitialized_params():
             super().reset_parameters()
 
-    def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
+    def initialize_parameters(self, input: Tensor, *args: object, **kwargs: object) -> None:
         """Take ``in_channels`` from ``input``; keep values that came from a state dict."""
         lazy = self.has_uninitialized_params()
         self.in_channels = self._channels_of(input)
@@ -108,6 +115,7 @@ class _LazyChannels(LazyModuleMixin, _ConvNd):
                 self.reset_parameters()
 
     def _channels_of(self, input: Tensor) -> int:
+        """Return the number of channels of ``input``, or raise if the convolution does not accept it."""
         rank = self.rank
         if len(input.shape) not in (rank + 1, rank + 2):
             raise ModuleError(
@@ -122,20 +130,12 @@ class _LazyChannels(LazyModuleMixin, _ConvNd):
 
 class _LazyConv(_LazyChannels):
     def __init__(
-        self,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1, padding: PerAxis | str = 0,
+        dilation: PerAxis = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
+        device: DeviceLike = None, dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode)
-        self._wait(out_channels, bias, device, dtype)
+        self._defer_parameters(out_channels, bias, device, dtype)
 
 
 class LazyConv1d(_LazyConv, Conv1d):
@@ -158,23 +158,14 @@ class LazyConv3d(_LazyConv, Conv3d):
 
 class _LazyConvTranspose(_LazyChannels, _ConvTransposeNd):
     def __init__(
-        self,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Any = 1,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1, padding: PerAxis = 0,
+        output_padding: PerAxis = 0, groups: int = 1, bias: bool = True, dilation: PerAxis = 1,
+        padding_mode: str = "zeros", device: DeviceLike = None, dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(
             0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode
         )
-        self._wait(out_channels, bias, device, dtype)
+        self._defer_parameters(out_channels, bias, device, dtype)
 
 
 class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
@@ -198,19 +189,14 @@ class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
 class _LazyNorm(LazyModuleMixin, _NormBase):
     """Base class of lazy batch and instance normalisations."""
 
-    _names: ClassVar[tuple[str, ...]] = ("weight", "bias", "running_mean", "running_var")
+    #: Names of the parameters and buffers of shape ``[num_features]``.
+    _per_feature: ClassVar[tuple[str, ...]] = ("weight", "bias", "running_mean", "running_var")
 
     def __init__(
-        self,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        *,
+        self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, device: DeviceLike = None, dtype: dtype | None = None, *,
         bias: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(0, eps, momentum, False, False)
         self.affine = affine
         self.track_running_stats = track_running_stats
@@ -224,7 +210,7 @@ class _LazyNorm(LazyModuleMixin, _NormBase):
             self.num_batches_tracked = tensor(0, dtype=dtypes.int64, device=device)
 
     def reset_parameters(self) -> None:
-        """As the normalisation; nothing while the size is unknown."""
+        """Initialise as the normalisation does; do nothing while the number of features is unknown."""
         if self.num_features != 0 and not self.has_uninitialized_params():
             super().reset_parameters()
 
@@ -233,7 +219,7 @@ class _LazyNorm(LazyModuleMixin, _NormBase):
         lazy = self.has_uninitialized_params()
         self.num_features = input.shape[1]
         if lazy:
-            for member in (getattr(self, name) for name in self._names):
+            for member in (getattr(self, name) for name in self._per_feature):
                 if member is not None:
                     member.materialize((self.num_features,))
             self.reset_parameters()

@@ -15,43 +15,56 @@ from tenon.tensors.creation.create import tensor
 from tenon.tensors.creation.factories import empty, ones, zeros
 
 if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import dtype
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "LayerNorm", "RMSNorm"]
 
 
-class _NormBase(Module):
-    """Parameters and running statistics per channel."""
+class _Affine(Module):
+    """Base class of normalisations with a learned scale and shift."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def _add_affine(
+        self, shape: int | Sequence[int], weight: bool, bias: bool, device: DeviceLike, dtype: dtype | None
+    ) -> None:
+        """Register ``weight`` and ``bias`` of ``shape``: None where the flag of that name is False."""
+        for name, is_learned in (("weight", weight), ("bias", bias)):
+            parameter = Parameter(empty(shape, device=device, dtype=dtype)) if is_learned else None
+            self.register_parameter(name, parameter)
+
+    def reset_parameters(self) -> None:
+        """Weight 1, bias 0."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+
+class _NormBase(_Affine):
+    """Base class of batch and instance normalisations: running statistics and parameters per channel."""
 
     _version = 2
     __constants__ = ("track_running_stats", "momentum", "eps", "num_features", "affine")
-    weight: Any
-    bias: Any
-    running_mean: Any
-    running_var: Any
-    num_batches_tracked: Any
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
 
     def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        *,
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, device: DeviceLike = None, dtype: dtype | None = None, *,
         bias: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.num_features = num_features
         self.eps = eps
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        for name, wanted in (("weight", affine), ("bias", affine and bias)):
-            made = Parameter(empty(num_features, device=device, dtype=dtype)) if wanted else None
-            self.register_parameter(name, made)
+        self._add_affine(num_features, affine, affine and bias, device, dtype)
         if track_running_stats:
             self.register_buffer("running_mean", zeros(num_features, device=device, dtype=dtype))
             self.register_buffer("running_var", ones(num_features, device=device, dtype=dtype))
@@ -64,17 +77,15 @@ class _NormBase(Module):
     def reset_running_stats(self) -> None:
         """Mean 0, variance 1, no batches seen."""
         if self.track_running_stats:
-            self.running_mean.zero_()
-            self.running_var.fill_(1)
-            self.num_batches_tracked.zero_()
+            statistics = ((self.running_mean, 0), (self.running_var, 1), (self.num_batches_tracked, 0))
+            for buffer, value in statistics:
+                if buffer is not None:
+                    buffer.fill_(value)
 
     def reset_parameters(self) -> None:
         """Weight 1, bias 0, and fresh running statistics."""
         self.reset_running_stats()
-        if self.affine:
-            init.ones_(self.weight)
-            if self.bias is not None:
-                init.zeros_(self.bias)
+        super().reset_parameters()
 
     def extra_repr(self) -> str:
         """Channels and settings."""
@@ -84,18 +95,12 @@ class _NormBase(Module):
         )
 
     def _load_from_state_dict(
-        self,
-        state_dict: Any,
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: Any,
-        unexpected_keys: Any,
-        error_msgs: Any,
-    ) -> None:
-        version = local_metadata.get("version", None)
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
+        missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
+        version = local_metadata.get("version")
         key = f"{prefix}num_batches_tracked"
-        # Version 1 had no such buffer.
+        # Version 1 of the layer had no num_batches_tracked.
         if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
             own = self.num_batches_tracked
             state_dict[key] = (
@@ -107,32 +112,35 @@ class _NormBase(Module):
 
 
 class _BatchNorm(_NormBase):
+    """Base class of batch normalisations; ``ranks`` are the numbers of axes that the input may have."""
+
     ranks: ClassVar[tuple[int, ...]]
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.raw.ndim not in self.ranks:
-            wanted = " or ".join(f"{r}D" for r in self.ranks)
-            raise ModuleValueError(f"expected {wanted} input (got {input.raw.ndim}D input)")
+            expected = " or ".join(f"{r}D" for r in self.ranks)
+            raise ModuleValueError(f"expected {expected} input (got {input.raw.ndim}D input)")
 
     def forward(self, input: Tensor) -> Tensor:
         """The normalised input; in training the running statistics follow the batch."""
         self._check_input_dim(input)
-        running_mean, running_var, by_batch, factor = self._begin()
+        running_mean, running_var, by_batch, momentum = self._begin()
         return F.batch_norm(
-            input, running_mean, running_var, self.weight, self.bias, by_batch, factor, self.eps
+            input, running_mean, running_var, self.weight, self.bias, by_batch, momentum, self.eps
         )
 
-    def _begin(self) -> tuple[Any, Any, bool, float]:
-        """Count the batch; the running statistics to use, whether the batch decides, and their momentum."""
+    def _begin(self) -> tuple[Tensor | None, Tensor | None, bool, float]:
+        """Count the batch, and return running mean and variance, whether to normalise by the batch's
+        statistics instead, and the momentum of the update."""
         training, track = self.training, self.track_running_stats
-        factor = 0.0 if self.momentum is None else self.momentum
+        momentum = 0.0 if self.momentum is None else self.momentum
         if training and track and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
-                factor = 1.0 / float(self.num_batches_tracked)  # a plain average over all batches
+                momentum = 1.0 / float(self.num_batches_tracked)  # the mean over all batches
         by_batch = training or (self.running_mean is None and self.running_var is None)
         use = not training or track
-        return self.running_mean if use else None, self.running_var if use else None, by_batch, factor
+        return self.running_mean if use else None, self.running_var if use else None, by_batch, momentum
 
 
 class BatchNorm1d(_BatchNorm):
@@ -154,41 +162,27 @@ class BatchNorm3d(_BatchNorm):
 
 
 def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    """Return ``normalized_shape`` as a tuple."""
     return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
 
 
-class LayerNorm(Module):
+class LayerNorm(_Affine):
     """Standardises the last axes, ``normalized_shape``, of each sample; learned scale and shift per
     element."""
 
     __constants__ = ("normalized_shape", "eps", "elementwise_affine")
-    weight: Any
-    bias: Any
 
     def __init__(
-        self,
-        normalized_shape: Any,
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
+        bias: bool = True, device: DeviceLike = None, dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.normalized_shape = _sizes(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        for name, wanted in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
-            made = Parameter(empty(self.normalized_shape, device=device, dtype=dtype)) if wanted else None
-            self.register_parameter(name, made)
+        has_bias = elementwise_affine and bias
+        self._add_affine(self.normalized_shape, elementwise_affine, has_bias, device, dtype)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Weight 1, bias 0."""
-        if self.elementwise_affine:
-            init.ones_(self.weight)
-            if self.bias is not None:
-                init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         """The normalised input."""
@@ -206,31 +200,24 @@ class RMSNorm(Module):
     """Divides the last axes by the root of their mean square; learned scale per element."""
 
     __constants__ = ("normalized_shape", "eps", "elementwise_affine")
-    weight: Any
+    weight: Tensor | None
 
     def __init__(
-        self,
-        normalized_shape: Any,
-        eps: float | None = None,
-        elementwise_affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, normalized_shape: int | Sequence[int], eps: float | None = None,
+        elementwise_affine: bool = True, device: DeviceLike = None, dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.normalized_shape = _sizes(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        made = (
-            Parameter(empty(self.normalized_shape, device=device, dtype=dtype))
-            if elementwise_affine
-            else None
-        )
-        self.register_parameter("weight", made)
+        shape = self.normalized_shape
+        weight = Parameter(empty(shape, device=device, dtype=dtype)) if elementwise_affine else None
+        self.register_parameter("weight", weight)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Weight 1."""
-        if self.elementwise_affine:
+        if self.weight is not None:
             init.ones_(self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -242,25 +229,16 @@ class RMSNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
-class GroupNorm(Module):
+class GroupNorm(_Affine):
     """Standardises each of ``num_groups`` groups of channels of each sample; learned scale and shift per
     channel."""
 
     __constants__ = ("num_groups", "num_channels", "eps", "affine")
-    weight: Any
-    bias: Any
 
     def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        bias: bool = True,
-    ) -> None:
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
+        device: DeviceLike = None, dtype: dtype | None = None, *, bias: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__()
         if num_channels % num_groups:
             raise ModuleValueError(
@@ -270,17 +248,8 @@ class GroupNorm(Module):
         self.num_channels = num_channels
         self.eps = eps
         self.affine = affine
-        for name, wanted in (("weight", affine), ("bias", affine and bias)):
-            made = Parameter(empty(num_channels, device=device, dtype=dtype)) if wanted else None
-            self.register_parameter(name, made)
+        self._add_affine(num_channels, affine, affine and bias, device, dtype)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Weight 1, bias 0."""
-        if self.affine:
-            init.ones_(self.weight)
-            if self.bias is not None:
-                init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         """The normalised input."""

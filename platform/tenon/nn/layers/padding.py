@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
-from tenon.nn.functional.arguments import per_axis
+from tenon.nn.functional.arguments import PerAxis, per_axis
 from tenon.nn.module import Module
 
 if TYPE_CHECKING:
@@ -32,13 +32,16 @@ __all__ = [
 
 
 class _PadNd(Module):
-    """Widths before and after each of the last ``rank`` axes, last axis first; one number for all."""
+    """Base class of padding layers over the last ``rank`` axes.
+
+    ``padding`` has the widths before and after each of them, last axis first, or is one number for all.
+    """
 
     __constants__: tuple[str, ...] = ("padding",)
     rank: ClassVar[int]
     mode: ClassVar[str]
 
-    def __init__(self, padding: Any) -> None:
+    def __init__(self, padding: PerAxis) -> None:
         super().__init__()
         self.padding = per_axis(padding, 2 * self.rank, "padding")
 
@@ -52,10 +55,12 @@ class _PadNd(Module):
 
 
 class _ConstantPadNd(_PadNd):
+    """Base class of padding with a constant."""
+
     __constants__ = ("padding", "value")
     mode = "constant"
 
-    def __init__(self, padding: Any, value: float) -> None:
+    def __init__(self, padding: PerAxis, value: float) -> None:
         super().__init__(padding)
         self.value = value
 
@@ -87,7 +92,7 @@ class ConstantPad3d(_ConstantPadNd):
 
 
 class _ZeroPadNd(_ConstantPadNd):
-    def __init__(self, padding: Any) -> None:
+    def __init__(self, padding: PerAxis) -> None:
         super().__init__(padding, 0.0)
 
     def extra_repr(self) -> str:
@@ -161,7 +166,7 @@ class _CircularPadNd(_PadNd):
     mode = "circular"
 
     def forward(self, input: Tensor) -> Tensor:
-        """``input`` padded."""
+        """The padded input."""
         if input.ndim not in (self.rank + 1, self.rank + 2):
             raise ModuleValueError(
                 f"expected {self.rank + 1}D or {self.rank + 2}D input (got {input.ndim}D input)"

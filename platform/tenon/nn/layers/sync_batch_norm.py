@@ -1,8 +1,8 @@
 """Batch normalisation over the batches of all ranks, on every device.
 
-Each rank sends the mean, the sum of squared deviations and the number of its values per channel, and the
-parts are combined exactly (Chan et al., 1979): batches may differ in size, and be empty. Backward sends two
-sums per channel. Gradients of weight and bias are this rank's part, which data parallel averages.
+Each rank sends the mean and the sum of squared deviations of each channel, and the number of its values;
+these are combined exactly (Chan et al., 1979), so batches may differ in size, or be empty. Backward sends two
+sums per channel. Gradients of weight and bias are those of this rank; data parallel averages them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from tenon.nn.module import Module
 from tenon.tensors.creation.create import wrap
 
 if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.distributed.communication.communicator import Communicator
+    from tenon.dtypes import dtype
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["SyncBatchNorm"]
@@ -32,27 +35,19 @@ Array = np.ndarray[Any, Any]
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation of ``[N, C, ...]`` in training by the statistics of all ranks' batches together.
+    """Batch normalisation of ``[N, C, ...]``, in training by the statistics over the batches of all ranks.
 
-    ``process_group`` is the ranks to normalise over, by default all. In ``eval()``, and on one rank, it is
+    ``process_group`` has the ranks to normalise over, by default all. In ``eval()``, and on one rank, it is
     plain batch normalisation.
     """
 
     ranks: ClassVar[tuple[int, ...]] = ()
 
     def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        process_group: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        bias: bool = True,
-    ) -> None:
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, process_group: Communicator | None = None,
+        device: DeviceLike = None, dtype: dtype | None = None, *, bias: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
         self.process_group = process_group
 
@@ -62,23 +57,24 @@ class SyncBatchNorm(_BatchNorm):
         if input.raw.shape[1] == 0:
             raise ModuleValueError("SyncBatchNorm number of input channels should be non-zero")
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The normalised input; in training the running statistics follow the batch of all ranks."""
         group = get_communicator() if self.process_group is None else self.process_group
         if not self.training or group.size == 1:
             return super().forward(input)
         self._check_input_dim(input)
-        running_mean, running_var, _, factor = self._begin()
+        running_mean, running_var, _, momentum = self._begin()
         return _Normalise.apply(
-            input, self.weight, self.bias, running_mean, running_var, factor, self.eps, group
+            input, self.weight, self.bias, running_mean, running_var, momentum, self.eps, group
         )
 
     @classmethod
-    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """``module`` with every batch normalisation in it made synchronous; parameters and buffers stay."""
-        made = module
+    def convert_sync_batchnorm(cls, module: Module, process_group: Communicator | None = None) -> Module:
+        """Replace every batch normalisation in ``module`` by a synchronous one with the same parameters and
+        buffers, and return the result."""
+        result = module
         if isinstance(module, _BatchNorm) and not isinstance(module, cls):
-            made = cls(
+            synchronous = cls(
                 module.num_features,
                 module.eps,
                 module.momentum,
@@ -87,28 +83,29 @@ class SyncBatchNorm(_BatchNorm):
                 process_group,
                 bias=module.bias is not None,
             )
-            made.weight, made.bias = module.weight, module.bias
-            made.running_mean, made.running_var = module.running_mean, module.running_var
-            made.num_batches_tracked = module.num_batches_tracked
-            made.training = module.training
+            for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked", "training"):
+                setattr(synchronous, name, getattr(module, name))
+            result = synchronous
         for name, child in list(module.named_children()):
-            made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
-        return made
+            result.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return result
 
 
 class _Normalise(Function):
+    """The normalisation and its gradient, with one exchange between ranks in each."""
+
     @staticmethod
     def forward(
         ctx: Any,
         input: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
-        running_mean: Tensor,
-        running_var: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
         momentum: float,
         eps: float,
-        group: Any,
-    ) -> Any:
+        group: Communicator,
+    ) -> Tensor:
         shape = tuple(input.raw.shape)
         count = math.prod(shape) // shape[1]
         axes = tuple(axis for axis in range(len(shape)) if axis != 1)
@@ -120,18 +117,18 @@ class _Normalise(Function):
             mean = spread = wide.new_zeros(shape[1])
 
         def combine(mean: Array, spread: Array) -> list[Array]:
-            mine = np.concatenate([mean, spread, [count]]).astype(np.float64)
-            everyone = group.all_gather(mine, name="statistics of SyncBatchNorm").wait()
-            means, spreads = everyone[:, : mean.size], everyone[:, mean.size : -1]
-            counts = everyone[:, -1:]
+            message = np.concatenate([mean, spread, [count]]).astype(np.float64)
+            by_rank = group.all_gather(message, name="statistics of SyncBatchNorm").wait()
+            means, spreads = by_rank[:, : mean.size], by_rank[:, mean.size : -1]
+            counts = by_rank[:, -1:]
             total = counts.sum()
             if total == 0:
                 raise ModuleValueError("SyncBatchNorm: the batches of all ranks are empty. Skip this step.")
-            whole = (counts * means).sum(0) / total
-            squares = (spreads + counts * (means - whole) ** 2).sum(0)
+            total_mean = (counts * means).sum(0) / total
+            squares = (spreads + counts * (means - total_mean) ** 2).sum(0)
             unbiased = squares / (total - 1) if total > 1 else np.full_like(squares, np.nan)
-            found = (whole, squares / total, unbiased, np.full_like(whole, 1 / total))
-            return [one.astype(mean.dtype) for one in found]
+            statistics = (total_mean, squares / total, unbiased, np.full_like(total_mean, 1 / total))
+            return [statistic.astype(mean.dtype) for statistic in statistics]
 
         mean, variance, unbiased, inverse_count = _on_host(combine, [mean, spread])
         out = f.batch_norm_inference(input, weight, bias, mean, variance, eps=float(eps))
@@ -145,7 +142,7 @@ class _Normalise(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Any:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         input, weight, mean, inverse_std, inverse_count = ctx.saved_tensors
         needs_input, needs_weight, needs_bias, *_ = ctx.needs_input_grad
         wide, g = input.to(mean.dtype), grad.to(mean.dtype)
@@ -170,13 +167,13 @@ class _Normalise(Function):
 class _Sum:
     """The sums of two arrays over the ranks of ``group``, in one message."""
 
-    def __init__(self, group: Any) -> None:
+    def __init__(self, group: Communicator) -> None:
         self.group = group
 
     def __call__(self, first: Array, second: Array) -> list[Array]:
-        mine = np.stack([first, second]).astype(np.float64)
-        both = self.group.all_reduce(mine, name="sums of SyncBatchNorm").wait()
-        return [both[0].astype(first.dtype), both[1].astype(first.dtype)]
+        message = np.stack([first, second]).astype(np.float64)
+        sums = self.group.all_reduce(message, name="sums of SyncBatchNorm").wait()
+        return [sums[0].astype(first.dtype), sums[1].astype(first.dtype)]
 
 
 def _along_channels(values: Tensor, like: Tensor) -> Tensor:
@@ -184,9 +181,12 @@ def _along_channels(values: Tensor, like: Tensor) -> Tensor:
     return values.reshape(1, -1, *[1] * (like.dim() - 2))
 
 
-def _on_host(make: Callable[..., list[Array]], tensors: list[Any]) -> list[Any]:
-    """``make`` of host arrays, as tensors where ``tensors`` are; a compiled function calls it every time."""
+def _on_host(function: Callable[..., list[Array]], tensors: list[Tensor]) -> list[Tensor]:
+    """Call ``function`` with the values of ``tensors`` as NumPy arrays; return its arrays on their device.
+
+    A compiled program calls it in every run.
+    """
     if WATCHERS.recorder is not None and WATCHERS.recorder.listening():
-        return list(WATCHERS.recorder.host_map(make, tensors))
-    made = make(*[np.asarray(to_host(tensor)) for tensor in tensors])
-    return [wrap(array, tensors[0].device) for array in made]
+        return list(WATCHERS.recorder.host_map(function, tensors))
+    arrays = function(*[np.asarray(to_host(tensor)) for tensor in tensors])
+    return [wrap(array, tensors[0].device) for array in arrays]
