@@ -1,8 +1,8 @@
-"""``Embedding`` and ``EmbeddingBag``: learned rows by index."""
+"""``Embedding`` and ``EmbeddingBag``: tables of learned vectors, looked up by index."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import OptionError
@@ -13,13 +13,15 @@ from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.factories import empty
 
 if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import dtype
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["Embedding", "EmbeddingBag"]
 
 
-def _padding(padding_idx: int | None, rows: int, name: str = "Padding_idx") -> int | None:
-    """``padding_idx`` counted from the beginning."""
+def _padding_row(padding_idx: int | None, rows: int, name: str = "Padding_idx") -> int | None:
+    """Return ``padding_idx`` as a non-negative index; raise OptionError if the table has no such row."""
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
@@ -27,24 +29,66 @@ def _padding(padding_idx: int | None, rows: int, name: str = "Padding_idx") -> i
     return padding_idx % rows
 
 
-def _fitting(weight: Tensor, rows: int, columns: int) -> Tensor:
-    """``weight``, if it is of this size."""
+def _check_shape(weight: Tensor, rows: int, columns: int) -> None:
+    """Raise OptionError unless ``weight`` is ``[rows, columns]``."""
     if list(weight.shape) != [rows, columns]:
         raise OptionError(
             f"Shape of weight does not match num_embeddings and embedding_dim: {list(weight.shape)} and"
             f" [{rows}, {columns}]"
         )
-    return weight
 
 
-def _sizes(embeddings: Any) -> tuple[int, int]:
-    """Rows and columns of a table that exists."""
+def _sizes(embeddings: Tensor) -> tuple[int, int]:
+    """Return the numbers of rows and columns of a table; raise OptionError if it is no matrix."""
     if embeddings.dim() != 2:
         raise OptionError(f"Embeddings parameter is expected to be 2-dimensional, got {embeddings.dim()}")
-    return tuple(embeddings.shape)
+    rows, columns = embeddings.shape
+    return rows, columns
 
 
-class Embedding(Module):
+class _Table(Module):
+    """Base class of embeddings: a table ``[num_embeddings, embedding_dim]``."""
+
+    weight: Tensor
+    num_embeddings: int
+    embedding_dim: int
+    padding_idx: int | None
+    max_norm: float | None
+    norm_type: float
+    scale_grad_by_freq: bool
+
+    def _create_weight(
+        self, weight: Tensor | None, freeze: bool, device: DeviceLike, dtype: dtype | None
+    ) -> None:
+        """Create the table, which shares the memory of ``weight`` or, without one, is drawn at random."""
+        if weight is None:
+            weight = empty((self.num_embeddings, self.embedding_dim), device=device, dtype=dtype)
+            self.weight = Parameter(weight, requires_grad=not freeze)
+            self.reset_parameters()
+        else:
+            _check_shape(weight, self.num_embeddings, self.embedding_dim)
+            self.weight = Parameter(weight, requires_grad=not freeze)
+
+    def reset_parameters(self) -> None:
+        """Draw from the standard normal distribution; the padding row is 0."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx].fill_(0)
+
+    def _norm_repr(self) -> str:
+        """Return the settings of norms and gradients that differ from the defaults, for ``extra_repr``."""
+        text = ""
+        if self.max_norm is not None:
+            text += f", max_norm={self.max_norm}"
+        if self.norm_type != 2:
+            text += f", norm_type={self.norm_type}"
+        if self.scale_grad_by_freq is not False:
+            text += f", scale_grad_by_freq={self.scale_grad_by_freq}"
+        return text
+
+
+class Embedding(_Table):
     """``weight[input]`` for integer ``input`` of any shape; row ``padding_idx`` starts at 0 and is not
     learned."""
 
@@ -52,47 +96,25 @@ class Embedding(Module):
         "num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq",
         "sparse",
     )  # fmt: skip
-    weight: Any
 
     def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        sparse: bool = False,
-        _weight: Any = None,
-        _freeze: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
+        max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+        sparse: bool = False, _weight: Tensor | None = None, _freeze: bool = False,
+        device: DeviceLike = None, dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
-        self.padding_idx = _padding(padding_idx, num_embeddings)
+        self.padding_idx = _padding_row(padding_idx, num_embeddings)
         self.max_norm = max_norm
         self.norm_type = norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
-        if _weight is None:
-            made = empty((num_embeddings, embedding_dim), device=device, dtype=dtype)
-            self.weight = Parameter(made, requires_grad=not _freeze)
-            self.reset_parameters()
-        else:
-            fitting = _fitting(_weight, num_embeddings, embedding_dim)
-            self.weight = Parameter(fitting, requires_grad=not _freeze)
+        self._create_weight(_weight, _freeze, device, dtype)
         self.sparse = sparse
 
-    def reset_parameters(self) -> None:
-        """Draw unit normals; the padding row is 0."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx].fill_(0)
-
     def forward(self, input: Tensor) -> Tensor:
-        """The rows that ``input`` names."""
+        """The rows at the indices ``input``."""
         return F.embedding(
             input,
             self.weight,
@@ -108,12 +130,7 @@ class Embedding(Module):
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         if self.padding_idx is not None:
             text += f", padding_idx={self.padding_idx}"
-        if self.max_norm is not None:
-            text += f", max_norm={self.max_norm}"
-        if self.norm_type != 2:
-            text += f", norm_type={self.norm_type}"
-        if self.scale_grad_by_freq is not False:
-            text += f", scale_grad_by_freq={self.scale_grad_by_freq}"
+        text += self._norm_repr()
         if self.sparse is not False:
             text += ", sparse=True"
         return text
@@ -129,7 +146,7 @@ class Embedding(Module):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> Embedding:
-        """A table that shares the memory of ``embeddings``; ``freeze`` keeps it as it is."""
+        """Return a table that shares the memory of ``embeddings``, without a gradient if ``freeze``."""
         return cls(
             *_sizes(embeddings),
             _weight=embeddings,
@@ -142,8 +159,8 @@ class Embedding(Module):
         )
 
 
-class EmbeddingBag(Module):
-    """Sums, means or maxima of the rows of a table that belong to one bag: ``[B, embedding_dim]``."""
+class EmbeddingBag(_Table):
+    """Sums, means or maxima of the rows of each bag of indices: ``[B, embedding_dim]``."""
 
     __constants__ = (
         "num_embeddings",
@@ -156,50 +173,30 @@ class EmbeddingBag(Module):
         "include_last_offset",
         "padding_idx",
     )
-    weight: Any
 
     def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        mode: str = "mean",
-        sparse: bool = False,
-        _weight: Any = None,
-        include_last_offset: bool = False,
-        padding_idx: int | None = None,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None, norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
+        _weight: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None,
+        device: DeviceLike = None, dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.max_norm = max_norm
         self.norm_type = norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
-        self.padding_idx = _padding(padding_idx, num_embeddings, "padding_idx")
-        if _weight is None:
-            self.weight = Parameter(empty((num_embeddings, embedding_dim), device=device, dtype=dtype))
-            self.reset_parameters()
-        else:
-            self.weight = Parameter(_fitting(_weight, num_embeddings, embedding_dim))
+        self.padding_idx = _padding_row(padding_idx, num_embeddings, "padding_idx")
+        self._create_weight(_weight, False, device, dtype)
         self.mode = mode
         self.sparse = sparse
         self.include_last_offset = include_last_offset
 
-    def reset_parameters(self) -> None:
-        """Draw unit normals; the padding row is 0."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx].fill_(0)
-
     def forward(
         self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
-        """One row a bag: a row of ``input``, or what lies between two ``offsets``."""
+        """One row per bag: a bag is a row of ``input[B, S]``, or the part of ``input[L]`` between two
+        offsets."""
         return F.embedding_bag(
             input,
             self.weight,
@@ -216,20 +213,13 @@ class EmbeddingBag(Module):
 
     def extra_repr(self) -> str:
         """Sizes, mode, and what differs from the defaults."""
-        text = f"{self.num_embeddings}, {self.embedding_dim}"
-        if self.max_norm is not None:
-            text += f", max_norm={self.max_norm}"
-        if self.norm_type != 2:
-            text += f", norm_type={self.norm_type}"
-        if self.scale_grad_by_freq is not False:
-            text += f", scale_grad_by_freq={self.scale_grad_by_freq}"
-        text += f", mode={self.mode!r}"
+        text = f"{self.num_embeddings}, {self.embedding_dim}{self._norm_repr()}, mode={self.mode!r}"
         return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
 
     @classmethod
     def from_pretrained(
         cls,
-        embeddings: Any,
+        embeddings: Tensor,
         freeze: bool = True,
         max_norm: float | None = None,
         norm_type: float = 2.0,
@@ -239,8 +229,8 @@ class EmbeddingBag(Module):
         include_last_offset: bool = False,
         padding_idx: int | None = None,
     ) -> EmbeddingBag:
-        """A table that shares the memory of ``embeddings``; ``freeze`` keeps it as it is."""
-        made = cls(
+        """Return a table that shares the memory of ``embeddings``, without a gradient if ``freeze``."""
+        result = cls(
             *_sizes(embeddings),
             _weight=embeddings,
             max_norm=max_norm,
@@ -251,5 +241,5 @@ class EmbeddingBag(Module):
             include_last_offset=include_last_offset,
             padding_idx=padding_idx,
         )
-        made.weight.requires_grad = not freeze
-        return made
+        result.weight.requires_grad = not freeze
+        return result

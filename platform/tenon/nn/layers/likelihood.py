@@ -1,10 +1,10 @@
-"""Layers of the negative log-likelihoods of distributions and of sequences."""
+"""Negative log-likelihoods of distributions and of sequences as layers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.errors import ArgumentError, ShapeError
 from tenon.nn import functional as F
@@ -13,6 +13,8 @@ from tenon.nn.layers.linear import Linear
 from tenon.nn.layers.loss import _Loss, _WeightedLoss
 
 if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import dtype
     from tenon.tensors.tensor import Tensor
 
 __all__ = [
@@ -34,25 +36,21 @@ class GaussianNLLLoss(_Loss):
         self.full = full
         self.eps = eps
 
-    def forward(self, input: Tensor, target: Tensor, var: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
         """The loss."""
         return F.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
 
 
 class PoissonNLLLoss(_Loss):
-    """``exp(input) - target * input``, or of the rate itself without ``log_input``."""
+    """``exp(input) - target * input``; without ``log_input``, ``input`` is the rate instead of its
+    logarithm."""
 
     __constants__ = ("eps", "full", "log_input", "reduction")
 
     def __init__(
-        self,
-        log_input: bool = True,
-        full: bool = False,
-        size_average: Any = None,
-        eps: float = 1e-8,
-        reduce: Any = None,
-        reduction: str = "mean",
-    ) -> None:
+        self, log_input: bool = True, full: bool = False, size_average: bool | None = None, eps: float = 1e-8,
+        reduce: bool | None = None, reduction: str = "mean",
+    ) -> None:  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         self.log_input = log_input
         self.full = full
@@ -71,7 +69,8 @@ class PoissonNLLLoss(_Loss):
 
 
 class CTCLoss(_Loss):
-    """Connectionist temporal classification: sequences of labels from longer sequences of scores."""
+    """Connectionist temporal classification: minus the log-probability that a sequence of scores spells the
+    labels of a target."""
 
     __constants__ = ("blank", "reduction")
 
@@ -81,7 +80,11 @@ class CTCLoss(_Loss):
         self.zero_infinity = zero_infinity
 
     def forward(
-        self, log_probs: Tensor, targets: Tensor, input_lengths: Sequence[int], target_lengths: Sequence[int]
+        self,
+        log_probs: Tensor,
+        targets: Tensor,
+        input_lengths: Tensor | Sequence[int],
+        target_lengths: Tensor | Sequence[int],
     ) -> Tensor:
         """The loss."""
         return F.ctc_loss(
@@ -90,7 +93,8 @@ class CTCLoss(_Loss):
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):
-    """Cross entropy of a linear layer's scores: ``[N, in_features]`` and targets ``[N, *out_features]``."""
+    """Cross entropy of a linear layer's outputs, for inputs ``[N, in_features]`` and targets
+    ``[N, *out_features]``."""
 
     __constants__ = ("ignore_index", "label_smoothing", "num_classes", "out_features", "reduction")
 
@@ -101,10 +105,10 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         *,
         out_features: tuple[int, ...] = (),
         bias: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike = None,
+        dtype: dtype | None = None,
         reduction: str = "mean",
-        weight: Any = None,
+        weight: Tensor | None = None,
         ignore_index: int | None = None,
         label_smoothing: float = 0.0,
         options: LinearCrossEntropyOptions | None = None,
@@ -122,7 +126,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         self.label_smoothing = label_smoothing
         self.options = options
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         sizes = (self.num_classes, *self.out_features)
         weight, bias = self.linear.weight, self.linear.bias

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
@@ -13,6 +13,8 @@ from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.factories import empty
 
 if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import dtype
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["Bilinear", "Identity", "Linear"]
@@ -21,7 +23,7 @@ __all__ = ["Bilinear", "Identity", "Linear"]
 class Identity(Module):
     """Returns its input, whatever it was constructed with."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__()
 
     def forward(self, input: Tensor) -> Tensor:
@@ -35,20 +37,20 @@ class Linear(Module):
     __constants__ = ("in_features", "out_features")
     in_features: int
     out_features: int
-    weight: Any
-    bias: Any
+    weight: Tensor
+    bias: Tensor | None
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
+        self, in_features: int, out_features: int, bias: bool = True, device: DeviceLike = None,
+        dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
         self.weight = Parameter(empty((out_features, in_features), device=device, dtype=dtype))
-        if bias:
-            self.bias = Parameter(empty(out_features, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        self.register_parameter(
+            "bias", Parameter(empty(out_features, device=device, dtype=dtype)) if bias else None
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -74,18 +76,13 @@ class Bilinear(Module):
     """``input1 @ weight[k] @ input2 + bias[k]`` for every output feature k."""
 
     __constants__ = ("in1_features", "in2_features", "out_features")
-    weight: Any
-    bias: Any
+    weight: Tensor
+    bias: Tensor | None
 
     def __init__(
-        self,
-        in1_features: int,
-        in2_features: int,
-        out_features: int,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
+        device: DeviceLike = None, dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         if in1_features <= 0:
             raise ModuleValueError(f"in1_features must be > 0, but got {in1_features}")
@@ -93,10 +90,9 @@ class Bilinear(Module):
         self.in2_features = in2_features
         self.out_features = out_features
         self.weight = Parameter(empty((out_features, in1_features, in2_features), device=device, dtype=dtype))
-        if bias:
-            self.bias = Parameter(empty(out_features, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        self.register_parameter(
+            "bias", Parameter(empty(out_features, device=device, dtype=dtype)) if bias else None
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -1,9 +1,9 @@
-"""Layers of the losses of margins and of distances."""
+"""Margin losses and losses of distances as layers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
@@ -32,8 +32,9 @@ class HingeEmbeddingLoss(_Loss):
     __constants__ = ("margin", "reduction")
 
     def __init__(
-        self, margin: float = 1.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-    ) -> None:
+        self, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
@@ -51,7 +52,7 @@ class SoftMarginLoss(_Loss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """Margins between the classes that a row of targets lists and the others."""
+    """Hinge loss between the classes that a row of targets lists and all others."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
@@ -67,11 +68,14 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
 
 
 class _TwoInputs(_Loss):
+    """Base class of losses with a margin between two inputs."""
+
     __constants__ = ("margin", "reduction")
 
     def __init__(
-        self, margin: float = 0.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-    ) -> None:
+        self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:  # fmt: skip
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
@@ -93,19 +97,14 @@ class MarginRankingLoss(_TwoInputs):
 
 
 class MultiMarginLoss(_WeightedLoss):
-    """Margins between the target's class and all others, to the power ``p`` (1 or 2)."""
+    """Hinge loss between the target's class and all others, to the power ``p`` (1 or 2)."""
 
     __constants__ = ("margin", "p", "reduction")
 
     def __init__(
-        self,
-        p: int = 1,
-        margin: float = 1.0,
-        weight: Any = None,
-        size_average: Any = None,
-        reduce: Any = None,
-        reduction: str = "mean",
-    ) -> None:
+        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: bool | None = None,
+        reduce: bool | None = None, reduction: str = "mean",
+    ) -> None:  # fmt: skip
         super().__init__(weight, size_average, reduce, reduction)
         if p not in (1, 2):
             raise ModuleValueError("only p == 1 and p == 2 supported")
@@ -129,17 +128,11 @@ class TripletMarginLoss(_Loss):
     __constants__ = ("eps", "margin", "p", "reduction", "swap")
 
     def __init__(
-        self,
-        margin: float = 1.0,
-        p: float = 2.0,
-        eps: float = 1e-6,
-        swap: bool = False,
-        size_average: Any = None,
-        reduce: Any = None,
-        reduction: str = "mean",
-    ) -> None:
+        self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
+        size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+    ) -> None:  # fmt: skip
         super().__init__(size_average, reduce, reduction)
-        _need_margin("TripletMarginLoss", margin)
+        _check_margin("TripletMarginLoss", margin)
         self.margin = margin
         self.p = p
         self.eps = eps
@@ -159,7 +152,8 @@ class TripletMarginLoss(_Loss):
         )
 
 
-def _need_margin(name: str, margin: float) -> None:
+def _check_margin(name: str, margin: float) -> None:
+    """Raise ModuleValueError unless ``margin`` is positive."""
     if margin <= 0:
         raise ModuleValueError(f"{name}: expected margin to be greater than 0, got {margin} instead")
 
@@ -172,13 +166,13 @@ class TripletMarginWithDistanceLoss(_Loss):
     def __init__(
         self,
         *,
-        distance_function: Callable[[Any, Any], Any] | None = None,
+        distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
         margin: float = 1.0,
         swap: bool = False,
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction=reduction)
-        _need_margin("TripletMarginWithDistanceLoss", margin)
+        _check_margin("TripletMarginWithDistanceLoss", margin)
         self.distance_function = PairwiseDistance() if distance_function is None else distance_function
         self.margin = margin
         self.swap = swap
