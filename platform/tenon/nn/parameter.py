@@ -7,7 +7,7 @@ layers ``materialize`` them in their first call.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypedDict
 
 from tenon.compat.overriding import PLAIN, disabled
 from tenon.engine.value import Value
@@ -16,7 +16,18 @@ from tenon.tensors.creation import factories
 from tenon.tensors.creation.create import NOT_COPIED
 from tenon.tensors.tensor import Tensor
 
+if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import dtype as DType
+
 _RAW: Any = Value.__dict__["raw"]
+
+
+class FactoryOptions(TypedDict):
+    """Where and in which dtype a layer creates its parameters."""
+
+    device: DeviceLike
+    dtype: DType | None
 
 
 def _leaf(cls: type, data: Any, requires_grad: bool) -> Any:

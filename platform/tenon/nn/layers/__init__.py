@@ -3,7 +3,7 @@
 A layer is its class in one of these files, and the name there; a new family also has its line here.
 """
 
-# ruff: noqa: F403 - each file says itself what it offers
+# ruff: noqa: F403 - each file has an __all__
 from types import ModuleType
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,9 @@
-"""Activation layers, elementwise ones; those along an axis are in ``softmax.py``."""
+"""Elementwise activation layers; those along an axis are in ``softmax.py``."""
 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.errors import OptionError, TenonWarning
 from tenon.nn import functional as F
@@ -13,6 +13,8 @@ from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.factories import empty
 
 if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import dtype
     from tenon.tensors.tensor import Tensor
 
 __all__ = [
@@ -43,7 +45,7 @@ __all__ = [
 
 
 class _Inplace(Module):
-    """Activations whose only setting is ``inplace``."""
+    """Base class of activations that can be computed in place."""
 
     __constants__: tuple[str, ...] = ("inplace",)
     inplace: bool
@@ -53,10 +55,11 @@ class _Inplace(Module):
         self.inplace = inplace
 
     def extra_repr(self) -> str:
-        """``inplace=True`` if it is."""
+        """``inplace=True``, or nothing by default."""
         return "inplace=True" if self.inplace else ""
 
     def _suffix(self) -> str:
+        """Return the end of ``extra_repr``."""
         return ", inplace=True" if self.inplace else ""
 
 
@@ -100,7 +103,7 @@ class Hardswish(_Inplace):
         return F.hardswish(input, self.inplace)
 
     def extra_repr(self) -> str:
-        """Nothing, as torch prints it."""
+        """Nothing, as in PyTorch."""
         return ""
 
 
@@ -198,7 +201,7 @@ class ReLU6(Hardtanh):
         super().__init__(0.0, 6.0, inplace)
 
     def extra_repr(self) -> str:
-        """``inplace=True`` if it is."""
+        """``inplace=True``, or nothing by default."""
         return "inplace=True" if self.inplace else ""
 
 
@@ -222,9 +225,9 @@ class Threshold(_Inplace):
 
 
 class _Plain(Module):
-    """Activations without settings; arguments are taken and ignored, as in torch."""
+    """Base class of activations without settings; arguments are ignored, as in PyTorch."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__()
 
 
@@ -269,7 +272,7 @@ class Tanhshrink(_Plain):
 
 
 class GELU(Module):
-    """``input`` times the normal distribution function of ``input``."""
+    """``input`` times the cumulative normal distribution function of ``input``."""
 
     __constants__ = ("approximate",)
 
@@ -282,12 +285,12 @@ class GELU(Module):
         return F.gelu(input, self.approximate)
 
     def extra_repr(self) -> str:
-        """The form."""
+        """The approximation."""
         return f"approximate={self.approximate!r}"
 
 
 class GLU(Module):
-    """The first half of ``dim`` times the sigmoid of the second."""
+    """The first half of axis ``dim`` times the sigmoid of the second half."""
 
     __constants__ = ("dim",)
 
@@ -324,7 +327,7 @@ class Softplus(Module):
 
 
 class Softshrink(Module):
-    """``input`` moved towards 0 by ``lambd``."""
+    """``input`` moved towards 0 by ``lambd``; 0 where ``|input| <= lambd``."""
 
     __constants__ = ("lambd",)
 
@@ -337,7 +340,7 @@ class Softshrink(Module):
         return F.softshrink(input, self.lambd)
 
     def extra_repr(self) -> str:
-        """The bound."""
+        """``lambd``."""
         return str(self.lambd)
 
 
@@ -353,10 +356,14 @@ class PReLU(Module):
     """``input`` where positive, else a learned ``weight * input``: one weight, or one per channel."""
 
     __constants__ = ("num_parameters",)
-    weight: Any
+    weight: Tensor
 
     def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
+        self,
+        num_parameters: int = 1,
+        init: float = 0.25,
+        device: DeviceLike = None,
+        dtype: dtype | None = None,
     ) -> None:
         super().__init__()
         self.num_parameters = num_parameters
@@ -373,5 +380,5 @@ class PReLU(Module):
         return F.prelu(input, self.weight)
 
     def extra_repr(self) -> str:
-        """How many weights."""
+        """The number of weights."""
         return f"num_parameters={self.num_parameters}"

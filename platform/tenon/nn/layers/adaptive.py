@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tenon.engine.op import table as f
 from tenon.errors import IndexRangeError, ModuleValueError, ShapeError
@@ -12,24 +12,30 @@ from tenon.nn import functional as F
 from tenon.nn.containers import ModuleList, Sequential
 from tenon.nn.layers.linear import Linear
 from tenon.nn.module import Module
+from tenon.nn.parameter import FactoryOptions
 from tenon.tensors.creation.factories import zeros
+
+if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import dtype
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["AdaptiveLogSoftmaxWithLoss"]
 
 
 class _ASMoutput(NamedTuple):
-    """Log probabilities of the targets, and the mean of their negatives."""
+    """Log-probabilities of the targets, and the loss: minus their mean."""
 
-    output: Any
-    loss: Any
+    output: Tensor
+    loss: Tensor
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """Log probabilities of ``target`` among ``n_classes`` that are sorted by frequency (Grave et al., 2017).
+    """Log-probabilities of ``target`` among ``n_classes`` that are sorted by frequency (Grave et al., 2017).
 
-    ``cutoffs`` part the classes: those below the first are in the head, each further part is a cluster that
-    has one output of the head. Cluster ``i`` sees ``in_features / div_value ** (i + 1)`` projected features,
-    so that rare classes cost little. A call returns ``(output, loss)``.
+    ``cutoffs`` divide the classes: those below the first are outputs of the head; each further interval is a
+    cluster, with one output in the head. Cluster ``i`` works on ``in_features / div_value ** (i + 1)``
+    projected features, so that rare classes cost little. A call returns ``(output, loss)``.
     """
 
     def __init__(
@@ -39,8 +45,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         cutoffs: Sequence[int],
         div_value: float = 4.0,
         head_bias: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike = None,
+        dtype: dtype | None = None,
     ) -> None:
         super().__init__()
         cutoffs = list(cutoffs)
@@ -60,25 +66,22 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self.shortlist_size = cutoffs[0]
         self.n_clusters = len(cutoffs)
         self.head_size = self.shortlist_size + self.n_clusters
-        place = {"device": device, "dtype": dtype}
-        self.head = Linear(in_features, self.head_size, head_bias, **place)
+        options: FactoryOptions = {"device": device, "dtype": dtype}
+        self.head = Linear(in_features, self.head_size, head_bias, **options)
         self.tail = ModuleList()
         for i, (low, high) in enumerate(itertools.pairwise(self.cutoffs)):
             width = int(in_features // div_value ** (i + 1))
-            first, second = (
-                Linear(in_features, width, False, **place),
-                Linear(width, high - low, False, **place),
-            )
-            self.tail.append(Sequential(first, second))
+            projection = Linear(in_features, width, False, **options)
+            self.tail.append(Sequential(projection, Linear(width, high - low, False, **options)))
 
     def reset_parameters(self) -> None:
-        """Draw all weights again."""
+        """Initialise all layers anew."""
         self.head.reset_parameters()
         for projection in self.tail:
             for layer in projection.children():
                 layer.reset_parameters()
 
-    def forward(self, input_: Any, target_: Any) -> _ASMoutput:
+    def forward(self, input_: Tensor, target_: Tensor) -> _ASMoutput:
         """``(output, loss)`` for ``input_[N, in_features]`` and ``target_[N]``, or without ``N``."""
         rank, expected = input_.dim(), target_.dim() + 1
         if expected > 2:
@@ -100,33 +103,33 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 f" [{target.min().item()}, {target.max().item()}] were found. "
             )
         head, output = F.log_softmax(self.head(x), 1), zeros(len(target), dtype=x.dtype, device=x.device)
-        place = target
+        head_index = target
         for i, (low, high) in enumerate(itertools.pairwise(self.cutoffs)):
             rows = ((target >= low) & (target < high)).nonzero().squeeze(1)
             if rows.numel():
-                place = place.index_fill(0, rows, self.shortlist_size + i)
-                found = F.log_softmax(self.tail[i](x.index_select(0, rows)), 1)
-                own = found.gather(1, (target.index_select(0, rows) - low).unsqueeze(1)).squeeze(1)
+                head_index = head_index.index_fill(0, rows, self.shortlist_size + i)
+                log_probs = F.log_softmax(self.tail[i](x.index_select(0, rows)), 1)
+                own = log_probs.gather(1, (target.index_select(0, rows) - low).unsqueeze(1)).squeeze(1)
                 output = output.index_copy(0, rows, own)
-        output = output + head.gather(1, place.unsqueeze(1)).squeeze(1)
+        output = output + head.gather(1, head_index.unsqueeze(1)).squeeze(1)
         return _ASMoutput(output if rank == 2 else output.squeeze(0), (-output).mean())
 
-    def _full_log_prob(self, input: Any, head: Any) -> Any:
-        """Log probabilities of all classes, from the head's outputs."""
-        known = F.log_softmax(head, 1)
+    def _full_log_prob(self, input: Tensor, head: Tensor) -> Tensor:
+        """Return the log-probabilities of all classes, given the head's outputs."""
+        head_log_probs = F.log_softmax(head, 1)
         size = self.shortlist_size
-        parts = [known[:, :size]]
+        parts = [head_log_probs[:, :size]]
         for i, projection in enumerate(self.tail):
-            parts.append(F.log_softmax(projection(input), 1) + known[:, size + i].unsqueeze(1))
+            parts.append(F.log_softmax(projection(input), 1) + head_log_probs[:, size + i].unsqueeze(1))
         return f.cat(*parts, axis=1)
 
-    def log_prob(self, input: Any) -> Any:
-        """Log probabilities of all classes: ``[N, in_features]`` to ``[N, n_classes]``."""
+    def log_prob(self, input: Tensor) -> Tensor:
+        """Log-probabilities of all classes: ``[N, in_features]`` to ``[N, n_classes]``."""
         return self._full_log_prob(input, self.head(input))
 
-    def predict(self, input: Any) -> Any:
-        """The likeliest class of each row: ``log_prob(input).argmax(1)``, without looking into clusters that
-        the head does not name."""
+    def predict(self, input: Tensor) -> Tensor:
+        """The most probable class of each row: ``log_prob(input).argmax(1)``, without computing clusters that
+        the head does not choose."""
         head = self.head(input)
         best = head.argmax(1)
         rare = best >= self.shortlist_size

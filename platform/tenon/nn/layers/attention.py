@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.errors import AttentionError
 from tenon.nn import functional as F
@@ -13,6 +13,8 @@ from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.factories import empty
 
 if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import dtype
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["MultiheadAttention"]
@@ -23,25 +25,26 @@ class NonDynamicallyQuantizableLinear(Linear):
 
 
 class MultiheadAttention(Module):
-    """``num_heads`` heads of width ``embed_dim / num_heads`` attend, and one projection joins their results
-    (Vaswani et al., 2017).
+    """Attention by ``num_heads`` heads of width ``embed_dim / num_heads``, and a projection of their
+    concatenated results (Vaswani et al., 2017).
 
     ``kdim`` and ``vdim`` are the widths of keys and values where they differ from ``embed_dim``;
     ``add_bias_kv`` adds a learned key and value, ``add_zero_attn`` one of zeros. Inputs are ``[L, N, E]``, or
-    ``[N, L, E]`` with ``batch_first``, or ``[L, E]``. ``dropout`` thins the weights, in training.
+    ``[N, L, E]`` with ``batch_first``, or ``[L, E]``. ``dropout`` applies to the attention weights, in
+    training.
 
-    There is one way of computing: what torch's fast path for evaluation returns where a query may look
-    nowhere (NaN) is here what it is in training.
+    Evaluation has no fast path of its own: a query that may not attend to any key gets what it gets in
+    training, where PyTorch's fast path returns NaN.
     """
 
     __constants__ = ("batch_first",)
-    in_proj_weight: Any
-    in_proj_bias: Any
-    q_proj_weight: Any
-    k_proj_weight: Any
-    v_proj_weight: Any
-    bias_k: Any
-    bias_v: Any
+    in_proj_weight: Tensor | None
+    in_proj_bias: Tensor | None
+    q_proj_weight: Tensor | None
+    k_proj_weight: Tensor | None
+    v_proj_weight: Tensor | None
+    bias_k: Tensor | None
+    bias_v: Tensor | None
 
     def __init__(
         self,
@@ -54,8 +57,8 @@ class MultiheadAttention(Module):
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike = None,
+        dtype: dtype | None = None,
     ) -> None:
         if embed_dim <= 0 or num_heads <= 0:
             raise AttentionError(
@@ -76,9 +79,9 @@ class MultiheadAttention(Module):
                 f"embed_dim must be divisible by num_heads: {embed_dim} is not a multiple of {num_heads}."
             )
 
-        def add(name: str, wanted: bool, *shape: int) -> None:
-            made = Parameter(empty(shape, device=device, dtype=dtype)) if wanted else None
-            self.register_parameter(name, made)
+        def add(name: str, is_used: bool, *shape: int) -> None:
+            parameter = Parameter(empty(shape, device=device, dtype=dtype)) if is_used else None
+            self.register_parameter(name, parameter)
 
         same = self._qkv_same_embed_dim
         widths = {"q_proj_weight": embed_dim, "k_proj_weight": self.kdim, "v_proj_weight": self.vdim}
@@ -100,12 +103,12 @@ class MultiheadAttention(Module):
         for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
             if weight is not None:
                 init.xavier_uniform_(weight)
-        if self.in_proj_bias is not None:
-            init.zeros_(self.in_proj_bias)
-            init.zeros_(self.out_proj.bias)
-        for bias in (self.bias_k, self.bias_v):
+        for bias in (self.in_proj_bias, self.out_proj.bias):
             if bias is not None:
-                init.xavier_normal_(bias)
+                init.zeros_(bias)
+        for learned in (self.bias_k, self.bias_v):
+            if learned is not None:
+                init.xavier_normal_(learned)
 
     def forward(
         self,
@@ -117,8 +120,8 @@ class MultiheadAttention(Module):
         attn_mask: Tensor | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> tuple[Any, Any]:
-        """The attended values, shaped as ``query``, and the weights or None; see
+    ) -> tuple[Tensor, Tensor | None]:
+        """The attended values, shaped like ``query``, and the attention weights or None; see
         ``F.multi_head_attention_forward``."""
         swapped = self.batch_first and query.dim() == 3
         if swapped:
@@ -126,7 +129,7 @@ class MultiheadAttention(Module):
             query = query.transpose(1, 0)
             key = query if same[0] else key.transpose(1, 0)
             value = key if same[1] else value.transpose(1, 0)
-        made, weights = F.multi_head_attention_forward(
+        output, weights = F.multi_head_attention_forward(
             query,
             key,
             value,
@@ -151,13 +154,16 @@ class MultiheadAttention(Module):
             average_attn_weights=average_attn_weights,
             is_causal=is_causal,
         )
-        return made.transpose(1, 0) if swapped else made, weights
+        return output.transpose(1, 0) if swapped else output, weights
 
     def merge_masks(
         self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor
-    ) -> tuple[Any, int | None]:
-        """Both masks as one ``[N, H, L, L]`` for ``query[N, L, E]``, and its kind: 1 if it is the padding
-        alone, 2 if ``attn_mask`` is in it; None for none."""
+    ) -> tuple[Tensor | None, int | None]:
+        """Return the sum of both masks, ``[N, H, L, L]`` for ``query[N, L, E]``, and its type.
+
+        The type is 1 for ``key_padding_mask`` alone, which is returned as it is, 2 if there is an
+        ``attn_mask``, and None without masks.
+        """
         if attn_mask is None:
             return key_padding_mask, None if key_padding_mask is None else 1
         batch, length, _ = query.shape

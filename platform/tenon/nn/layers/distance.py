@@ -1,4 +1,4 @@
-"""Distances as layers."""
+"""Layers that compute distances."""
 
 from __future__ import annotations
 

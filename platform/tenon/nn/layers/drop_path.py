@@ -1,4 +1,4 @@
-"""``DropPath``: whole residual branches left out, sample by sample. torch has none."""
+"""``DropPath``: drops whole residual branches, sample by sample. PyTorch has no such layer."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class DropPath(Module):
     """Stochastic depth (Huang et al., 2016): in training, ``x[N, ...]`` becomes 0 for each sample with
     probability ``drop_prob``; ``scale_by_keep`` divides the others by ``1 - drop_prob``.
 
-    Draws as ``Dropout`` does: where a step has keys (``tenon.random.keyed``) a sample's number is its own,
-    whatever batch and rank it is in.
+    Random numbers are those of ``Dropout``: in a step with keys (``tenon.random.keyed``) they depend on the
+    sample, not on its batch and rank.
 
     >>> import tenon
     >>> block, drop = tenon.nn.Linear(4, 4), tenon.nn.DropPath(0.1)
@@ -37,11 +37,11 @@ class DropPath(Module):
         self.scale_by_keep = scale_by_keep
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x``, without the samples that are left out."""
+        """``x``, with dropped samples set to 0."""
         if not self.training or self.drop_prob == 0:
             return x
-        kept = F.dropout(x.new_ones((x.shape[0],) + (1,) * (x.ndim - 1)), self.drop_prob)
-        return x * (kept if self.scale_by_keep else kept * (1 - self.drop_prob))
+        scale = F.dropout(x.new_ones((x.shape[0],) + (1,) * (x.ndim - 1)), self.drop_prob)
+        return x * (scale if self.scale_by_keep else scale * (1 - self.drop_prob))
 
     def extra_repr(self) -> str:
         """Probability and scaling."""

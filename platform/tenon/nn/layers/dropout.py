@@ -15,6 +15,8 @@ __all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "Fe
 
 
 class _DropoutNd(Module):
+    """Base class of dropout layers: the probability, and whether to work in place."""
+
     __constants__ = ("p", "inplace")
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
@@ -25,7 +27,7 @@ class _DropoutNd(Module):
         self.inplace = inplace
 
     def extra_repr(self) -> str:
-        """Probability and mode."""
+        """Probability and ``inplace``."""
         return f"p={self.p}, inplace={self.inplace}"
 
 
@@ -33,7 +35,7 @@ class Dropout(_DropoutNd):
     """Zeroes elements with probability ``p`` and scales the others by ``1 / (1 - p)``."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """``input``, thinned in training."""
+        """``input``, with dropout in training."""
         return F.dropout(input, self.p, self.training, self.inplace)
 
 
@@ -41,7 +43,7 @@ class Dropout1d(_DropoutNd):
     """Zeroes whole channels of ``[N, C, L]``."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """``input``, thinned in training."""
+        """``input``, with dropout in training."""
         return F.dropout1d(input, self.p, self.training, self.inplace)
 
 
@@ -49,7 +51,7 @@ class Dropout2d(_DropoutNd):
     """Zeroes whole channels of ``[N, C, H, W]``."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """``input``, thinned in training."""
+        """``input``, with dropout in training."""
         return F.dropout2d(input, self.p, self.training, self.inplace)
 
 
@@ -57,15 +59,15 @@ class Dropout3d(_DropoutNd):
     """Zeroes whole channels of ``[N, C, D, H, W]``."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """``input``, thinned in training."""
+        """``input``, with dropout in training."""
         return F.dropout3d(input, self.p, self.training, self.inplace)
 
 
 class AlphaDropout(_DropoutNd):
-    """Dropout that keeps mean and variance, for networks of ``SELU``."""
+    """Dropout that preserves mean and variance, for networks with ``SELU``."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """``input``, thinned in training."""
+        """``input``, with dropout in training."""
         return F.alpha_dropout(input, self.p, self.training, self.inplace)
 
 
@@ -73,5 +75,5 @@ class FeatureAlphaDropout(_DropoutNd):
     """``AlphaDropout`` of whole channels."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """``input``, thinned in training."""
+        """``input``, with dropout in training."""
         return F.feature_alpha_dropout(input, self.p, self.training, self.inplace)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.errors import ModuleTypeError
 from tenon.nn.module import Module
@@ -35,7 +35,7 @@ class Flatten(Module):
 class Unflatten(Module):
     """Splits axis ``dim`` into axes of ``unflattened_size``."""
 
-    def __init__(self, dim: int, unflattened_size: Any) -> None:
+    def __init__(self, dim: int, unflattened_size: list[int] | tuple[int, ...]) -> None:
         super().__init__()
         if not isinstance(dim, int):
             raise ModuleTypeError(

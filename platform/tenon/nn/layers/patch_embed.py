@@ -1,40 +1,44 @@
-"""``PatchEmbed``: an image as a sequence of projected patches. torch has none."""
+"""``PatchEmbed``: an image as a sequence of projected patches. PyTorch has no such layer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.errors import ShapeError
-from tenon.nn.functional.arguments import per_axis
+from tenon.nn.functional.arguments import PerAxis, per_axis
 from tenon.nn.layers.conv import Conv2d
 from tenon.nn.layers.linear import Identity
 from tenon.nn.module import Module
 
 if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import dtype
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["PatchEmbed"]
 
 
 class PatchEmbed(Module):
-    """``x[N, C, H, W]`` as ``[N, (H / p) * (W / p), embed_dim]``: each patch of ``p`` by ``p`` pixels times
-    one weight (Dosovitskiy et al., 2021). Names are timm's: ``proj``, ``norm``, ``num_patches``.
+    """``x[N, C, H, W]`` as ``[N, (H / p) * (W / p), embed_dim]``: a linear projection of each patch of ``p``
+    by ``p`` pixels (Dosovitskiy et al., 2021). Attribute names are timm's: ``proj``, ``norm``,
+    ``num_patches``.
 
-    ``img_size=None`` takes every size that patches divide. ``flatten=False`` keeps ``[N, D, H / p, W / p]``.
+    ``img_size=None`` accepts every size that is a multiple of the patch size. ``flatten=False`` returns
+    ``[N, embed_dim, H / p, W / p]``.
     """
 
     def __init__(
         self,
-        img_size: Any = 224,
-        patch_size: Any = 16,
+        img_size: PerAxis | None = 224,
+        patch_size: PerAxis = 16,
         in_chans: int = 3,
         embed_dim: int = 768,
         norm_layer: Callable[[int], Module] | None = None,
         flatten: bool = True,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike = None,
+        dtype: dtype | None = None,
     ) -> None:
         super().__init__()
         self.patch_size = per_axis(patch_size, 2, "patch_size")
@@ -48,7 +52,8 @@ class PatchEmbed(Module):
         self.norm = Identity() if norm_layer is None else norm_layer(embed_dim)
 
     def _grid(self, height: int, width: int) -> tuple[int, int]:
-        """How many patches an image has each way."""
+        """Return the numbers of patches along height and width; raise ShapeError if they do not divide
+        these."""
         if height % self.patch_size[0] or width % self.patch_size[1]:
             raise ShapeError(
                 f"PatchEmbed: patches of {self.patch_size} do not divide an image of {(height, width)}."

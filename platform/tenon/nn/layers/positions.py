@@ -18,20 +18,21 @@ __all__ = ["RoPE", "SinusoidalPositions"]
 
 
 def _angles(x: Tensor, dim: int, base: float, scale: float, offset: Tensor | int) -> Tensor:
-    """``[..., L, ceil(dim / 2)]``: place times ``base ** (-2 i / dim)``, places from ``offset`` on."""
-    places = arange(x.shape[-2], dtype=float32, device=x.device)
-    places = places + (offset.unsqueeze(-1) if isinstance(offset, Tensor) and offset.ndim else offset)
+    """Return angles ``[..., L, ceil(dim / 2)]``: positions, from ``offset`` on, times ``base ** (-2 i /
+    dim)``."""
+    positions = arange(x.shape[-2], dtype=float32, device=x.device)
+    positions = positions + (offset.unsqueeze(-1) if isinstance(offset, Tensor) and offset.ndim else offset)
     rates = base ** (arange(0, dim, 2, dtype=float32, device=x.device) / -dim)
-    return (places * scale if scale != 1 else places).unsqueeze(-1) * rates
+    return (positions * scale if scale != 1 else positions).unsqueeze(-1) * rates
 
 
 class RoPE(Module):
-    """Rotary position embedding (Su et al., 2021, "RoFormer"): turns pairs of features by angles that grow
-    with the place, so that products of queries and keys depend on their distance only.
+    """Rotary position embedding (Su et al., 2021, "RoFormer"): rotates pairs of features by angles
+    proportional to the position, so that products of queries and keys depend on their distance only.
 
-    The first ``dim`` features of ``x[..., L, D]`` are turned, the others left. Pairs are ``(i, i + dim / 2)``
-    (GPT-NeoX, Hugging Face's Llama), or ``(2 i, 2 i + 1)`` with ``interleaved`` (RoFormer, GPT-J, Meta's
-    Llama). ``scale`` multiplies the places: 0.5 stretches a model to twice its length.
+    The first ``dim`` features of ``x[..., L, D]`` are rotated, the others unchanged. Pairs are ``(i, i + dim
+    / 2)`` (GPT-NeoX, Hugging Face's Llama), or ``(2 i, 2 i + 1)`` with ``interleaved`` (RoFormer, GPT-J,
+    Meta's Llama). ``scale`` multiplies the positions: 0.5 doubles the context length of a trained model.
 
     >>> import tenon
     >>> rope, keys = tenon.nn.RoPE(4), tenon.ones(1, 6, 4)
@@ -53,27 +54,27 @@ class RoPE(Module):
         self.scale = scale
 
     def forward(self, x: Tensor, offset: Tensor | int = 0) -> Tensor:
-        """``x`` with its features turned; its first place is ``offset``: a number, or integers ``[...]`` that
-        broadcast to the leading axes of ``x``."""
+        """``x`` with its features rotated. Its first position is ``offset``: a number, or integers ``[...]``
+        that broadcast to the leading axes of ``x``."""
         if x.ndim < 2 or x.shape[-1] < self.dim:
             raise ShapeError(
                 f"RoPE: expected [..., L, D] with D of at least {self.dim}, got {list(x.shape)}."
             )
         angles = _angles(x, self.dim, self.base, self.scale, offset)
         cos, sin = f.cos(angles), f.sin(angles)
-        turned = x[..., : self.dim].float() if x.dtype.itemsize == 2 else x[..., : self.dim]
+        rotated = x[..., : self.dim].float() if x.dtype.itemsize == 2 else x[..., : self.dim]
         half = self.dim // 2
         if self.interleaved:
-            first, second = turned[..., 0::2], turned[..., 1::2]
+            first, second = rotated[..., 0::2], rotated[..., 1::2]
         else:
-            first, second = turned[..., :half], turned[..., half:]
+            first, second = rotated[..., :half], rotated[..., half:]
         parts = [first * cos - second * sin, second * cos + first * sin]
         if self.interleaved:
-            made = f.stack(*parts, axis=x.ndim).flatten(-2)
+            result = f.stack(*parts, axis=x.ndim).flatten(-2)
         else:
-            made = f.cat(*parts, axis=x.ndim - 1)
-        made = made.to(x.dtype)
-        return made if x.shape[-1] == self.dim else f.cat(made, x[..., self.dim :], axis=x.ndim - 1)
+            result = f.cat(*parts, axis=x.ndim - 1)
+        result = result.to(x.dtype)
+        return result if x.shape[-1] == self.dim else f.cat(result, x[..., self.dim :], axis=x.ndim - 1)
 
     def extra_repr(self) -> str:
         """Width and settings."""
@@ -81,8 +82,8 @@ class RoPE(Module):
 
 
 class SinusoidalPositions(Module):
-    """Adds sines and cosines of the place to ``x[..., L, dim]`` (Vaswani et al., 2017): feature ``2 i`` gets
-    ``sin(place / base ** (2 i / dim))``, feature ``2 i + 1`` the cosine."""
+    """Adds sines and cosines of the position to ``x[..., L, dim]`` (Vaswani et al., 2017): feature ``2 i``
+    gets ``sin(position / base ** (2 i / dim))``, feature ``2 i + 1`` the cosine."""
 
     __constants__ = ("dim", "base")
 
@@ -94,7 +95,7 @@ class SinusoidalPositions(Module):
         self.base = base
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """``x`` with the places from ``offset`` on added; ``offset`` is a number or integers ``[...]``."""
+        """``x`` plus the encodings of positions from ``offset`` on, a number or integers ``[...]``."""
         if x.ndim < 2 or x.shape[-1] != self.dim:
             raise ShapeError(f"SinusoidalPositions: expected [..., L, {self.dim}], got {list(x.shape)}.")
         angles = _angles(x, self.dim, self.base, 1, offset)

@@ -1,7 +1,7 @@
 """Recurrent layers over sequences: ``RNN``, ``LSTM``, ``GRU``.
 
-Each layer and direction is one op (``tenon.ops.lstm_sequence`` and its kin) over rows in the order of a
-packed sequence; padded input of ``T`` steps is ``T`` times the same number of rows.
+Each layer and direction is one op (``tenon.ops.lstm_sequence``, ``gru_sequence`` or ``rnn_sequence``) over
+rows in the order of a packed sequence; padded input of ``T`` steps has the same number of rows in each step.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import numbers
 import warnings
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.op import table
 from tenon.engine.precision import PRECISION, runs_in
@@ -22,6 +23,11 @@ from tenon.nn.utils.rnn import PackedSequence
 from tenon.ops.kinds import title_of
 from tenon.tensors.creation.factories import empty, zeros
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import dtype
+    from tenon.engine.types import Nested
 
 __all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
 
@@ -38,19 +44,10 @@ class RNNBase(Module):
     )  # fmt: skip
 
     def __init__(
-        self,
-        mode: str,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
+        device: DeviceLike = None, dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         if not isinstance(dropout, numbers.Number) or not 0 <= dropout <= 1 or isinstance(dropout, bool):
             raise ModuleValueError(
@@ -103,10 +100,11 @@ class RNNBase(Module):
 
     @property
     def _state_size(self) -> int:
-        """Width of the hidden state."""
+        """Return the width of the hidden state."""
         return self.proj_size or self.hidden_size
 
-    def _add_parameters(self, layer: int, suffix: str, device: Any, dtype: Any) -> None:
+    def _add_parameters(self, layer: int, suffix: str, device: DeviceLike, dtype: dtype | None) -> None:
+        """Create the parameters of one layer and direction, whose names end in ``suffix``."""
         rows = _GATES[self.mode] * self.hidden_size
         width = self._state_size * self._directions if layer else self.input_size
         shapes: dict[str, tuple[int, ...]] = {
@@ -131,7 +129,7 @@ class RNNBase(Module):
         """Do nothing: parameters need not be contiguous in memory."""
 
     @property
-    def all_weights(self) -> list[list[Any]]:
+    def all_weights(self) -> list[list[Tensor]]:
         """The parameters of each layer and direction."""
         return [[getattr(self, name) for name in names] for names in self._all_weights]
 
@@ -140,13 +138,11 @@ class RNNBase(Module):
         return [name for names in self._all_weights for name in names]
 
     @property
-    def _flat_weights(self) -> list[Any]:
+    def _flat_weights(self) -> list[Tensor | None]:
         return [getattr(self, name, None) for name in self._flat_weights_names]
 
-    # --- checks, in torch's words ---
-
-    def check_input(self, input: Any, batch_sizes: Any) -> None:
-        """ModuleValueError or ShapeError unless ``input`` fits the weights."""
+    def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
+        """Raise ModuleValueError or ShapeError unless ``input`` fits the weights."""
         weight = getattr(self, self._all_weights[0][0])
         if input.dtype != weight.dtype and PRECISION.call is None:
             raise ModuleValueError(
@@ -162,43 +158,42 @@ class RNNBase(Module):
                 f" {input.shape[-1]}"
             )
 
-    def _batch(self, input: Any, batch_sizes: Any) -> int:
+    def _batch(self, input: Tensor, batch_sizes: Tensor | None) -> int:
+        """Return the batch size of padded or packed input."""
         if batch_sizes is not None:
             return int(batch_sizes[0])
         return int(input.shape[0 if self.batch_first else 1])
 
-    def get_expected_hidden_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
+    def get_expected_hidden_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:
         """Shape of the hidden state for ``input``."""
         return (self.num_layers * self._directions, self._batch(input, batch_sizes), self._state_size)
 
     def check_hidden_size(
         self,
-        hx: Any,
+        hx: Tensor,
         expected_hidden_size: tuple[int, int, int],
         msg: str = "Expected hidden size {}, got {}",
     ) -> None:
-        """ShapeError unless ``hx`` has the shape."""
+        """Raise ShapeError, with ``msg``, unless ``hx`` has the expected shape."""
         if tuple(hx.shape) != tuple(expected_hidden_size):
             raise ShapeError(msg.format(expected_hidden_size, list(hx.shape)))
 
-    def check_forward_args(self, input: Any, hidden: Any, batch_sizes: Any) -> None:
+    def check_forward_args(self, input: Tensor, hidden: Nested, batch_sizes: Tensor | None) -> None:
         """``check_input`` and ``check_hidden_size``."""
         self.check_input(input, batch_sizes)
         self.check_hidden_size(hidden, self.get_expected_hidden_size(input, batch_sizes))
 
-    def permute_hidden(self, hx: Any, permutation: Any) -> Any:
-        """The states of the sequences in another order."""
+    def permute_hidden(self, hx: Nested, permutation: Tensor | None) -> Nested:
+        """The states with their batch axis permuted."""
         return hx if permutation is None else hx.index_select(1, permutation)
 
-    # --- the computation ---
-
-    def _initial(self, input: Any, batch_sizes: Any) -> Any:
-        """States of zeros."""
+    def _initial(self, input: Tensor, batch_sizes: Tensor | None) -> Nested:
+        """Return states of zeros."""
         shape = self.get_expected_hidden_size(input, batch_sizes)
         return zeros(shape, dtype=input.dtype, device=input.device)
 
-    def _check_ranks(self, input: Any, hx: Any) -> None:
-        """ShapeError unless ``hx`` is batched as ``input`` is."""
+    def _check_ranks(self, input: Tensor, hx: Nested) -> None:
+        """Raise ShapeError unless ``hx`` is batched as ``input`` is."""
         if hx is not None and hx.dim() != input.dim():
             rank = input.dim()
             raise ShapeError(
@@ -206,11 +201,13 @@ class RNNBase(Module):
                 f" but got {hx.dim()}-D tensor"
             )
 
-    def _each(self, hx: Any, change: Any) -> Any:
-        """``change`` of each state."""
-        return change(hx)
+    def _map_states(self, hx: Nested, function: Callable[[Tensor], Tensor]) -> Nested:
+        """Return ``function`` of each state in ``hx``."""
+        return function(hx)
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(
+        self, input: Tensor | PackedSequence, hx: Nested = None
+    ) -> tuple[Tensor | PackedSequence, Nested]:
         """Outputs of all steps in the last layer, and the states after the last step in all layers."""
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
@@ -221,31 +218,34 @@ class RNNBase(Module):
         self._check_ranks(input, hx)
         batched = input.dim() == 3
         axis = 0 if self.batch_first else 1
-        if not batched:
-            input = input.unsqueeze(axis)
-            hx = None if hx is None else self._each(hx, lambda h: h.unsqueeze(1))
-        hx = self._initial(input, None) if hx is None else hx
-        self.check_forward_args(input, hx, None)
-        steps_first = input.transpose(0, 1) if self.batch_first else input
+        x = input if batched else input.unsqueeze(axis)
+        if hx is None:
+            hx = self._initial(x, None)
+        elif not batched:
+            hx = self._map_states(hx, lambda h: h.unsqueeze(1))
+        self.check_forward_args(x, hx, None)
+        steps_first = x.transpose(0, 1) if self.batch_first else x
         steps, batch = steps_first.shape[:2]
         if not steps:
             raise ShapeError("Expected sequence length to be larger than 0 in RNN")
-        out, states = self._layers(steps_first.reshape(steps * batch, self.input_size), (batch,) * steps, hx)
+        rows = steps_first.reshape(steps * batch, self.input_size)
+        out, states = self._run_layers(rows, (batch,) * steps, hx)
         out = out.reshape(steps, batch, out.shape[1])
         out = out.transpose(0, 1) if self.batch_first else out
         if not batched:
-            return out.squeeze(axis), self._each(states, lambda h: h.squeeze(1))
+            return out.squeeze(axis), self._map_states(states, lambda h: h.squeeze(1))
         return out, states
 
-    def _forward_packed(self, packed: PackedSequence, hx: Any) -> Any:
+    def _forward_packed(self, packed: PackedSequence, hx: Nested) -> tuple[PackedSequence, Nested]:
+        """Return ``forward`` of a packed sequence."""
         data, batch_sizes, order, back = packed
         hx = self._initial(data, batch_sizes) if hx is None else self.permute_hidden(hx, order)
         self.check_forward_args(data, hx, batch_sizes)
-        out, states = self._layers(data, tuple(batch_sizes.tolist()), hx)
+        out, states = self._run_layers(data, tuple(batch_sizes.tolist()), hx)
         return PackedSequence(out, batch_sizes, order, back), self.permute_hidden(states, back)
 
-    def _layers(self, x: Any, sizes: tuple[int, ...], hx: Any) -> Any:
-        """All layers over packed rows: the last one's outputs, and the final states."""
+    def _run_layers(self, x: Tensor, sizes: tuple[int, ...], hx: Nested) -> tuple[Tensor, Nested]:
+        """Run all layers over packed rows; return the last one's outputs and the final states."""
         states = (hx,) if isinstance(hx, Tensor) else tuple(hx)
         for state in states:
             if state.dtype != x.dtype and PRECISION.call is None:
@@ -254,13 +254,13 @@ class RNNBase(Module):
                     f" {title_of(x)} and hidden tensor with {title_of(state)}"
                 )
         dropout = self.dropout if self.training else 0.0
-        out, finals = walk(self._one, x, sizes, states, self.all_weights, self._directions, dropout)
+        out, finals = walk(self._run_layer, x, sizes, states, self.all_weights, self._directions, dropout)
         return out, finals[0] if len(finals) == 1 else finals
 
-    def _one(
-        self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
-    ) -> Any:
-        """One layer in one direction: outputs and final states."""
+    def _run_layer(
+        self, x: Tensor, states: list[Tensor], weights: list[Tensor], sizes: tuple[int, ...], reverse: bool
+    ) -> tuple[Tensor, ...]:
+        """Run one layer in one direction over packed rows; return outputs and final states."""
         raise MissingForwardError("RNNBase computes nothing itself. Use RNN, LSTM or GRU.")
 
     def extra_repr(self) -> str:
@@ -274,17 +274,18 @@ class RNNBase(Module):
                 text += f", {name}={getattr(self, name)}"
         return text
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self.__dict__.setdefault("proj_size", 0)
 
 
-def _biases(weights: list[Any]) -> list[Any]:
-    """``weight_ih, weight_hh, bias_ih, bias_hh``, biases None where there are none."""
+def _with_biases(weights: list[Tensor]) -> Sequence[Tensor | None]:
+    """Return ``weight_ih, weight_hh, bias_ih, bias_hh``, with None for absent biases."""
     return weights if len(weights) == 4 else [*weights, None, None]
 
 
-def _without_projection(arguments: dict[str, Any]) -> None:
+def _refuse_projection(arguments: dict[str, Any]) -> None:
+    """Raise ModuleValueError if ``proj_size`` is among the keyword arguments."""
     if "proj_size" in arguments:
         raise ModuleValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
 
@@ -297,7 +298,7 @@ class RNN(RNNBase):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _without_projection(kwargs)
+        _refuse_projection(kwargs)
         if len(args) > 3:
             nonlinearity, args = args[3], args[:3] + args[4:]
         else:
@@ -308,11 +309,11 @@ class RNN(RNNBase):
         self.nonlinearity = nonlinearity
 
     @runs_in("lower")
-    def _one(
-        self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
-    ) -> Any:
+    def _run_layer(
+        self, x: Tensor, states: list[Tensor], weights: list[Tensor], sizes: tuple[int, ...], reverse: bool
+    ) -> tuple[Tensor, ...]:
         attrs = {"sizes": sizes, "reverse": reverse, "nonlinearity": self.nonlinearity}
-        return table.rnn_sequence(x, *states, *_biases(weights), **attrs)
+        return table.rnn_sequence(x, *states, *_with_biases(weights), **attrs)
 
 
 class GRU(RNNBase):
@@ -323,18 +324,18 @@ class GRU(RNNBase):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _without_projection(kwargs)
+        _refuse_projection(kwargs)
         super().__init__("GRU", *args, **kwargs)
 
     @runs_in("widest")
-    def _one(
-        self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
-    ) -> Any:
-        return table.gru_sequence(x, *states, *_biases(weights), sizes=sizes, reverse=reverse)
+    def _run_layer(
+        self, x: Tensor, states: list[Tensor], weights: list[Tensor], sizes: tuple[int, ...], reverse: bool
+    ) -> tuple[Tensor, ...]:
+        return table.gru_sequence(x, *states, *_with_biases(weights), sizes=sizes, reverse=reverse)
 
 
 class LSTM(RNNBase):
-    """Long short-term memory: cells ``c = f * c + i * g`` behind hidden states ``h = o * tanh(c)``.
+    """Long short-term memory: cell states ``c = f * c + i * g``, hidden states ``h = o * tanh(c)``.
 
     Arguments: ``input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0,
     bidirectional=False, proj_size=0, device=None, dtype=None``; ``proj_size`` projects the hidden states.
@@ -343,11 +344,11 @@ class LSTM(RNNBase):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__("LSTM", *args, **kwargs)
 
-    def get_expected_cell_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
-        """Shape of the cells for ``input``."""
+    def get_expected_cell_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:
+        """Shape of the cell state for ``input``."""
         return (self.num_layers * self._directions, self._batch(input, batch_sizes), self.hidden_size)
 
-    def check_forward_args(self, input: Any, hidden: Any, batch_sizes: Any) -> None:
+    def check_forward_args(self, input: Tensor, hidden: Nested, batch_sizes: Tensor | None) -> None:
         """``check_input`` and ``check_hidden_size`` of both states."""
         self.check_input(input, batch_sizes)
         shape = self.get_expected_hidden_size(input, batch_sizes)
@@ -355,16 +356,16 @@ class LSTM(RNNBase):
         shape = self.get_expected_cell_size(input, batch_sizes)
         self.check_hidden_size(hidden[1], shape, "Expected hidden[1] size {}, got {}")
 
-    def permute_hidden(self, hx: Any, permutation: Any) -> Any:
-        """Both states in another order."""
-        return self._each(hx, lambda h: RNNBase.permute_hidden(self, h, permutation))
+    def permute_hidden(self, hx: Nested, permutation: Tensor | None) -> Nested:
+        """Both states with their batch axis permuted."""
+        return self._map_states(hx, lambda h: RNNBase.permute_hidden(self, h, permutation))
 
-    def _initial(self, input: Any, batch_sizes: Any) -> Any:
+    def _initial(self, input: Tensor, batch_sizes: Tensor | None) -> Nested:
         cells = self.get_expected_cell_size(input, batch_sizes)
-        made = zeros(cells, dtype=input.dtype, device=input.device)
-        return (super()._initial(input, batch_sizes) if self.proj_size else made), made
+        zero = zeros(cells, dtype=input.dtype, device=input.device)
+        return (super()._initial(input, batch_sizes) if self.proj_size else zero), zero
 
-    def _check_ranks(self, input: Any, hx: Any) -> None:
+    def _check_ranks(self, input: Tensor, hx: Nested) -> None:
         rank = input.dim()
         if hx is not None and (hx[0].dim() != rank or hx[1].dim() != rank):
             raise ShapeError(
@@ -372,13 +373,13 @@ class LSTM(RNNBase):
                 f" {rank}-D but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
             )
 
-    def _each(self, hx: Any, change: Any) -> Any:
-        return change(hx[0]), change(hx[1])
+    def _map_states(self, hx: Nested, function: Callable[[Tensor], Tensor]) -> Nested:
+        return function(hx[0]), function(hx[1])
 
     @runs_in("lower")
-    def _one(
-        self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
-    ) -> Any:
+    def _run_layer(
+        self, x: Tensor, states: list[Tensor], weights: list[Tensor], sizes: tuple[int, ...], reverse: bool
+    ) -> tuple[Tensor, ...]:
         projection = weights[-1] if self.proj_size else None
-        weights = _biases(weights[:-1] if self.proj_size else weights)
-        return table.lstm_sequence(x, *states, *weights, projection, sizes=sizes, reverse=reverse)
+        rest = _with_biases(weights[:-1] if self.proj_size else weights)
+        return table.lstm_sequence(x, *states, *rest, projection, sizes=sizes, reverse=reverse)

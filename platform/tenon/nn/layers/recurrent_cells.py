@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.engine.op import table
 from tenon.errors import MissingForwardError, ModuleError, ModuleValueError
@@ -16,9 +16,11 @@ from tenon.nn.functional.cells import check_sizes, step
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.factories import empty, zeros
+from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tenon.tensors.tensor import Tensor
+    from tenon.device import DeviceLike
+    from tenon.dtypes import dtype
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell", "RNNCellBase"]
 
@@ -27,18 +29,15 @@ class RNNCellBase(Module):
     """Base class of recurrent cells: parameters, validation, unbatched input."""
 
     __constants__: tuple[str, ...] = ("input_size", "hidden_size", "bias")
-    weight_ih: Any
-    weight_hh: Any
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias_ih: Tensor | None
+    bias_hh: Tensor | None
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool,
-        num_chunks: int,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: DeviceLike = None,
+        dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -47,8 +46,8 @@ class RNNCellBase(Module):
         self.weight_ih = Parameter(empty((rows, input_size), device=device, dtype=dtype))
         self.weight_hh = Parameter(empty((rows, hidden_size), device=device, dtype=dtype))
         for name in ("bias_ih", "bias_hh"):
-            made = Parameter(empty(rows, device=device, dtype=dtype)) if bias else None
-            self.register_parameter(name, made)
+            parameter = Parameter(empty(rows, device=device, dtype=dtype)) if bias else None
+            self.register_parameter(name, parameter)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -65,35 +64,37 @@ class RNNCellBase(Module):
         nonlinearity = getattr(self, "nonlinearity", "tanh")
         return text if nonlinearity == "tanh" else f"{text}, nonlinearity={nonlinearity}"
 
-    def _states(self, input: Tensor, hx: Any) -> tuple[Any, tuple[Any, ...]]:
-        """Batched input and states, checked; zeros where no states are given."""
+    def _states(
+        self, input: Tensor, hx: Tensor | Sequence[Tensor] | None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return batched input and states, checked; without ``hx`` one state of zeros."""
         if input.dim() not in (1, 2):
             raise ModuleValueError(
                 f"{type(self).__name__}: Expected input to be 1D or 2D, got {input.dim()}D instead"
             )
-        several = isinstance(hx, tuple | list)
-        for place, h in enumerate(hx if several else (hx,)):
+        several = not (hx is None or isinstance(hx, Tensor))
+        states = () if hx is None else (hx,) if isinstance(hx, Tensor) else tuple(hx)
+        for position, h in enumerate(states):
             if h is not None and h.dim() not in (1, 2):
-                which = f"hx[{place}]" if several else "hidden"
+                name = f"hx[{position}]" if several else "hidden"
                 raise ModuleValueError(
-                    f"{type(self).__name__}: Expected {which} to be 1D or 2D, got {h.dim()}D instead"
+                    f"{type(self).__name__}: Expected {name} to be 1D or 2D, got {h.dim()}D instead"
                 )
         single = input.dim() == 1
         input = input.unsqueeze(0) if single else input
         if hx is None:
             check_sizes(input, (), self.input_size, self.hidden_size)
             return input, (zeros(input.shape[0], self.hidden_size, dtype=input.dtype, device=input.device),)
-        states = tuple(hx) if several else (hx,)
         states = tuple(h.unsqueeze(0) for h in states) if single else states
         check_sizes(input, states, self.input_size, self.hidden_size)
         return input, states
 
-    def _next(self, rows: Any, states: tuple[Any, ...]) -> Any:
-        """The states after ``states`` and the input ``rows[N, I]``."""
+    def _next(self, rows: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the states that follow ``states`` for the input ``rows[N, I]``."""
         raise MissingForwardError("RNNCellBase computes nothing itself. Use RNNCell, LSTMCell or GRUCell.")
 
     @property
-    def _weights(self) -> tuple[Any, ...]:
+    def _weights(self) -> tuple[Tensor | None, ...]:
         return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
 
 
@@ -103,14 +104,9 @@ class RNNCell(RNNCellBase):
     __constants__ = ("input_size", "hidden_size", "bias", "nonlinearity")
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        nonlinearity: str = "tanh",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
+        device: DeviceLike = None, dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
 
@@ -121,35 +117,37 @@ class RNNCell(RNNCellBase):
         (h,) = self._next(*self._states(input, hx))
         return h if input.dim() == 2 else h.squeeze(0)
 
-    def _next(self, rows: Tensor, states: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    def _next(self, rows: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return step(table.rnn_sequence, rows, *states, *self._weights, nonlinearity=self.nonlinearity)
 
 
 class LSTMCell(RNNCellBase):
-    """The next hidden state and cell of a long short-term memory."""
+    """One step of a long short-term memory: the next hidden state and cell state."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,
+        dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
     def forward(self, input: Tensor, hx: Sequence[Tensor] | None = None) -> tuple[Tensor, ...]:
-        """``(h, c)`` from ``input`` and the last ``(h, c)``."""
+        """The next ``(h, c)`` for ``input`` and ``hx``, the last ``(h, c)``."""
         rows, states = self._states(input, hx)
         states = states if len(states) == 2 else states * 2
-        made = self._next(rows, states)
-        return made if input.dim() == 2 else tuple(s.squeeze(0) for s in made)
+        states = self._next(rows, states)
+        return states if input.dim() == 2 else tuple(s.squeeze(0) for s in states)
 
-    def _next(self, rows: Tensor, states: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    def _next(self, rows: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return step(table.lstm_sequence, rows, *states, *self._weights, None)
 
 
 class GRUCell(RNNCellBase):
-    """The next hidden state of gated recurrent units."""
+    """One step of gated recurrent units: the next hidden state."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,
+        dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
@@ -157,5 +155,5 @@ class GRUCell(RNNCellBase):
         (h,) = self._next(*self._states(input, hx))
         return h if input.dim() == 2 else h.squeeze(0)
 
-    def _next(self, rows: Tensor, states: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    def _next(self, rows: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return step(table.gru_sequence, rows, *states, *self._weights)

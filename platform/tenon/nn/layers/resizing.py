@@ -1,13 +1,14 @@
-"""Layers that move between resolutions: upsampling, patches, and channels against space."""
+"""Layers that change the resolution: upsampling, patches, and rearrangements between channels and space."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.nn import functional as F
 from tenon.nn.module import Module
 
 if TYPE_CHECKING:
+    from tenon.nn.functional.arguments import PerAxis
     from tenon.tensors.tensor import Tensor
 
 __all__ = [
@@ -29,8 +30,8 @@ class Upsample(Module):
 
     def __init__(
         self,
-        size: Any = None,
-        scale_factor: Any = None,
+        size: PerAxis | None = None,
+        scale_factor: float | tuple[float, ...] | None = None,
         mode: str = "nearest",
         align_corners: bool | None = None,
         recompute_scale_factor: bool | None = None,
@@ -39,7 +40,9 @@ class Upsample(Module):
         self.name = type(self).__name__
         self.size = size
         if isinstance(scale_factor, tuple):
-            self.scale_factor: Any = tuple(float(factor) for factor in scale_factor)
+            self.scale_factor: float | tuple[float, ...] | None = tuple(
+                float(factor) for factor in scale_factor
+            )
         else:
             self.scale_factor = float(scale_factor) if scale_factor else None
         self.mode = mode
@@ -59,33 +62,42 @@ class Upsample(Module):
 
     def extra_repr(self) -> str:
         """Size or factor, and the mode."""
-        given = (
+        target = (
             f"scale_factor={self.scale_factor!r}" if self.scale_factor is not None else f"size={self.size!r}"
         )
-        return f"{given}, mode={self.mode!r}"
+        return f"{target}, mode={self.mode!r}"
 
 
 class UpsamplingNearest2d(Upsample):
     """``Upsample`` of ``[N, C, H, W]`` by the nearest element."""
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(
+        self, size: PerAxis | None = None, scale_factor: float | tuple[float, ...] | None = None
+    ) -> None:
         super().__init__(size, scale_factor, mode="nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
     """``Upsample`` of ``[N, C, H, W]`` by two linear axes with aligned corners."""
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(
+        self, size: PerAxis | None = None, scale_factor: float | tuple[float, ...] | None = None
+    ) -> None:
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
 
 
 class Fold(Module):
-    """Columns ``[N, C * prod(kernel_size), places]`` summed into images ``[N, C, *output_size]``."""
+    """Columns ``[N, C * prod(kernel_size), positions]`` summed into images ``[N, C, *output_size]``."""
 
     __constants__ = ("output_size", "kernel_size", "dilation", "padding", "stride")
 
     def __init__(
-        self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+        self,
+        output_size: PerAxis,
+        kernel_size: PerAxis,
+        dilation: PerAxis = 1,
+        padding: PerAxis = 0,
+        stride: PerAxis = 1,
     ) -> None:
         super().__init__()
         self.output_size = output_size
@@ -99,7 +111,7 @@ class Fold(Module):
         return F.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
-        """The patches' layout."""
+        """The sizes of the patches."""
         return (
             f"output_size={self.output_size}, kernel_size={self.kernel_size}, dilation={self.dilation},"
             f" padding={self.padding}, stride={self.stride}"
@@ -107,11 +119,13 @@ class Fold(Module):
 
 
 class Unfold(Module):
-    """Patches of ``[N, C, H, W]`` as columns ``[N, C * prod(kernel_size), places]``."""
+    """Patches of ``[N, C, H, W]`` as columns ``[N, C * prod(kernel_size), positions]``."""
 
     __constants__ = ("kernel_size", "dilation", "padding", "stride")
 
-    def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
+    def __init__(
+        self, kernel_size: PerAxis, dilation: PerAxis = 1, padding: PerAxis = 0, stride: PerAxis = 1
+    ) -> None:
         super().__init__()
         self.kernel_size = kernel_size
         self.dilation = dilation
@@ -123,7 +137,7 @@ class Unfold(Module):
         return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
-        """The patches' layout."""
+        """The sizes of the patches."""
         return (
             f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding},"
             f" stride={self.stride}"

@@ -1,4 +1,4 @@
-"""Softmax and its kin: layers that normalise along an axis."""
+"""``Softmax``, ``LogSoftmax`` and others: layers that normalise along an axis."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ __all__ = ["LogSoftmax", "Softmax", "Softmax2d", "Softmin"]
 
 
 class _AlongAxis(Module):
+    """Base class of layers whose only setting is ``dim``."""
+
     __constants__ = ("dim",)
 
     def __init__(self, dim: int | None = None) -> None:

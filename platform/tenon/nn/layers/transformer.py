@@ -1,7 +1,7 @@
-"""The encoder and decoder of "Attention is all you need" (Vaswani et al., 2017), layer by layer and whole.
+"""The Transformer (Vaswani et al., 2017), its encoder and decoder, and their layers.
 
 Sequences are ``[L, N, E]``, or ``[N, L, E]`` with ``batch_first``, or ``[L, E]``. Boolean masks are True
-where nobody may look; float masks are added to the scores.
+where attention is not allowed; float masks are added to the scores.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.engine.grad_mode import is_grad_enabled
 from tenon.engine.watchers import WATCHERS
@@ -24,10 +24,11 @@ from tenon.nn.layers.dropout import Dropout
 from tenon.nn.layers.linear import Linear
 from tenon.nn.layers.norm import LayerNorm
 from tenon.nn.module import Module
+from tenon.nn.parameter import FactoryOptions
 from tenon.tensors.creation.factories import full
 
 if TYPE_CHECKING:
-    from tenon.device import Device
+    from tenon.device import DeviceLike
     from tenon.dtypes import dtype
     from tenon.tensors.tensor import Tensor
 
@@ -40,83 +41,83 @@ __all__ = [
 ]
 
 
-def _later(size: int, device: Device | None = None, dtype: dtype | None = None) -> Tensor:
-    """``[size, size]``: minus infinity (or True) where a place would look at a later one, else 0."""
+def _causal_mask(size: int, device: DeviceLike = None, dtype: dtype | None = None) -> Tensor:
+    """Return a mask ``[size, size]``: minus infinity (or True) above the diagonal, else 0."""
     return full((size, size), -math.inf, dtype=dtype, device=device).triu(1)
 
 
-def _is_causal(mask: Any, hint: bool | None, sequence: Tensor, batch_first: bool) -> bool:
+def _is_causal(mask: Tensor | None, hint: bool | None, sequence: Tensor, batch_first: bool) -> bool:
     """Return ``hint``; if None, whether ``mask`` equals the causal mask (False while recording)."""
     if hint is not None or mask is None or WATCHERS.recorder is not None:
         return hint is True
     length = sequence.shape[1 if batch_first and sequence.dim() == 3 else 0]
     if tuple(mask.shape) != (length, length):
         return False
-    return bool((mask == _later(length, mask.device, mask.dtype)).all())
+    return bool((mask == _causal_mask(length, mask.device, mask.dtype)).all())
 
 
 class _Layer(Module):
-    """Base class of encoder and decoder layers: the attentions that ``names`` lists, a feed-forward
-    network, and a norm and dropout for each of them."""
+    """Base class of encoder and decoder layers.
+
+    A layer has the attention blocks that ``names`` lists and a feed-forward block, each with a norm and
+    dropout.
+    """
 
     __constants__ = ("norm_first",)
     names: tuple[str, ...]
 
     def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Callable[[Any], Any] = F.relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = F.relu, layer_norm_eps: float = 1e-5,
+        batch_first: bool = False, norm_first: bool = False, bias: bool = True, device: DeviceLike = None,
+        dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
-        place = {"device": device, "dtype": dtype}
+        options: FactoryOptions = {"device": device, "dtype": dtype}
         for name in self.names:
-            made = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **place)
-            setattr(self, name, made)
-        self.linear1 = Linear(d_model, dim_feedforward, bias, **place)
+            attention = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **options)
+            setattr(self, name, attention)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **options)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, **place)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **options)
         self.norm_first = norm_first
-        parts = range(1, len(self.names) + 2)
-        for i in parts:
-            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, **place))
-        for i in parts:
+        blocks = range(1, len(self.names) + 2)
+        for i in blocks:
+            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, **options))
+        for i in blocks:
             setattr(self, f"dropout{i}", Dropout(dropout))
         self.activation = _activation(activation) if isinstance(activation, str) else activation
 
-    def _attended(self, position: int, x: Tensor, source: Tensor, *masks: Tensor | bool | None) -> Tensor:
+    def _attend(self, position: int, x: Tensor, source: Tensor, *masks: Tensor | bool | None) -> Tensor:
+        """Return the result of the attention block at ``position``, with its dropout.
+
+        ``masks`` are the attention mask, the key padding mask, and whether the first is causal.
+        """
         mask, padding, causal = masks
-        found, _ = getattr(self, self.names[position])(
+        output, _ = getattr(self, self.names[position])(
             x, source, source, key_padding_mask=padding, need_weights=False, attn_mask=mask, is_causal=causal
         )
-        return getattr(self, f"dropout{position + 1}")(found)
+        return getattr(self, f"dropout{position + 1}")(output)
 
     def _sa_block(
         self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
     ) -> Tensor:
-        return self._attended(0, x, x, attn_mask, key_padding_mask, is_causal)
+        return self._attend(0, x, x, attn_mask, key_padding_mask, is_causal)
 
     def _ff_block(self, x: Tensor) -> Tensor:
         last = getattr(self, f"dropout{len(self.names) + 1}")
         return last(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
     def _residual(
-        self, position: int, x: Tensor, block: Callable[..., Any], *rest: Tensor | bool | None
+        self, position: int, x: Tensor, block: Callable[..., Tensor], *args: Tensor | bool | None
     ) -> Tensor:
-        """``x`` and what ``block`` adds to it, normed before or after."""
+        """Return ``x`` plus ``block(x, *args)``, with the norm at ``position`` before the block or after the
+        sum."""
         norm = getattr(self, f"norm{position + 1}")
-        return x + block(norm(x), *rest) if self.norm_first else norm(x + block(x, *rest))
+        return x + block(norm(x), *args) if self.norm_first else norm(x + block(x, *args))
 
 
-def _activation(name: str) -> Callable[[Any], Any]:
+def _activation(name: str) -> Callable[[Tensor], Tensor]:
     if name not in ("relu", "gelu"):
         raise ModuleValueError(
             f"activation should be relu/gelu, not {name}. Other functions are given as such."
@@ -125,8 +126,11 @@ def _activation(name: str) -> Callable[[Any], Any]:
 
 
 class TransformerEncoderLayer(_Layer):
-    """Self-attention and a feed-forward network, each added to its input and normed; ``norm_first`` norms
-    what goes in instead of what comes out. ``activation`` is "relu", "gelu" or a function."""
+    """Self-attention and a feed-forward network, each with a residual connection and a norm.
+
+    ``norm_first`` normalises the input of each block instead of the sum. ``activation`` is "relu", "gelu" or
+    a function.
+    """
 
     names = ("self_attn",)
     self_attn: MultiheadAttention
@@ -156,25 +160,19 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, attention to the encoder's memory, and a feed-forward network, each added to its input
-    and normed. The arguments are those of ``TransformerEncoderLayer``."""
+    """Self-attention, attention to the encoder's output, and a feed-forward network, each with a residual
+    connection and a norm. The arguments are those of ``TransformerEncoderLayer``."""
 
     names = ("self_attn", "multihead_attn")
     self_attn: MultiheadAttention
     multihead_attn: MultiheadAttention
 
     def forward(
-        self,
-        tgt: Tensor,
-        memory: Tensor,
-        tgt_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        tgt_key_padding_mask: Tensor | None = None,
-        memory_key_padding_mask: Tensor | None = None,
-        tgt_is_causal: bool = False,
-        memory_is_causal: bool = False,
-    ) -> Tensor:
-        """``tgt`` after this layer, which looked at itself and at ``memory``."""
+        self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False, memory_is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """``tgt`` after self-attention, attention to ``memory``, and the feed-forward network."""
         masks = (memory_mask, memory_key_padding_mask, memory_is_causal)
         x = self._residual(0, tgt, self._sa_block, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         x = self._residual(1, x, self._mha_block, memory, *masks)
@@ -188,13 +186,15 @@ class TransformerDecoderLayer(_Layer):
         key_padding_mask: Tensor | None,
         is_causal: bool = False,
     ) -> Tensor:
-        return self._attended(1, x, mem, attn_mask, key_padding_mask, is_causal)
+        return self._attend(1, x, mem, attn_mask, key_padding_mask, is_causal)
 
 
 class _Stack(Module):
+    """Base class of encoder and decoder: ``num_layers`` copies of ``layer``, then ``norm``."""
+
     __constants__ = ("norm",)
 
-    def __init__(self, layer: Any, num_layers: int, norm: Module | None) -> None:
+    def __init__(self, layer: Module, num_layers: int, norm: Module | None) -> None:
         super().__init__()
         self.layers = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
         self.num_layers = num_layers
@@ -204,14 +204,14 @@ class _Stack(Module):
 class TransformerEncoder(_Stack):
     """``num_layers`` copies of ``encoder_layer``, then ``norm``.
 
-    There are no nested tensors here. ``enable_nested_tensor`` and ``mask_check`` have the effect that torch's
-    have on values: where its fast path runs (evaluation, no gradients, right-padded sequences), the places
-    that ``src_key_padding_mask`` hides come out of the last layer as 0.
+    There are no nested tensors here. ``enable_nested_tensor`` and ``mask_check`` have the effect on values
+    that they have in PyTorch: where its fast path runs (evaluation, no gradients, right-padded sequences),
+    the positions that ``src_key_padding_mask`` hides are 0 in the output of the last layer.
     """
 
     def __init__(
         self,
-        encoder_layer: Any,
+        encoder_layer: Module,
         num_layers: int,
         norm: Module | None = None,
         enable_nested_tensor: bool = True,
@@ -219,7 +219,7 @@ class TransformerEncoder(_Stack):
     ) -> None:
         super().__init__(encoder_layer, num_layers, norm)
         self.enable_nested_tensor = enable_nested_tensor
-        self.use_nested_tensor = enable_nested_tensor and _nests(encoder_layer)
+        self.use_nested_tensor = enable_nested_tensor and _has_fast_path(encoder_layer)
         self.mask_check = mask_check
 
     def forward(
@@ -241,6 +241,7 @@ class TransformerEncoder(_Stack):
         return x if self.norm is None else self.norm(x)
 
     def _drops_padding(self, src: Tensor, padding: Tensor) -> bool:
+        """Return whether PyTorch would take its fast path, whose nested tensors do not store padding."""
         first = self.layers[0]
         if not self.use_nested_tensor or first.training or src.dim() != 3 or WATCHERS.recorder is not None:
             return False
@@ -250,8 +251,8 @@ class TransformerEncoder(_Stack):
         return not self.mask_check or bool((hidden[:, 1:] >= hidden[:, :-1]).all())
 
 
-def _nests(layer: Module) -> bool:
-    """Whether torch would take its fast path through layers like this."""
+def _has_fast_path(layer: Module) -> bool:
+    """Return whether PyTorch has a fast path through layers like this."""
     if not isinstance(layer, TransformerEncoderLayer) or layer.norm_first:
         return False
     attention = layer.self_attn
@@ -267,20 +268,14 @@ def _nests(layer: Module) -> bool:
 class TransformerDecoder(_Stack):
     """``num_layers`` copies of ``decoder_layer``, then ``norm``."""
 
-    def __init__(self, decoder_layer: Any, num_layers: int, norm: Module | None = None) -> None:
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__(decoder_layer, num_layers, norm)
 
     def forward(
-        self,
-        tgt: Tensor,
-        memory: Tensor,
-        tgt_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        tgt_key_padding_mask: Tensor | None = None,
-        memory_key_padding_mask: Tensor | None = None,
-        tgt_is_causal: bool | None = None,
-        memory_is_causal: bool = False,
-    ) -> Tensor:
+        self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
         """Return ``tgt`` after all layers; ``tgt_is_causal=None`` detects whether ``tgt_mask`` is causal."""
         causal = _is_causal(tgt_mask, tgt_is_causal, tgt, self.layers[0].self_attn.batch_first)
         x = tgt
@@ -301,41 +296,37 @@ class TransformerDecoder(_Stack):
 class Transformer(Module):
     """Encoder and decoder: ``src[S, N, E]`` and ``tgt[T, N, E]`` to ``[T, N, E]``.
 
-    ``custom_encoder`` and ``custom_decoder`` take the place of those made here. Weights are Xavier's uniform.
+    ``custom_encoder`` and ``custom_decoder`` replace the default ones. Weights are initialised by
+    ``init.xavier_uniform_``.
     """
 
     def __init__(
-        self,
-        d_model: int = 512,
-        nhead: int = 8,
-        num_encoder_layers: int = 6,
-        num_decoder_layers: int = 6,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Callable[[Any], Any] = F.relu,
-        custom_encoder: Any = None,
-        custom_decoder: Any = None,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = F.relu,
+        custom_encoder: Callable[..., Tensor] | None = None,
+        custom_decoder: Callable[..., Tensor] | None = None, layer_norm_eps: float = 1e-5,
+        batch_first: bool = False, norm_first: bool = False, bias: bool = True, device: DeviceLike = None,
+        dtype: dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
-        place = {"device": device, "dtype": dtype}
-        options = (dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+        options: FactoryOptions = {"device": device, "dtype": dtype}
 
-        def made(layer: Any, stack: Any, count: int) -> Any:
-            one = layer(d_model, nhead, *options, **place)
-            return stack(one, count, LayerNorm(d_model, layer_norm_eps, bias=bias, **place))
+        def create(
+            layer_class: type[_Layer], stack: Callable[[Module, int, Module], _Stack], n: int
+        ) -> _Stack:
+            layer = layer_class(
+                d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first,
+                bias, **options,
+            )  # fmt: skip
+            return stack(layer, n, LayerNorm(d_model, layer_norm_eps, bias=bias, **options))
 
-        self.encoder = custom_encoder
         if custom_encoder is None:
-            self.encoder = made(TransformerEncoderLayer, TransformerEncoder, num_encoder_layers)
-        self.decoder = custom_decoder
+            custom_encoder = create(TransformerEncoderLayer, TransformerEncoder, num_encoder_layers)
+        self.encoder = custom_encoder
         if custom_decoder is None:
-            self.decoder = made(TransformerDecoderLayer, TransformerDecoder, num_decoder_layers)
+            custom_decoder = create(TransformerDecoderLayer, TransformerDecoder, num_decoder_layers)
+        self.decoder = custom_decoder
         self._reset_parameters()
         self.d_model = d_model
         self.nhead = nhead
@@ -370,23 +361,20 @@ class Transformer(Module):
             src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
         )
         return self.decoder(
-            tgt,
-            memory,
-            tgt_mask=tgt_mask,
-            memory_mask=memory_mask,
-            tgt_key_padding_mask=tgt_key_padding_mask,
-            memory_key_padding_mask=memory_key_padding_mask,
-            tgt_is_causal=tgt_is_causal,
-            memory_is_causal=memory_is_causal,
-        )
+            tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask, memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=tgt_is_causal, memory_is_causal=memory_is_causal,
+        )  # fmt: skip
 
     @staticmethod
-    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: dtype | None = None) -> Tensor:
-        """``[sz, sz]``: minus infinity where a place would look at a later one, else 0."""
-        return _later(sz, device, dtype)
+    def generate_square_subsequent_mask(
+        sz: int, device: DeviceLike = None, dtype: dtype | None = None
+    ) -> Tensor:
+        """A causal mask ``[sz, sz]``: minus infinity above the diagonal, else 0."""
+        return _causal_mask(sz, device, dtype)
 
     def _reset_parameters(self) -> None:
-        """Xavier's uniform for everything with more than one axis."""
+        """Initialise parameters of more than one axis by ``init.xavier_uniform_``."""
         for parameter in self.parameters():
             if parameter.dim() > 1:
                 init.xavier_uniform_(parameter)
