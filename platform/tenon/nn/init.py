@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Literal, ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar, get_args
 
 from tenon import ops
 from tenon.compat.rerouting import register
@@ -71,17 +71,8 @@ Nonlinearity = Literal[
 ]
 FanMode = Literal["fan_in", "fan_out"]
 
-_LINEAR = (
-    "linear",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "sigmoid",
-)
-_GAINS = {"tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 3.0 / 4, **dict.fromkeys(_LINEAR, 1)}
+#: Gains other than 1; that of "leaky_relu" depends on its slope.
+_GAINS = {"tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 3.0 / 4}
 
 
 def calculate_gain(nonlinearity: Nonlinearity, param: int | float | None = None) -> float:
@@ -95,11 +86,11 @@ def calculate_gain(nonlinearity: Nonlinearity, param: int | float | None = None)
         if isinstance(slope, bool) or not isinstance(slope, (int, float)):
             raise ModuleValueError(f"negative_slope {param} not a valid number. Pass an int or a float.")
         return math.sqrt(2.0 / (1 + slope**2))
-    if nonlinearity not in _GAINS:
+    if nonlinearity not in get_args(Nonlinearity):
         raise ModuleValueError(
-            f"Unsupported nonlinearity {nonlinearity}. Use one of {', '.join([*_GAINS, 'leaky_relu'])}."
+            f"Unsupported nonlinearity {nonlinearity}. Use one of {', '.join(get_args(Nonlinearity))}."
         )
-    return _GAINS[nonlinearity]
+    return _GAINS.get(nonlinearity, 1)
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
@@ -261,35 +252,33 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / float(fan_in + fan_out)), generator)
 
 
-def kaiming_uniform_(
-    tensor: Tensor,
-    a: float = 0,
-    mode: FanMode = "fan_in",
-    nonlinearity: Nonlinearity = "leaky_relu",
-    generator: Generator | None = None,
-) -> Tensor:
-    """Fill from U(-x, x), x = gain sqrt(3 / fan): He et al., 2015. ``a`` is the slope of a leaky ReLU."""
+def _kaiming_std(tensor: Tensor, a: float, mode: FanMode, nonlinearity: Nonlinearity) -> float | None:
+    """Return gain / sqrt(fan); None, with a warning, for a tensor without elements."""
     if 0 in tensor.shape:
-        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
+        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+        return None
+    return calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))
+
+
+def kaiming_uniform_(
+    tensor: Tensor, a: float = 0, mode: FanMode = "fan_in", nonlinearity: Nonlinearity = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Fill from U(-x, x), x = gain sqrt(3 / fan): He et al., 2015. ``a`` is the slope of a leaky ReLU."""
+    std = _kaiming_std(tensor, a, mode, nonlinearity)
+    if std is None:
         return tensor
-    fan = _calculate_correct_fan(tensor, mode)
-    bound = math.sqrt(3.0) * (calculate_gain(nonlinearity, a) / math.sqrt(fan))
+    bound = math.sqrt(3.0) * std
     return uniform_(tensor, -bound, bound, generator)
 
 
 def kaiming_normal_(
-    tensor: Tensor,
-    a: float = 0,
-    mode: FanMode = "fan_in",
-    nonlinearity: Nonlinearity = "leaky_relu",
+    tensor: Tensor, a: float = 0, mode: FanMode = "fan_in", nonlinearity: Nonlinearity = "leaky_relu",
     generator: Generator | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Fill from N(0, s**2), s = gain / sqrt(fan): He et al., 2015. ``a`` is the slope of a leaky ReLU."""
-    if 0 in tensor.shape:
-        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
-        return tensor
-    fan = _calculate_correct_fan(tensor, mode)
-    return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(fan), generator)
+    std = _kaiming_std(tensor, a, mode, nonlinearity)
+    return tensor if std is None else normal_(tensor, 0.0, std, generator)
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:

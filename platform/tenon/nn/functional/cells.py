@@ -71,13 +71,9 @@ def lstm_cell(
 
 
 def gru_cell(
-    input: Tensor,
-    hx: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None = None,
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The next state for ``input[N, I]`` and the last one, ``hx[N, H]``; weights are ``[3 H, I]`` and ``[3
     H, H]``."""
     _check(input, (hx,), w_ih, w_hh, 3)
@@ -85,26 +81,18 @@ def gru_cell(
 
 
 def rnn_tanh_cell(
-    input: Tensor,
-    hx: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None = None,
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """``tanh(w_ih input + b_ih + w_hh hx + b_hh)``, row by row."""
     _check(input, (hx,), w_ih, w_hh, 1)
     return step(table.rnn_sequence, input, hx, w_ih, w_hh, b_ih, b_hh, nonlinearity="tanh")[0]
 
 
 def rnn_relu_cell(
-    input: Tensor,
-    hx: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None = None,
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """``relu(w_ih input + b_ih + w_hh hx + b_hh)``, row by row."""
     _check(input, (hx,), w_ih, w_hh, 1)
     return step(table.rnn_sequence, input, hx, w_ih, w_hh, b_ih, b_hh, nonlinearity="relu")[0]

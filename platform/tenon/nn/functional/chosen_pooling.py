@@ -322,33 +322,24 @@ def _lp_pool(
 
 
 def lp_pool1d(
-    input: Tensor,
-    norm_type: float,
-    kernel_size: PerAxis,
-    stride: PerAxis | None = None,
+    input: Tensor, norm_type: float, kernel_size: PerAxis, stride: PerAxis | None = None,
     ceil_mode: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The ``norm_type``-norm of each window of ``input[N, C, L]``."""
     return _lp_pool(input, norm_type, kernel_size, stride, ceil_mode, 1, avg_pool1d, max_pool1d)
 
 
 def lp_pool2d(
-    input: Tensor,
-    norm_type: float,
-    kernel_size: PerAxis,
-    stride: PerAxis | None = None,
+    input: Tensor, norm_type: float, kernel_size: PerAxis, stride: PerAxis | None = None,
     ceil_mode: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The ``norm_type``-norm of each window of ``input[N, C, H, W]``."""
     return _lp_pool(input, norm_type, kernel_size, stride, ceil_mode, 2, avg_pool2d, max_pool2d)
 
 
 def lp_pool3d(
-    input: Tensor,
-    norm_type: float,
-    kernel_size: PerAxis,
-    stride: PerAxis | None = None,
+    input: Tensor, norm_type: float, kernel_size: PerAxis, stride: PerAxis | None = None,
     ceil_mode: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The ``norm_type``-norm of each window of ``input[N, C, D, H, W]``."""
     return _lp_pool(input, norm_type, kernel_size, stride, ceil_mode, 3, avg_pool3d, max_pool3d)

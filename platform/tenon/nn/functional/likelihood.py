@@ -57,15 +57,9 @@ def _has_one_unit_axis(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 @runs_in("float32")
 def poisson_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    log_input: bool = True,
-    full: bool = False,
-    size_average: bool | None = None,
-    eps: float = 1e-8,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
+    size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """``exp(input) - target * input``, or ``input - target * log(input + eps)`` without ``log_input``.
 
     ``full`` adds Stirling's approximation of ``log(target!)`` where ``target`` is above 1.

@@ -123,15 +123,9 @@ def _reduce(losses: Tensor, mode: str) -> Tensor:
 @titled("MultiMarginLoss0")
 @runs_in("float32")
 def multi_margin_loss(
-    input: Tensor,
-    target: Tensor,
-    p: int = 1,
-    margin: float = 1.0,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """Sum over wrong classes of ``max(0, margin - input[target] + input[i]) ** p``, over the number of
     classes.
 

@@ -1,4 +1,4 @@
-"""Normalisation by the neighbouring channels."""
+"""Normalisation by neighbouring channels."""
 
 from __future__ import annotations
 

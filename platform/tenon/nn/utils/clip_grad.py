@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import warnings
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tenon import ops
 from tenon.dtypes import get_default_dtype
@@ -14,14 +14,16 @@ from tenon.errors import GradError
 from tenon.tensors.creation.create import full
 from tenon.tensors.tensor import Tensor
 
+#: One tensor or several.
 Tensors: TypeAlias = Tensor | Iterable[Tensor]
 
 
-def _listed(parameters: Tensors) -> list[Any]:
+def _as_list(parameters: Tensors) -> list[Tensor]:
     return [parameters] if isinstance(parameters, Tensor) else list(parameters)
 
 
-def _grads(parameters: list[Any]) -> list[Any]:
+def _grads(parameters: list[Tensor]) -> list[Tensor]:
+    """Return the gradients of those ``parameters`` that have one."""
     return [p.grad for p in parameters if p.grad is not None]
 
 
@@ -29,7 +31,7 @@ def _grads(parameters: list[Any]) -> list[Any]:
 def get_total_norm(
     tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Tensor:
-    """Norm of all ``tensors`` taken as one vector: a 0-d tensor on the device of the first.
+    """Return the norm of all ``tensors`` taken as one vector: a 0-d tensor on the device of the first.
 
     >>> import tenon
     >>> get_total_norm([tenon.tensor([3.0]), tenon.tensor([0.0, 4.0])])
@@ -37,7 +39,7 @@ def get_total_norm(
 
     ``foreach`` has no effect: it would only choose how PyTorch computes the same numbers.
     """
-    listed = _listed(tensors)
+    listed = _as_list(tensors)
     order = float(norm_type)
     if not listed:
         return full((), 0.0, get_default_dtype(), "cpu")
@@ -45,8 +47,8 @@ def get_total_norm(
     if len(norms) == 1:
         total = norms[0]
     else:
-        line = [n.to(norms[0].device).reshape(1) for n in norms]
-        total = _norm(ops.cat(*line, axis=0), order)
+        parts = [n.to(norms[0].device).reshape(1) for n in norms]
+        total = _norm(ops.cat(*parts, axis=0), order)
     if error_if_nonfinite and not ops.isfinite(total).item():
         raise GradError(
             f"The total norm of order {float(norm_type)} for gradients from `parameters` is non-finite, so"
@@ -56,7 +58,8 @@ def get_total_norm(
     return total
 
 
-def _norm(tensor: Any, order: float) -> Any:
+def _norm(tensor: Tensor, order: float) -> Tensor:
+    """Return the norm of ``tensor`` taken as a vector."""
     axes = tuple(range(tensor.raw.ndim))
     return ops.vector_norm(tensor, order=order, axes=axes, keepdims=False)
 
@@ -69,20 +72,17 @@ def clip_grads_with_norm_(
 
     ``foreach`` has no effect: it would only choose how PyTorch computes the same numbers.
     """
-    scale: Any = ops.clamp(ops.div(float(max_norm), ops.add(total_norm, 1e-6)), None, 1.0)
-    for g in _grads(_listed(parameters)):
+    scale = ops.clamp(ops.div(float(max_norm), ops.add(total_norm, 1e-6)), None, 1.0)
+    for g in _grads(_as_list(parameters)):
         g.mul_(scale.to(g.device))
 
 
 def clip_grad_norm_(
-    parameters: Tensors,
-    max_norm: float,
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
+    parameters: Tensors, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Scale gradients in place so that their joint norm is at most ``max_norm``; returns the norm before."""
-    listed = _listed(parameters)
+    listed = _as_list(parameters)
     if not listed and isinstance(parameters, types.GeneratorType):
         warnings.warn(
             "`parameters` is an empty generator, no gradient clipping will occur.", UserWarning, stacklevel=2
@@ -93,12 +93,9 @@ def clip_grad_norm_(
 
 
 def clip_grad_norm(
-    parameters: Tensors,
-    max_norm: float,
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
+    parameters: Tensors, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Deprecated name of ``clip_grad_norm_``."""
     warnings.warn(
         "`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.",
@@ -115,5 +112,5 @@ def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | Non
     ``foreach`` has no effect: it would only choose how PyTorch computes the same numbers.
     """
     bound = float(clip_value)
-    for g in _grads(_listed(parameters)):
+    for g in _grads(_as_list(parameters)):
         g.clamp_(-bound, bound)

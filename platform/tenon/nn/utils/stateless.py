@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import UnsupportedError
 from tenon.nn.functional_call import functional_call as _call
@@ -12,16 +12,19 @@ from tenon.nn.functional_call import replaced
 from tenon.nn.module import Module
 from tenon.tensors.tensor import Tensor
 
+if TYPE_CHECKING:
+    from tenon.engine.types import Nested
+
 
 def functional_call(
     module: Module,
     parameters_and_buffers: dict[str, Tensor],
-    args: Any = None,
+    args: Nested = None,
     kwargs: dict[str, Any] | None = None,
     *,
     tie_weights: bool = True,
     strict: bool = False,
-) -> Any:
+) -> Nested:
     """Deprecated form of ``tenon.func.functional_call``."""
     warnings.warn(
         "`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be removed in a "
@@ -33,17 +36,8 @@ def functional_call(
     return _call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)
 
 
-def _functional_call(
-    module: Module,
-    parameters_and_buffers: dict[str, Tensor],
-    args: Any = None,
-    kwargs: dict[str, Any] | None = None,
-    *,
-    tie_weights: bool = True,
-    strict: bool = False,
-) -> Any:
-    """``functional_call`` without the warning, as torch's own code calls it."""
-    return _call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)
+#: ``functional_call`` without the warning, as PyTorch's own code calls it.
+_functional_call = _call
 
 
 def _reparametrize_module(
@@ -53,7 +47,7 @@ def _reparametrize_module(
     strict: bool = False,
     stack_weights: bool = False,
 ) -> AbstractContextManager[None]:
-    """In the ``with`` block ``module`` has these tensors; those that it assigns are in the dict after."""
+    """Context manager: ``module`` has these tensors inside; tensors that it assigns are put into the dict."""
     if stack_weights:
         raise UnsupportedError(
             "_reparametrize_module: stack_weights is for traces, of which there are none; leave it out."
