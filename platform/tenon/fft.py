@@ -25,7 +25,8 @@ from tenon.tensors.creation.factories import kind_of
 from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
-    from tenon.dtypes import dtype
+    from tenon.device import DeviceLike
+    from tenon.dtypes import DTypeLike
     from tenon.tensors.tensor import Tensor
 
 __all__ = [
@@ -35,10 +36,6 @@ __all__ = [
 ]  # fmt: skip
 
 _LAST_TWO = (-2, -1)
-
-
-def _given(out: Any, result: Tensor) -> Tensor:
-    return result if out is None else into(out, result)
 
 
 def _scale(norm: str | None, count: int, inverse: bool) -> float:
@@ -133,18 +130,18 @@ def _one(n: int | None) -> tuple[int, ...] | None:
 
 
 def fft(
-    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """Transform of ``input`` along ``dim``, cut or padded to ``n`` elements."""
-    return _given(out, _complex("fft", input, _one(n), (dim,), norm, False))
+    return into(out, _complex("fft", input, _one(n), (dim,), norm, False))
 
 
 @titled(lambda input, *a, **k: "" if input.raw.dtype.kind == "c" else "Conj0")
 def ifft(
-    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """Inverse of ``fft``."""
-    return _given(out, _complex("ifft", input, _one(n), (dim,), norm, True))
+    return into(out, _complex("ifft", input, _one(n), (dim,), norm, True))
 
 
 @titled("FftC2C0")
@@ -154,10 +151,10 @@ def fft2(
     dim: int | Sequence[int] = _LAST_TWO,
     norm: str | None = None,
     *,
-    out: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Transform over two axes."""
-    return _given(out, _complex("fft2", input, s, dim, norm, False))
+    return into(out, _complex("fft2", input, s, dim, norm, False))
 
 
 @titled("FftC2C0")
@@ -167,10 +164,10 @@ def ifft2(
     dim: Sequence[int] = _LAST_TWO,
     norm: str | None = None,
     *,
-    out: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Inverse of ``fft2``."""
-    return _given(out, _complex("ifft2", input, s, dim, norm, True))
+    return into(out, _complex("ifft2", input, s, dim, norm, True))
 
 
 @titled("FftC2C0")
@@ -180,10 +177,10 @@ def fftn(
     dim: Sequence[int] | None = None,
     norm: str | None = None,
     *,
-    out: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Transform over ``dim``: the last ``len(s)`` axes, or all."""
-    return _given(out, _complex("fftn", input, s, dim, norm, False))
+    return into(out, _complex("fftn", input, s, dim, norm, False))
 
 
 @titled("FftC2C0")
@@ -193,24 +190,24 @@ def ifftn(
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
-    out: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Inverse of ``fftn``."""
-    return _given(out, _complex("ifftn", input, s, dim, norm, True))
+    return into(out, _complex("ifftn", input, s, dim, norm, True))
 
 
 def rfft(
-    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """The first ``n // 2 + 1`` frequencies of a real ``input``."""
-    return _given(out, _half("rfft", input, _one(n), (dim,), norm))
+    return into(out, _half("rfft", input, _one(n), (dim,), norm))
 
 
 def irfft(
-    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """Inverse of ``rfft``: ``n`` real numbers, by default ``2 (size - 1)``."""
-    return _given(out, _signal("irfft", input, _one(n), (dim,), norm))
+    return into(out, _signal("irfft", input, _one(n), (dim,), norm))
 
 
 @titled("FftR2C0")
@@ -220,10 +217,10 @@ def rfft2(
     dim: int | Sequence[int] = _LAST_TWO,
     norm: str | None = None,
     *,
-    out: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Half the spectrum (of the last axis) of real ``input`` over two axes."""
-    return _given(out, _half("rfft2", input, s, dim, norm))
+    return into(out, _half("rfft2", input, s, dim, norm))
 
 
 def irfft2(
@@ -232,10 +229,10 @@ def irfft2(
     dim: Sequence[int] = _LAST_TWO,
     norm: str | None = None,
     *,
-    out: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Inverse of ``rfft2``."""
-    return _given(out, _signal("irfft2", input, s, dim, norm))
+    return into(out, _signal("irfft2", input, s, dim, norm))
 
 
 @titled("FftR2C0")
@@ -245,10 +242,10 @@ def rfftn(
     dim: Sequence[int] | None = None,
     norm: str | None = None,
     *,
-    out: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Half the spectrum (of the last axis) of real ``input`` over ``dim``."""
-    return _given(out, _half("rfftn", input, s, dim, norm))
+    return into(out, _half("rfftn", input, s, dim, norm))
 
 
 def irfftn(
@@ -257,24 +254,24 @@ def irfftn(
     dim: int | None = None,
     norm: str | None = None,
     *,
-    out: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Inverse of ``rfftn``."""
-    return _given(out, _signal("irfftn", input, s, dim, norm))
+    return into(out, _signal("irfftn", input, s, dim, norm))
 
 
 def hfft(
-    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """The real spectrum of a Hermitian signal, of which ``input`` is the first half."""
-    return _given(out, _signal("hfft", _conjugated(input), _one(n), (dim,), norm, inverse=False))
+    return into(out, _signal("hfft", _conjugated(input), _one(n), (dim,), norm, inverse=False))
 
 
 def ihfft(
-    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """Inverse of ``hfft``: the first half of a Hermitian signal."""
-    return _given(out, _half("ihfft", input, _one(n), (dim,), norm, inverse=True).conj())
+    return into(out, _half("ihfft", input, _one(n), (dim,), norm, inverse=True).conj())
 
 
 def hfft2(
@@ -283,18 +280,23 @@ def hfft2(
     dim: int | Sequence[int] = _LAST_TWO,
     norm: str | None = None,
     *,
-    out: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """``hfft`` along the last of two axes after ``fft`` along the other."""
-    return _given(out, _signal("hfft2", _conjugated(input), s, dim, norm, inverse=False))
+    return into(out, _signal("hfft2", _conjugated(input), s, dim, norm, inverse=False))
 
 
 @titled("FftC2C0")
 def ihfft2(
-    input: Tensor, s: Any = None, dim: Sequence[int] = _LAST_TWO, norm: str | None = None, *, out: Any = None
+    input: Tensor,
+    s: Any = None,
+    dim: Sequence[int] = _LAST_TWO,
+    norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Inverse of ``hfft2``."""
-    return _given(out, _half("ihfft2", input, s, dim, norm, inverse=True).conj())
+    return into(out, _half("ihfft2", input, s, dim, norm, inverse=True).conj())
 
 
 def hfftn(
@@ -303,18 +305,23 @@ def hfftn(
     dim: Any = None,
     norm: str | None = None,
     *,
-    out: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """``hfft`` along the last axis of ``dim`` after ``fft`` along the others."""
-    return _given(out, _signal("hfftn", _conjugated(input), s, dim, norm, inverse=False))
+    return into(out, _signal("hfftn", _conjugated(input), s, dim, norm, inverse=False))
 
 
 @titled("FftC2C0")
 def ihfftn(
-    input: Tensor, s: int | None = None, dim: int | None = None, norm: str | None = None, *, out: Any = None
+    input: Tensor,
+    s: int | None = None,
+    dim: int | None = None,
+    norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Inverse of ``hfftn``."""
-    return _given(out, _half("ihfftn", input, s, dim, norm, inverse=True).conj())
+    return into(out, _half("ihfftn", input, s, dim, norm, inverse=True).conj())
 
 
 def _conjugated(x: Tensor) -> Tensor:
@@ -322,21 +329,21 @@ def _conjugated(x: Tensor) -> Tensor:
 
 
 def fftfreq(
-    n: int, d: float = 1.0, *, out: Any = None, dtype: dtype | None = None, device: Any = None,
-    requires_grad: bool = False, **rest: Any,
+    n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: DTypeLike | None = None,
+    device: DeviceLike = None, requires_grad: bool = False, **rest: object,
 ) -> Tensor:  # fmt: skip
     """The frequencies of ``fft``'s results for samples ``d`` apart."""
     result = _frequencies(n, d, True, kind_of(dtype).numpy)
-    return _given(out, wrap(result, as_device(device), requires_grad))
+    return into(out, wrap(result, as_device(device), requires_grad))
 
 
 def rfftfreq(
-    n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False, **rest: Any,
+    n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: DTypeLike | None = None,
+    device: DeviceLike = None, requires_grad: bool = False, **rest: object,
 ) -> Tensor:  # fmt: skip
     """The frequencies of ``rfft``'s results for samples ``d`` apart."""
     result = _frequencies(n, d, False, kind_of(dtype).numpy)
-    return _given(out, wrap(result, as_device(device), requires_grad))
+    return into(out, wrap(result, as_device(device), requires_grad))
 
 
 def _frequencies(n: int, d: float, signed: bool, dtype: Any) -> Any:

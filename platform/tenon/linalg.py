@@ -44,6 +44,7 @@ from tenon.tensors.methods.titles import titled
 from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:
+    from tenon.dtypes import DTypeLike
     from tenon.tensors.tensor import Tensor
 
 __all__ = [
@@ -66,10 +67,6 @@ def _refuse_gradient(name: str, *tensors: Any, instead: str) -> None:
         )
 
 
-def _given(out: Any, result: Tensor) -> Tensor:
-    return result if out is None else into(out, result)
-
-
 def _cast(A: Tensor, dtype: Any) -> Tensor:
     return A if dtype is None else A.to(dtype)
 
@@ -83,11 +80,11 @@ def vector_norm(
     dim: int | None = None,
     keepdim: bool = False,
     *,
-    dtype: Any = None,
-    out: Any = None,
+    dtype: DTypeLike | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Norm of order ``ord`` over ``dim`` (all elements if None)."""
-    return _given(out, _cast(x, dtype).norm(float(ord), dim, keepdim))
+    return into(out, _cast(x, dtype).norm(float(ord), dim, keepdim))
 
 
 def _largest(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
@@ -101,8 +98,8 @@ def matrix_norm(
     dim: Sequence[int] = (-2, -1),
     keepdim: bool = False,
     *,
-    dtype: Any = None,
-    out: Any = None,
+    dtype: DTypeLike | None = None,
+    out: Tensor | None = None,
 ) -> Any:
     """Norm of matrices: "fro", "nuc", or ``±1``, ``±2``, ``±inf`` (columns, singular values, rows)."""
     x = _cast(A, dtype)
@@ -119,7 +116,7 @@ def matrix_norm(
     if rows == columns:
         raise ArgumentError(f"linalg.matrix_norm: dims must be different. Got ({dim[0]}, {dim[1]})")
     if ord == "fro":
-        return _given(out, x.norm(2, (rows, columns), keepdim))
+        return into(out, x.norm(2, (rows, columns), keepdim))
     if ord in ("nuc", 2, -2):
         values = ops.svdvals(x.movedim((rows, columns), (-2, -1)))
         result = values.sum(-1) if ord == "nuc" else _largest(values, -1) if ord == 2 else values.amin(-1)
@@ -127,7 +124,7 @@ def matrix_norm(
         summed, left = (rows, columns) if abs(ord) == 1 else (columns, rows)
         lines = x.abs().sum(summed, True)
         lines = _largest(lines, left, True) if ord > 0 else lines.amin(left, True)
-        return _given(out, lines if keepdim else lines.squeeze((rows, columns)))
+        return into(out, lines if keepdim else lines.squeeze((rows, columns)))
     else:
         raise ArgumentError(
             f"linalg.matrix_norm: Order {ord} not supported. Use 'fro', 'nuc', ±1, ±2 or ±inf."
@@ -135,7 +132,7 @@ def matrix_norm(
     if keepdim:
         for axis in sorted((rows, columns)):
             result = result.unsqueeze(axis)
-    return _given(out, result)
+    return into(out, result)
 
 
 def norm(
@@ -144,8 +141,8 @@ def norm(
     dim: int | None = None,
     keepdim: bool = False,
     *,
-    out: Any = None,
-    dtype: Any = None,
+    out: Tensor | None = None,
+    dtype: DTypeLike | None = None,
 ) -> Tensor:
     """Vector norm, or matrix norm where ``ord`` is given and there are two axes (or ``dim`` has two)."""
     if ord is None:
@@ -161,19 +158,19 @@ def norm(
     return vector_norm(A, ord, dim, keepdim, dtype=dtype, out=out)
 
 
-def cond(A: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
+def cond(A: Tensor, p: Any = None, *, out: Tensor | None = None) -> Tensor:
     """Condition number: the largest singular value over the smallest, or ``norm(A, p) * norm(inv(A), p)``."""
     if p in (None, 2, -2):
         values = ops.svdvals(A)
         high, low = values.amax(-1), values.amin(-1)
-        return _given(out, low / high if p == -2 else high / low)
-    return _given(out, matrix_norm(A, p) * matrix_norm(inv(A), p))
+        return into(out, low / high if p == -2 else high / low)
+    return into(out, matrix_norm(A, p) * matrix_norm(inv(A), p))
 
 
 # --- factorizations and what follows from them ---
 
 
-def qr(A: Tensor, mode: str = "reduced", *, out: Any = None) -> Any:
+def qr(A: Tensor, mode: str = "reduced", *, out: Tensor | None = None) -> Any:
     """Orthonormal columns and upper triangles; ``mode`` is "reduced", "complete" or "r"."""
     if mode not in ("reduced", "complete", "r"):
         raise ArgumentError(
@@ -182,55 +179,55 @@ def qr(A: Tensor, mode: str = "reduced", *, out: Any = None) -> Any:
     if mode == "r":
         _refuse_gradient("qr(mode='r')", A, instead="Use mode='reduced'.")
     q, r = ops.qr(A, mode="reduced" if mode == "r" else mode)
-    return _given(out, named_result("linalg_qr", Q=A.new_empty(0) if mode == "r" else q, R=r))
+    return into(out, named_result("linalg_qr", Q=A.new_empty(0) if mode == "r" else q, R=r))
 
 
-def svd(A: Tensor, full_matrices: bool = True, *, out: Any = None) -> Any:
+def svd(A: Tensor, full_matrices: bool = True, *, out: Tensor | None = None) -> Any:
     """``U, S, Vh`` with ``A = U @ diag(S) @ Vh``."""
     u, s, vh = ops.svd_parts(A, full=full_matrices)
-    return _given(out, named_result("linalg_svd", U=u, S=s, Vh=vh))
+    return into(out, named_result("linalg_svd", U=u, S=s, Vh=vh))
 
 
-def svdvals(A: Tensor, *, out: Any = None) -> Tensor:
+def svdvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Singular values, largest first."""
-    return _given(out, ops.svdvals(A))
+    return into(out, ops.svdvals(A))
 
 
-def eigh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Any:
+def eigh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Any:
     """Eigenvalues in ascending order and eigenvectors of symmetric matrices; reads one triangle."""
     values, vectors = ops.eigh(A, lower=UPLO.upper() == "L")
-    return _given(out, named_result("linalg_eigh", eigenvalues=values, eigenvectors=vectors))
+    return into(out, named_result("linalg_eigh", eigenvalues=values, eigenvectors=vectors))
 
 
-def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Tensor:
+def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Tensor:
     """Eigenvalues of symmetric matrices, in ascending order."""
-    return _given(out, ops.eigh(A, lower=UPLO.upper() == "L")[0])
+    return into(out, ops.eigh(A, lower=UPLO.upper() == "L")[0])
 
 
 @titled("LinalgCholeskyEx0")
-def cholesky(A: Tensor, *, upper: bool = False, out: Any = None) -> Tensor:
+def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
     """Lower (or upper) triangular factors of positive definite matrices."""
-    return _given(out, A.cholesky(upper))
+    return into(out, A.cholesky(upper))
 
 
-def inv(A: Tensor, *, out: Any = None) -> Tensor:
+def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Inverse matrices."""
-    return _given(out, ops.inv(A))
+    return into(out, ops.inv(A))
 
 
-def det(A: Tensor, *, out: Any = None) -> Tensor:
+def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Determinants."""
-    return _given(out, ops.det(A))
+    return into(out, ops.det(A))
 
 
-def slogdet(A: Tensor, *, out: Any = None) -> Any:
+def slogdet(A: Tensor, *, out: Tensor | None = None) -> Any:
     """Sign and logarithm of the magnitude of the determinants."""
     sign, logabsdet = ops.slogdet(A)
-    return _given(out, named_result("linalg_slogdet", sign=sign, logabsdet=logabsdet))
+    return into(out, named_result("linalg_slogdet", sign=sign, logabsdet=logabsdet))
 
 
 @titled("LinalgSolveEx0")
-def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
+def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None) -> Tensor:
     """``X`` of ``A X = B`` (``X A = B`` with ``left=False``); ``B`` is a matrix or a vector."""
     vector = B.raw.ndim == 1 or (
         B.raw.ndim == A.raw.ndim - 1 and tuple(B.raw.shape) == tuple(A.raw.shape[:-1])
@@ -244,12 +241,12 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor
                 "linalg.solve: Vector broadcasting of the left hand side is not supported for left=False."
             )
         result = ops.solve(A.mT, b.mT).mT
-    return _given(out, result.squeeze(-1) if vector else result)
+    return into(out, result.squeeze(-1) if vector else result)
 
 
-def matrix_power(A: Tensor, n: int, *, out: Any = None) -> Tensor:
+def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """The matrix multiplied by itself ``n`` times; the inverse's power if negative."""
-    return _given(out, A.matrix_power(n))
+    return into(out, A.matrix_power(n))
 
 
 def matrix_exp(A: Tensor) -> Tensor:
@@ -258,7 +255,7 @@ def matrix_exp(A: Tensor) -> Tensor:
 
 
 @titled("View0")
-def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Tensor:
+def multi_dot(tensors: Sequence[Any], *, out: Tensor | None = None) -> Tensor:
     """The product of all matrices in the cheapest order; the first and the last may be vectors."""
     if len(tensors) < 2:
         raise ArgumentError(f"multi_dot(): expected at least 2 tensors but got {len(tensors)}")
@@ -267,11 +264,13 @@ def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Tensor:
             raise ShapeError(f"multi_dot(): tensor {place} must be 2D but got {t.raw.ndim}D")
         if t.raw.dtype != tensors[0].raw.dtype:
             raise DTypeError(f"multi_dot(): expected all tensors of {tensors[0].dtype}, got {t.dtype}")
-    return _given(out, chained(tensors))
+    return into(out, chained(tensors))
 
 
 @titled("LinalgCholeskyEx0")
-def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False, out: Any = None) -> Any:
+def cholesky_ex(
+    A: Tensor, *, upper: bool = False, check_errors: bool = False, out: Tensor | None = None
+) -> Any:
     """``cholesky``, and 0 or the order of the first leading minor that is not positive definite.
 
     The factor of such a matrix is NaN.
@@ -285,13 +284,13 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False, o
         broken = from_backend_array(A, info[..., None, None] > 0)
         unit = from_backend_array(A, np.eye(A.raw.shape[-1], dtype=A.raw.dtype))
         result = ops.where(broken, math.nan, ops.where(broken, unit, A).cholesky(upper))
-    return _given(out, named_result("linalg_cholesky_ex", L=result, info=from_backend_array(A, info)))
+    return into(out, named_result("linalg_cholesky_ex", L=result, info=from_backend_array(A, info)))
 
 
 def _first_indefinite(A: Any) -> Any:
     """The order of the first leading minor of each matrix that is not positive definite, else 0.
 
-    By the pivots of the factorisation; where rounding alone made them positive, LAPACK refuses the matrix
+    By the pivots of the factorisation; where rounding alone result them positive, LAPACK refuses the matrix
     all the same, and its last minor is named.
     """
     host = A._backend.to_host(A.raw)
@@ -316,18 +315,18 @@ def _first_indefinite(A: Any) -> Any:
 # --- products ---
 
 
-def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
+def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Matrix product."""
-    return _given(out, ops.matmul(input, other))
+    return into(out, ops.matmul(input, other))
 
 
 @runs_in("lower")
-def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """Sums of products along ``dim``, the first operand conjugated."""
-    return _given(out, ops.mul(ops.conj(x), y).sum(dim))
+    return into(out, ops.mul(ops.conj(x), y).sum(dim))
 
 
-def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
+def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """Vector product along ``dim``."""
     if input.raw.ndim != other.raw.ndim:
         raise ShapeError("linalg.cross: inputs must have the same number of dimensions.")
@@ -337,7 +336,7 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Any = None) -> Te
                 f"linalg.cross: inputs dimension {dim} must have length 3. Got {list(input.raw.shape)} and "
                 f"{list(other.raw.shape)}"
             )
-    return _given(out, input.cross(other, dim))
+    return into(out, input.cross(other, dim))
 
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import SupportsFloat, SupportsInt, TypeAlias, TypeVar
 
 from tenon.tensors.creation.create import tensor
 from tenon.tensors.tensor import Tensor
@@ -33,23 +33,25 @@ __all__ = [
     "sym_sum",
 ]
 
-Message = Callable[[], Any] | None
+T = TypeVar("T")
+#: Returns the message of the error, when it is raised; None for a general one.
+Message: TypeAlias = Callable[[], object] | None
 
 
-def _assert(condition: Any, message: Any) -> None:
-    """An ``assert`` statement as a function."""
+def _assert(condition: object, message: object) -> None:
+    """Raise AssertionError unless ``condition``."""
     if not condition:
         raise AssertionError(message)
 
 
 def _assert_async(condition: Tensor, assert_msg: str | None = None) -> None:
-    """RuntimeError unless the one value of ``condition`` is true; on a GPU it is waited for."""
+    """Raise RuntimeError unless the one value of ``condition`` is true; waits for a GPU."""
     if not condition:
         raise RuntimeError(assert_msg or "Expected Tensor with single nonzero value, but got zero")
 
 
 def _check_with(error_type: type[Exception], cond: bool, message: Message) -> None:
-    """``error_type(message())`` unless ``cond``."""
+    """Raise ``error_type(message())`` unless ``cond``."""
     if not isinstance(cond, builtins.bool):
         raise TypeError(f"cond must be a bool, but got {type(cond)}")
     if cond:
@@ -62,38 +64,38 @@ def _check_with(error_type: type[Exception], cond: bool, message: Message) -> No
 
 
 def _check(cond: bool, message: Message = None) -> None:
-    """RuntimeError unless ``cond``."""
+    """Raise RuntimeError unless ``cond``."""
     _check_with(RuntimeError, cond, message)
 
 
 def _check_index(cond: bool, message: Message = None) -> None:
-    """IndexError unless ``cond``."""
+    """Raise IndexError unless ``cond``."""
     _check_with(IndexError, cond, message)
 
 
 def _check_value(cond: bool, message: Message = None) -> None:
-    """ValueError unless ``cond``."""
+    """Raise ValueError unless ``cond``."""
     _check_with(ValueError, cond, message)
 
 
 def _check_type(cond: bool, message: Message = None) -> None:
-    """TypeError unless ``cond``."""
+    """Raise TypeError unless ``cond``."""
     _check_with(TypeError, cond, message)
 
 
 def _check_not_implemented(cond: bool, message: Message = None) -> None:
-    """NotImplementedError unless ``cond``."""
+    """Raise NotImplementedError unless ``cond``."""
     _check_with(NotImplementedError, cond, message)
 
 
 def _check_is_size(i: int, message: Message = None, *, max: int | None = None) -> None:
-    """RuntimeError unless ``0 <= i``, and ``i <= max`` if given."""
+    """Raise RuntimeError unless ``0 <= i``, and ``i <= max`` if given."""
     _check(i >= 0, message)
     _check(max is None or i <= max, message)
 
 
 def _check_tensor_all_with(error_type: type[Exception], cond: Tensor, message: Message = None) -> None:
-    """``error_type(message())`` unless all of ``cond``, a tensor of bool, is true."""
+    """Raise ``error_type(message())`` unless all elements of ``cond``, a tensor of bool, are true."""
     if not isinstance(cond, Tensor):
         raise TypeError(f"cond must be a tensor, but got {type(cond)}")
     if str(cond.dtype) != "torch.bool":
@@ -102,51 +104,50 @@ def _check_tensor_all_with(error_type: type[Exception], cond: Tensor, message: M
 
 
 def _check_tensor_all(cond: Tensor, message: Message = None) -> None:
-    """RuntimeError unless all of ``cond`` is true."""
+    """Raise RuntimeError unless all elements of ``cond`` are true."""
     _check_tensor_all_with(RuntimeError, cond, message)
 
 
 def _shape_as_tensor(input: Tensor) -> Tensor:
     """The sizes of ``input`` as a tensor of int64."""
-    made: Tensor = tensor(list(input.shape))
-    return made
+    return tensor(list(input.shape))
 
 
-def sym_int(a: Any) -> int:
+def sym_int(a: SupportsInt) -> int:
     """``int(a)``."""
     return int(a)
 
 
-def sym_float(a: Any) -> float:
+def sym_float(a: SupportsFloat) -> float:
     """``float(a)``."""
     return float(a)
 
 
-def sym_not(a: Any) -> bool:
+def sym_not(a: object) -> bool:
     """``not a``."""
     return not a
 
 
-def sym_max(a: Any, b: Any) -> Any:
-    """The larger one, of the wider of the two types."""
+def sym_max(a: float, b: float) -> float:
+    """The larger number, as a float if one of both is a float."""
     return builtins.float(max(a, b)) if isinstance(a, float) or isinstance(b, float) else max(a, b)
 
 
-def sym_min(a: Any, b: Any) -> Any:
-    """The smaller one, of the wider of the two types."""
+def sym_min(a: float, b: float) -> float:
+    """The smaller number, as a float if one of both is a float."""
     return builtins.float(min(a, b)) if isinstance(a, float) or isinstance(b, float) else min(a, b)
 
 
-def sym_ite(b: bool, t: Any, f: Any) -> Any:
+def sym_ite(b: bool, t: T, f: T) -> T:
     """``t`` if ``b`` else ``f``."""
     return t if b else f
 
 
-def sym_sqrt(a: Any) -> float:
+def sym_sqrt(a: float) -> float:
     """The square root."""
     return math.sqrt(a)
 
 
-def sym_sum(args: Iterable[Any]) -> Any:
+def sym_sum(args: Iterable[float]) -> float:
     """The sum."""
     return sum(args)

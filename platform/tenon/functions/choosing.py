@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["bucketize", "isin", "nonzero", "searchsorted", "where"]
 
 
-def nonzero(input: Tensor, *, out: Any = None, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
+def nonzero(
+    input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False
+) -> Tensor | tuple[Tensor, ...]:
     """Indices of the non-zero elements: one row each, or a tuple of index vectors."""
     if not is_tensor(input):
         raise refuse("nonzero", input)
@@ -37,7 +39,7 @@ def nonzero(input: Tensor, *, out: Any = None, as_tuple: bool = False) -> Tensor
     return into(out, input.nonzero())
 
 
-def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
+def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
     """``input`` where ``condition``, else ``other``; ``condition`` alone: the indices where it is true."""
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
@@ -54,8 +56,8 @@ def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Any =
     if not is_tensor(input) and not is_tensor(other):
         kind = result_type(input, other)
         input, other = (as_tensor(v, kind, condition.device) for v in (input, other))
-    made = ops.where(condition, input, other)
-    return made if out is None else into(out, made)
+    result = ops.where(condition, input, other)
+    return into(out, result)
 
 
 def searchsorted(
@@ -66,7 +68,7 @@ def searchsorted(
     right: bool = False,
     side: str | None = None,
     sorter: Any = None,
-    out: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Where ``input`` would go into ``sorted_sequence`` (ascending along its last axis) to keep it sorted."""
     if side not in (None, "left", "right"):
@@ -101,10 +103,10 @@ def searchsorted(
             "and input value tensor "
             f"{list(values.raw.shape)}"
         )
-    made = ops.searchsorted(sorted_sequence, values, right=right or side == "right")
+    result = ops.searchsorted(sorted_sequence, values, right=right or side == "right")
     if out_int32:
-        made = made.int()
-    return made if out is None else into(out, made)
+        result = result.int()
+    return into(out, result)
 
 
 def _sorted_by(sequence: Any, sorter: Any) -> Any:
@@ -126,7 +128,12 @@ def _sorted_by(sequence: Any, sorter: Any) -> Any:
 
 
 def bucketize(
-    input: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Any = None
+    input: Tensor,
+    boundaries: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Index of each element's bucket between ``boundaries``; ``right``: buckets include their left edge."""
     if boundaries.raw.ndim != 1:
@@ -142,7 +149,7 @@ def isin(
     *,
     assume_unique: bool = False,
     invert: bool = False,
-    out: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Whether each of ``elements`` occurs in ``test_elements`` (either may be a number)."""
     like: Any = elements if isinstance(elements, Value) else test_elements
@@ -157,5 +164,5 @@ def isin(
     else:
         place = ops.searchsorted(ordered, x.reshape(-1)).clamp(max=size - 1)
         found = ops.eq(ordered[place].reshape(x.raw.shape), x)
-    made = ops.logical_not(found) if invert else found
-    return made if out is None else into(out, made)
+    result = ops.logical_not(found) if invert else found
+    return into(out, result)

@@ -36,7 +36,7 @@ __all__ = [
 
 
 @runs_in("usual", cuda="widest")
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) -> Tensor:
     """Sum of products over ``dims``: the last axes of ``a`` with the first of ``b``, or two lists of axes."""
     if isinstance(dims, int):
         if not 0 <= dims <= min(a.raw.ndim, b.raw.ndim):
@@ -64,20 +64,20 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
     product = ops.matmul(
         a.permute(rows + left).reshape(height, inner), b.permute(right + columns).reshape(inner, width)
     )
-    made = product.reshape([a.raw.shape[d] for d in rows] + [b.raw.shape[d] for d in columns])
-    return made if out is None else into(out, made)
+    result = product.reshape([a.raw.shape[d] for d in rows] + [b.raw.shape[d] for d in columns])
+    return into(out, result)
 
 
 @titled("View0")
-def chain_matmul(*matrices: Tensor, out: Any = None) -> Tensor:
+def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
     """The product of all matrices, in the cheapest order."""
     for t in matrices:
         if t.raw.ndim != 2:
             raise ShapeError(
                 f"Tensor dimension is {t.raw.ndim}, expected 2 instead: chain_matmul takes matrices"
             )
-    made = chained(matrices)
-    return made if out is None else into(out, made)
+    result = chained(matrices)
+    return into(out, result)
 
 
 def chained(tensors: Sequence[Any]) -> Tensor:
@@ -112,10 +112,10 @@ def chained(tensors: Sequence[Any]) -> Tensor:
     return product(0, len(tensors) - 1)
 
 
-def polygamma(n: int, input: Tensor, *, out: Any = None) -> Tensor:
+def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Derivative number ``n`` of ``digamma``."""
-    made = input.polygamma(n)
-    return made if out is None else into(out, made)
+    result = input.polygamma(n)
+    return into(out, result)
 
 
 def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: float = 1, dim: int = -1) -> Tensor:
@@ -236,7 +236,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
 
 def powers(x: Tensor, count: int) -> list[Any]:
     """``x ** 0`` to ``x ** (count - 1)``, each a product of the one before, as torch's."""
-    made = [x.new_ones(x.raw.shape), x]
+    result = [x.new_ones(x.raw.shape), x]
     for _ in range(count - 2):
-        made.append(ops.mul(made[-1], x))
-    return made[:count]
+        result.append(ops.mul(result[-1], x))
+    return result[:count]

@@ -1,8 +1,8 @@
-"""torch's ``torch.backends.opt_einsum``: in which order ``einsum`` contracts three operands and more.
+"""``torch.backends.opt_einsum``: the order in which ``einsum`` contracts three or more operands.
 
-With the package ``opt_einsum`` installed, ``enabled`` (True at first) lets it choose the order, looking as
-``strategy`` says: "auto", "greedy" or "optimal". Without it operands are contracted from left to right, and
-both switches stay as they are. Either may be assigned to this module, or set for a block by ``flags``.
+If the package ``opt_einsum`` is installed and ``enabled`` (the default), it finds the order by ``strategy``:
+"auto", "greedy" or "optimal". Otherwise operands are contracted from left to right. Both settings can be
+assigned to this module, or set for a ``with`` block by ``flags``.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ import functools
 import importlib.util
 import sys
 import types
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["enabled", "flags", "get_opt_einsum", "is_available", "set_flags", "strategy"]
 
@@ -29,8 +34,8 @@ def is_available() -> bool:
     return importlib.util.find_spec("opt_einsum") is not None
 
 
-def get_opt_einsum() -> Any:
-    """The package, or None where it is not installed."""
+def get_opt_einsum() -> ModuleType | None:
+    """The package, or None if it is not installed."""
     return importlib.import_module("opt_einsum") if is_available() else None
 
 
@@ -39,9 +44,9 @@ strategy: str | None = "auto" if enabled else None
 
 
 def set_flags(_enabled: bool | None = None, _strategy: str | None = None) -> tuple[bool, str | None]:
-    """Set the switches that are given; what both were before."""
+    """Set the settings that are not None; return the previous ones."""
     before = (enabled, strategy)
-    module: Any = sys.modules[__name__]
+    module: Any = sys.modules[__name__]  # assigned through the class below, which checks the values
     if _enabled is not None:
         module.enabled = _enabled
     if _strategy is not None:
@@ -51,7 +56,7 @@ def set_flags(_enabled: bool | None = None, _strategy: str | None = None) -> tup
 
 @contextlib.contextmanager
 def flags(enabled: bool | None = None, strategy: str | None = None) -> Iterator[None]:
-    """Set the switches inside the block."""
+    """Set the settings inside of the ``with`` block."""
     before = set_flags(enabled, strategy)
     try:
         yield
@@ -59,16 +64,19 @@ def flags(enabled: bool | None = None, strategy: str | None = None) -> Iterator[
         vars(sys.modules[__name__]).update(zip(("enabled", "strategy"), before, strict=True))
 
 
-def path(equation: str, operands: tuple[Any, ...]) -> list[tuple[int, ...]] | None:
-    """Which operands to contract one after the other, results going to the end; None: from left to right."""
-    if not enabled or len(operands) < 3:
+def path(equation: str, operands: Sequence[Tensor]) -> list[tuple[int, ...]] | None:
+    """Return the indices of the operands that each step contracts; its result is appended to the operands.
+    None: contract from left to right."""
+    package = get_opt_einsum() if enabled and len(operands) >= 3 else None
+    if package is None:
         return None
     shapes = (tuple(x.shape) for x in operands)
-    found = get_opt_einsum().contract_path(equation, *shapes, shapes=True, optimize=strategy)[0]
-    return [tuple(step) for step in found]
+    steps = package.contract_path(equation, *shapes, shapes=True, optimize=strategy)[0]
+    return [tuple(step) for step in steps]
 
 
-def _check(name: str, value: Any) -> None:
+def _check(name: str, value: object) -> None:
+    """Raise ArgumentError if the setting ``name`` cannot have this value."""
     if name == "enabled" and value and not is_available():
         raise ArgumentError(
             f"opt_einsum is not available, so enabled={value} changes nothing: {_LEFT_TO_RIGHT}."
@@ -86,12 +94,12 @@ def _check(name: str, value: Any) -> None:
             raise ArgumentError(f"`strategy` must be one of {list(_STRATEGIES)}, not {value!r}.")
 
 
-class _Switches(types.ModuleType):
-    """A module that looks at what is assigned to its switches."""
+class _Settings(types.ModuleType):
+    """A module that checks the values assigned to its settings."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         _check(name, value)
         super().__setattr__(name, value)
 
 
-sys.modules[__name__].__class__ = _Switches
+sys.modules[__name__].__class__ = _Settings

@@ -28,14 +28,14 @@ def _slice(
 
 
 def _copied(view: Tensor, given: Tensor) -> Tensor:
-    made = given.clone()
-    if made._node is not None:
-        made._node.title = f"{view._node.name()}_copy"
-    return made
+    result = given.clone()
+    if result._node is not None:
+        result._node.title = f"{view._node.name()}_copy"
+    return result
 
 
 def _copying(name: str, view: Callable[..., Any]) -> Callable[..., Any]:
-    def function(input: Tensor, *args: int | Sequence[int], out: Any = None, **kwargs: Any) -> Any:
+    def function(input: Tensor, *args: int | Sequence[int], out: Tensor | None = None, **kwargs: Any) -> Any:
         shown = view(input, *args, **kwargs)
         if out is not None:
             return into(out, shown)

@@ -1,9 +1,9 @@
-"""Counting elements in bins (``histogram``), and places in a shape (``unravel_index``)."""
+"""Histograms of one and several dimensions, and ``unravel_index``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,16 +17,18 @@ from tenon.tensors.methods.movement import sizes
 from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:
+    from tenon.tensors.results import NamedResult
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["histogram", "histogramdd", "unravel_index"]
 
 
-def _host(x: Tensor) -> Any:
-    return x.detach()._backend.to_host(x.raw)
+def _host(x: Tensor) -> np.ndarray:
+    host: np.ndarray = x._backend.to_host(x.raw)
+    return host
 
 
-def _checked(name: str, input: Tensor, weight: Tensor | None, shape: tuple[int, ...]) -> None:
+def _check(name: str, input: Tensor, weight: Tensor | None, shape: tuple[int, ...]) -> None:
     if input.raw.dtype.kind != "f":
         raise DTypeError(f"{name}(): expected a tensor of floating point values, got {input.dtype}")
     if weight is not None and tuple(weight.raw.shape) != shape:
@@ -40,8 +42,8 @@ def _checked(name: str, input: Tensor, weight: Tensor | None, shape: tuple[int, 
         )
 
 
-def _edges(name: str, values: Any, bins: Tensor | int, limits: Sequence[float] | None) -> Any:
-    """The borders of the bins along one axis."""
+def _edges(name: str, values: np.ndarray, bins: Tensor | int, limits: Sequence[float] | None) -> np.ndarray:
+    """Return the edges of the bins along one axis."""
     if isinstance(bins, Value):
         return _host(bins)
     if bins <= 0:
@@ -64,36 +66,36 @@ def histogram(
     range: Sequence[float] | None = None,
     weight: Tensor | None = None,
     density: bool = False,
-    out: Any = None,
-) -> Any:
+    out: tuple[Tensor, ...] | None = None,
+) -> NamedResult:
     """``(hist, bin_edges)``: how many elements (or how much ``weight``) fall between neighbouring edges.
 
     ``bins``: their number, of equal width over ``range`` (by default of the elements), or a tensor of edges.
     ``density``: scaled so that the integral is 1.
     """
-    _checked("histogram", input, weight, tuple(input.raw.shape))
+    _check("histogram", input, weight, tuple(input.raw.shape))
     values = _host(input).reshape(-1)
     edges = _edges("histogram", values, bins, range)
     weights = None if weight is None else _host(weight).reshape(-1)
     hist, _ = np.histogram(values, edges, weights=weights, density=density)
-    made = named_result(
+    result = named_result(
         "histogram",
         hist=from_backend_array(input, hist.astype(values.dtype)),
         bin_edges=from_backend_array(input, edges),
     )
-    return made if out is None else into(out, made)
+    return into(out, result)
 
 
 @watched_creation
 def histogramdd(
     input: Tensor,
-    bins: Sequence[Tensor | int],
+    bins: int | Sequence[Tensor | int],
     *,
     range: Sequence[float] | None = None,
     weight: Tensor | None = None,
     density: bool = False,
-    out: Any = None,
-) -> Any:
+    out: tuple[Tensor, ...] | None = None,
+) -> NamedResult:
     """``(hist, bin_edges)`` of the rows of ``input``: bins along every column, given as one number for
     all, or as one number or one tensor of edges each; ``range``: low and high of every column, in one list.
     """
@@ -102,7 +104,7 @@ def histogramdd(
             f"histogramdd(): input tensor should have at least 2 dimensions, got {input.raw.ndim}"
         )
     count = input.raw.shape[-1]
-    _checked("histogramdd", input, weight, tuple(input.raw.shape[:-1]))
+    _check("histogramdd", input, weight, tuple(input.raw.shape[:-1]))
     values = _host(input).reshape(-1, count)
     each = [bins] * count if isinstance(bins, int) else list(bins)
     if len(each) != count:
@@ -125,7 +127,7 @@ def histogramdd(
 
 
 def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """The place of each flat index in an array of ``shape``: one tensor an axis."""
+    """Convert flat indices into an array of ``shape`` to indices along each axis, one tensor for each."""
     if not isinstance(indices, Value) or indices.raw.dtype.kind not in "iu":
         kind = getattr(indices, "dtype", type(indices).__name__)
         raise TypeError(f"expected 'indices' to be integer dtype, but got {kind}")
@@ -137,9 +139,9 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
     lengths = (shape,) if isinstance(shape, int) else sizes((shape,))
     if any(s < 0 for s in lengths):
         raise ValueError(f"'shape' cannot have negative values, but got {tuple(lengths)}")
-    found = []
-    rest: Any = ops.cast(indices, dtype=np.dtype(np.int64))
+    coordinates = []
+    rest: Tensor = ops.cast(indices, dtype=np.dtype(np.int64))
     for size in lengths[::-1]:
-        found.append(rest % size)
+        coordinates.append(rest % size)
         rest = rest // size
-    return tuple(found[::-1])
+    return tuple(coordinates[::-1])

@@ -1,15 +1,14 @@
 """Functions generated from tensor methods: ``tenon.exp(x)`` is ``x.exp()``.
 
-One generator derives them all and handles PyTorch's parameter name ``input``, NumPy's ``axis`` and
-``keepdims``, ``out=``, and PyTorch's two errors (a first argument that is not a tensor; ``out=`` where a
-gradient would be lost).
+They add PyTorch's parameter name ``input``, NumPy's ``axis`` and ``keepdims``, ``out=``, and PyTorch's errors
+for a first argument that is not a tensor and for ``out=`` where a gradient would be lost.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from tenon.compat.rerouting import ask_first
 from tenon.dtypes import scalar_name
@@ -22,40 +21,46 @@ from tenon.tensors.overlap import refuse_overlap, refuse_partial
 from tenon.tensors.results import NamedResult
 from tenon.tensors.tensor import Tensor
 
+Result = TypeVar("Result", bound="Tensor | tuple[Any, ...]")
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x2": "other"}
 
-Function = Callable[..., Any]
+#: A function of tensors and other arguments, which returns tensors, tuples of them or Python values.
+Function: TypeAlias = Callable[..., Any]
 
 
-def refuse(name: str, value: Any) -> TypeError:
+def refuse(name: str, value: object) -> TypeError:
     """Create the TypeError for a first argument that is not a tensor."""
     kind = type(value)
-    said = f"numpy.{kind.__name__}" if kind.__module__ == "numpy" else kind.__name__
-    return TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {said}")
+    type_name = f"numpy.{kind.__name__}" if kind.__module__ == "numpy" else kind.__name__
+    return TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type_name}")
 
 
-def into(out: Any, result: Any) -> Any:
-    """Write ``result`` into ``out``, a tensor, or a tuple of them for functions with several results."""
+def into(out: Any, result: Result) -> Result:
+    """Write ``result`` into ``out``, a tensor or a tuple of tensors as ``result`` is, and return that; return
+    ``result`` if ``out`` is None."""
+    if out is None:
+        return result
     if isinstance(result, tuple):
-        written = [write_out(o, m) for o, m in zip(out, result, strict=True)]
-        return type(result)(written) if isinstance(result, NamedResult) else tuple(written)
-    return write_out(out, result)
+        tensors = [write_out(o, r) for o, r in zip(out, result, strict=True)]
+        return type(result)(tensors) if isinstance(result, NamedResult) else tuple(tensors)  # type: ignore[return-value]
+    return write_out(out, result)  # type: ignore[return-value]  # a tensor, as ``result`` is
 
 
-def _check_exact(name: str, words: str, out: Any, result: Any) -> None:
-    for given, found in zip(*(v if isinstance(v, tuple) else (v,) for v in (out, result)), strict=True):
-        if given.raw.dtype != found.raw.dtype:
+def _check_exact(name: str, words: str, out: Any, result: Any) -> None:  # tensors, or tuples of them
+    """Raise DTypeError unless ``out`` has the dtypes of ``result``; ``words`` is ``FunctionForm.refusal``."""
+    for given, tensor in zip(*(v if isinstance(v, tuple) else (v,) for v in (out, result)), strict=True):
+        if given.raw.dtype != tensor.raw.dtype:
             if words == "scan":
-                kinds = [scalar_name(v.dtype) for v in (found, given)]
+                kinds = [scalar_name(v.dtype) for v in (tensor, given)]
                 raise DTypeError(f"{name}: expected scalar_type {kinds[0]} but found {kinds[1]} for out")
             if words == "result":
-                part = "values" if found is result.values else "indices"
+                part = "values" if tensor is result.values else "indices"
                 raise DTypeError(
-                    f"expected scalar type '{scalar_name(found.dtype)}' but got '{scalar_name(given.dtype)}'"
+                    f"expected scalar type '{scalar_name(tensor.dtype)}' but got '{scalar_name(given.dtype)}'"
                     f" for {part} output"
                 )
             raise DTypeError(
-                f"{name}(): Expected out tensor to have dtype {found.dtype}, but got {given.dtype} instead"
+                f"{name}(): Expected out tensor to have dtype {tensor.dtype}, but got {given.dtype} instead"
             )
 
 
@@ -63,11 +68,11 @@ def derive(name: str) -> Function:
     """Generate the function ``name`` from ``Tensor``'s method of that name and its ``FunctionForm``."""
     form = FUNCTION_FORMS[name]
     numbers = form.first != "tensor"
-    refuse_memory = {"apart": refuse_overlap, "same": refuse_partial}.get(form.memory)
+    check_memory = {"apart": refuse_overlap, "same": refuse_partial}.get(form.memory)
     method: Function = getattr(Tensor, name)
     parameters = list(inspect.signature(method).parameters.values())[1:]
 
-    def function(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+    def function(*args: Any, out: Any = None, **kwargs: Any) -> Any:  # as the method
         if out is None and not kwargs and args and isinstance(args[0], Value):
             return method(*args)  # the common case: 0.15 us less
         if kwargs:
@@ -87,9 +92,9 @@ def derive(name: str) -> Function:
                 args = (as_tensor(args[0]), *args[1:])
         if out is None:
             return method(*args, **kwargs)
-        if refuse_memory is not None:
+        if check_memory is not None:
             for each in out if isinstance(out, tuple) else (out,):
-                refuse_memory(each, *(a for a in args if isinstance(a, Value)))
+                check_memory(each, *(a for a in args if isinstance(a, Value)))
         result = method(*args, **kwargs)
         if form.out == "converted":
             result = result.to(out.dtype)
@@ -98,8 +103,8 @@ def derive(name: str) -> Function:
         if form.out == "boolean" and out.raw.dtype.kind != "b":
             raise DTypeError(f"{name} does not support non-boolean outputs.")
         if form.out == "kept" and args[0].raw.dtype == result.raw.dtype != out.raw.dtype:
-            found, wanted = scalar_name(out.dtype), scalar_name(result.dtype)
-            raise DTypeError(f"Found dtype {found} but expected {wanted}: {name} keeps it, in out= too.")
+            own, wanted = scalar_name(out.dtype), scalar_name(result.dtype)
+            raise DTypeError(f"Found dtype {own} but expected {wanted}: {name} keeps it, in out= too.")
         return written(out, result) if form.resizes else into(out, result)
 
     function.__name__ = function.__qualname__ = name
@@ -111,16 +116,16 @@ def derive(name: str) -> Function:
     return function
 
 
-def _signature(parameters: list[inspect.Parameter], plain: bool) -> inspect.Signature:
+def _signature(parameters: list[inspect.Parameter], without_out: bool) -> inspect.Signature:
     kind = inspect.Parameter
-    if parameters and parameters[0].kind is kind.VAR_POSITIONAL:  # sizes, which have a keyword too
+    if parameters and parameters[0].kind is kind.VAR_POSITIONAL:  # sizes, which have a keyword as well
         parameters = [
             parameters[1].replace(kind=kind.POSITIONAL_OR_KEYWORD, default=kind.empty),
             *parameters[2:],
         ]
     rest = [p for p in parameters if p.kind is kind.VAR_KEYWORD]
     own = [p for p in parameters if p.kind is not kind.VAR_KEYWORD]
-    out = [] if plain else [kind("out", kind.KEYWORD_ONLY, default=None)]
+    out = [] if without_out else [kind("out", kind.KEYWORD_ONLY, default=None)]
     return inspect.Signature([kind("input", kind.POSITIONAL_OR_KEYWORD), *own, *out, *rest])
 
 

@@ -1,9 +1,9 @@
 """``einsum``: sums of products by index letters, as transposes, reshapes and matrix products.
 
-Two operands at a time, from the left or in the order that ``backends.opt_einsum`` finds: letters that only
-one of them has and nobody needs are summed away first, shared letters that are needed become the batch of
-one matrix product, shared letters that are not become its inner axis. All steps are ops, so gradients of
-any order come with them.
+Two operands are contracted at a time, from the left or in the order that ``backends.opt_einsum`` finds:
+letters of one operand that no later step needs are summed first, shared letters that are needed later become
+the batch axes of a matrix product, the other shared letters its inner axis. All steps are ops, which have
+gradients of any order.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import string
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tenon import ops
 from tenon.engine.value import Value
@@ -26,13 +26,17 @@ _ELLIPSIS = "..."
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase  # in the order of a sublist's numbers
 
 
+#: A letter, or a number for an axis of an ellipsis.
+Label: TypeAlias = str | int
+
+
 class Term(NamedTuple):
-    """A tensor and the letters of its axes (an ellipsis' axes have numbers, counted from the right)."""
+    """A tensor and the labels of its axes; the axes of an ellipsis are numbered from the right."""
 
-    tensor: Any
-    labels: tuple[Any, ...]
+    tensor: Tensor
+    labels: tuple[Label, ...]
 
-    def size(self, label: str) -> int:
+    def size(self, label: Label) -> int:
         """Size of the axis ``label``."""
         return int(self.tensor.raw.shape[self.labels.index(label)])
 
@@ -46,18 +50,19 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     """
     if not isinstance(equation, str):
         equation, operands = _from_sublists((equation, *operands))
+    tensors: tuple[Any, ...] = operands
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-        operands = tuple(operands[0])
-    terms, output = _parse(equation, operands)
+        tensors = tuple(operands[0])
+    terms, output = _parse(equation, tensors)
     terms = [_diagonal(t) for t in terms]
     _check_sizes(terms, equation)
-    result = _summed(_contracted(terms, output, contraction_order.path(equation, operands)), set(output))
+    result = _summed(_contracted(terms, output, contraction_order.path(equation, tensors)), set(output))
     order = tuple(result.labels.index(label) for label in output)
     return result.tensor if order == tuple(range(len(order))) else ops.permute(result.tensor, axes=order)
 
 
 def _from_sublists(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-    """The equation and the operands of ``x, [0, 1], y, [1, 2], [0, 2]``."""
+    """Return the equation and the operands of ``x, [0, 1], y, [1, 2], [0, 2]``."""
     operands, sublists = args[: len(args) // 2 * 2 : 2], args[1::2]
     if not sublists or not all(isinstance(s, (list, tuple)) for s in sublists):
         raise TypeError(
@@ -68,14 +73,16 @@ def _from_sublists(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     return terms + (f"->{_subscripts(args[-1])}" if len(args) % 2 else ""), operands
 
 
-def _subscripts(sublist: Any) -> str:
+def _subscripts(sublist: Sequence[Any]) -> str:  # of numbers and Ellipsis
+    """Return the letters of a sublist."""
     wrong = [n for n in sublist if n is not Ellipsis and not (isinstance(n, int) and 0 <= n < 52)]
     if wrong:
         raise ArgumentError(f"einsum(): expected subscripts to be within [0, 52), but got {wrong[0]}")
     return "".join("..." if n is Ellipsis else _LETTERS[n] for n in sublist)
 
 
-def _parse(equation: str, operands: tuple[Any, ...]) -> tuple[list[Term], tuple[Any, ...]]:
+def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[Term], tuple[Label, ...]]:
+    """Return the terms of the inputs and the labels of the output."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     inputs = left.split(",")
     if not operands:
@@ -109,7 +116,7 @@ def _letters(text: str, equation: str) -> list[str]:
     return parts
 
 
-def _labels(text: str, rank: int, equation: str) -> tuple[Any, ...]:
+def _labels(text: str, rank: int, equation: str) -> tuple[Label, ...]:
     parts = _letters(text, equation)
     named = sum(map(len, parts))
     if named > rank or (len(parts) == 1 and named != rank):
@@ -122,7 +129,7 @@ def _labels(text: str, rank: int, equation: str) -> tuple[Any, ...]:
     return (*parts[0], *middle, *(parts[1] if len(parts) == 2 else ""))
 
 
-def _output(text: str, free: list[int], equation: str, known: set[Any]) -> tuple[Any, ...]:
+def _output(text: str, free: list[int], equation: str, known: set[Label]) -> tuple[Label, ...]:
     parts = _letters(text, equation)
     output = (*parts[0], *(free if len(parts) == 2 else ()), *(parts[1] if len(parts) == 2 else ""))
     for label, count in Counter(output).items():
@@ -139,7 +146,7 @@ def _output(text: str, free: list[int], equation: str, known: set[Any]) -> tuple
 
 
 def _diagonal(term: Term) -> Term:
-    """Repeated letters as one axis."""
+    """Replace the axes of a repeated letter by their diagonal."""
     tensor, labels = term
     while len(set(labels)) < len(labels):
         label = next(each for each, n in Counter(labels).items() if n > 1)
@@ -157,7 +164,7 @@ def _diagonal(term: Term) -> Term:
 
 
 def _check_sizes(terms: list[Term], equation: str) -> None:
-    sizes: dict[Any, int] = {}
+    sizes: dict[Label, int] = {}
     for position, term in enumerate(terms):
         for label, size in zip(term.labels, term.tensor.raw.shape, strict=True):
             known = sizes.get(label, 1)
@@ -170,8 +177,8 @@ def _check_sizes(terms: list[Term], equation: str) -> None:
             sizes[label] = max(known, size) if size else 0
 
 
-def _summed(term: Term, needed: set[Any]) -> Term:
-    """Without the axes that nobody needs."""
+def _summed(term: Term, needed: set[Label]) -> Term:
+    """Sum over the axes whose labels are not ``needed``."""
     axes = tuple(a for a, label in enumerate(term.labels) if label not in needed)
     if not axes:
         return term
@@ -182,8 +189,8 @@ def _summed(term: Term, needed: set[Any]) -> Term:
     return Term(term.tensor.sum(axes), labels)
 
 
-def _contracted(terms: list[Term], output: tuple[Any, ...], path: list[tuple[int, ...]] | None) -> Term:
-    """All terms as one, two at a time: along ``path``, or from the left."""
+def _contracted(terms: list[Term], output: tuple[Label, ...], path: list[tuple[int, ...]] | None) -> Term:
+    """Contract all terms, two at a time: along ``path``, or from the left."""
     for step in path or [(0, 1)] * (len(terms) - 1):
         first, second = sorted(step)
         right, left = terms.pop(second), terms.pop(first)
@@ -192,9 +199,10 @@ def _contracted(terms: list[Term], output: tuple[Any, ...], path: list[tuple[int
     return terms[0]
 
 
-def _contract(left: Term, right: Term, needed: set[Any]) -> Term:
+def _contract(left: Term, right: Term, needed: set[Label]) -> Term:
+    """Contract two terms by an elementwise or matrix product; later steps need the labels ``needed``."""
     shared = [label for label in left.labels if label in right.labels]
-    # A size 1 that meets a larger size broadcasts: drop the axis, the other operand carries the letter alone.
+    # An axis of size 1 broadcasts: drop it, and keep the letter of the other operand's larger axis.
     left = _summed(
         left, {x for x in left.labels if not (x in shared and left.size(x) == 1 and right.size(x) != 1)}
     )
@@ -226,11 +234,11 @@ def _contract(left: Term, right: Term, needed: set[Any]) -> Term:
     return Term(ops.reshape(product, shape=shape), labels)
 
 
-def _of(sizes: dict[Any, int], labels: list[Any]) -> tuple[int, ...]:
+def _of(sizes: Mapping[Label, int], labels: Sequence[Label]) -> tuple[int, ...]:
     return tuple(sizes[label] for label in labels)
 
 
-def _arranged(term: Term, labels: list[Any], shape: tuple[int, ...]) -> Tensor:
+def _arranged(term: Term, labels: Sequence[Label], shape: tuple[int, ...]) -> Tensor:
     order = tuple(term.labels.index(label) for label in labels)
     x = term.tensor if order == tuple(range(len(order))) else ops.permute(term.tensor, axes=order)
     return x if tuple(x.raw.shape) == shape else ops.reshape(x, shape=shape)

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["lu_solve", "lu_unpack", "orgqr", "triangular_solve"]
 
 
-def _given(out: Any, made: Any) -> Any:
-    return made if out is None else into(out, made)
-
-
 def _pivoted(name: str, pivot: bool) -> None:
     if not pivot:
         raise UnsupportedError(
@@ -47,19 +43,19 @@ def _factors(packed: Tensor) -> tuple[Any, Any]:
 
 
 @titled("LinalgLu0")
-def lu(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
+def lu(A: Tensor, *, pivot: bool = True, out: Tensor | None = None) -> Any:
     """``P, L, U`` with ``A = P @ L @ U``."""
     _pivoted("lu", pivot)
     packed, _, p = ops.lu_parts(A)
     lower, upper = _factors(packed)
-    return _given(out, named_result("linalg_lu", P=p.detach(), L=lower, U=upper))
+    return into(out, named_result("linalg_lu", P=p.detach(), L=lower, U=upper))
 
 
-def lu_factor(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
+def lu_factor(A: Tensor, *, pivot: bool = True, out: Tensor | None = None) -> Any:
     """``L`` and ``U`` in one matrix, and the rows that were exchanged."""
     _pivoted("lu_factor", pivot)
     packed, pivots, _ = ops.lu_parts(A)
-    return _given(out, named_result("linalg_lu_factor", LU=packed, pivots=pivots))
+    return into(out, named_result("linalg_lu_factor", LU=packed, pivots=pivots))
 
 
 def _first_zero(packed: Tensor) -> Tensor:
@@ -71,13 +67,15 @@ def _first_zero(packed: Tensor) -> Tensor:
     return ops.where(zeros.any(-1), place, 0).int()
 
 
-def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Any = None) -> Any:
+def lu_factor_ex(
+    A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Tensor | None = None
+) -> Any:
     """``lu_factor``, and where ``U`` is singular."""
     packed, pivots = lu_factor(A, pivot=pivot)
     info = _first_zero(packed)
     if check_errors and bool((info > 0).any()):
         raise LinearAlgebraError(f"linalg.lu_factor: U[{info.max().item()}] is zero, the matrix is singular")
-    return _given(out, named_result("linalg_lu_factor_ex", LU=packed, pivots=pivots, info=info))
+    return into(out, named_result("linalg_lu_factor_ex", LU=packed, pivots=pivots, info=info))
 
 
 def _permutation(packed: Any, pivots: Any) -> Any:
@@ -85,27 +83,32 @@ def _permutation(packed: Any, pivots: Any) -> Any:
     rows = packed.raw.shape[-2]
     batch, size = pivots.raw.shape[:-1], pivots.raw.shape[-1]
     host = pivots._backend.to_host(pivots.raw).reshape(math.prod(batch), size)
-    made = np.zeros((len(host), rows, rows), packed.raw.dtype)
-    for matrix, exchanged in zip(made, host, strict=True):
+    result = np.zeros((len(host), rows, rows), packed.raw.dtype)
+    for matrix, exchanged in zip(result, host, strict=True):
         order = np.arange(rows)
         for j, other in enumerate(exchanged - 1):
             order[[j, other]] = order[[other, j]]
         matrix[order, np.arange(rows)] = 1
-    return from_backend_array(packed, made.reshape((*pivots.raw.shape[:-1], rows, rows)))
+    return from_backend_array(packed, result.reshape((*pivots.raw.shape[:-1], rows, rows)))
 
 
 def lu_unpack(
-    LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True, *, out: Any = None
+    LU_data: Any,
+    LU_pivots: Any,
+    unpack_data: bool = True,
+    unpack_pivots: bool = True,
+    *,
+    out: Tensor | None = None,
 ) -> Any:
     """``P, L, U`` of what ``lu_factor`` returns."""
     none = LU_data.new_empty(0)
     lower, upper = _factors(LU_data) if unpack_data else (none, none)
     p = _permutation(LU_data, LU_pivots) if unpack_pivots else none
-    return _given(out, named_result("lu_unpack", P=p, L=lower, U=upper))
+    return into(out, named_result("lu_unpack", P=p, L=lower, U=upper))
 
 
 def solve_factored(
-    LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False, out: Any = None
+    LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False, out: Tensor | None = None
 ) -> Any:
     """``X`` of ``A X = B`` (``X A = B`` with ``left=False``) for ``A`` as ``lu_factor`` returns it."""
     (lower, upper), p = _factors(LU), _permutation(LU, pivots)
@@ -113,21 +116,27 @@ def solve_factored(
     b = B if left else B.mH
     if turned:
         inner = ops.solve_triangle(upper.mH, b, upper=False)
-        made = p @ ops.solve_triangle(lower.mH, inner, upper=True)
+        result = p @ ops.solve_triangle(lower.mH, inner, upper=True)
     else:
         inner = ops.solve_triangle(lower, p.mT @ b, upper=False)
-        made = ops.solve_triangle(upper, inner, upper=True)
-    return _given(out, made if left else made.mH)
+        result = ops.solve_triangle(upper, inner, upper=True)
+    return into(out, result if left else result.mH)
 
 
-def lu_solve(b: Any, LU_data: Any, LU_pivots: Any, *, out: Any = None) -> Any:
+def lu_solve(b: Any, LU_data: Any, LU_pivots: Any, *, out: Tensor | None = None) -> Any:
     """``linalg.lu_solve`` with the right-hand side first."""
     return solve_factored(LU_data, LU_pivots, b, out=out)
 
 
 @titled("LinalgSolveTriangular0")
 def solve_triangular(
-    A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False, out: Any = None
+    A: Tensor,
+    B: Tensor,
+    *,
+    upper: bool,
+    left: bool = True,
+    unitriangular: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """``X`` of ``A X = B`` (``X A = B`` with ``left=False``); reads one triangle of ``A``."""
     if A.raw.ndim < 2 or A.raw.shape[-1] != A.raw.shape[-2]:
@@ -139,8 +148,8 @@ def solve_triangular(
     if unitriangular:
         triangle = triangle + from_backend_array(A, np.eye(A.raw.shape[-1], dtype=A.raw.dtype))
     if left:
-        return _given(out, ops.solve_triangle(triangle, B, upper=upper))
-    return _given(out, ops.solve_triangle(triangle.mT, B.mT, upper=not upper).mT)
+        return into(out, ops.solve_triangle(triangle, B, upper=upper))
+    return into(out, ops.solve_triangle(triangle.mT, B.mT, upper=not upper).mT)
 
 
 @titled("TriangularSolve0")
@@ -151,16 +160,16 @@ def triangular_solve(
     transpose: bool = False,
     unitriangular: bool = False,
     *,
-    out: Any = None,
+    out: Tensor | None = None,
 ) -> Any:
     """The solution of ``A X = b`` (of ``A^T X = b`` with ``transpose``), and ``A``."""
     matrix, high = (A.mT, not upper) if transpose else (A, upper)
     solution = solve_triangular(matrix, b, upper=high, unitriangular=unitriangular)
-    made = named_result("triangular_solve", solution=solution, cloned_coefficient=A.clone())
-    return _given(out, made)
+    result = named_result("triangular_solve", solution=solution, cloned_coefficient=A.clone())
+    return into(out, result)
 
 
-def inv_ex(A: Tensor, *, check_errors: bool = False, out: Any = None) -> Any:
+def inv_ex(A: Tensor, *, check_errors: bool = False, out: Tensor | None = None) -> Any:
     """Inverse matrices, and 0 or where a singular one has its first zero pivot (the inverse is then NaN)."""
     info = _first_zero(ops.lu_parts(A.detach())[0])
     singular = info > 0
@@ -170,39 +179,41 @@ def inv_ex(A: Tensor, *, check_errors: bool = False, out: Any = None) -> Any:
             raise LinearAlgebraError("linalg.inv_ex: the input matrix is singular")
         unit = from_backend_array(A, np.eye(A.raw.shape[-1], dtype=A.raw.dtype))
         where = singular.unsqueeze(-1).unsqueeze(-1)
-        made = ops.where(where, math.nan, ops.inv(ops.where(where, unit, A)))
+        result = ops.where(where, math.nan, ops.inv(ops.where(where, unit, A)))
     else:
-        made = ops.inv(A)
-    return _given(out, named_result("linalg_inv_ex", inverse=made, info=info))
+        result = ops.inv(A)
+    return into(out, named_result("linalg_inv_ex", inverse=result, info=info))
 
 
 @titled("LinalgSolveEx0")
-def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False, out: Any = None) -> Any:
+def solve_ex(
+    A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False, out: Tensor | None = None
+) -> Any:
     """The solution of ``A X = B``, and 0 or where a singular matrix has its first zero pivot."""
     inverse, info = inv_ex(A, check_errors=check_errors)
     vector = B.raw.ndim == 1 or tuple(B.raw.shape) == tuple(A.raw.shape[:-1])
     if bool((info > 0).any()):
-        made = inverse @ B if left else B @ inverse
+        result = inverse @ B if left else B @ inverse
     elif left:
-        made = ops.solve(A, B.unsqueeze(-1)).squeeze(-1) if vector else ops.solve(A, B)
+        result = ops.solve(A, B.unsqueeze(-1)).squeeze(-1) if vector else ops.solve(A, B)
     else:
-        made = ops.solve(A.mT, B.mT).mT
-    return _given(out, named_result("linalg_solve_ex", result=made, info=info))
+        result = ops.solve(A.mT, B.mT).mT
+    return into(out, named_result("linalg_solve_ex", result=result, info=info))
 
 
-def eig(A: Tensor, *, out: Any = None) -> Any:
+def eig(A: Tensor, *, out: Tensor | None = None) -> Any:
     """Eigenvalues and eigenvectors of square matrices, complex."""
     values, vectors = ops.eig(A)
-    return _given(out, named_result("linalg_eig", eigenvalues=values, eigenvectors=vectors))
+    return into(out, named_result("linalg_eig", eigenvalues=values, eigenvectors=vectors))
 
 
-def eigvals(A: Tensor, *, out: Any = None) -> Tensor:
+def eigvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Eigenvalues of square matrices, complex."""
-    return _given(out, ops.eig(A)[0])
+    return into(out, ops.eig(A)[0])
 
 
 @titled("LinalgHouseholderProduct0")
-def householder_product(A: Any, tau: Any, *, out: Any = None) -> Any:
+def householder_product(A: Any, tau: Any, *, out: Tensor | None = None) -> Any:
     """The first columns of the product of the reflections ``1 - tau v v^H``, ``v`` below ``A``'s diagonal."""
     if A.raw.ndim < 2:
         raise ShapeError("linalg.householder_product: input must have at least 2 dimensions.")
@@ -214,12 +225,12 @@ def householder_product(A: Any, tau: Any, *, out: Any = None) -> Any:
         )
     batch = tuple(A.raw.shape[:-2])
     unit = from_backend_array(A, np.eye(rows, columns, dtype=A.raw.dtype))
-    made, ones = unit.expand((*batch, rows, columns)), unit[:, :columns]
+    result, ones = unit.expand((*batch, rows, columns)), unit[:, :columns]
     for i in reversed(range(tau.raw.shape[-1])):
         v = (A.narrow(-1, i, 1).tril(-i - 1) if i + 1 < rows else A.narrow(-1, i, 1) * 0) + ones[:, i : i + 1]
         factor = tau.narrow(-1, i, 1).unsqueeze(-1)
-        made = made - factor * (v @ (v.mH @ made))
-    return _given(out, made)
+        result = result - factor * (v @ (v.mH @ result))
+    return into(out, result)
 
 
 orgqr = householder_product
@@ -236,7 +247,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return ops.stack(*powers(base, count), axis=base.raw.ndim)
 
 
-def tensorinv(A: Tensor, ind: int = 2, *, out: Any = None) -> Tensor:
+def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
     """The inverse for ``tensordot`` over the first ``ind`` axes."""
     if ind <= 0:
         raise ArgumentError(f"Expected a strictly positive integer for 'ind', got {ind}")
@@ -245,10 +256,12 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Any = None) -> Tensor:
         raise ShapeError(
             f"Expected self to satisfy prod(shape[:ind]) = prod(shape[ind:]), got {head}, {tail}"
         )
-    return _given(out, ops.inv(A.reshape(math.prod(head), math.prod(tail))).reshape(*tail, *head))
+    return into(out, ops.inv(A.reshape(math.prod(head), math.prod(tail))).reshape(*tail, *head))
 
 
-def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out: Any = None) -> Tensor:
+def tensorsolve(
+    A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """The ``X`` whose ``tensordot`` with ``A`` is ``B``; ``dims`` of ``A`` are moved to its end first."""
     a = A if dims is None else A.movedim(tuple(dims), tuple(range(A.raw.ndim - len(dims), A.raw.ndim)))
     shape = tuple(a.raw.shape[B.raw.ndim :])
@@ -257,4 +270,4 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out:
         raise ShapeError(
             f"linalg.tensorsolve: {list(a.raw.shape)} is no square system for {list(B.raw.shape)}"
         )
-    return _given(out, ops.solve(a.reshape(size, size), B.reshape(size, 1)).reshape(shape))
+    return into(out, ops.solve(a.reshape(size, size), B.reshape(size, 1)).reshape(shape))

@@ -8,11 +8,15 @@ their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import ArgumentError, ShapeError
 from tenon.tensors.creation.create import tensor
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.dtypes import DTypeLike
+    from tenon.tensors.formats import memory_format
 
 #: Of each tensor alone, with a form in place.
 _ALONE = """
@@ -81,8 +85,8 @@ def _scalars(name: str, given: Any, like: Sequence[Any]) -> Sequence[Any]:
 
 def _alone(name: str, method: Callable[..., Any], inplace: bool) -> Callable[..., Any]:
     def function(self: Any) -> Any:
-        made = tuple(method(x) for x in _tensors(name, self))
-        return self if inplace else made
+        result = tuple(method(x) for x in _tensors(name, self))
+        return self if inplace else result
 
     return function
 
@@ -99,8 +103,8 @@ def _with(name: str, method: Callable[..., Any], inplace: bool) -> Callable[...,
         if name == "_foreach_pow" and not isinstance(self, (list, tuple)):
             return tuple(x.__rpow__(self) for x in _tensors(name, given[0]))
         operands = _for_each(name, given[0], _tensors(name, self))
-        made = tuple(method(x, y, **options) for x, y in zip(self, operands, strict=True))
-        return self if inplace else made
+        result = tuple(method(x, y, **options) for x, y in zip(self, operands, strict=True))
+        return self if inplace else result
 
     return function
 
@@ -115,8 +119,8 @@ def _pointwise(name: str, method: Callable[..., Any], inplace: bool) -> Callable
             _scalars(name, value if scalars is None else scalars, self),
             strict=True,
         )
-        made = tuple(method(x, first, second, value=factor) for x, first, second, factor in rows)
-        return self if inplace else made
+        result = tuple(method(x, first, second, value=factor) for x, first, second, factor in rows)
+        return self if inplace else result
 
     return function
 
@@ -125,13 +129,13 @@ def _lerp(name: str, method: Callable[..., Any], inplace: bool) -> Callable[...,
     def function(self: Any, tensors1: Any, weight: Any = None, *, weights: Any = None) -> Any:
         ends = _tensors(name, tensors1, _tensors(name, self))
         shares = _for_each(name, weight if weights is None else weights, self)
-        made = tuple(method(x, end, share) for x, end, share in zip(self, ends, shares, strict=True))
-        return self if inplace else made
+        result = tuple(method(x, end, share) for x, end, share in zip(self, ends, shares, strict=True))
+        return self if inplace else result
 
     return function
 
 
-def _foreach_norm(self: Any, ord: Any = 2, dtype: Any = None) -> tuple[Any, ...]:
+def _foreach_norm(self: Any, ord: Any = 2, dtype: DTypeLike | None = None) -> tuple[Any, ...]:
     """The norm of each tensor, of order ``ord``."""
     from tenon.linalg import vector_norm
 
@@ -143,7 +147,7 @@ def _foreach_max(self: Any) -> tuple[Any, ...]:
     return tuple(x.max() for x in _tensors("_foreach_max", self))
 
 
-def _foreach_clone(self: Any, *, memory_format: Any = None) -> tuple[Any, ...]:
+def _foreach_clone(self: Any, *, memory_format: memory_format | None = None) -> tuple[Any, ...]:
     """A copy of each tensor."""
     options = {} if memory_format is None else {"memory_format": memory_format}
     return tuple(x.clone(**options) for x in _tensors("_foreach_clone", self))
@@ -182,10 +186,10 @@ def _offer(
     kind: Callable[..., Any], short: str, plain: Callable[..., Any], written: Callable[..., Any]
 ) -> None:
     for name, method, inplace in ((f"_foreach_{short}", plain, False), (f"_foreach_{short}_", written, True)):
-        made = globals()[name] = kind(name, method, inplace)
-        made.__name__ = made.__qualname__ = name
-        made.__module__ = "tenon"
-        made.__doc__ = f"``{name.removeprefix('_foreach_')}`` of every tensor of a list" + (
+        result = globals()[name] = kind(name, method, inplace)
+        result.__name__ = result.__qualname__ = name
+        result.__module__ = "tenon"
+        result.__doc__ = f"``{name.removeprefix('_foreach_')}`` of every tensor of a list" + (
             "; the list itself." if inplace else ", as a tuple."
         )
         __all__.append(name)

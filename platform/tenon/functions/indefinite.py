@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 _ALPHA = (1 + math.sqrt(17)) / 8
 
 
-def _given(out: Any, made: Any) -> Any:
-    return made if out is None else into(out, made)
-
-
 def _flat(x: Tensor, rank: int = 2) -> Any:
     """``x`` on the host, with one batch axis."""
     host = x._backend.to_host(x.raw)
@@ -91,7 +87,9 @@ def _block(a: Any, k: int, width: int, conj: Any) -> Any:
     return block
 
 
-def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False, out: Any = None) -> Any:
+def ldl_factor_ex(
+    A: Tensor, *, hermitian: bool = False, check_errors: bool = False, out: Tensor | None = None
+) -> Any:
     """``LD`` and ``pivots`` of ``A = L D L^T`` (``L^H`` with ``hermitian``), and where ``D`` is singular."""
     if A.raw.ndim < 2 or A.raw.shape[-1] != A.raw.shape[-2]:
         raise ShapeError(
@@ -106,17 +104,17 @@ def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = Fa
     if check_errors and info.any():
         raise LinearAlgebraError(f"linalg.ldl_factor: D[{info.max()}] is zero, the matrix is singular")
     parts = {"LD": packed.reshape(A.raw.shape), "pivots": pivots, "info": info}
-    made = {name: from_backend_array(A, part) for name, part in parts.items()}
-    return _given(out, named_result("linalg_ldl_factor_ex", **made))
+    result = {name: from_backend_array(A, part) for name, part in parts.items()}
+    return into(out, named_result("linalg_ldl_factor_ex", **result))
 
 
-def ldl_factor(A: Tensor, *, hermitian: bool = False, out: Any = None) -> Any:
+def ldl_factor(A: Tensor, *, hermitian: bool = False, out: Tensor | None = None) -> Any:
     """``LD`` and ``pivots`` of ``A = L D L^T`` (``L^H`` with ``hermitian``)."""
     packed, pivots, _ = ldl_factor_ex(A, hermitian=hermitian, check_errors=True)
-    return _given(out, named_result("linalg_ldl_factor", LD=packed, pivots=pivots))
+    return into(out, named_result("linalg_ldl_factor", LD=packed, pivots=pivots))
 
 
-def ldl_solve(LD: Any, pivots: Any, B: Any, *, hermitian: bool = False, out: Any = None) -> Any:
+def ldl_solve(LD: Any, pivots: Any, B: Any, *, hermitian: bool = False, out: Tensor | None = None) -> Any:
     """``X`` of ``A X = B`` for ``A`` as ``ldl_factor`` returns it."""
     if B.raw.dtype != LD.raw.dtype:
         raise DTypeError(f"linalg.ldl_solve: expected B of {LD.dtype}, as LD, but found {B.dtype}")
@@ -129,11 +127,11 @@ def ldl_solve(LD: Any, pivots: Any, B: Any, *, hermitian: bool = False, out: Any
     factors = np.broadcast_to(hosts[0], (*batch, *hosts[0].shape[-2:])).reshape(-1, *hosts[0].shape[-2:])
     places = np.broadcast_to(hosts[1], (*batch, hosts[1].shape[-1])).reshape(-1, hosts[1].shape[-1])
     shape = (*batch, *hosts[2].shape[-2:])
-    made = np.array(np.broadcast_to(hosts[2], shape)).reshape(len(factors), *hosts[2].shape[-2:])
+    result = np.array(np.broadcast_to(hosts[2], shape)).reshape(len(factors), *hosts[2].shape[-2:])
     conj = np.conj if hermitian else np.asarray
-    for a, p, b in zip(factors, places, made, strict=True):
+    for a, p, b in zip(factors, places, result, strict=True):
         _solve(a, p, b, conj)
-    return _given(out, from_backend_array(B, made.reshape(shape)))
+    return into(out, from_backend_array(B, result.reshape(shape)))
 
 
 def _solve(a: Any, pivots: Any, b: Any, conj: Any) -> None:

@@ -47,7 +47,9 @@ def _listed(name: str, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
     return tuple(tensors)
 
 
-def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None, axis: int | None = None) -> Tensor:
+def cat(
+    tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None
+) -> Tensor:
     """Tensors joined along ``dim``; their other sizes must agree. Empty vectors are left out, as in torch."""
     parts = _listed("cat", tensors)
     for position, t in enumerate(parts):
@@ -66,28 +68,32 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None, axis: int |
         raise ShapeError(f"Tensors must have same number of dimensions: got {first} and {other}")
     if out is not None:
         refuse_overlap(out, *parts)
-    made = ops.cat(*kept, axis=place)
-    return made if out is None else into(out, made)
+    result = ops.cat(*kept, axis=place)
+    return into(out, result)
 
 
-def concat(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None, axis: int | None = None) -> Tensor:
-    """As ``cat``."""
-    return cat(tensors, dim, out=out, axis=axis)
-
-
-def concatenate(
-    tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None, axis: int | None = None
+def concat(
+    tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None
 ) -> Tensor:
     """As ``cat``."""
     return cat(tensors, dim, out=out, axis=axis)
 
 
-def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None, axis: int | None = None) -> Tensor:
+def concatenate(
+    tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None
+) -> Tensor:
+    """As ``cat``."""
+    return cat(tensors, dim, out=out, axis=axis)
+
+
+def stack(
+    tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None
+) -> Tensor:
     """Tensors of one shape side by side along a new axis ``dim``."""
     parts = _listed("stack", tensors)
     place = normalize_axis(dim if axis is None else axis, parts[0].raw.ndim, extra=1)
-    made = ops.stack(*parts, axis=place)
-    return made if out is None else into(out, made)
+    result = ops.stack(*parts, axis=place)
+    return into(out, result)
 
 
 def _each(tensors: tuple[Any, ...], change: Callable[[Any], Any]) -> Any:
@@ -122,28 +128,28 @@ def atleast_3d(*tensors: Any) -> Any:
     return _each(tensors, _to_3d)
 
 
-def hstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
+def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Joined along axis 1; vectors along axis 0."""
     parts = [atleast_1d(t) for t in _listed("hstack", tensors)]
     return cat(parts, 0 if parts[0].raw.ndim == 1 else 1, out=out)
 
 
-def vstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
+def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Joined along axis 0; vectors become rows."""
     return cat([_to_2d(t) for t in _listed("vstack", tensors)], 0, out=out)
 
 
-def row_stack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
+def row_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """As ``vstack``."""
     return vstack(tensors, out=out)
 
 
-def dstack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
+def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Joined along axis 2; vectors and matrices gain axes."""
     return cat([_to_3d(t) for t in _listed("dstack", tensors)], 2, out=out)
 
 
-def column_stack(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
+def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Vectors as columns of a matrix; matrices side by side."""
     parts = [t.reshape(-1, 1) if t.raw.ndim < 2 else t for t in _listed("column_stack", tensors)]
     return cat(parts, 1, out=out)

@@ -1,7 +1,7 @@
-"""What singular values and eigenvalues decide: pseudo-inverses, ranks, least squares.
+"""Pseudo-inverses, ranks and least squares, by singular values and eigenvalues.
 
-``tenon.linalg`` offers them. A value counts as 0 up to ``max(atol, rtol * largest)``; both bounds may be
-tensors, one number a matrix.
+``tenon.linalg`` exports them. Values up to ``max(atol, rtol * largest)`` count as 0; both bounds may be
+tensors with one number for every matrix.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
 
-def _given(out: Any, made: Any) -> Any:
-    return made if out is None else into(out, made)
-
-
 def _need_matrices(name: str, A: Tensor) -> None:
     if A.raw.ndim < 2:
         raise ShapeError(f"linalg.{name}: expected a tensor with 2 or more dimensions, got {A.raw.ndim}.")
 
 
-def _column(bound: Any) -> Any:
-    """A bound beside the values of each matrix."""
-    return bound.unsqueeze(-1) if isinstance(bound, Value) else bound  # type: ignore[attr-defined]
+def _column(bound: Tensor | float) -> Tensor | float:
+    """Add an axis to a tensor of bounds, so that it broadcasts over the values of each matrix."""
+    return bound.unsqueeze(-1) if isinstance(bound, Value) else bound
 
 
-def _bounds(A: Tensor, atol: Tensor | float | None, rtol: Tensor | float | None) -> tuple[Any, Any]:
-    """torch's defaults: ``rtol`` is the larger size times the dtype's epsilon, or 0 beside an ``atol``."""
+def _bounds(
+    A: Tensor, atol: Tensor | float | None, rtol: Tensor | float | None
+) -> tuple[Tensor | float, Tensor | float]:
+    """Return both bounds, by default torch's: ``rtol`` is the larger size times the dtype's epsilon, or 0 if
+    ``atol`` is given."""
     if rtol is None:
         rtol = max(A.raw.shape[-2:]) * float(np.finfo(A.raw.dtype).eps)
         if isinstance(atol, Value):
@@ -53,14 +52,14 @@ def _bounds(A: Tensor, atol: Tensor | float | None, rtol: Tensor | float | None)
 
 def matrix_rank(
     A: Tensor,
-    tol: float | None = None,
+    tol: Tensor | float | None = None,
     hermitian: bool = False,
     *,
     atol: Tensor | float | None = None,
-    rtol: float | None = None,
-    out: Any = None,
+    rtol: Tensor | float | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """How many singular values exceed ``max(atol, rtol * largest)``; ``tol`` is ``atol`` without ``rtol``."""
+    """Number of singular values above ``max(atol, rtol * largest)``; ``tol`` is ``atol`` without ``rtol``."""
     _need_matrices("matrix_rank", A)
     x = A.detach()
     sizes = ops.abs(ops.eigh(x, lower=True)[0]) if hermitian else ops.svdvals(x)
@@ -69,29 +68,29 @@ def matrix_rank(
     atol, rtol = _bounds(A, atol, rtol)
     if sizes.raw.shape[-1]:
         sizes = ops.gt(sizes, ops.maximum(ops.mul(sizes.amax(-1, True), _column(rtol)), _column(atol)))
-    return _given(out, sizes.long().sum(-1))
+    return into(out, sizes.long().sum(-1))
 
 
 def pinv(
     A: Tensor,
-    rcond: float | None = None,
+    rcond: Tensor | float | None = None,
     hermitian: bool = False,
     *,
-    atol: Any = None,
+    atol: Tensor | float | None = None,
     rtol: Tensor | float | None = None,
-    out: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Pseudo-inverse by singular values (by eigenvalues with ``hermitian``); ``rcond`` is ``rtol``."""
     _need_matrices("pinv", A)
     rtol = rcond if rcond is not None else rtol
     atol, rtol = _bounds(A, atol, rtol)
-    return _given(out, ops.pinv(A, rtol, atol, hermitian=bool(hermitian)))
+    return into(out, ops.pinv(A, rtol, atol, hermitian=bool(hermitian)))
 
 
 @titled("LinalgLstsq0")
 @runs_in("float32")
 def lstsq(
-    A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None, out: Any = None
+    A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None, out: Tensor | None = None
 ) -> Any:
     """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values.
 
@@ -110,29 +109,29 @@ def lstsq(
     batch = host_a.shape[:-2]
     flat_a, flat_b = (h.reshape(math.prod(batch), *h.shape[len(batch) :]) for h in (host_a, host_b))
     systems = list(zip(flat_a, flat_b, strict=True)) or [(np.ones_like(flat_a.sum(0)), flat_b.sum(0))]
-    solved, valued = backend_named("cpu").raw.least_squares, driver in ("gelsd", "gelss")
-    found = [solved(a, b, rcond=rcond, values=valued) for a, b in systems]
-    stacked = (np.stack([np.asarray(f[i]) for f in found])[: len(flat_a)] for i in range(3))
+    solve, with_values = backend_named("cpu").raw.least_squares, driver in ("gelsd", "gelss")
+    solutions = [solve(a, b, rcond=rcond, values=with_values) for a, b in systems]
+    stacked = (np.stack([np.asarray(s[i]) for s in solutions])[: len(flat_a)] for i in range(3))
     parts = [from_backend_array(A, p.reshape((*batch, *p.shape[1:]))) for p in stacked]
     solution, rank, values = parts[0], parts[1].long(), parts[2]
     if MODE.enabled and (A.requires_grad or B.requires_grad):
         solution = ops.matmul(pinv(A), B)
     residuals = _residuals(A, B, solution, rank, driver)
-    made = named_result(
+    result = named_result(
         "linalg_lstsq",
         solution=solution,
         residuals=residuals,
         rank=rank.new_empty(0) if driver == "gels" else rank,
-        singular_values=values if valued else values.new_empty(0),
+        singular_values=values if with_values else values.new_empty(0),
     )
-    return _given(out, made)
+    return into(out, result)
 
 
 def _residuals(A: Tensor, B: Tensor, solution: Tensor, rank: Tensor, driver: str | None) -> Tensor:
-    """Sums of squares of what is left over, where torch states them."""
+    """Sums of squares of ``A @ solution - B`` where torch returns them, else an empty tensor."""
     rows, columns = A.raw.shape[-2:]
     full = rows > columns and bool((rank == columns).all())
     if driver in (None, "gelsy") or not full:
         return ops.real(solution).reshape(-1)[:0]
-    left = ops.sub(ops.matmul(A, solution), B).abs().square()
-    return left.sum(-2) if B.raw.ndim == A.raw.ndim else left.sum(-1)
+    squares = ops.sub(ops.matmul(A, solution), B).abs().square()
+    return squares.sum(-2) if B.raw.ndim == A.raw.ndim else squares.sum(-1)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from tenon import dtypes
 from tenon.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from tenon.dtypes import DTypeLike
 
 __all__ = ["e", "finfo", "iinfo", "inf", "nan", "newaxis", "pi"]
 
@@ -20,8 +23,8 @@ nan = math.nan
 newaxis = None
 
 
-def _limits(kind: dtypes.dtype) -> Any:
-    """What NumPy or ml_dtypes knows of a floating dtype, be it one that no tensor has (``float8_*``)."""
+def _limits(kind: dtypes.dtype) -> Any:  # NumPy's finfo or that of ml_dtypes, which is not typed
+    """Return the ``finfo`` of a floating dtype; also of those that tensors cannot have (``float8_*``)."""
     narrow: Any = ml_dtypes.finfo
     if not isinstance(kind, dtypes.NamedDType):
         return narrow(kind.numpy) if kind is dtypes.bfloat16 else np.finfo(kind.numpy)
@@ -37,7 +40,7 @@ class finfo:
     65504.0
     """
 
-    def __init__(self, type: Any = None) -> None:
+    def __init__(self, type: DTypeLike | None = None) -> None:
         kind = dtypes.get_default_dtype() if type is None else dtypes.as_dtype(type)
         if not (kind.is_floating_point or kind.is_complex):
             raise TypeError(
@@ -71,7 +74,7 @@ class iinfo:
     127
     """
 
-    def __init__(self, type: Any) -> None:
+    def __init__(self, type: DTypeLike) -> None:
         kind = dtypes.as_dtype(type)
         if kind.category != dtypes.INTEGER:
             raise TypeError(

@@ -21,15 +21,17 @@ if TYPE_CHECKING:
 __all__ = ["geqrf", "lobpcg", "lu", "ormqr", "pca_lowrank", "svd_lowrank"]
 
 
-def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) -> tuple[Tensor, ...]:
+def lu(
+    A: Tensor, pivot: bool = True, get_infos: bool = False, out: Tensor | None = None
+) -> tuple[Tensor, ...]:
     """``L`` and ``U`` in one matrix and the rows that were exchanged; ``get_infos``: also where ``U`` is
     singular. Newer code calls ``linalg.lu_factor``."""
     factored = linalg.lu_factor_ex(A, pivot=pivot)
-    made = tuple(factored) if get_infos else tuple(factored)[:2]
-    return made if out is None else into(out, made)
+    result = tuple(factored) if get_infos else tuple(factored)[:2]
+    return into(out, result)
 
 
-def geqrf(input: Tensor, *, out: Any = None) -> Any:
+def geqrf(input: Tensor, *, out: Tensor | None = None) -> Any:
     """The reflections whose product is the Q of a QR factorization, below the diagonal of R, and their
     factors. Without a gradient, as in torch."""
     if input.raw.ndim < 2:
@@ -38,17 +40,23 @@ def geqrf(input: Tensor, *, out: Any = None) -> Any:
         raise GradError("the derivative for geqrf is not implemented; linalg.qr has one.")
     host = input._backend.to_host(input.raw)
     packed, tau = np.linalg.qr(host, mode="raw")
-    made = named_result(
+    result = named_result(
         "geqrf",
         a=from_backend_array(input, np.swapaxes(packed, -1, -2).astype(host.dtype, copy=False)),
         tau=from_backend_array(input, tau.astype(host.dtype, copy=False)),
     )
-    return made if out is None else into(out, made)
+    return into(out, result)
 
 
 @titled("Ormqr0")
 def ormqr(
-    input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False, *, out: Any = None
+    input: Tensor,
+    tau: Tensor,
+    other: Tensor,
+    left: bool = True,
+    transpose: bool = False,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """``Q @ other`` (``other @ Q`` with ``left=False``) for the square Q of ``geqrf``'s reflections, or with
     its conjugate transpose."""
@@ -69,8 +77,8 @@ def ormqr(
     widths = ((0, 0),) * (input.raw.ndim - 1) + ((0, rows - count),)
     q = linalg.householder_product(ops.pad(reflections, widths=widths), ops.pad(tau, widths=widths[1:]))
     q = q.mH if transpose else q
-    made = q @ other if left else other @ q
-    return made if out is None else into(out, made)
+    result = q @ other if left else other @ q
+    return into(out, result)
 
 
 def svd_lowrank(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tenon import dtypes
 from tenon.errors import ArgumentError, TenonWarning
+from tenon.tensors.creation.factories import kind_of
 from tenon.tensors.creation.ranges import arange
 
 if TYPE_CHECKING:
-    from tenon.dtypes import dtype
+    from tenon.device import DeviceLike
+    from tenon.dtypes import DTypeLike
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["range"]
@@ -21,12 +22,12 @@ def range(
     end: float | None = None,
     step: float = 1,
     *,
-    out: Any = None,
-    dtype: dtype | None = None,
-    device: Any = None,
+    out: Tensor | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Deprecated, for ``arange``: numbers from ``start`` up to and with ``end``, of the default dtype."""
+    """Deprecated, use ``arange``: numbers from ``start`` to ``end`` inclusive, of the default dtype."""
     warnings.warn(
         "torch.range is deprecated and will be removed in a future release, as it includes the end, unlike"
         " Python's range. Use arange instead.",
@@ -40,7 +41,7 @@ def range(
         raise ArgumentError(
             f"upper bound and lower bound inconsistent with step sign: range({start}, {end}, {step})"
         )
-    kind = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
+    kind = kind_of(dtype, out)
     last = start + int((end - start) / step) * step
     return arange(
         start,

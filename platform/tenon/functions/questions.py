@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from tenon.engine.value import Value
 from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage
 
 if TYPE_CHECKING:
-    pass
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["_debug_has_internal_overlap", "is_storage", "is_tensor", "typename"]
 
 
-def is_tensor(obj: Any) -> bool:
+def is_tensor(obj: object) -> TypeGuard[Tensor]:
     """Whether ``obj`` is a tensor."""
     return isinstance(obj, Value)
 
 
-def is_storage(obj: object) -> bool:
+def is_storage(obj: object) -> TypeGuard[TypedStorage | UntypedStorage]:
     """Whether ``obj`` is a storage."""
     return isinstance(obj, (TypedStorage, UntypedStorage))
 
 
-def typename(obj: Any) -> str:
+def typename(obj: object) -> str:
     """``"torch.FloatTensor"`` of a tensor; module and qualified name of anything else."""
-    if isinstance(obj, Value):
-        return str(obj.type())  # type: ignore[attr-defined]
-    named = obj if hasattr(obj, "__qualname__") else type(obj)
+    if is_tensor(obj):
+        return str(obj.type())
+    named: Any = obj if hasattr(obj, "__qualname__") else type(obj)
     module = getattr(named, "__module__", "") or ""
     name = str(named.__qualname__)
     return name if module in ("", "builtins") else f"{module}.{name}"
 
 
-def _debug_has_internal_overlap(x: Any) -> int:
+def _debug_has_internal_overlap(x: Tensor) -> int:
     """Whether elements of ``x`` overlap in memory: 0 no, 1 yes, 2 undetermined, as in PyTorch."""
     axes = sorted((step, size) for step, size in zip(x.stride(), x.shape, strict=True) if size != 1)
     dense = 1

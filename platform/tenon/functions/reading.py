@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon import dtypes
 from tenon.device import as_device
@@ -11,6 +11,10 @@ from tenon.errors import DeviceError
 from tenon.kernels.backend import backend_named
 from tenon.tensors.layout import with_layout
 from tenon.tensors.storage.untyped import UntypedStorage
+
+if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import DTypeLike
 
 __all__ = ["from_file"]
 
@@ -21,13 +25,13 @@ def from_file(
     shared: bool | None = None,
     size: int | None = 0,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Any:
     """The first ``size`` numbers of a file as a vector, which the system reads when they are looked at.
 
-    With ``shared`` the file is made or grown where needed, and writing to the tensor writes to it; without,
+    With ``shared`` the file is result or grown where needed, and writing to the tensor writes to it; without,
     what is written stays in this process.
     """
     place = as_device(device)
@@ -35,6 +39,6 @@ def from_file(
         raise DeviceError(f"from_file: a file is mapped on the CPU, not on {place}; use .to({str(place)!r}).")
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     mapped = UntypedStorage.from_file(filename, bool(shared), (size or 0) * kind.numpy.itemsize)
-    made: Any = Value.make(mapped.array(kind), backend_named("cpu"))
-    made._expose()
-    return made.requires_grad_() if requires_grad else made
+    result: Any = Value.make(mapped.array(kind), backend_named("cpu"))
+    result._expose()
+    return result.requires_grad_() if requires_grad else result

@@ -1,6 +1,6 @@
-"""torch.special: functions of mathematical physics, element by element, with gradients.
+"""torch.special: elementwise special functions with gradients.
 
-What networks use is here. Plugins offer the rest, Bessel functions and orthogonal polynomials among it, by
+Those that networks use are here. Plugins provide others, as Bessel functions and orthogonal polynomials, with
 the hook ``tenon_special_functions``.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon import dtypes, functions, ops
 from tenon.compat.rerouting import register
@@ -18,6 +18,11 @@ from tenon.functions.derived import into
 from tenon.plugins.lazy import lazy_namespace
 from tenon.tensors.creation.create import as_tensor
 from tenon.tensors.methods.titles import titled
+
+if TYPE_CHECKING:
+    from tenon.dtypes import DTypeLike
+    from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Number
 
 #: PyTorch's names that plugins provide.
 _PROVIDED = [
@@ -45,91 +50,87 @@ i0, multigammaln = functions.i0, functions.mvlgamma
 gammainc, gammaincc = functions.igamma, functions.igammac
 
 
-def _given(out: Any, made: Any) -> Any:
-    return made if out is None else into(out, made)
-
-
-def _float(name: str, x: Any) -> Any:
-    """``x`` as a tensor of floating numbers: whole numbers in the default dtype."""
+def _float(name: str, x: Tensor) -> Tensor:
+    """Return ``x`` as a tensor of floats, integers in the default dtype; an error for anything else."""
     if not isinstance(x, Value):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}")
     if x.raw.dtype.kind in "biu":
-        return x.to(dtypes.get_default_dtype())  # type: ignore[attr-defined]
+        return x.to(dtypes.get_default_dtype())
     if x.raw.dtype.kind == "c":
-        raise DTypeError(f"{name}: complex numbers are not supported, got {x.dtype}")  # type: ignore[attr-defined]
+        raise DTypeError(f"{name}: complex numbers are not supported, got {x.dtype}")
     return x
 
 
-def softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
+def softmax(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
     """Exponentials along ``dim``, divided by their sum."""
     return input.softmax(dim, dtype)
 
 
-def log_softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
+def log_softmax(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
     """Logarithm of ``softmax``."""
     return input.log_softmax(dim, dtype)
 
 
-def i0e(input: Any, *, out: Any = None) -> Any:
+def i0e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``exp(-|x|) i0(x)``."""
-    return _given(out, ops.i0e(_float("i0e", input)))
+    return into(out, ops.i0e(_float("i0e", input)))
 
 
-def i1(input: Any, *, out: Any = None) -> Any:
+def i1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Modified Bessel function of the first kind of order 1."""
-    return _given(out, ops.i1(_float("i1", input)))
+    return into(out, ops.i1(_float("i1", input)))
 
 
-def i1e(input: Any, *, out: Any = None) -> Any:
+def i1e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``exp(-|x|) i1(x)``."""
-    return _given(out, ops.i1e(_float("i1e", input)))
+    return into(out, ops.i1e(_float("i1e", input)))
 
 
 @titled("SpecialEntr0")
-def entr(input: Any, *, out: Any = None) -> Any:
+def entr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``-x log(x)``: 0 at 0, minus infinity below."""
     x = _float("entr", input)
-    inside = ops.neg(ops.mul(x, ops.log(ops.where(x > 0, x, 1.0))))
+    values = ops.neg(ops.mul(x, ops.log(ops.where(x > 0, x, 1.0))))
     edge = ops.where(ops.eq(x, 0), 0.0, ops.where(ops.isnan(x), x, -math.inf))
-    return _given(out, ops.where(x > 0, inside, edge))
+    return into(out, ops.where(x > 0, values, edge))
 
 
 @titled("Mul1")
-def ndtr(input: Any, *, out: Any = None) -> Any:
+def ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Area under the standard normal density up to ``input``."""
-    return _given(out, ops.mul(ops.erfc(ops.mul(_float("ndtr", input), -math.sqrt(0.5))), 0.5))
+    return into(out, ops.mul(ops.erfc(ops.mul(_float("ndtr", input), -math.sqrt(0.5))), 0.5))
 
 
 @titled("SpecialNdtri0")
-def ndtri(input: Any, *, out: Any = None) -> Any:
+def ndtri(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Inverse of ``ndtr``."""
     x = _float("ndtri", input)
-    return _given(out, ops.mul(ops.erfinv(ops.sub(ops.mul(x, 2.0), 1.0)), math.sqrt(2)))
+    return into(out, ops.mul(ops.erfinv(ops.sub(ops.mul(x, 2.0), 1.0)), math.sqrt(2)))
 
 
-def _title_of_xlog1py(input: Any, other: Any, **kwargs: Any) -> str:
+def _title_of_xlog1py(input: object, other: object, **kwargs: object) -> str:
     both = isinstance(input, Value) and isinstance(other, Value)
     return f"SpecialXlog1Py{0 if both else 2 if isinstance(input, Value) else 1}"
 
 
 @titled(_title_of_xlog1py)
-def xlog1py(input: Any, other: Any, *, out: Any = None) -> Any:
+def xlog1py(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """``input * log1p(other)``, 0 where ``input`` is 0 and ``other`` no NaN."""
     if not isinstance(input, Value) and not isinstance(other, Value):
         raise TypeError("xlog1py(): one of the arguments must be a Tensor")
     x, y = (v if isinstance(v, Value) else as_tensor(v) for v in (input, other))
     product = ops.mul(x, ops.log1p(y))
-    still = ops.logical_and(ops.eq(x, 0), ops.logical_not(ops.isnan(y)))
-    return _given(out, ops.where(still, ops.mul(ops.where(ops.isfinite(y), y, 0.0), 0.0), product))
+    is_zero = ops.logical_and(ops.eq(x, 0), ops.logical_not(ops.isnan(y)))
+    return into(out, ops.where(is_zero, ops.mul(ops.where(ops.isfinite(y), y, 0.0), 0.0), product))
 
 
 register("torch.special", {name: globals()[name] for name in __all__ if name in globals()})
 _offered, __dir__ = lazy_namespace(module_name="tenon.special", kind="special_functions")
 
 
-def __getattr__(name: str) -> Any:
-    found = _offered(name)
-    if isinstance(found, FunctionType):
-        found.__module__ = "tenon.special"
-        register("torch.special", {name: found})
-    return found
+def __getattr__(name: str) -> Any:  # of a plugin
+    value = _offered(name)
+    if isinstance(value, FunctionType):
+        value.__module__ = "tenon.special"
+        register("torch.special", {name: value})
+    return value

@@ -1,4 +1,4 @@
-"""Spectra of short frames: ``stft`` and its inverse ``istft``, made of windows, transforms and overlaps."""
+"""Spectra of short frames: ``stft`` and its inverse ``istft``, result of windows, transforms and overlaps."""
 
 from __future__ import annotations
 
@@ -111,9 +111,9 @@ def stft(
     half = not complex_input if onesided is None else onesided
     norm = "ortho" if normalized else "backward"
     frames = x.unfold(-1, n_fft, hop) * framed
-    made = (fft.rfft if half else fft.fft)(frames, norm=norm).transpose(-1, -2)
-    made = made if input.raw.ndim == 2 else made.squeeze(0)
-    return made if return_complex or return_complex is None else view_as_real(made)
+    result = (fft.rfft if half else fft.fft)(frames, norm=norm).transpose(-1, -2)
+    result = result if input.raw.ndim == 2 else result.squeeze(0)
+    return result if return_complex or return_complex is None else view_as_real(result)
 
 
 def istft(
@@ -163,19 +163,19 @@ def istft(
     else:
         frames = fft.irfft(x if half else x.narrow(-1, 0, n_fft // 2 + 1), n_fft, norm=norm)
     total = n_fft + hop * (count - 1)
-    made = _overlapped(frames * framed, total, hop)
+    result = _overlapped(frames * framed, total, hop)
     envelope = _overlapped((framed * framed).expand(1, count, n_fft), total, hop)
     start = n_fft // 2 if center else 0
     stop = start + length if length is not None else total - n_fft // 2 if center else total
-    made, envelope = (t[:, start : min(stop, total)] for t in (made, envelope))
+    result, envelope = (t[:, start : min(stop, total)] for t in (result, envelope))
     if envelope.raw.size and envelope.detach().abs().min().item() <= 1e-11:
         raise ArgumentError(
             "istft: window overlap add min is 0: a window of zeros leaves samples undefined. Use more"
             " overlap, or another window."
         )
-    made = made / envelope
-    made = ops.pad(made, widths=((0, 0), (0, max(stop - total, 0))))
-    return made if input.raw.ndim == 3 else made.squeeze(0)
+    result = result / envelope
+    result = ops.pad(result, widths=((0, 0), (0, max(stop - total, 0))))
+    return result if input.raw.ndim == 3 else result.squeeze(0)
 
 
 def _overlapped(frames: Tensor, total: int, hop: int) -> Tensor:

@@ -1,8 +1,7 @@
-"""Legacy tensor types such as ``FloatTensor`` and ``LongTensor``: one for each dtype on the CPU, those of
-``torch.cuda`` on the GPU.
+"""Legacy tensor types such as ``FloatTensor`` and ``LongTensor``, for the CPU, and those of ``torch.cuda``.
 
-``LongTensor(2, 3)`` and ``LongTensor([1, 2])`` make a tensor, ``isinstance(t, LongTensor)`` tests its
-dtype, ``t.type(LongTensor)`` converts it. The tensors themselves are all of the one class ``Tensor``.
+``LongTensor(2, 3)`` and ``LongTensor([1, 2])`` create a tensor, ``isinstance(t, LongTensor)`` tests its
+dtype and device, ``t.type(LongTensor)`` converts it. The tensors are all of class ``Tensor``.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class _TensorType(type):
     dtype: dtypes.dtype
     device_type: str
 
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         return (
             isinstance(instance, Tensor)
             and instance.dtype == cls.dtype
@@ -58,32 +57,32 @@ class _Typed(metaclass=_TensorType):
                     f"type 'torch.{base.__name__}' is not an acceptable base type; derive from torch.Tensor."
                 )
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: object, **kwargs: Any) -> Tensor:  # type: ignore[misc]  # not of this class
         if cls.device_type == "cuda" and not (args and isinstance(args[0], Tensor)):
             kwargs = {"device": "cuda", **kwargs}
         return legacy_tensor(Tensor, args, kwargs, cls.dtype)
 
 
-def _made(name: str, kind: dtypes.dtype, device: str) -> Any:
-    about = f"Tensors of {kind} on {'an NVIDIA GPU' if device == 'cuda' else 'the CPU'}."
-    return _TensorType(name, (_Typed,), {"dtype": kind, "device_type": device, "__doc__": about})
+def _tensor_type(name: str, kind: dtypes.dtype, device: str) -> _TensorType:
+    doc = f"Tensors of {kind} on {'an NVIDIA GPU' if device == 'cuda' else 'the CPU'}."
+    return _TensorType(name, (_Typed,), {"dtype": kind, "device_type": device, "__doc__": doc})
 
 
 for _name, _dtype in _NAMES.items():
-    globals()[_name] = _made(_name, _dtype, "cpu")
+    globals()[_name] = _tensor_type(_name, _dtype, "cpu")
 
-#: The types of ``torch.cuda``, by name.
-ON_CUDA = {_name: _made(_name, _dtype, "cuda") for _name, _dtype in _NAMES.items()}
+#: Name -> tensor type of ``torch.cuda``.
+ON_CUDA = {_name: _tensor_type(_name, _dtype, "cuda") for _name, _dtype in _NAMES.items()}
 
 
 class _Default:
     on_cuda = False
 
 
-def set_default_tensor_type(t: Any, /) -> None:
-    """torch's old ``set_default_dtype``: ``DoubleTensor`` or ``"torch.DoubleTensor"`` for float64.
+def set_default_tensor_type(t: object, /) -> None:
+    """Set the default dtype by a tensor type: ``DoubleTensor`` or ``"torch.DoubleTensor"`` for float64.
 
-    A type of ``torch.cuda`` also lets tensors be made on the GPU, until one of the CPU is set.
+    A type of ``torch.cuda`` also lets tensors be result on the GPU, until one of the CPU is set.
     """
     named = repr(t)[8:-2] if isinstance(t, _TensorType) else str(t)  # <class 'torch.cuda.FloatTensor'>
     module, _, name = named.rpartition(".")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,8 +14,12 @@ from tenon.errors import GradError, ViewError
 from tenon.tensors.creation.create import NOT_COPIED
 from tenon.tensors.storage.untyped import UntypedStorage, is_shared, memory_of, strided
 
+if TYPE_CHECKING:
+    from tenon.engine.types import Array
+    from tenon.tensors.tensor import Tensor
 
-def deepcopy(x: Any, memo: dict[Any, Any]) -> Any:
+
+def deepcopy(x: Tensor, memo: dict[Any, Any]) -> Tensor:  # the memo as ``copy`` fills it
     """Copy a leaf with its gradient and attributes; GradError for a tensor with history."""
     if id(x) in memo:
         return memo[id(x)]
@@ -33,13 +37,14 @@ def deepcopy(x: Any, memo: dict[Any, Any]) -> Any:
         result.grad = copy.deepcopy(x.grad, memo)
     extra = {k: v for k, v in x.__dict__.items() if k not in NOT_COPIED}
     result.__dict__.update(copy.deepcopy(extra, memo))
-    for name in _own_slots(x.__class__):
+    kind: type = x.__class__
+    for name in _own_slots(kind):
         if hasattr(x, name):
             setattr(result, name, copy.deepcopy(getattr(x, name), memo))
     return result
 
 
-def _copied(raw: Any, memo: dict[Any, Any]) -> Any:
+def _copied(raw: Array, memo: dict[Any, Any]) -> Array:
     """Copy the whole storage behind ``raw``, once per ``memo``, and return the same view of the copy."""
     plain = isinstance(raw, np.ndarray) and raw.size and all(step >= 0 for step in raw.strides)
     if not plain or WATCHERS.recorder is not None:
@@ -50,12 +55,12 @@ def _copied(raw: Any, memo: dict[Any, Any]) -> Any:
         return raw.copy(order="K")
     if memory.size > raw.size and is_shared(raw):
         return raw.copy(order="K")  # a view of a mapped file: do not copy the whole file
-    whole, copies = UntypedStorage.of(raw), UntypedStorage.copies(memo)
-    if raw.base is None and whole._cdata not in copies:  # ``raw`` owns its memory
+    storage, copies = UntypedStorage.of(raw), UntypedStorage.copies(memo)
+    if raw.base is None and storage._cdata not in copies:  # ``raw`` owns its memory
         result = raw.copy(order="K")
-        copies[whole._cdata] = UntypedStorage.of(result)
+        copies[storage._cdata] = UntypedStorage.of(result)
         return result
-    copied = copy.deepcopy(whole, memo).array(FROM_NUMPY[raw.dtype])
+    copied = copy.deepcopy(storage, memo).array(FROM_NUMPY[raw.dtype])
     return strided(np, copied[start:], raw.shape, raw.strides)
 
 

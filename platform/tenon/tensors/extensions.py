@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 
 class Extensions:
@@ -12,10 +15,10 @@ class Extensions:
     __slots__ = ("array_stand_in", "intercept_class", "tangent_of")
 
     #: ``tangent_of(tensor)``: a dual tensor's tangent, else None; ``autograd.forward_ad`` sets it.
-    tangent_of: Callable[[Any], Any]
-    #: ``intercept_class(cls)``: the ``__torch_dispatch__`` of ``cls`` is to be called from now on.
+    tangent_of: Callable[[Tensor], Tensor | None]
+    #: ``intercept_class(cls)``: call the ``__torch_dispatch__`` of ``cls`` from now on.
     intercept_class: Callable[[type], None]
-    #: The class of what lies in place of an array in tensors that stand for others; None before any do.
+    #: The class of ``raw`` in tensors without an array of their own (lazy tensors); None if there are none.
     array_stand_in: type | None
 
     def __init__(self) -> None:

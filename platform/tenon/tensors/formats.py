@@ -7,11 +7,16 @@ through elementwise ops, ``kernels/following.py`` through others.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, ShapeError
 from tenon.kernels.following import LAST, channels_lie_last, laid_last
+
+if TYPE_CHECKING:
+    from tenon.engine.types import Array
+    from tenon.tensors.tensor import Tensor
 
 
 class memory_format:
@@ -36,7 +41,7 @@ channels_last = memory_format("channels_last", (0, 2, 3, 1))
 channels_last_3d = memory_format("channels_last_3d", (0, 2, 3, 4, 1))
 
 
-def axes_of(wanted: Any, rank: int) -> tuple[int, ...] | None:
+def axes_of(wanted: memory_format, rank: int) -> tuple[int, ...] | None:
     """The axes of format ``wanted`` in memory order; None for C order."""
     if not isinstance(wanted, memory_format):
         raise TypeError(f"memory_format must be a torch.memory_format, not {type(wanted).__name__}")
@@ -46,14 +51,14 @@ def axes_of(wanted: Any, rank: int) -> tuple[int, ...] | None:
     return axes
 
 
-def _permuted(x: Any, axes: tuple[int, ...], op: Any) -> Any:
+def _permuted(x: Tensor, axes: tuple[int, ...], op: Callable[[Tensor], Tensor]) -> Tensor:
     """Apply ``op`` to ``x`` permuted to ``axes``, and undo the permutation on the result."""
     back = tuple(sorted(range(len(axes)), key=axes.__getitem__))
     return f.permute(op(f.permute(x, axes=axes)), axes=back)
 
 
-def is_contiguous(raw: Any, wanted: Any = None) -> bool:
-    """Whether the array is dense in the format ``wanted``."""
+def is_contiguous(raw: Array, wanted: memory_format | None = None) -> bool:
+    """Whether the array is dense in the format ``wanted`` (None: in C order)."""
     flags = getattr(raw, "flags", None)
     if wanted is None or wanted is contiguous_format or flags is None:
         return True if flags is None else bool(flags.c_contiguous)
@@ -65,7 +70,7 @@ def is_contiguous(raw: Any, wanted: Any = None) -> bool:
     return bool((raw if axes is None else raw.transpose(axes)).flags.c_contiguous)
 
 
-def suggested(raw: Any) -> memory_format | None:
+def suggested(raw: Array) -> memory_format | None:
     """The format of an array that is dense but not contiguous; None if it has none."""
     if is_contiguous(raw):
         return None
@@ -73,34 +78,34 @@ def suggested(raw: Any) -> memory_format | None:
     return next((f for f in formats if is_contiguous(raw, f)), None)
 
 
-def contiguous(x: Any, wanted: Any = None) -> Any:
-    """``x`` in the format ``wanted``, copied if needed."""
+def contiguous(x: Tensor, wanted: memory_format | None = None) -> Tensor:
+    """Return ``x`` in the format ``wanted`` (None: in C order), copied if needed."""
     axes = None if wanted is None else axes_of(wanted, x.raw.ndim)
     if is_contiguous(x.raw, wanted):
         return x
     return f.contiguous(x) if axes is None else _permuted(x, axes, f.contiguous)
 
 
-def entering(x: Any) -> Any:
-    """``x``, with a gradient in channels_last format if ``x`` is: for functions that split axes.
+def entering(x: Tensor) -> Tensor:
+    """Return ``x``, with its gradient in channels_last format if ``x`` is: for functions that split axes.
 
     Their rules return gradients in C order. For any other ``x`` the only cost is a check of its strides.
     """
-    found = x.raw
-    if not x._track or not hasattr(found, "strides") or not channels_lie_last(found):
+    raw = x.raw
+    if not x._track or not hasattr(raw, "strides") or not channels_lie_last(raw):
         return x
-    return _permuted(x, LAST[found.ndim], f.ordered)
+    return _permuted(x, LAST[raw.ndim], f.ordered)
 
 
-def like(x: Any, given: Any) -> Any:
-    """``x`` in channels_last format if the tensor ``given`` is, else ``x`` unchanged."""
-    found = given.raw
-    if not hasattr(found, "strides") or not channels_lie_last(found) or x.raw.ndim != found.ndim:
+def like(x: Tensor, other: Tensor) -> Tensor:
+    """Return ``x`` in channels_last format if ``other`` is, else ``x`` unchanged."""
+    raw = other.raw
+    if not hasattr(raw, "strides") or not channels_lie_last(raw) or x.raw.ndim != raw.ndim:
         return x
-    return contiguous(x, channels_last if found.ndim == 4 else channels_last_3d)
+    return contiguous(x, channels_last if raw.ndim == 4 else channels_last_3d)
 
 
-def clone(x: Any, wanted: Any = None) -> Any:
+def clone(x: Tensor, wanted: memory_format | None = None) -> Tensor:
     """Copy ``x`` in the format ``wanted``; by default its own format is preserved."""
     if wanted is None or wanted is preserve_format:
         return f.clone(x)
@@ -110,9 +115,9 @@ def clone(x: Any, wanted: Any = None) -> Any:
     return _permuted(x, axes, lambda y: f.clone(f.contiguous(y)))
 
 
-def in_format(x: Any, wanted: Any) -> Any:
-    """``x`` as ``.to(memory_format=...)`` gives it: with the strides of ``wanted``, even those of axes of one
-    element, which ``contiguous`` leaves alone."""
+def in_format(x: Tensor, wanted: memory_format) -> Tensor:
+    """Return ``x`` as ``.to(memory_format=...)`` does: with the strides of ``wanted``, even of axes of one
+    element, which ``contiguous`` ignores."""
     axes = axes_of(wanted, x.raw.ndim)
     if not hasattr(x.raw, "strides") or channels_lie_last(x.raw) == (axes is not None):
         return contiguous(x, wanted)
@@ -123,8 +128,8 @@ def in_format(x: Any, wanted: Any) -> Any:
     return result
 
 
-def laid_out(x: Any, wanted: Any) -> Any:
-    """A tensor ``x`` without history in the format ``wanted`` (None: unchanged)."""
+def laid_out(x: Tensor, wanted: memory_format | None) -> Tensor:
+    """Return ``x``, which has no history, in the format ``wanted`` (None: unchanged)."""
     if wanted is None or wanted is preserve_format or is_contiguous(x.raw, wanted):
         return x
     result = contiguous(x.detach(), wanted).detach()

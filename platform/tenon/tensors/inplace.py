@@ -1,4 +1,4 @@
-"""In-place operations: the one place where a tensor's memory changes.
+"""In-place operations: how ops write into a tensor's memory.
 
 Untracked, an in-place op is its kernel writing into the tensor's own memory and a version bump. Tracked,
 the op runs out of place on an alias of the old value, its result is copied in, and the tensor takes over
@@ -9,8 +9,9 @@ base passes through everywhere except in the region of the view, where it goes t
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from types import FunctionType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -28,15 +29,22 @@ from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, GradError, ShapeError, ViewError
 from tenon.tensors.overlap import check_read
 
+if TYPE_CHECKING:
+    from tenon.engine.tape import Node
+    from tenon.engine.types import Array, Attrs
+    from tenon.kernels.backend import Backend
+    from tenon.tensors.tensor import Tensor
+
+T = TypeVar("T", bound=Value)
 _BOOL = np.dtype(np.bool_)
-#: What an op that writes over its first input takes besides arrays; None is a bound that is missing.
+#: Types that an op that overwrites its first input accepts besides arrays; None is an absent bound.
 _NUMBERS = (float, int, type(None))
 
 
-def inplace(op: Any, x: Any, *args: Any, **attrs: Any) -> Any:
-    """``x`` after ``x[...] = op(x, *args)``; autograd, views and versions kept right.
+def inplace(op: Op | Callable[..., Any], x: T, *args: object, **attrs: object) -> T:
+    """Run ``x[...] = op(x, *args)`` with autograd, views and versions, and return ``x``.
 
-    ``op`` is an Op, or any function of tensors that leaves its arguments alone.
+    ``op`` is an Op, or any function of tensors that does not modify its arguments.
     """
     if WATCHERS.changes is not None and not MODE.enabled and WATCHERS.changes(op, x, args, attrs):
         return x
@@ -69,8 +77,8 @@ def inplace(op: Any, x: Any, *args: Any, **attrs: Any) -> Any:
     return x
 
 
-def check_view(x: Any) -> None:
-    """ViewError if ``x`` is a view whose base cannot get the history of a change, GradError if that is a leaf
+def check_view(x: Value) -> None:
+    """Raise ViewError if ``x`` is a view whose base cannot record a change, GradError if the base is a leaf
     that requires grad."""
     view = x._view
     if view is None or not view[0]._track:
@@ -81,9 +89,9 @@ def check_view(x: Any) -> None:
         _refuse_leaf(x, "a view of ")
 
 
-def check_leaf(x: Any) -> None:
-    """GradError if ``x`` is a leaf that requires grad or a view of one, ViewError if it is a view that cannot
-    change."""
+def check_leaf(x: Value) -> None:
+    """Raise GradError if ``x`` is a leaf that requires grad or a view of one, ViewError if it is a view that
+    cannot be modified."""
     if x._view is not None:
         if x._view[2].__class__ is FixedView:
             raise ViewError(x._view[2].message.format("is being modified"))
@@ -95,14 +103,15 @@ def check_leaf(x: Any) -> None:
         _refuse_leaf(x, "")
 
 
-def _refuse_leaf(x: Any, how: str) -> NoReturn:
+def _refuse_leaf(x: Value, prefix: str) -> NoReturn:
     raise GradError(
-        f"{how}a leaf Variable that requires grad is being used in an in-place operation. (shape"
+        f"{prefix}a leaf Variable that requires grad is being used in an in-place operation. (shape"
         f" {list(x.raw.shape)}{scopes.suffix()}) Wrap the change in no_grad(), or work on a clone()."
     )
 
 
-def _untracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> None:
+def _untracked(op: Op | Callable[..., Any], x: Value, args: tuple[object, ...], attrs: Attrs) -> None:
+    """Write the result without recording: by the kernel with ``out=`` if possible, else as a copy."""
     raw = x.raw
     if (
         SLOT.top is None
@@ -112,16 +121,16 @@ def _untracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) ->
         and raw.ndim
         and raw.__class__ is not Aval
     ):
-        plain = [a.raw if isinstance(a, Value) else a for a in args]
-        if all(_goes_over(op, raw, p, x._backend) for p in plain):
+        operands = [a.raw if isinstance(a, Value) else a for a in args]
+        if all(_may_overwrite(op, raw, each, x._backend) for each in operands):
             token = enter(IGNORE)
             try:
                 kernel: Any = x._backend.kernels[op]
                 if WATCHERS.around_kernel is not None:
                     kernel = WATCHERS.around_kernel(x._backend, op, kernel)
-                kernel(raw, *plain, out=raw, **attrs)
+                kernel(raw, *operands, out=raw, **attrs)
             except IndexError as error:
-                explain(op, [raw, *plain], attrs, error)
+                explain(op, [raw, *operands], attrs, error)
             finally:
                 leave(token)
             return
@@ -134,8 +143,8 @@ def _untracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) ->
     write(x, result.raw, getattr(op, "name", None) or op.__name__)
 
 
-def _goes_over(op: Op, raw: Any, p: Any, backend: Any) -> bool:
-    """Whether a kernel may read ``p`` while it writes over ``raw``."""
+def _may_overwrite(op: Op, raw: Array, p: Array, backend: Backend) -> bool:
+    """Whether the kernel of ``op`` may read ``p``, an array or number, while it overwrites ``raw``."""
     if not hasattr(p, "shape"):
         return p.__class__ in _NUMBERS
     if op.in_place:
@@ -143,7 +152,7 @@ def _goes_over(op: Op, raw: Any, p: Any, backend: Any) -> bool:
     return p.dtype is raw.dtype and (p.shape == raw.shape or p.ndim == 0) and not op.overwrites
 
 
-def write(x: Any, array: Any, name: str) -> None:
+def write(x: Value, array: Array, name: str) -> None:
     """Copy ``array`` into ``x``'s memory, with torch's checks on shape and dtype."""
     raw = x.raw
     if isinstance(raw, Aval):
@@ -167,8 +176,8 @@ def write(x: Any, array: Any, name: str) -> None:
         WATCHERS.recorder.wrote(x, array)
 
 
-def check_overlap(raw: Any) -> None:
-    """ViewError if some elements of ``raw`` lie at one place, as after ``expand``."""
+def check_overlap(raw: Array) -> None:
+    """Raise ViewError if elements of ``raw`` share memory, as after ``expand``."""
     if (
         0 in raw.strides
         and raw.size
@@ -185,7 +194,14 @@ def _check_shape(own: tuple[int, ...], result: tuple[int, ...]) -> None:
         raise ShapeError(f"output with shape {list(own)} doesn't match the broadcast shape {list(result)}")
 
 
-def _tracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any], counter: list[int]) -> None:
+def _tracked(
+    op: Op | Callable[..., Any],
+    x: Value,
+    args: tuple[object, ...],
+    attrs: Attrs,
+    counter: list[int],
+) -> None:
+    """Run ``op`` on an alias of the old value, write the result into ``x`` and give ``x`` its history."""
     old = _alias(x, copy=not isinstance(op, Op) or op.saves_input(0))
     result = op(old, *args, **attrs)
     write(x, result.raw, getattr(op, "name", None) or op.__name__)
@@ -199,34 +215,36 @@ def _tracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any], coun
     adopt(x, result)
 
 
-def _alias(x: Any, copy: bool) -> Any:
-    """The value of ``x`` before the change, with its history; a copy if the gradient will read it."""
+def _alias(x: Value, copy: bool) -> Value:
+    """Return the value of ``x`` before the change, with its history; copied if the gradient will read it."""
     if x._view is not None:
         x._refresh()
     old = result_of(x.raw.copy() if copy and not isinstance(x.raw, Aval) else x.raw, x._backend)
     if WATCHERS.recorder is not None and old.raw is not x.raw:
         WATCHERS.recorder.copied(old.raw, x)
     node, index = x._node, x._index
-    if x._view is not None and x._view[2].__class__ is FunctionType:  # a Function's pure view: by its ops
-        again = x._view[2](x._view[1])
-        node, index = again._node, again._index
+    if (
+        x._view is not None and x._view[2].__class__ is FunctionType
+    ):  # a view by a custom Function: repeat its ops
+        view = x._view[2](x._view[1])
+        node, index = view._node, view._index
     elif x._view is not None and node is not None and (node.hooks or node.retained):
-        node = copy_of(node)  # hooks on a view are about it as it was: nothing flows through its old node
+        node = copy_of(node)  # hooks stay with the old node, through which no gradient flows any more
     old._node, old._index, old._track = node, index, x._track
     return old
 
 
-def copy_of(node: Any) -> Any:
-    """Another node that does as ``node``, without the hooks and retained gradients of its outputs."""
-    made = copy.copy(node)
-    made.hooks = made.retained = None
-    return made
+def copy_of(node: Node) -> Node:
+    """Copy ``node`` without the hooks and retained gradients of its outputs."""
+    result = copy.copy(node)
+    result.hooks = result.retained = None
+    return result
 
 
-def become(x: Any, name: str, *args: Any) -> Any:
-    """In-place view ops: ``x`` turns into the view of it that its method ``name`` makes.
+def become(x: Tensor, name: str, *args: object) -> Tensor:
+    """In-place view ops: turn ``x`` into the view of itself that its method ``name`` returns.
 
-    Untaped, it keeps its history; a view of what has one goes on to follow its base.
+    Without recording it keeps its history; a view of a base with history still follows that base.
     """
     if x._version_counter is UNCOUNTED and not MODE.inference:
         refuse_writing()
@@ -248,24 +266,24 @@ def become(x: Any, name: str, *args: Any) -> Any:
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.exchanged(x)
     if view is not None and other._view is not None and view[2].__class__ is not FixedView:
-        before = Value.make(x.raw, x._backend)  # stands in the chain of views for what x was
+        before = Value.make(x.raw, x._backend)  # the former ``x`` in the chain of views
         before._node, before._index, before._track = x._node, x._index, x._track
         before._view, before._version_counter = view, x._version_counter
-        version = other._view[4] if MODE.enabled else -1  # untaped: its history is made when it is asked for
+        version = other._view[4] if MODE.enabled else -1  # not recorded: replayed when it is asked for
         x._view = [view[0], before, *other._view[2:4], version]
     x.raw = other.raw
     if MODE.enabled:
         x._node, x._index, x._track = other._node, other._index, other._track
     counter = x._counter()
-    if counter is not UNCOUNTED:  # what saved the tensor would find it in another shape
+    if counter is not UNCOUNTED:  # ops that saved the tensor would read it in another shape
         counter[0] += 1
         if x._view is not None and x._view[4] >= 0:
             x._view[4] = counter[0]
     return x
 
 
-def adopt(x: Any, result: Any) -> None:
-    """Give ``x``, whose memory already holds ``result``'s value, ``result``'s history."""
+def adopt(x: Value, result: Value) -> None:
+    """Give ``x``, whose memory holds ``result``'s value, the history of ``result``."""
     node, index = x._node, x._index
     view = x._view
     if view is None:
@@ -275,10 +293,10 @@ def adopt(x: Any, result: Any) -> None:
         if result._node is None and not base._track:
             return
         copied = CopySlices(base, x, result)
-        before, at = base._node, base._index
+        before, position = base._node, base._index
         base._node, base._index, base._track = copied, 0, True
         if before is not None and before.retained is not None:
-            move_retained(base, before, at)
+            move_retained(base, before, position)
         x._refresh()  # moves what x retains
         return
     if node is not None and node.retained is not None:
@@ -293,23 +311,23 @@ class CopySlices(CustomNode):
 
     __slots__ = ()
 
-    chain: list[tuple[Any, dict[str, Any]]]
+    chain: list[tuple[Any, Attrs]]
     crosses: bool
     shape: tuple[int, ...]
     order: list[int]
 
-    def __init__(self, base: Any, view: Any, result: Any) -> None:
+    def __init__(self, base: Value, view: Value, result: Value) -> None:
         super().__init__(_COPY_SLICES, base._backend, (base, result))
         raw = base.raw
-        # The region is found by replaying the views on an array laid out like the base: only there are they
-        # views.
+        # The region is computed by replaying the views on an array with the base's strides: on other strides
+        # some of them would copy.
         self.chain = _chain(view)
         self.crosses = any(not isinstance(op, Op) or op.splits_complex for op, _ in self.chain)
         self.shape = tuple(raw.shape)
         self.order = sorted(range(len(raw.shape)), key=lambda axis: -raw.strides[axis])
 
-    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
-        """Gradient of the base outside the view, and of the op's result inside it."""
+    def apply_tensors(self, grad: Tensor, create_graph: bool) -> list[Tensor | None]:
+        """Return the gradient of the base, zero inside the view, and that of the op's result."""
         inside = grad
         for op, attrs in self.chain:
             inside = op(inside, **attrs)
@@ -319,12 +337,12 @@ class CopySlices(CustomNode):
             return [None, inside]
         if grad.raw.dtype.kind == "c" and self.crosses:  # the view may show one part of each number only
             real, imag = table.real(grad), table.imag(grad)
-            ours, theirs = self._region(grad, "real"), self._region(grad, "imag")
-            return [table.rectangular(table.where(ours, 0, real), table.where(theirs, 0, imag)), inside]
+            in_real, in_imag = self._region(grad, "real"), self._region(grad, "imag")
+            return [table.rectangular(table.where(in_real, 0, real), table.where(in_imag, 0, imag)), inside]
         return [table.where(self._region(grad), 0, grad), inside]
 
-    def _region(self, grad: Any, part_of: str = "") -> Any:
-        """True where the view lies, or where a part of the base's numbers lies in it."""
+    def _region(self, grad: Tensor, component: str = "") -> Tensor:
+        """Return a mask of the elements, or of their ``component`` ("real", "imag"), that the view shows."""
         order = self.order
         sizes = tuple(self.shape[axis] for axis in order)
         with set_grad_enabled(False):
@@ -338,18 +356,21 @@ class CopySlices(CustomNode):
                 part.raw[...] = 1 + 1j if part.raw.dtype.kind == "c" else 1
             if self.crosses:
                 flags = Aval(tuple(mask.raw.shape), _BOOL) if isinstance(mask.raw, Aval) else None
-                read = getattr(mask.raw, part_of) if part_of and flags is None else mask.raw
+                read = getattr(mask.raw, component) if component and flags is None else mask.raw
                 mask = Value.make(read != 0 if flags is None else flags, mask._backend)
-            if WATCHERS.recorder is not None and not isinstance(mask.raw, Aval):  # which saw no op write it
+            if WATCHERS.recorder is not None and not isinstance(
+                mask.raw, Aval
+            ):  # the recorder saw no op write it
                 mask = Value.make(mask.raw.copy(), mask._backend)
                 WATCHERS.recorder.made(mask.raw)
         return mask
 
 
-def _chain(view: Any) -> list[tuple[Any, dict[str, Any]]]:
-    """The view ops from the base to ``view``."""
-    steps: list[tuple[Any, dict[str, Any]]] = []
-    while view._view is not None:
-        steps.append((view._view[2], view._view[3]))
-        view = view._view[1]
+def _chain(view: Value) -> list[tuple[Any, Attrs]]:
+    """The view ops from the base to ``view``, with their attrs."""
+    steps: list[tuple[Any, Attrs]] = []
+    step = view._view
+    while step is not None:
+        steps.append((step[2], step[3]))
+        step = step[1]._view
     return steps[::-1]

@@ -1,4 +1,4 @@
-"""``layout``: how the elements of a tensor lie in memory. Strided is the only one that tensors have here."""
+"""``layout``: torch's name for how a tensor is stored. Tensors are always strided here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class layout:
-    """One of torch's layouts, told apart by identity; it prints as torch prints it."""
+    """One of torch's layouts; compare by identity."""
 
     __slots__ = ("name",)
 
@@ -36,7 +36,7 @@ sparse_bsc = layout("sparse_bsc")
 _mkldnn = layout("_mkldnn")
 
 
-def plain(name: str, rest: dict[str, Any]) -> None:
+def check_layout(name: str, rest: dict[str, object]) -> None:
     """Check the remaining keyword arguments of a factory: ``layout`` must be strided, ``pin_memory`` is
     ignored (only data loaders use it), any other is a TypeError."""
     kind = rest.pop("layout", None)
@@ -51,9 +51,9 @@ def with_layout(make: F) -> F:
     """Decorate the factory ``make`` to accept ``layout=`` and ``pin_memory=``, and to appear in profiles."""
 
     @functools.wraps(make)
-    def wrapped(*args: Any, layout: Any = None, pin_memory: Any = False, **options: Any) -> Any:
+    def wrapped(*args: Any, layout: layout | None = None, pin_memory: bool = False, **options: Any) -> Any:
         if layout is not None:
-            plain(make.__name__, {"layout": layout})
+            check_layout(make.__name__, {"layout": layout})
         if WATCHERS.around_creation is not None:
             return WATCHERS.around_creation(make.__name__, make, args, options)
         return make(*args, **options)

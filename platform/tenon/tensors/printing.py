@@ -1,8 +1,8 @@
 """A tensor as text, character for character as torch prints it.
 
-``Formatter`` looks at the values that will be shown and decides for all of them: integers with a
-point, fixed or scientific notation, and one width. The rest lays them out in nested brackets, with the
-middle of large tensors left out, and appends what the values do not tell (dtype, device, history).
+``Formatter`` chooses one notation for all values shown (integers with a point, fixed or scientific) and one
+width. The rest lays them out in nested brackets, with the
+middle of large tensors left out, and appends dtype, device and history where they are not the default.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,10 +19,13 @@ from tenon import dtypes
 from tenon.errors import ArgumentError, ViewError
 from tenon.tensors.extensions import EXTENSIONS
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 
 @dataclasses.dataclass
 class PrintOptions:
-    """What ``set_printoptions`` sets."""
+    """The settings of ``set_printoptions``."""
 
     precision: int = 4
     threshold: float = 1000
@@ -32,7 +35,7 @@ class PrintOptions:
 
 
 OPTIONS = PrintOptions()
-_PROFILES: dict[str, dict[str, Any]] = {
+_PROFILES: dict[str, dict[str, float]] = {
     "default": {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80},
     "short": {"precision": 2, "threshold": 1000, "edgeitems": 2, "linewidth": 80},
     "full": {"precision": 4, "threshold": math.inf, "edgeitems": 3, "linewidth": 80},
@@ -51,22 +54,22 @@ def set_printoptions(
 
     ``sci_mode`` goes back to automatic (None) unless it is given, as in torch.
     """
-    chosen: dict[str, Any] = {}
+    chosen: dict[str, object] = {}
     if profile is not None:
         if profile not in _PROFILES:
             raise ArgumentError(
                 f"set_printoptions: unknown profile {profile!r}. Choose one of {', '.join(_PROFILES)}."
             )
         chosen |= _PROFILES[profile]
-    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
-    chosen |= {name: value for name, value in given.items() if value is not None}
+    options = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    chosen |= {name: value for name, value in options.items() if value is not None}
     for name, value in chosen.items():
         setattr(OPTIONS, name, value)
     OPTIONS.sci_mode = sci_mode
 
 
 def get_printoptions() -> dict[str, Any]:
-    """The options in force, as keywords for ``set_printoptions``."""
+    """The current options, as keywords for ``set_printoptions``."""
     return dataclasses.asdict(OPTIONS)
 
 
@@ -84,18 +87,19 @@ def printoptions(**options: Any) -> Iterator[None]:
 class Formatter:
     """Notation and width shared by all ``values`` (a host array) of one tensor."""
 
-    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+    def __init__(self, values: np.ndarray) -> None:
         self.floating = values.dtype.kind == "f"
         self.integral = True
         self.scientific = False
         self.width = 1
         flat = values.reshape(-1)
         if self.floating:
-            self._look(flat[np.isfinite(flat) & (flat != 0)].astype(np.float64))
+            self._choose(flat[np.isfinite(flat) & (flat != 0)].astype(np.float64))
         else:
             self.width = max([1, *(len(str(v)) for v in flat.tolist())])
 
-    def _look(self, values: np.ndarray[Any, Any]) -> None:
+    def _choose(self, values: np.ndarray) -> None:
+        """Set notation and width for finite ``values`` other than 0."""
         if not values.size:
             return
         sizes = np.abs(values)
@@ -114,7 +118,7 @@ class Formatter:
             return f".{OPTIONS.precision}e"
         return ".0f" if self.integral else f".{OPTIONS.precision}f"
 
-    def format(self, value: Any) -> str:
+    def format(self, value: float) -> str:
         """``value`` (a Python number) padded to the common width."""
         if not self.floating:
             return str(value).rjust(self.width)
@@ -125,9 +129,9 @@ class Formatter:
 
 
 class ComplexFormatter:
-    """Real and imaginary parts, each with a notation and width of its own."""
+    """Notation and width of the real parts, and of the imaginary parts."""
 
-    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+    def __init__(self, values: np.ndarray) -> None:
         self.real = Formatter(values.real)
         self.imag = Formatter(values.imag)
         self.width = self.real.width + self.imag.width + 1
@@ -139,18 +143,20 @@ class ComplexFormatter:
         return self.real.format(value.real) + sign + imag
 
 
-def _host_edges(tensor: Any, elided: Sequence[bool]) -> np.ndarray[Any, Any]:
+def _host_edges(tensor: Tensor, elided: Sequence[bool]) -> np.ndarray:
     """The elements that will be shown, on the host and in a dtype that prints."""
     raw, backend, edge = tensor.raw, tensor._backend, OPTIONS.edgeitems
     for axis, cut in enumerate(elided):
         if cut:
             lead = (slice(None),) * axis
             raw = backend.xp.concatenate([raw[(*lead, slice(edge))], raw[(*lead, slice(-edge, None))]], axis)
-    host: np.ndarray[Any, Any] = backend.to_host(raw)
+    host: np.ndarray = backend.to_host(raw)
     return host.astype(np.float32) if host.dtype.kind == "V" else host
 
 
-def _body(values: np.ndarray[Any, Any], elided: Sequence[bool], indent: int, formatter: Any) -> str:
+def _body(
+    values: np.ndarray, elided: Sequence[bool], indent: int, formatter: Formatter | ComplexFormatter
+) -> str:
     if values.ndim == 0:
         return str(formatter.format(values.item()))
     edge = OPTIONS.edgeitems
@@ -167,7 +173,7 @@ def _body(values: np.ndarray[Any, Any], elided: Sequence[bool], indent: int, for
     return "[" + ("," + "\n" * (values.ndim - 1) + " " * (indent + 1)).join(rows) + "]"
 
 
-def tensor_body(tensor: Any, indent: int) -> str:
+def tensor_body(tensor: Tensor, indent: int) -> str:
     """The values in brackets; lines after the first are indented to stand under the first value."""
     shape = tuple(tensor.raw.shape)
     if 0 in shape:
@@ -181,26 +187,26 @@ def tensor_body(tensor: Any, indent: int) -> str:
     return _body(values, elided, indent, formatter)
 
 
-def _suffixes(tensor: Any, kind: dtypes.dtype) -> list[str]:
+def _suffixes(tensor: Tensor, kind: dtypes.dtype) -> list[str]:
     default = dtypes.get_default_dtype()
     usual = (default, default.to_complex(), dtypes.int64, dtypes.bool)
     shape = tuple(tensor.raw.shape)
     device = tensor.device
-    found = []
+    suffixes = []
     if device.type != "cpu":
         index = ":0" if device.index is None and device.type != "meta" else ""
-        found.append(f"device='{device}{index}'")
+        suffixes.append(f"device='{device}{index}'")
     if device.type == "meta":
-        found.append(f"size={shape}")
+        suffixes.append(f"size={shape}")
     elif 0 in shape:
         if len(shape) != 1:
-            found.append(f"size={shape}")
+            suffixes.append(f"size={shape}")
     else:
         if not OPTIONS.edgeitems:
-            found.append(f"size={shape}")
+            suffixes.append(f"size={shape}")
         if kind in usual:
-            return found
-    return found if kind is default else [*found, f"dtype={kind}"]
+            return suffixes
+    return suffixes if kind is default else [*suffixes, f"dtype={kind}"]
 
 
 def _joined(text: str, suffixes: list[str], indent: int) -> str:
@@ -216,7 +222,7 @@ def _joined(text: str, suffixes: list[str], indent: int) -> str:
     return "".join(parts) + ")"
 
 
-def tensor_repr(tensor: Any, tensor_contents: str | None = None) -> str:
+def tensor_repr(tensor: Tensor, tensor_contents: str | None = None) -> str:
     """``tensor([1., 2.], requires_grad=True)``, as torch prints it.
 
     A subclass prints its own name; tenon's own subclasses (parameters) print as tensors. ``tensor_contents``
@@ -228,7 +234,7 @@ def tensor_repr(tensor: Any, tensor_contents: str | None = None) -> str:
     suffixes = _suffixes(tensor, kind)
     try:
         node = tensor.grad_fn
-    except ViewError:  # a view that must not be used any more still prints
+    except ViewError:  # an invalid view can still be printed
         suffixes.append("grad_fn=<Invalid>")
     else:
         if node is not None:

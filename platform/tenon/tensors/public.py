@@ -18,7 +18,7 @@ def found_by(find: Callable[[str], Any]) -> None:
     _find = find
 
 
-def public(name: str) -> Any:
+def public(name: str) -> Any:  # a function or module
     """Return ``tenon.<name>``."""
     assert _find is not None  # import tenon has set it
     return _find(name)

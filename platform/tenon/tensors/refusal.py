@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tenon.engine.grad_mode import MODE
 from tenon.engine.tape import CustomNode, StandIn
@@ -10,13 +10,16 @@ from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import UnsupportedError
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 
 class Refusal(CustomNode):
     """A node that raises UnsupportedError instead of computing a gradient."""
 
     __slots__ = ()
 
-    def apply_tensors(self, grad: Any, create_graph: bool) -> NoReturn:
+    def apply_tensors(self, grad: Tensor, create_graph: bool) -> NoReturn:
         """Raise UnsupportedError."""
         raise UnsupportedError(
             f"the derivative for '{self.op.name}' is not implemented. detach() its result where no gradient"
@@ -24,7 +27,7 @@ class Refusal(CustomNode):
         )
 
 
-def refuse_gradient(name: str, result: Any, *inputs: Any) -> Any:
+def refuse_gradient(name: str, result: Tensor, *inputs: object) -> Tensor:
     """Give ``result``, a new tensor of function ``name``, a ``Refusal`` node if ``inputs`` require grad."""
     if MODE.enabled and any(isinstance(i, Value) and (i._track or i._stale()) for i in inputs):
         op = StandIn(name, f"{name.title().replace('_', '')}Backward0")

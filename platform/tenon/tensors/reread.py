@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tenon.dtypes import FROM_NUMPY, dtype, scalar_name
 from tenon.engine.value import Value
 from tenon.errors import ViewError
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
-def view_dtype(x: Any, kind: dtype) -> Any:
+
+def view_dtype(x: Tensor, kind: dtype) -> Tensor:
     """View ``x`` as dtype ``kind``; the last axis shrinks or grows with the item size."""
     _check(x, kind)
-    t = Value.make(x.raw.view(kind.numpy), x._backend)
+    t: Tensor = Value.make(x.raw.view(kind.numpy), x._backend)
     t._version_counter = x._counter()
     return t
 
 
-def _check(x: Any, kind: dtype) -> None:
+def _check(x: Tensor, kind: dtype) -> None:
     """Raise ViewError unless strides, sizes and offset are compatible with the other item size."""
     own, other = x.raw.dtype.itemsize, kind.itemsize
     if own == other:

@@ -17,19 +17,19 @@ class NamedResult(tuple[Any, ...]):
         body = ",\n".join(f"{n}={v!r}" for n, v in zip(self._fields, self, strict=True))
         return f"torch.return_types.{self._op}(\n{body})"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type[tuple[Any, ...]], tuple[tuple[Any, ...]]]:
         return (tuple, (tuple(self),))
 
 
 _TYPES: dict[tuple[str, ...], type[NamedResult]] = {}
 
 
-def named_result(op: str, **items: Any) -> Any:
-    """The result of ``op`` as a named tuple."""
+def named_result(op: str, **items: object) -> Any:  # a NamedResult with these attributes
+    """Return the results of the function ``op`` as a named tuple."""
     key = (op, *items)
     cls = _TYPES.get(key)
     if cls is None:
-        body: dict[str, Any] = {"_fields": tuple(items), "_op": op, "__slots__": ()}
+        body: dict[str, object] = {"_fields": tuple(items), "_op": op, "__slots__": ()}
         for position, name in enumerate(items):
             body[name] = property(itemgetter(position))
         cls = _TYPES[key] = type(op, (NamedResult,), body)

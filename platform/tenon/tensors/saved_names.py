@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABCMeta
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.aval import aval_of
 from tenon.engine.tape import OUT
@@ -13,6 +13,11 @@ from tenon.errors import GradError
 from tenon.tensors.autograd.saved_tensor_hooks import Packed, SavedTensorsHooks, check_hooks
 from tenon.tensors.saved_numbers import number
 from tenon.tensors.size import Size
+
+if TYPE_CHECKING:
+    from tenon.engine.op import Op
+    from tenon.engine.tape import Node, StandIn
+    from tenon.tensors.tensor import Tensor
 
 _FIRST = ("self", "input")
 _SECOND = ("other", "exponent", "mat2", "weight")
@@ -26,24 +31,25 @@ class SavedTensor(metaclass=ABCMeta):  # values saved by a custom Function are r
 
     __slots__ = ("_node", "_position")
 
-    _node: Any
+    _node: Node
     _position: int
 
     def __init__(self) -> None:
         raise GradError("Trying to create a SavedTensor object from Python is forbidden: nodes make them.")
 
     @classmethod
-    def of(cls, node: Any, position: int) -> SavedTensor:
+    def of(cls, node: Node, position: int) -> SavedTensor:
         """The value of ``node`` at ``position`` among its inputs, or ``OUT``."""
         result = object.__new__(cls)
         result._node, result._position = node, position
         return result
 
     def _packed(self) -> Packed | None:
-        return None if self._node.packed is None else self._node.packed.get(self._position)
+        packed = None if self._node.packed is None else self._node.packed.get(self._position)
+        return packed if isinstance(packed, Packed) else None
 
     @property
-    def data(self) -> Any:
+    def data(self) -> object:
         """The stored object: a pack hook's result, an input with history, or a detached output or leaf."""
         packed = self._packed()
         if packed is not None:
@@ -52,17 +58,19 @@ class SavedTensor(metaclass=ABCMeta):  # values saved by a custom Function are r
         return tensor if self._position != OUT and tensor._node is not None else tensor.detach()
 
     @property
-    def unpack_hook(self) -> Any:
+    def unpack_hook(self) -> Callable[[object], Tensor] | None:
         """The unpack hook, or None."""
         packed = self._packed()
         return None if packed is None else packed.unpack_hook
 
-    def unpack(self) -> Any:
+    def unpack(self) -> Tensor:
         """Return the saved tensor; ModifiedValueError if it was modified in place."""
         arguments, out = self._node.values()
         return out if self._position == OUT else arguments[self._position]
 
-    def register_hooks(self, pack_hook: Callable[[Any], Any], unpack_hook: Any = None) -> None:
+    def register_hooks(
+        self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor] | None = None
+    ) -> None:
         """Store ``pack_hook(value)`` and restore it by ``unpack_hook``; allowed once per value."""
         node, position = self._node, self._position
         if node.args is None:
@@ -71,6 +79,7 @@ class SavedTensor(metaclass=ABCMeta):  # values saved by a custom Function are r
                 " of the graph are freed when you call .backward() or autograd.grad()."
             )
         check_hooks(pack_hook, unpack_hook, self._packed() is not None)
+        assert unpack_hook is not None  # as ``check_hooks`` raised otherwise
         packed = Packed(SavedTensorsHooks(pack_hook, unpack_hook), self.unpack())
         if node.packed is None:
             node.packed = {}
@@ -84,16 +93,16 @@ class SavedTensor(metaclass=ABCMeta):  # values saved by a custom Function are r
             node.saved = tuple(None if i == position else s for i, s in enumerate(node.saved))
 
 
-def find(node: Any, name: str) -> Any:
+def find(node: Node, name: str) -> Any:  # tensors, shapes, numbers and attrs
     """Return the value that ``node`` saved as ``name``; AttributeError if there is none."""
     raw = name.startswith("_raw_saved_")
     wanted = name.removeprefix("_raw_saved_" if raw else "_saved_")
     known = None if raw else number(node, wanted)
     if known is not None:
         return known[0]
-    for own in (wanted, *_ATTRS.get(wanted, ())):
-        if own in node.attrs:
-            return node.attrs[own]
+    for attr in (wanted, *_ATTRS.get(wanted, ())):
+        if attr in node.attrs:
+            return node.attrs[attr]
     size = _SIZE.fullmatch(wanted)
     if size is not None and (of := _position(node.op, size["of"])) is not None:
         node.check()
@@ -104,26 +113,27 @@ def find(node: Any, name: str) -> Any:
         raise AttributeError(f"{type(node).__name__!r} object has no attribute {name!r}")
     if node.args is None:
         if raw and position is not None:
-            return SavedTensor.of(node, position)  # which says at its use that the value is gone
+            return SavedTensor.of(node, position)  # whose methods raise an error, as the value was freed
         node.check()
     if position is None:
         return Size(node.args[0].shape)
     if position != OUT and not hasattr(node.args[position], "shape"):
         return node.args[position]  # a number
     saved = SavedTensor.of(node, position)
-    kept = saved._packed() is not None or (
+    is_kept = saved._packed() is not None or (
         node.out is not None
         if position == OUT
         else node.saved is not None and node.saved[position] is not None
     )
-    if not kept:
+    if not is_kept:
         raise AttributeError(
             f"{type(node).__name__!r} object has no attribute {name!r}: its gradient does not read that value"
         )
     return saved if raw else saved.unpack()
 
 
-def _position(op: Any, wanted: str) -> int | None:
+def _position(op: Op | StandIn, wanted: str) -> int | None:
+    """Return the index of the input that torch calls ``wanted``, ``OUT`` for the output, else None."""
     names = [n.lstrip("*") for n in getattr(op, "inputs", ())]
     if wanted in names:
         return names.index(wanted)

@@ -7,46 +7,51 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenon.tensors.keys import INDEX
 
-Read = Callable[[Any], Any]
+if TYPE_CHECKING:
+    from tenon.engine.tape import Node
+    from tenon.tensors.tensor import Tensor
+
+#: Reads a saved attribute of a node.
+Read: TypeAlias = Callable[["Node"], Any]
 _REDUCTIONS = ("none", "mean", "sum")
 
 
-def attr(name: str, form: Callable[[Any], Any] = lambda value: value) -> Read:
-    """Read the attr ``name``, converted by ``form``."""
+def attr(name: str, form: Callable[[Any], object] = lambda value: value) -> Read:
+    """Make the reader of the attr ``name``, converted by ``form``."""
     return lambda node: form(node.attrs[name])
 
 
 def part_of(name: str, index: int) -> Read:
-    """Read one item of the attr ``name``."""
+    """Make the reader of one item of the attr ``name``."""
     return attr(name, itemgetter(index))
 
 
-def always(value: Any) -> Read:
-    """Return the same value for every node."""
+def always(value: object) -> Read:
+    """Make the reader that returns ``value`` for every node."""
     return lambda node: value
 
 
-def _cut(node: Any) -> tuple[int, Any]:
-    """The axis and the key of the only indexed axis of a ``select`` or slice."""
+def _cut(node: Node) -> tuple[int, Any]:
+    """Return the axis that a ``select`` or slice indexes, and its key."""
     key = node.attrs["key"]
     return next(((i, k) for i, k in enumerate(key) if k not in (slice(None), Ellipsis)), (0, slice(None)))
 
 
-def _indices(node: Any) -> tuple[Any, ...]:
-    found = iter(node.values()[0][1:])
-    return tuple(next(found) if k is INDEX else None for k in node.attrs["layout"])
+def _indices(node: Node) -> tuple[Tensor | None, ...]:
+    tensors = iter(node.values()[0][1:])
+    return tuple(next(tensors) if k is INDEX else None for k in node.attrs["layout"])
 
 
-def second(node: Any) -> Any:
+def second(node: Node) -> Tensor:
     """The second input."""
     return node.values()[0][1]
 
 
-def trunc_mode(node: Any) -> str:
+def trunc_mode(node: Node) -> str:
     """The rounding mode of a ``trunc`` that ends a division; AttributeError for any other ``trunc``."""
     if not node.name().startswith("Div"):
         raise AttributeError
@@ -83,10 +88,10 @@ TAKEN: dict[str, Read] = {
 }
 
 
-def number(node: Any, wanted: str) -> tuple[Any] | None:
-    """The attribute of ``node`` that torch calls ``wanted``, in a tuple; None if there is none."""
-    read = getattr(node.op, "saved_names", {}).get(wanted)
+def number(node: Node, name: str) -> tuple[Any] | None:
+    """Return the attribute of ``node`` that torch calls ``name``, in a tuple; None if there is none."""
+    read = getattr(node.op, "saved_names", {}).get(name)
     try:
         return None if read is None else (read(node),)
-    except (AttributeError, IndexError):  # a slice has no index, two axes have no depth
+    except (AttributeError, IndexError):  # as a slice has no ``index``, and two axes no ``scales_d``
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, SupportsIndex
 
 
 class Size(tuple[int, ...]):
@@ -13,9 +13,9 @@ class Size(tuple[int, ...]):
 
     __slots__ = ()
 
-    def __new__(cls, sizes: Iterable[Any] = (), /) -> Size:
-        """Integers, and what can be an index, as NumPy's and tensors of one."""
-        return tuple.__new__(cls, [n if n.__class__ is int else _whole(n, i) for i, n in enumerate(sizes)])
+    def __new__(cls, sizes: Iterable[SupportsIndex] = (), /) -> Size:
+        """Create a Size of integers, NumPy's integers and tensors of one integer."""
+        return tuple.__new__(cls, [n if n.__class__ is int else _integer(n, i) for i, n in enumerate(sizes)])
 
     def numel(self) -> int:
         """Number of elements of a tensor of this shape."""
@@ -24,30 +24,31 @@ class Size(tuple[int, ...]):
     def __repr__(self) -> str:
         return f"torch.Size({list(self)})"
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> Any:  # an int, or Size for a slice
         item = tuple.__getitem__(self, key)
         return Size(item) if isinstance(key, slice) else item
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Size:
         if not isinstance(other, tuple):
             raise TypeError(f"can only concatenate tuple (not {type(other).__name__}) to torch.Size")
         return Size(tuple.__add__(self, other))
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: object) -> Size:
         return Size(other + tuple(self)) if isinstance(other, tuple) else NotImplemented
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: SupportsIndex) -> Size:
         return Size(tuple.__mul__(self, other))
 
     __rmul__ = __mul__
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type[Size], tuple[tuple[int, ...]]]:
         return (Size, (tuple(self),))
 
 
-def _whole(size: Any, place: int) -> int:
+def _integer(size: SupportsIndex, position: int) -> int:
+    """Return ``size`` as an int; TypeError, naming its ``position``, if it is no integer."""
     try:
         return int(operator.index(size))
     except TypeError:
         name = type(size).__name__
-        raise TypeError(f"torch.Size() takes an iterable of 'int' (item {place} is '{name}')") from None
+        raise TypeError(f"torch.Size() takes an iterable of 'int' (item {position} is '{name}')") from None

@@ -1,14 +1,15 @@
-"""``Tensor``: torch's public face over a backend's array. No maths in this file.
+"""``Tensor``: torch's interface to a backend's array. No maths in this file.
 
-The operators and methods come from ``methods/``, which call ops by name through the op table. Here is
-what a tensor *is*: its data, dtype, device, place in the graph, and its bridges to Python and NumPy.
+The operators and methods come from ``methods/``, which call ops by name through the op table. This file
+defines the tensor itself: data, dtype, device, position in the autograd graph, and conversions to Python and
+NumPy.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 import numpy as np
 
@@ -39,9 +40,11 @@ _NO_LEAF = (
 
 
 if TYPE_CHECKING:
+    from tenon.engine.types import Array
+    from tenon.kernels.backend import Backend
 
     class Methods(Value):
-        """What ``ALL_METHODS`` has, into which type checkers cannot look: operators, and methods by name."""
+        """The methods of ``ALL_METHODS`` for type checkers: operators, and any other method by its name."""
 
         def _binary(self, other: object, /) -> Tensor: ...
         def _unary(self, /) -> Tensor: ...
@@ -68,8 +71,8 @@ if TYPE_CHECKING:
 else:
 
     class Methods(Value, *ALL_METHODS, plain=True):
-        """Every family of methods; ``Value`` first, as ``isinstance(x, Value)``, which ops ask two or three
-        times, walks the bases in their order."""
+        """All families of methods; ``Value`` first, as ``isinstance(x, Value)``, which every op calls two or
+        three times, walks the bases in order."""
 
         __slots__ = ()
 
@@ -77,7 +80,7 @@ else:
 class Tensor(Methods, plain=True):
     """A multi-dimensional array that knows its device and how it was computed.
 
-    Make one with ``tenon.tensor``, ``tenon.randn`` and their like. ``raw`` is the backend's array.
+    Create one with ``tenon.tensor``, ``tenon.randn`` and similar functions. ``raw`` is the backend's array.
     """
 
     __slots__ = ()
@@ -85,20 +88,20 @@ class Tensor(Methods, plain=True):
     __array_priority__ = 1000  # so that ndarray + Tensor comes here
 
     #: The accumulated gradient; None until a backward pass reached this tensor.
-    _grad: Any = None
+    _grad: Any = None  # or a tensor
     _retains: bool = False
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """``Tensor(2, 3)`` (uninitialised) or ``Tensor([[1., 2.]])``, in the default dtype: torch's legacy
-        form."""
+    def __new__(cls, *args: object, **kwargs: Any) -> Any:  # subclasses may return another type
+        """``Tensor(2, 3)`` (uninitialised) or ``Tensor([[1., 2.]])`` in the default dtype: torch's legacy
+        constructor."""
         return create.legacy_tensor(cls, args, kwargs)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         pass
 
     @classmethod
-    def _of(cls, raw: Any, backend: Any) -> Any:
-        """An untracked tensor around ``raw``, without checks or copies."""
+    def _of(cls, raw: Array, backend: Backend) -> Self:
+        """Wrap ``raw`` as an untracked tensor, without checks or copies."""
         t = _new(cls)
         t.raw = raw
         t._backend = backend
@@ -109,10 +112,10 @@ class Tensor(Methods, plain=True):
         t._view = None
         return t
 
-    # --- data and place ---
+    # --- data, dtype, device ---
 
     @property
-    def grad(self) -> Any:
+    def grad(self) -> Any:  # a tensor or None; callers know which
         """The accumulated gradient, or None."""
         if WATCHERS.recorder is not None:
             WATCHERS.recorder.gradient_read(self)
@@ -121,7 +124,7 @@ class Tensor(Methods, plain=True):
         return self._grad
 
     @grad.setter
-    def grad(self, value: Any) -> None:
+    def grad(self, value: Tensor | None) -> None:
         if value is not None and value is not self._grad:
             create.check_grad(self, value)
         if WATCHERS.recorder is not None:
@@ -154,8 +157,8 @@ class Tensor(Methods, plain=True):
         return int(self.raw.ndim)
 
     @property
-    def data(self) -> Any:
-        """The same memory without history; assigning exchanges the memory."""
+    def data(self) -> Tensor:
+        """The same memory without history; assigning a tensor replaces the memory."""
         self._expose()
         return (
             Tensor._of(self.raw, self._backend)
@@ -164,21 +167,21 @@ class Tensor(Methods, plain=True):
         )
 
     @data.setter
-    def data(self, value: Any) -> None:
+    def data(self, value: Tensor) -> None:
         create.exchange_data(self, value)
 
     @data.deleter
     def data(self) -> None:
         raise GradError("Deleting tensor data is not allowed. Delete tensor instead!")
 
-    # --- place in the graph ---
+    # --- position in the autograd graph ---
 
     @property
     def requires_grad(self) -> bool:
         """Whether ops on this tensor are taped."""
         view = self._view
         if not self._track and view is not None:
-            if view[2].__class__ is FixedView:  # it would, were it not refused
+            if view[2].__class__ is FixedView:  # ops on it raise an error
                 return bool(view[0]._track and self._counter()[0] != view[4])
             self._stale()
         return self._track
@@ -191,7 +194,7 @@ class Tensor(Methods, plain=True):
     def requires_grad(self) -> None:
         raise GradError("requires_grad must be a bool: set it to False instead of deleting it.")
 
-    def requires_grad_(self, requires_grad: bool = True) -> Any:
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Set ``requires_grad`` of a leaf in place."""
         if requires_grad and self._version_counter is UNCOUNTED and not MODE.inference:
             raise GradError(
@@ -213,43 +216,43 @@ class Tensor(Methods, plain=True):
             )
         self._track = bool(requires_grad)
         if requires_grad and self._view is not None and not self._view[0]._track:
-            self._view = None  # a leaf of its own from here on, though its memory stays shared
+            self._view = None  # an independent leaf from here on, though the memory stays shared
         return self
 
     @property
     def is_leaf(self) -> bool:
-        """Whether gradients accumulate here: made by the user, or needs none."""
+        """Whether the tensor has no history: created by the user, or requires no grad."""
         if self._view is not None:
             self._refresh()
         return self._node is None
 
     @property
-    def grad_fn(self) -> Any:
-        """The node that made this tensor, or None."""
+    def grad_fn(self) -> Any:  # a Node or None; callers know which
+        """The node of the op that computed this tensor, or None."""
         if self._view is not None:
             self._refresh()
         return None if self._node is None else shown(self._node, self)
 
     @property
     def output_nr(self) -> int:
-        """Which output of ``grad_fn`` this is."""
+        """Index of this tensor among the outputs of ``grad_fn``."""
         return self._index
 
     @property
     def _version(self) -> int:
-        """How often this memory was modified in place."""
+        """Number of in-place changes of this memory."""
         if self._version_counter is UNCOUNTED:
             raise GradError("Inference tensors do not track version counter. clone() gives one that does.")
         return 0 if self._version_counter is None else self._version_counter[0]
 
     @as_function(out="none")
     def is_inference(self) -> bool:
-        """Whether it was made in ``inference_mode``, or is a view of such a tensor."""
+        """Whether it was created in ``inference_mode``, or is a view of such a tensor."""
         return self._version_counter is UNCOUNTED
 
     @property
-    def _base(self) -> Any:
-        """The tensor whose memory a view shows, or None."""
+    def _base(self) -> Tensor | None:
+        """The tensor that this is a view of, or None."""
         return None if self._view is None else self._view[0]
 
     def _is_view(self) -> bool:
@@ -262,7 +265,7 @@ class Tensor(Methods, plain=True):
             raise TypeError("len() of a 0-d tensor")
         return int(self.raw.shape[0])
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tensor]:
         if self.raw.ndim == 0:
             raise TypeError("iteration over a 0-d tensor")
         return iter(self.unbind(0))
@@ -285,20 +288,20 @@ class Tensor(Methods, plain=True):
             raise TypeError("only integer tensors of a single element can be converted to an index")
         return int(value)
 
-    def __contains__(self, element: Any) -> bool:
+    def __contains__(self, element: object) -> bool:
         if not isinstance(element, (Value, int, float, complex)):
             raise ArgumentError(
                 f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}."
             )
-        same: Any = element == self
-        return bool(same.any().item())
+        equal: Any = element == self  # a tensor: numbers leave the comparison to it
+        return bool(equal.any().item())
 
-    __hash__ = object.__hash__  # by identity, as torch's, without a call of Python
+    __hash__ = object.__hash__  # by identity, as torch's; not a Python function, which is slower
 
-    def __reversed__(self) -> Any:
+    def __reversed__(self) -> Tensor:
         return self if self.raw.ndim == 0 else self.flip(0)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: str | None = None) -> str:
         from tenon.tensors.printing import tensor_repr
 
         return tensor_repr(self)
@@ -312,15 +315,15 @@ class Tensor(Methods, plain=True):
         hidden = () if self.device.type == "cuda" else ("__cuda_array_interface__",)
         return sorted(n for n in set(super().__dir__()) if not n.startswith("vjp") and n not in hidden)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:  # as ``copy`` fills it
         return copying.deepcopy(self, memo)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         return create.reduce(self)
 
     # --- NumPy and DLPack ---
 
-    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
+    def numpy(self, *, force: bool = False) -> np.ndarray:
         """The data as a NumPy array that shares memory with this CPU tensor (``force``: detach and copy if
         needed)."""
         if force:
@@ -337,31 +340,31 @@ class Tensor(Methods, plain=True):
         self._expose()
         return self._backend.to_host(self.raw)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: np.dtype | type | None = None, copy: bool | None = None) -> np.ndarray:
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
             return array.astype(dtype)
         return array.copy() if copy else array
 
-    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+    def __array_wrap__(self, array: object, context: object = None, return_scalar: bool = False) -> Tensor:
         return create.from_numpy(np.asarray(array))
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
+    def __dlpack__(self, **kwargs: object) -> object:
         if self._track:
             raise ExportError("Can't export tensors that require gradient, use tensor.detach()")
         self._expose()
         return dlpack.capsule_of(self.raw, kwargs)
 
-    def __dlpack_device__(self) -> Any:
+    def __dlpack_device__(self) -> tuple[int, int]:
         return self.raw.__dlpack_device__()
 
     @property
-    def __cuda_array_interface__(self) -> Any:
+    def __cuda_array_interface__(self) -> dict[str, Any]:
         if self.device.type != "cuda":
             raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.device}")
         return self.raw.__cuda_array_interface__
 
-    def item(self) -> Any:
+    def item(self) -> Any:  # bool, int, float or complex, as the dtype
         """The value of a one-element tensor as a Python number."""
         if self.raw.size != 1:
             raise ArgumentError(
@@ -371,7 +374,7 @@ class Tensor(Methods, plain=True):
         value = host.item()
         return float(value) if host.dtype.kind == "V" else value
 
-    def tolist(self) -> Any:
+    def tolist(self) -> Any:  # lists of numbers, nested as deep as there are axes
         """The values as nested Python lists; a number for a 0-d tensor."""
         host = self._backend.to_host(self.raw)
         if host.dtype.kind == "V":
@@ -385,8 +388,8 @@ PLAIN.update((Tensor, Size, dtype, Device))
 register_methods(Tensor)
 
 
-def _real(value: Any, name: str) -> Any:
-    """``value``, of which an imaginary part of 0 is left away."""
+def _real(value: complex, name: str) -> float:
+    """Return the real part of ``value``; DTypeError, naming the C type ``name``, if it is not real."""
     if not isinstance(value, complex):
         return value
     if value.imag:

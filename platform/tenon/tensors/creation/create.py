@@ -1,42 +1,53 @@
-"""Tensors out of Python and NumPy data, and what happens to a tensor as an object.
+"""Create tensors from Python and NumPy data: ``tensor``, ``as_tensor``, ``from_numpy``; pickle them.
 
-``tensor``, ``as_tensor``, ``from_numpy``; copying, pickling, exchanging ``.data``. Factories by shape are in
-``factories.py``, filling with random numbers is in ``filling.py``.
+Factories by shape are in ``factories.py``, filling with random numbers is in ``filling.py``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from tenon import dtypes, random
-from tenon.device import Device, as_device
+from tenon.device import as_device
 from tenon.dtypes import FROM_NUMPY, dtype, scalar_name
 from tenon.engine.accumulate import DESTINATION
-from tenon.engine.aval import Aval, normalize_axis
+from tenon.engine.aval import Aval
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
-from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError, TenonError
+from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.kernels.backend import backend_for, backend_named
 from tenon.tensors.creation.reading import to_array
 from tenon.tensors.size import Size
 from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
-def wrap(array: np.ndarray[Any, Any], device: Any = None, requires_grad: bool = False) -> Any:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import DTypeLike
+    from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Number
+
+
+T = TypeVar("T", bound="Tensor")
+
+
+def wrap(array: np.ndarray, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
     """A tensor of a host array on ``device`` (default: the default device), not copied on the CPU."""
     place = as_device(device)
     backend = backend_for(place)
-    t = Value.make(backend.from_host(array, place), backend)
+    t: Tensor = Value.make(backend.from_host(array, place), backend)
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.made(t.raw)
     return _leaf(t) if requires_grad else t
 
 
-def _leaf(t: Any) -> Any:
-    """``t``, new, requiring grad."""
+def _leaf(t: Tensor) -> Tensor:
+    """Make the new tensor ``t`` require grad; GradError for integers and booleans."""
     if t.raw.dtype.kind in "iub":
         raise GradError(
             f"Only Tensors of floating point and complex dtype can require gradients, not {t.dtype}. Give a"
@@ -45,7 +56,7 @@ def _leaf(t: Any) -> Any:
     return t.requires_grad_()
 
 
-def from_numpy(ndarray: Any) -> Any:
+def from_numpy(ndarray: np.ndarray) -> Tensor:
     """A CPU tensor that shares ``ndarray``'s memory."""
     if not isinstance(ndarray, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
@@ -61,7 +72,7 @@ def from_numpy(ndarray: Any) -> Any:
             " not currently supported. (You can probably work around this by making a copy of your array with"
             " array.copy().)"
         )
-    result = Value.make(ndarray.view(np.ndarray), backend_named("cpu"))
+    result: Tensor = Value.make(ndarray.view(np.ndarray), backend_named("cpu"))
     result._expose()
     return result
 
@@ -71,15 +82,22 @@ random.state_conversion(from_numpy)  # Generator.get_state() returns tensors
 
 @watched_creation
 def tensor(
-    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
-) -> Any:
+    data: Any,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """A new tensor holding a copy of ``data``: numbers, nested sequences, arrays, tensors."""
     if isinstance(data, Value):
-        place = device if device is not None else data.device  # type: ignore[attr-defined]
-        t = data.detach().to(place, dtype or data.dtype, copy=True)  # type: ignore[attr-defined]
+        x: Any = data  # a Tensor, a class that this module comes before
+        place = device if device is not None else x.device
+        t: Tensor = x.detach().to(place, dtype or x.dtype, copy=True)
         return t.requires_grad_() if requires_grad else t
     if isinstance(data, (TypedStorage, UntypedStorage)):  # whose bytes are read as numbers of the dtype
-        kind = dtype or (data.dtype if isinstance(data, TypedStorage) else dtypes.int64)
+        own = data.dtype if isinstance(data, TypedStorage) else dtypes.int64
+        kind = own if dtype is None else dtypes.as_dtype(dtype)
         if isinstance(data, TypedStorage) and data.dtype != kind:
             raise DTypeError(
                 f"Expected a Storage of type {scalar_name(kind)} or an UntypedStorage, but got "
@@ -89,18 +107,21 @@ def tensor(
     return wrap(to_array(data, dtype), device, requires_grad)
 
 
-def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
+def as_tensor(data: Any, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Tensor:
     """``data`` as a tensor, without a copy where it already is one (or a NumPy array) of that dtype and
     device."""
     if isinstance(data, Value):
-        return data.to(device, dtype) if device is not None or dtype is not None else data  # type: ignore[attr-defined]
+        x: Any = data  # a Tensor
+        return x.to(device, dtype) if device is not None or dtype is not None else x
     if isinstance(data, np.ndarray) and data.flags.writeable and all(s >= 0 for s in data.strides):
         t = from_numpy(data)
         return t.to(as_device(device), dtype)
     return tensor(data, dtype=dtype, device=device)
 
 
-def full(shape: Any, value: Any, kind: dtype, device: Any, requires_grad: bool = False) -> Any:
+def full(
+    shape: Iterable[int], value: Number | None, kind: dtype, device: DeviceLike, requires_grad: bool = False
+) -> Tensor:
     """A tensor of one value; ``value=None`` leaves it uninitialised."""
     shape = tuple(int(s) for s in shape)
     if any(s < 0 for s in shape):
@@ -115,24 +136,26 @@ def full(shape: Any, value: Any, kind: dtype, device: Any, requires_grad: bool =
             "bytes."
         ) from error
     if value is None and WATCHERS.recorder is not None:
-        value = 0  # so that two recordings agree on what "uninitialised" is
+        value = 0  # so that two recordings of uninitialised memory agree
     if value is not None and not isinstance(raw, Aval):
         raw[...] = _wrapped(value, kind.numpy)
-    t = Value.make(raw, backend)
+    t: Tensor = Value.make(raw, backend)
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.made(raw)
     return _leaf(t) if requires_grad else t
 
 
-def _wrapped(value: Any, kind: np.dtype[Any]) -> Any:
-    """``value``; a negative integer as an unsigned dtype counts it, from its end."""
+def _wrapped(value: Number, kind: np.dtype) -> Number:
+    """Return ``value``, modulo the dtype's range for a negative integer in an unsigned dtype."""
     if kind.kind == "u" and isinstance(value, int) and value < 0:
         return value % (1 << 8 * kind.itemsize)
     return value
 
 
-def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any = None) -> Any:
-    """``Tensor()``, ``Tensor(2, 3)``, ``Tensor(data)``: float tensors, as torch's legacy constructor."""
+def legacy_tensor(
+    cls: type[T], args: tuple[Any, ...], kwargs: dict[str, Any], dtype: dtype | None = None
+) -> T:
+    """Create a tensor by torch's legacy constructor: ``Tensor()``, ``Tensor(2, 3)``, ``Tensor(data)``."""
     kind = dtype or dtypes.get_default_dtype()
     device = kwargs.pop("device", None)
     if "size" in kwargs and not args:
@@ -153,10 +176,10 @@ def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dtyp
     elif all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in args):
         result = full(args, None, kind, device)
     elif len(args) == 1 and isinstance(args[0], Value):
-        found = FROM_NUMPY[args[0].raw.dtype]
-        if dtype is not None and found != dtype:
-            raise TypeError(f"a tensor type of {dtype} got a tensor of {found}; use tensor.to({dtype}).")
-        result = args[0].detach()  # type: ignore[attr-defined]
+        own = FROM_NUMPY[args[0].raw.dtype]
+        if dtype is not None and own != dtype:
+            raise TypeError(f"a tensor type of {dtype} got a tensor of {own}; use tensor.to({dtype}).")
+        result = args[0].detach()  # type: ignore[attr-defined]  # a Tensor
     elif len(args) == 1 and isinstance(args[0], (TypedStorage, UntypedStorage)):
         result = _over(args[0], kind)
     elif len(args) == 1 and isinstance(args[0], (str, float)):
@@ -167,24 +190,23 @@ def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dtyp
         result = tensor(args[0], dtype=kind, device=device)
     else:
         raise TypeError(f"Tensor() takes sizes or one sequence, got {args!r}; use tenon.tensor(...).")
-    t = cls._of(result.raw, result._backend)  # type: ignore[attr-defined]
-    return t
+    return cls._of(result.raw, result._backend)
 
 
-def _over(storage: Any, kind: dtype) -> Any:
-    """A vector that shows a storage, and shares it."""
+def _over(storage: TypedStorage | UntypedStorage, kind: dtype) -> Tensor:
+    """A vector of dtype ``kind`` over the memory of a storage."""
     if isinstance(storage, TypedStorage) and storage.dtype != kind:
         raise DTypeError(
             f"Expected a Storage of type {scalar_name(kind)} or an UntypedStorage, but got type "
             f"{scalar_name(storage.dtype)} for argument 1 'storage'"
         )
-    result = Value.make(storage.untyped().array(kind), backend_named(storage.device.type))
+    result: Tensor = Value.make(storage.untyped().array(kind), backend_named(storage.device.type))
     result._expose()
     return result
 
 
-def check_grad(owner: Any, value: Any) -> None:
-    """What may be assigned to ``owner.grad``."""
+def check_grad(owner: Tensor, value: Tensor) -> None:
+    """Raise unless ``value`` may be assigned to ``owner.grad``: same shape and device, the right dtype."""
     if not isinstance(value, Value):
         raise TypeError(
             f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__!r}"
@@ -208,8 +230,8 @@ def check_grad(owner: Any, value: Any) -> None:
         )
 
 
-def exchange_data(x: Any, value: Any) -> None:
-    """``x.data = value``: the tensor keeps its identity and shows other memory."""
+def exchange_data(x: Tensor, value: Tensor) -> None:
+    """Assign ``x.data = value``: the tensor object gets the memory of ``value``."""
     if not isinstance(value, Value):
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
     if x._track and value.raw.dtype.kind in "iub":
@@ -220,18 +242,18 @@ def exchange_data(x: Any, value: Any) -> None:
         WATCHERS.recorder.exchanged(x)
     x.raw, x._backend = value.raw, value._backend
     x._view = None
-    x._expose()  # ``value`` shows this memory too, and has a version of its own
+    x._expose()  # ``value`` shares this memory, and counts its versions separately
 
 
-#: Attributes that are a tensor's place in a program, not part of what a copy keeps.
+#: Attributes of the tensor object that copies do not get: gradient, hooks, and other transient state.
 NOT_COPIED = (
     "_grad", "_hooks", "_post_accumulate_hooks", "_node_hooks", "_node_prehooks", "_node_metadata",
     DESTINATION, "_accumulator", "_retains", "_content", "_became",
 )  # fmt: skip
 
 
-def reduce(x: Any) -> Any:
-    """For pickle: the host array, device, flags and attributes."""
+def reduce(x: Tensor) -> tuple[Any, ...]:
+    """Return what pickle needs to rebuild ``x``: host array, device, flags and attributes."""
     host = (
         None
         if isinstance(x.raw, Aval)
@@ -247,8 +269,14 @@ def reduce(x: Any) -> Any:
 
 
 def _rebuild(
-    cls: Any, host: Any, device: str, kind: dtype, shape: Any, track: bool, extra: dict[str, Any]
-) -> Any:
+    cls: type[T],
+    host: np.ndarray | None,
+    device: str,
+    kind: dtype,
+    shape: tuple[int, ...],
+    track: bool,
+    extra: Mapping[str, object],
+) -> T:
     result = full(shape, None, kind, device) if host is None else wrap(host, device)
     t = cls._of(result.raw, result._backend)
     t._track = track
@@ -256,19 +284,9 @@ def _rebuild(
     return t
 
 
-def from_backend_array(like: Any, array: Any) -> Any:
-    """A host array as a tensor beside ``like``."""
+def from_backend_array(like: Tensor, array: ArrayLike) -> Tensor:
+    """Copy a host array to a tensor on the device of ``like``."""
     return wrap(np.asarray(array), like.device)
 
 
-def check_axis(x: Any, dim: int) -> int:
-    """``dim`` as a non-negative axis of ``x``."""
-    return normalize_axis(dim, x.raw.ndim)
-
-
-def device_text(device: Device) -> str:
-    """As torch prints a tensor's device: ``cuda:0``."""
-    return str(device) if device.index is not None or device.type != "cuda" else "cuda:0"
-
-
-__all__ = ["TenonError", "as_tensor", "from_numpy", "full", "tensor", "wrap"]
+__all__ = ["as_tensor", "from_numpy", "full", "tensor", "wrap"]

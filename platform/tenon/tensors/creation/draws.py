@@ -1,8 +1,9 @@
-"""Random tensors by shape: ``rand``, ``randn``, ``randint``, ``randperm`` and ``normal``."""
+"""Create random tensors: ``rand``, ``randn``, ``randint``, ``randperm`` and ``normal``."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,66 +20,74 @@ from tenon.tensors.creation.create import full as _full
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.creation.factories import kind_of, shape_of, write_out, written
 from tenon.tensors.formats import axes_of, preserve_format
-from tenon.tensors.layout import plain, with_layout
+from tenon.tensors.layout import check_layout, with_layout
 from tenon.tensors.methods.movement import sizes
 from tenon.tensors.methods.titles import titled
 
+if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import DTypeLike
+    from tenon.random.generator import Generator
+    from tenon.tensors.formats import memory_format
+    from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import SizeLike
+
 
 def _drawn(
-    array_of: Any,
+    draw: Callable[[], np.ndarray],
     shape: tuple[int, ...],
     kind: dtypes.dtype,
-    device: Any,
+    device: DeviceLike,
     requires_grad: bool,
     name: str = "",
-) -> Any:
-    """A tensor of what ``array_of()`` draws; ``name`` is what a profile shows, if nobody has shown it yet."""
+) -> Tensor:
+    """Create a tensor of the array that ``draw()`` returns; ``name`` is recorded in profiles if given."""
     if name and WATCHERS.around_creation is not None:
-        return WATCHERS.around_creation(name, _drawn, (array_of, shape, kind, device, requires_grad), {})
+        return WATCHERS.around_creation(name, _drawn, (draw, shape, kind, device, requires_grad), {})
     if shape and min(shape) < 0:
         raise ShapeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
     place = as_device(device)
     if place.type == "meta":
         return _full(shape, None, kind, place, requires_grad)
     if WATCHERS.recorder is not None:
-        result = WATCHERS.recorder.host_draw(array_of)
+        result: Tensor = WATCHERS.recorder.host_draw(draw)
         return result.requires_grad_() if requires_grad else result
-    backend = backend_for(place)  # as ``wrap`` does, which asks for the place again: 0.6 us more
-    result = Value.make(backend.from_host(array_of(), place), backend)
+    backend = backend_for(place)  # as ``wrap`` does, which takes 0.6 us more to look up the device again
+    result = Value.make(backend.from_host(draw(), place), backend)
     return result.requires_grad_() if requires_grad else result
 
 
 def rand(
-    *size: Any,
-    generator: Any = None,
-    dtype: Any = None,
-    device: Any = None,
+    *size: SizeLike,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    out: Any = None,
-    **rest: Any,
-) -> Any:
+    out: Tensor | None = None,
+    **rest: object,
+) -> Tensor:
     """Uniform numbers in [0, 1), PyTorch's for the same seed."""
     shape, kind = shape_of(size, rest.pop("size", None) if rest else None), kind_of(dtype, out)
     if rest:
-        plain("rand", rest)
+        check_layout("rand", rest)
     draw = lambda: random.uniform(generator, shape, kind.numpy.type)  # noqa: E731
     result = _drawn(draw, shape, kind, device, requires_grad, "rand")
     return result if out is None else written(out, result, dtype)
 
 
 def randn(
-    *size: Any,
-    generator: Any = None,
-    dtype: Any = None,
-    device: Any = None,
+    *size: SizeLike,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    out: Any = None,
-    **rest: Any,
-) -> Any:
+    out: Tensor | None = None,
+    **rest: object,
+) -> Tensor:
     """Standard normal numbers, PyTorch's for the same seed."""
     shape, kind = shape_of(size, rest.pop("size", None) if rest else None), kind_of(dtype, out)
     if rest:
-        plain("randn", rest)
+        check_layout("randn", rest)
     draw = lambda: random.normal(generator, shape, kind.numpy.type)  # noqa: E731
     result = _drawn(draw, shape, kind, device, requires_grad, "randn")
     return result if out is None else written(out, result, dtype)
@@ -86,10 +95,10 @@ def randn(
 
 @with_layout
 def randint(
-    low: Any = None, high: Any = None, size: Any = None, *, generator: Any = None, dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False, out: Any = None,
-) -> Any:  # fmt: skip
+    low: Any = None, high: Any = None, size: SizeLike | None = None, *, generator: Generator | None = None,
+    dtype: DTypeLike | None = None, device: DeviceLike = None, requires_grad: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Integers in [low, high), PyTorch's for the same seed; ``randint(high, size)`` starts at 0."""
     if size is None:
         low, high, size = 0, low, high
@@ -116,12 +125,12 @@ def randint(
 def randperm(
     n: int,
     *,
-    generator: Any = None,
-    dtype: Any = None,
-    device: Any = None,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    out: Any = None,
-) -> Any:
+    out: Tensor | None = None,
+) -> Tensor:
     """A random permutation of ``0..n-1``, PyTorch's for the same seed."""
     if n < 0:
         raise ArgumentError(f"n must be non-negative, got {n}")
@@ -130,9 +139,9 @@ def randperm(
     return written(out, result, dtype)
 
 
-def _laid_out_as(input: Any, kind: dtypes.dtype, memory_format: Any) -> Any:
-    """A host array whose elements lie as ``input``'s, or in ``memory_format``: they are drawn in the order of
-    memory."""
+def _empty_like(input: Tensor, kind: dtypes.dtype, memory_format: memory_format | None) -> np.ndarray:
+    """An uninitialised host array with ``input``'s strides, or in ``memory_format``: numbers are drawn in the
+    order of memory."""
     shape = tuple(input.raw.shape)
     if memory_format is None or memory_format is preserve_format:
         axes = memory_order(input.raw)
@@ -144,80 +153,80 @@ def _laid_out_as(input: Any, kind: dtypes.dtype, memory_format: Any) -> Any:
 
 
 def rand_like(
-    input: Any,
+    input: Tensor,
     *,
-    generator: Any = None,
-    dtype: Any = None,
-    device: Any = None,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    **rest: Any,
-) -> Any:
+    **rest: object,
+) -> Tensor:
     """Uniform numbers in ``input``'s shape."""
     kind = dtypes.as_dtype(dtype or input.dtype)
-    memory_format = rest.pop("memory_format", None)
-    plain("rand_like", rest)
-    draw = lambda: random.uniform(generator, out=_laid_out_as(input, kind, memory_format))  # noqa: E731
+    memory_format: Any = rest.pop("memory_format", None)
+    check_layout("rand_like", rest)
+    draw = lambda: random.uniform(generator, out=_empty_like(input, kind, memory_format))  # noqa: E731
     return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "rand_like")
 
 
 def randn_like(
-    input: Any,
+    input: Tensor,
     *,
-    generator: Any = None,
-    dtype: Any = None,
-    device: Any = None,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    **rest: Any,
-) -> Any:
+    **rest: object,
+) -> Tensor:
     """Standard normal numbers in ``input``'s shape."""
     kind = dtypes.as_dtype(dtype or input.dtype)
-    memory_format = rest.pop("memory_format", None)
-    plain("randn_like", rest)
-    draw = lambda: random.normal(generator, out=_laid_out_as(input, kind, memory_format))  # noqa: E731
+    memory_format: Any = rest.pop("memory_format", None)
+    check_layout("randn_like", rest)
+    draw = lambda: random.normal(generator, out=_empty_like(input, kind, memory_format))  # noqa: E731
     return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "randn_like")
 
 
 @with_layout
 def randint_like(
-    input: Any,
+    input: Tensor,
     low: int,
     high: int | None = None,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    memory_format: Any = None,
-) -> Any:
+    memory_format: memory_format | None = None,
+) -> Tensor:
     """Integers in [low, high) in ``input``'s shape."""
     low, high = (0, low) if high is None else (low, high)
     kind = dtypes.as_dtype(dtype or input.dtype)
-    draw = lambda: random.randint(None, low, high, out=_laid_out_as(input, kind, memory_format))  # noqa: E731
+    draw = lambda: random.randint(None, low, high, out=_empty_like(input, kind, memory_format))  # noqa: E731
     return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
 
 
 @watched_creation
 @titled(lambda mean, std=1.0, *a, **k: f"Normal{2 * isinstance(std, Value) + isinstance(mean, Value)}")
 def normal(
-    mean: Any,
-    std: Any = 1.0,
-    size: Any = None,
+    mean: Tensor | float,
+    std: Tensor | float = 1.0,
+    size: SizeLike | None = None,
     *,
-    generator: Any = None,
-    dtype: Any = None,
-    device: Any = None,
-    out: Any = None,
-    **rest: Any,
-) -> Any:
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
+    out: Tensor | None = None,
+    **rest: object,
+) -> Tensor:
     """Normal numbers with the given means and deviations (numbers or tensors)."""
     requires_grad = bool(rest.pop("requires_grad", False))
-    plain("normal", rest)
+    check_layout("normal", rest)
     if isinstance(mean, Value) or isinstance(std, Value):
-        place = mean.device if isinstance(mean, Value) else std.device  # type: ignore[attr-defined]
+        place = next(v.device for v in (mean, std) if isinstance(v, Value))
         broadcast_shapes(*(v.raw.shape for v in (mean, std) if isinstance(v, Value)))  # or ShapeError
         parts = [v._backend.to_host(v.raw) if isinstance(v, Value) else v for v in (mean, std)]
         result = wrap(random.normal(generator, mean=parts[0], std=parts[1]), place)
-        tracked: Any = [v for v in (mean, std) if isinstance(v, Value) and v.requires_grad]  # type: ignore[attr-defined]
-        if tracked and MODE.enabled:  # a gradient of zeros, as torch has it
+        tracked = [v for v in (mean, std) if isinstance(v, Value) and v.requires_grad]
+        if tracked and MODE.enabled:  # the gradient is zeros, as in torch
             result = tracked[0].expand(result.raw.shape).clone().copy_(result)
         return result if out is None else write_out(out, result)
     if size is None:

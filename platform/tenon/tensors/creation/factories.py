@@ -1,9 +1,9 @@
-"""Tensors by shape: ``zeros``, ``full``, ``eye`` and their like, with torch's signatures."""
+"""Create tensors by shape: ``zeros``, ``full``, ``eye`` and others, with torch's signatures."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,96 +18,103 @@ from tenon.tensors.creation.create import full as _full
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.formats import laid_out
 from tenon.tensors.inplace import check_overlap
-from tenon.tensors.layout import plain, with_layout
+from tenon.tensors.layout import check_layout, with_layout
 from tenon.tensors.methods.movement import sizes
 
+if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import DTypeLike
+    from tenon.tensors.formats import memory_format
+    from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Number, SizeLike
 
-def kind_of(dtype: Any, out: Any = None) -> dtypes.dtype:
-    """``dtype``, or ``out``'s, or the default one."""
+
+def kind_of(dtype: DTypeLike | None, out: Tensor | None = None) -> dtypes.dtype:
+    """Return ``dtype``, else ``out``'s dtype, else the default one."""
     if dtype is None:
         return dtypes.get_default_dtype() if out is None else out.dtype
     return dtypes.as_dtype(dtype)
 
 
-def shape_of(size: tuple[Any, ...], keyword: Any) -> tuple[int, ...]:
-    """The shape, given as sizes, as one sequence, or by the keyword ``size``."""
+def shape_of(size: tuple[Any, ...], keyword: Any) -> tuple[int, ...]:  # of SizeLike
+    """Return the shape that is passed as sizes, as one sequence, or by the keyword ``size``."""
     return sizes(size if keyword is None else (keyword,))
 
 
 @watched_creation
 def zeros(
-    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, out: Any = None,
-    **rest: Any,
-) -> Any:  # fmt: skip
+    *size: SizeLike, dtype: DTypeLike | None = None, device: DeviceLike = None, requires_grad: bool = False,
+    out: Tensor | None = None, **rest: object,
+) -> Tensor:  # fmt: skip
     """A tensor of zeros."""
     shape = shape_of(size, rest.pop("size", None))
     if rest:
-        plain("zeros", rest)
+        check_layout("zeros", rest)
     return written(out, _full(shape, 0, kind_of(dtype, out), device, requires_grad), dtype)
 
 
 @watched_creation
 def ones(
-    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, out: Any = None,
-    **rest: Any,
-) -> Any:  # fmt: skip
+    *size: SizeLike, dtype: DTypeLike | None = None, device: DeviceLike = None, requires_grad: bool = False,
+    out: Tensor | None = None, **rest: object,
+) -> Tensor:  # fmt: skip
     """A tensor of ones."""
     shape = shape_of(size, rest.pop("size", None))
     if rest:
-        plain("ones", rest)
+        check_layout("ones", rest)
     return written(out, _full(shape, 1, kind_of(dtype, out), device, requires_grad), dtype)
 
 
 @watched_creation
 def empty(
-    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, out: Any = None,
-    **rest: Any,
-) -> Any:  # fmt: skip
-    """A tensor that is not initialised."""
+    *size: SizeLike, dtype: DTypeLike | None = None, device: DeviceLike = None, requires_grad: bool = False,
+    out: Tensor | None = None, **rest: object,
+) -> Tensor:  # fmt: skip
+    """An uninitialised tensor."""
     shape = shape_of(size, rest.pop("size", None))
     result = _full(shape, None, kind_of(dtype, out), device, requires_grad)
-    memory_format = rest.pop("memory_format", None)
+    memory_format: Any = rest.pop("memory_format", None)
     if rest:
-        plain("empty", rest)
+        check_layout("empty", rest)
     return written(out, laid_out(result, memory_format), dtype)
 
 
 @watched_creation
 def empty_strided(
-    size: Any,
-    stride: Any,
+    size: SizeLike,
+    stride: SizeLike,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    **rest: Any,
-) -> Any:
-    """A tensor that is not initialised, whose neighbours along each axis lie ``stride`` elements apart."""
+    **rest: object,
+) -> Tensor:
+    """An uninitialised tensor with the given strides, in elements."""
     shape, steps = sizes((size,)), sizes((stride,))
-    plain("empty_strided", rest)
+    check_layout("empty_strided", rest)
     if len(shape) != len(steps):
         raise ShapeError(
             f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(steps)})"
         )
-    room = 0 if 0 in shape else sum((s - 1) * step for s, step in zip(shape, steps, strict=True)) + 1
-    memory = _full((room,), None, kind_of(dtype), device)
+    count = 0 if 0 in shape else sum((s - 1) * step for s, step in zip(shape, steps, strict=True)) + 1
+    memory = _full((count,), None, kind_of(dtype), device)
     result = memory.as_strided(shape, steps, 0).detach()
     return result.requires_grad_() if requires_grad else result
 
 
 @watched_creation
 def empty_permuted(
-    size: Any,
-    physical_layout: Any,
+    size: SizeLike,
+    physical_layout: SizeLike,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    **rest: Any,
-) -> Any:
-    """A tensor that is not initialised, whose axes lie in memory in the order ``physical_layout``."""
+    **rest: object,
+) -> Tensor:
+    """An uninitialised tensor whose axes have the order ``physical_layout`` in memory."""
     shape, order = sizes((size,)), sizes((physical_layout,))
-    plain("empty_permuted", rest)
+    check_layout("empty_permuted", rest)
     if sorted(order) != list(range(len(shape))):
         raise ShapeError(
             "Number of dimensions in size does not match the length of the physical_layout, or it repeats or"
@@ -121,86 +128,90 @@ def empty_permuted(
 
 @with_layout
 def full(
-    size: Any,
-    fill_value: Any,
+    size: SizeLike,
+    fill_value: Tensor | Number,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    out: Any = None,
-) -> Any:
+    out: Tensor | None = None,
+) -> Tensor:
     """A tensor of ``fill_value``; the dtype follows the value."""
-    if isinstance(fill_value, Value):
-        fill_value = fill_value.item()  # type: ignore[attr-defined]
-    kind = dtypes.of_number(fill_value) if dtype is None and out is None else kind_of(dtype, out)
-    return written(out, _full(sizes((size,)), fill_value, kind, device, requires_grad), dtype)
+    value = fill_value.item() if isinstance(fill_value, Value) else fill_value
+    kind = dtypes.of_number(value) if dtype is None and out is None else kind_of(dtype, out)
+    return written(out, _full(sizes((size,)), value, kind, device, requires_grad), dtype)
 
 
-def _like(x: Any, value: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+def _like(
+    x: Tensor,
+    value: Number | None,
+    dtype: DTypeLike | None,
+    device: DeviceLike,
+    requires_grad: bool,
+    memory_format: memory_format | None,
+) -> Tensor:
+    """A tensor of one value (None: uninitialised) with ``x``'s shape, strides, dtype and device."""
     kind = x.dtype if dtype is None else dtypes.as_dtype(dtype)
     place = x.device if device is None else device
     order = None if WATCHERS.recorder is not None else memory_order(x.raw)
     if order is None:
-        return _full(x.raw.shape, value, kind, place, requires_grad)
+        return laid_out(_full(x.raw.shape, value, kind, place, requires_grad), memory_format)
     result = _full([x.raw.shape[axis] for axis in order], value, kind, place)
-    return (
-        result.permute([order.index(axis) for axis in range(len(order))])
-        .detach()
-        .requires_grad_(requires_grad)
-    )
+    result = result.permute([order.index(axis) for axis in range(len(order))]).detach()
+    return laid_out(result.requires_grad_(requires_grad), memory_format)
 
 
 @with_layout
 def zeros_like(
-    input: Any,
+    input: Tensor,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    memory_format: Any = None,
-) -> Any:
+    memory_format: memory_format | None = None,
+) -> Tensor:
     """Zeros of ``input``'s shape, dtype and device."""
-    return laid_out(_like(input, 0, dtype, device, requires_grad), memory_format)
+    return _like(input, 0, dtype, device, requires_grad, memory_format)
 
 
 @with_layout
 def ones_like(
-    input: Any,
+    input: Tensor,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    memory_format: Any = None,
-) -> Any:
+    memory_format: memory_format | None = None,
+) -> Tensor:
     """Ones of ``input``'s shape, dtype and device."""
-    return laid_out(_like(input, 1, dtype, device, requires_grad), memory_format)
+    return _like(input, 1, dtype, device, requires_grad, memory_format)
 
 
 @with_layout
 def empty_like(
-    input: Any,
+    input: Tensor,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    memory_format: Any = None,
-) -> Any:
+    memory_format: memory_format | None = None,
+) -> Tensor:
     """An uninitialised tensor of ``input``'s shape, dtype and device."""
-    return laid_out(_like(input, None, dtype, device, requires_grad), memory_format)
+    return _like(input, None, dtype, device, requires_grad, memory_format)
 
 
 @with_layout
 def full_like(
-    input: Any,
-    fill_value: Any,
+    input: Tensor,
+    fill_value: Number,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    memory_format: Any = None,
-) -> Any:
+    memory_format: memory_format | None = None,
+) -> Tensor:
     """``fill_value`` in ``input``'s shape, dtype and device."""
-    return laid_out(_like(input, fill_value, dtype, device, requires_grad), memory_format)
+    return _like(input, fill_value, dtype, device, requires_grad, memory_format)
 
 
 @with_layout
@@ -208,11 +219,11 @@ def eye(
     n: int,
     m: int | None = None,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    out: Any = None,
-) -> Any:
+    out: Tensor | None = None,
+) -> Tensor:
     """Ones on the diagonal of an ``n x m`` matrix."""
     if n < 0 or (m is not None and m < 0):
         raise ShapeError(
@@ -224,13 +235,17 @@ def eye(
 
 
 @with_layout
-def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def scalar_tensor(
+    s: Number, *, dtype: DTypeLike | None = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
     """A 0-d tensor."""
     return _full((), s, kind_of(dtype), device, requires_grad)
 
 
 @with_layout
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None) -> Any:
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike = None
+) -> Tensor:
     """Rows and columns of the lower triangle."""
     return wrap(
         triangles.lower(row, col, offset, (dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)).numpy),
@@ -239,7 +254,9 @@ def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, devi
 
 
 @with_layout
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None) -> Any:
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike = None
+) -> Tensor:
     """Rows and columns of the upper triangle."""
     return wrap(
         triangles.upper(row, col, offset, (dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)).numpy),
@@ -247,7 +264,7 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, devi
     )
 
 
-def written(out: Any, result: Any, dtype: Any = None) -> Any:
+def written(out: Tensor | None, result: Tensor, dtype: DTypeLike | None = None) -> Tensor:
     """Return ``result``, or ``out`` with its values written in; ``out`` must be of ``dtype`` where given."""
     if out is None:
         return result
@@ -257,9 +274,9 @@ def written(out: Any, result: Any, dtype: Any = None) -> Any:
     return _write(out, result)
 
 
-def write_out(out: Any, result: Any) -> Any:
-    """torch's ``out=``: ``out`` takes the result's shape and values, in its own dtype; a warning where it had
-    elements in another shape."""
+def write_out(out: Tensor, result: Tensor) -> Tensor:
+    """Write ``result`` into ``out`` as torch's ``out=`` does: ``out`` keeps its dtype and gets the result's
+    shape, with a warning if it had elements in another shape."""
     have, wanted = list(out.raw.shape), list(result.raw.shape)
     if have != wanted and out.raw.size:
         warnings.warn(
@@ -271,7 +288,7 @@ def write_out(out: Any, result: Any) -> Any:
     return _write(out, result)
 
 
-def _write(out: Any, result: Any) -> Any:
+def _write(out: Tensor, result: Tensor) -> Tensor:
     if result._track or (out._track and MODE.enabled):
         raise ArgumentError(
             "functions with out=... arguments don't support automatic differentiation, but one of the"

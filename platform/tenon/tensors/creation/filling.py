@@ -1,8 +1,8 @@
-"""Filling tensors with random numbers, in torch's order."""
+"""Fill tensors with random numbers, drawn in the order of torch's CPU generators."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +15,19 @@ from tenon.engine.watchers import WATCHERS
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.inplace import check_leaf, check_overlap, inplace
 
+if TYPE_CHECKING:
+    from tenon.random.generator import Generator
+    from tenon.tensors.tensor import Tensor
 
-def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], generator: Any) -> Any:
-    """Fill ``x`` with random numbers drawn in torch's order; bumps the version, drops no history."""
+
+def draw_into(
+    x: Tensor,
+    name: str,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    generator: Generator | None,
+) -> Tensor:
+    """Fill ``x`` with numbers of the function ``name`` of ``tenon.random`` and increment its version."""
     if x.is_inference() and not MODE.inference:
         refuse_writing()
     if MODE.enabled and x.requires_grad:
@@ -33,13 +43,13 @@ def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], 
             shape, kind = x.raw.shape, x.raw.dtype
             arrays = {n: Value.make(v, x._backend) for n, v in named.items() if hasattr(v, "shape")}
 
-            def draw(*values: Any) -> Any:
+            def draw(*values: np.ndarray) -> np.ndarray:
                 result = np.empty(shape, kind)
                 function(generator, out=result, **named | dict(zip(arrays, values, strict=True)))
                 return result
 
             return inplace(table.copy, x, WATCHERS.recorder.host_draw(draw, *arrays.values()))
-        tracked = MODE.enabled and x.requires_grad  # what is overwritten has the gradient zero
+        tracked = MODE.enabled and x.requires_grad  # the overwritten values get a gradient of zeros
         host = x.raw if x.device.type == "cpu" else np.empty(x.raw.shape, x.raw.dtype)
         host = np.empty_like(host) if tracked else host
         function(generator, out=host, **named)
@@ -61,7 +71,7 @@ _PARAMETERS = {
 }
 
 
-def draw_multinomial(x: Any, num_samples: int, replacement: bool, generator: Any) -> Any:
-    """Indices drawn row by row (torch.multinomial)."""
+def draw_multinomial(x: Tensor, num_samples: int, replacement: bool, generator: Generator | None) -> Tensor:
+    """Draw indices with the probabilities of each row (torch.multinomial)."""
     host = x._backend.to_host(x.raw)
     return wrap(random.multinomial(generator, host, num_samples, replacement), x.device)

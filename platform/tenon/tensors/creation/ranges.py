@@ -1,12 +1,12 @@
-"""Numbers in a row: ``arange``, ``linspace`` and ``logspace``.
+"""Create evenly spaced numbers: ``arange``, ``linspace`` and ``logspace``.
 
-``out`` of as many elements as there are numbers keeps its shape and takes them in order.
+An ``out`` with the right number of elements keeps its shape.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,34 +17,40 @@ from tenon.tensors.creation.create import wrap
 from tenon.tensors.creation.factories import kind_of, written
 from tenon.tensors.layout import with_layout
 
+if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.dtypes import DTypeLike
+    from tenon.tensors.tensor import Tensor
 
-def _written(out: Any, result: Any, dtype: Any) -> Any:
+
+def _written(out: Tensor | None, result: Tensor, dtype: DTypeLike | None) -> Tensor:
     if out is not None and out.raw.size == result.raw.size:
         result = result.reshape(out.raw.shape)
     return written(out, result, dtype)
 
 
-def _range_dtype(dtype: Any, *numbers: Any) -> dtypes.dtype:
+def _range_dtype(dtype: DTypeLike | None, *numbers: object) -> dtypes.dtype:
     if dtype is not None:
         return dtypes.as_dtype(dtype)
     return dtypes.int64 if all(isinstance(n, int) for n in numbers) else dtypes.get_default_dtype()
 
 
-def _number(value: Any) -> Any:
+def _number(value: Any) -> Any:  # int, float or complex
+    """Return the Python number of ``value``, a number or a tensor of one element."""
     return value.item() if isinstance(value, (Value, np.generic)) else value  # type: ignore[union-attr]
 
 
 @with_layout
 def arange(
-    start: Any,
+    start: Any,  # a number or 0-d tensor
     end: Any = None,
     step: Any = 1,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    out: Any = None,
-) -> Any:
+    out: Tensor | None = None,
+) -> Tensor:
     """Numbers from ``start`` (default 0) up to but without ``end``."""
     start, end = (0, start) if end is None else (start, end)
     start, end, step = _number(start), _number(end), _number(step)
@@ -70,18 +76,20 @@ def arange(
     return _written(out, wrap(array, device, requires_grad), dtype)
 
 
-def _end(name: str, which: str, value: Any) -> Any:
-    """A number, or that of a 0-d tensor."""
+def _end(name: str, end: str, value: Any) -> Any:  # int, float or complex
+    """Return the Python number of ``value``, a number or 0-d tensor, the start or ``end`` of a range."""
     if isinstance(value, Value) and value.raw.ndim:
         raise ShapeError(
-            f"{name} only supports 0-dimensional start and end tensors, but got {which} with"
+            f"{name} only supports 0-dimensional start and end tensors, but got {end} with"
             f" {value.raw.ndim} dimension(s)."
         )
     return _number(value)
 
 
-def _ends_kind(name: str, dtype: Any, out: Any, start: Any, end: Any) -> dtypes.dtype:
-    """``dtype``, or ``out``'s, or the default one: the complex one between complex ends."""
+def _ends_dtype(
+    name: str, dtype: DTypeLike | None, out: Tensor | None, start: complex, end: complex
+) -> dtypes.dtype:
+    """Return ``dtype``, else ``out``'s, else the default one; a complex one if an end is complex."""
     kind = kind_of(dtype, out)
     if not (isinstance(start, complex) or isinstance(end, complex)):
         return kind
@@ -96,20 +104,20 @@ def _ends_kind(name: str, dtype: Any, out: Any, start: Any, end: Any) -> dtypes.
 
 @with_layout
 def linspace(
-    start: Any,
+    start: Any,  # a number or 0-d tensor
     end: Any,
     steps: int,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    out: Any = None,
-) -> Any:
+    out: Tensor | None = None,
+) -> Tensor:
     """``steps`` numbers from ``start`` to ``end``, both included."""
     if steps < 0:
         raise ArgumentError(f"number of steps must be non-negative, got {steps}")
     start, end = _end("linspace", "start", start), _end("linspace", "end", end)
-    kind = _ends_kind("linspace", dtype, out, start, end)
+    kind = _ends_dtype("linspace", dtype, out, start, end)
     if kind.numpy.kind in "iu":
         start, end = int(start), int(end)
     array = np.linspace(start, end, steps).astype(kind.numpy)
@@ -118,21 +126,21 @@ def linspace(
 
 @with_layout
 def logspace(
-    start: Any,
+    start: Any,  # a number or 0-d tensor
     end: Any,
     steps: int,
     base: float = 10.0,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-    out: Any = None,
-) -> Any:
+    out: Tensor | None = None,
+) -> Tensor:
     """``base`` to the powers of ``linspace``."""
     if steps < 0:
         raise ArgumentError(f"number of steps must be non-negative, got {steps}")
     start, end = _end("logspace", "start", start), _end("logspace", "end", end)
     array = np.logspace(start, end, steps, base=base).astype(
-        _ends_kind("logspace", dtype, out, start, end).numpy
+        _ends_dtype("logspace", dtype, out, start, end).numpy
     )
     return _written(out, wrap(array, device, requires_grad), dtype)

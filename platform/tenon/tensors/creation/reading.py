@@ -1,12 +1,12 @@
-"""Host arrays of Python data: numbers, nested sequences, arrays, and tensors inside of these.
+"""Convert Python data to host arrays: numbers, nested sequences, arrays, and tensors in sequences.
 
-The dtype is torch's: floats are of the default one, beside numbers of NumPy's what holds them all.
+The dtype is torch's: Python floats have the default dtype, NumPy numbers the common dtype of all numbers.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,20 +15,23 @@ from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError
 
+if TYPE_CHECKING:
+    from tenon.dtypes import DTypeLike
 
-def to_array(data: Any, kind: Any = None) -> np.ndarray[Any, Any]:
-    """A new contiguous host array of ``data`` in ``kind`` or the dtype torch would infer."""
+
+def to_array(data: object, kind: DTypeLike | None = None) -> np.ndarray:
+    """Copy ``data`` to a contiguous host array of dtype ``kind``, or of the dtype that torch infers."""
     target = None if kind is None else dtypes.as_dtype(kind).numpy
     if isinstance(data, (np.ndarray, np.generic)):
         dtypes.from_numpy_dtype(data.dtype)
         return np.array(data, target or data.dtype, order="C")
     _check_ragged(data)
-    kinds = _types_in(data)
-    if any(issubclass(kind, Value) for kind in kinds):
+    types = _types_in(data)
+    if any(issubclass(each, Value) for each in types):
         target = target or _common(data).numpy
         data = _unwrapped(data)
     if target is not None and target.kind in "iu":
-        return _whole(data, target)
+        return _integers(data, target)
     if target is not None:
         try:
             return np.array(data, target, order="C")
@@ -44,7 +47,7 @@ def to_array(data: Any, kind: Any = None) -> np.ndarray[Any, Any]:
         return array.astype(dtypes.get_default_dtype().numpy)
     if array.dtype not in FROM_NUMPY:
         raise _not_data(data, None)
-    if any(issubclass(kind, (np.ndarray, np.generic)) for kind in kinds):
+    if any(issubclass(each, (np.ndarray, np.generic)) for each in types):
         return array.astype(_common(data).numpy, copy=False)
     if array.dtype.kind in "fc":
         plain = dtypes.get_default_dtype()
@@ -54,49 +57,50 @@ def to_array(data: Any, kind: Any = None) -> np.ndarray[Any, Any]:
     return array
 
 
-def _whole(data: Any, target: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """``data`` as integers: floats cut, negative numbers counted from the end of an unsigned dtype."""
-    found = np.array(data)
-    if found.dtype.kind in "fcb":
-        return np.array(found, target, order="C")
-    if found.dtype.kind == "i" and found.size:
+def _integers(data: object, target: np.dtype) -> np.ndarray:
+    """Convert ``data`` to integers: floats are truncated, negative numbers wrap in unsigned dtypes."""
+    array = np.array(data)
+    if array.dtype.kind in "fcb":
+        return np.array(array, target, order="C")
+    if array.dtype.kind == "i" and array.size:
         limits = np.iinfo(target)
         low = -int(limits.max) if target.kind == "u" else int(limits.min)
-        if int(found.min()) < low or int(found.max()) > limits.max:
+        if int(array.min()) < low or int(array.max()) > limits.max:
             raise ArgumentError(f"value cannot be converted to type {target} without overflow: {data!r:.80}")
-        return found.astype(target, order="C")
+        return array.astype(target, order="C")
     return np.array(data, target, order="C")
 
 
-def _not_data(data: Any, error: Exception | None) -> Exception:
+def _not_data(data: object, error: Exception | None) -> Exception:
+    """Create the error for ``data`` that is not numeric."""
     advice = "Pass numbers, nested lists of them, or an array."
     detail = f": {error}" if error is not None else ""
-    culprit = data if error is not None else _no_number(data)
+    culprit = data if error is not None else _first_non_number(data)
     if isinstance(culprit, str):
         return TypeError(f"new(): invalid data type 'str' of {culprit!r:.40}. {advice}")
     return DTypeError(f"Could not infer dtype of {type(culprit).__name__}{detail}. {advice}")
 
 
-def _no_number(data: Any) -> Any:
-    """The first thing in nested sequences that is no number."""
+def _first_non_number(data: object) -> object:
+    """Return the first element of nested sequences that is not a number."""
     if isinstance(data, (list, tuple)):
-        found = (_no_number(each) for each in data)
-        return next((each for each in found if each is not None), None)
+        culprits = (_first_non_number(each) for each in data)
+        return next((each for each in culprits if each is not None), None)
     return None if isinstance(data, (int, float, complex, np.generic, np.ndarray)) else data
 
 
-def _types_in(data: Any) -> set[type]:
-    """The types of what lies in nested sequences."""
+def _types_in(data: object) -> set[type]:
+    """Return the types of the elements of nested sequences."""
     if not isinstance(data, (list, tuple)):
         return {type(data)}
-    kinds = set(map(type, data))
-    if any(issubclass(kind, (list, tuple)) for kind in kinds):
-        return kinds.union(*(_types_in(each) for each in data if isinstance(each, (list, tuple))))
-    return kinds
+    types = set(map(type, data))
+    if any(issubclass(each, (list, tuple)) for each in types):
+        return types.union(*(_types_in(each) for each in data if isinstance(each, (list, tuple))))
+    return types
 
 
-def _common(data: Any) -> dtype:
-    """The dtype that holds all tensors and numbers in nested sequences."""
+def _common(data: object) -> dtype:
+    """Return the dtype that holds all tensors and numbers in nested sequences."""
     if isinstance(data, Value):
         return FROM_NUMPY[data.raw.dtype]
     if isinstance(data, (np.ndarray, np.generic)):
@@ -106,17 +110,18 @@ def _common(data: Any) -> dtype:
     return dtypes.of_number(data)
 
 
-def _unwrapped(data: Any) -> Any:
-    """Arrays for the tensors in nested sequences; one of a single element counts as a number."""
+def _unwrapped(data: object) -> object:
+    """Replace tensors in nested sequences by arrays, 0-d if they have one element."""
     if isinstance(data, Value):
-        host = data._backend.to_host(data.raw)
+        host: np.ndarray = data._backend.to_host(data.raw)
         return host.reshape(()) if host.size == 1 else host
     if isinstance(data, (list, tuple)):
         return [_unwrapped(d) for d in data]
     return data
 
 
-def _check_ragged(data: Any) -> None:
+def _check_ragged(data: object) -> None:
+    """Raise unless all sequences at the same depth of ``data`` have the same length."""
     if not isinstance(data, (list, tuple)) or not data:
         return
     lengths = [_length(d) for d in data]
@@ -132,8 +137,8 @@ def _check_ragged(data: Any) -> None:
             _check_ragged(d)
 
 
-def _length(data: Any) -> int | None:
-    """The length of a row; None of a number."""
+def _length(data: object) -> int | None:
+    """Return the length of a sequence or array; None of a number."""
     if isinstance(data, np.ndarray):
         return len(data) if data.ndim else None
     return len(data) if isinstance(data, (list, tuple)) else None

@@ -1,8 +1,8 @@
-"""The indices of ``repeat_interleave``."""
+"""Compute the indices of ``repeat_interleave``."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,9 +11,12 @@ from tenon.engine.value import Value
 from tenon.errors import ShapeError, UnsupportedDTypeError
 from tenon.tensors.creation.create import wrap
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
-def repeat_indices(x: Any, repeats: Any, axis: int) -> Any:
-    """Indices that repeat each element of ``axis``."""
+
+def repeat_indices(x: Tensor, repeats: Tensor | int, axis: int) -> Tensor:
+    """Return the indices that repeat each element of ``axis`` as often as ``repeats`` says."""
     counts = repeats._backend.to_host(repeats.raw) if isinstance(repeats, Value) else np.asarray(repeats)
     size = x.raw.shape[axis]
     if counts.ndim > 1:

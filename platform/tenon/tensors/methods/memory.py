@@ -15,7 +15,7 @@ from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CaptureError, DeviceError, GradError, ShapeError
 from tenon.tensors.extensions import EXTENSIONS
-from tenon.tensors.layout import plain
+from tenon.tensors.layout import check_layout
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.movement import sizes
@@ -239,7 +239,7 @@ class Memory(Family):
         **rest: object,
     ) -> Any:
         """A new tensor of ``size`` and ``stride``, not initialised."""
-        plain("new_empty_strided", rest)
+        check_layout("new_empty_strided", rest)
         from tenon.tensors.creation.factories import empty_strided
 
         return empty_strided(

@@ -1,8 +1,9 @@
-"""What both kinds of storages do alike: other devices, other dtypes, memory shared with other processes."""
+"""Methods that typed and untyped storages share: copies to other devices and dtypes, properties of memory."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,27 +15,34 @@ from tenon.errors import ArgumentError, DTypeError, NoDataError
 from tenon.kernels.backend import backend_for
 from tenon.tensors.storage.sources import filename_of
 
+if TYPE_CHECKING:
+    from tenon.device import DeviceLike
+    from tenon.engine.types import Array
+    from tenon.kernels.backend import Backend
+    from tenon.tensors.storage.typed import TypedStorage
+    from tenon.tensors.tensor import Tensor
+
 
 class Moves:
-    """Copies of a storage elsewhere, and questions about where it is; for classes with ``_bytes``."""
+    """Methods of storages; for classes with ``_bytes``."""
 
-    _bytes: Any
+    #: A vector of uint8: the storage's memory.
+    _bytes: Array
     is_sparse = is_sparse_csr = is_hpu = False
 
     @property
     def device(self) -> Device:
-        """Where the bytes lie."""
-        found: Device = _backend_of(self._bytes).device_of(self._bytes)
-        return found
+        """The device of the memory."""
+        return _backend_of(self._bytes).device_of(self._bytes)
 
     @property
     def is_cuda(self) -> bool:
-        """Whether the bytes lie on an NVIDIA GPU."""
+        """Whether the memory is on an NVIDIA GPU."""
         return bool(self.device.type == "cuda")
 
     @property
     def filename(self) -> str | None:
-        """The file that writing here writes to; None if it is not one of ``from_file(..., shared=True)``."""
+        """The mapped file of a storage from ``from_file(..., shared=True)``, else None."""
         return filename_of(self._bytes)
 
     def get_device(self) -> int | None:
@@ -42,38 +50,39 @@ class Moves:
         return self.device.index
 
     def resizable(self) -> bool:
-        """Always False: memory never grows or shrinks under those who share it."""
+        """Always False: the memory of a storage has a fixed size."""
         return False
 
-    def is_pinned(self, device: Any = None) -> bool:
+    def is_pinned(self, device: DeviceLike = None) -> bool:
         """Always False: pinned memory belongs to the CUDA backend's own staging buffers."""
         return False
 
-    def _moved(self, device: Any) -> Any:
-        """The bytes on a device; the same array if they are there."""
+    def _moved(self, device: Device | str | int) -> Array:
+        """Copy the bytes to ``device``; the same array if they are there."""
         place = device if isinstance(device, Device) else Device(device)
         if place.type == self.device.type and place.index in (None, self.device.index):
             return self._bytes
         return backend_for(place).from_host(_backend_of(self._bytes).to_host(self._bytes), place)
 
-    def _to(self, dtype: Any) -> Any:
-        """A new typed storage with the numbers as another dtype."""
+    def _to(self, dtype: dtypes.dtype) -> TypedStorage:
+        """Copy the numbers to a new typed storage of another dtype."""
         if not isinstance(dtype, dtypes.dtype):
             raise TypeError(f"Argument 'dtype' must be torch.dtype, not {type(dtype)}")
-        shown: Any = Value.make(self._shown(), _backend_of(self._bytes))
+        shown: Tensor = Value.make(self._shown(), _backend_of(self._bytes))
         return shown.to(dtype, copy=True).storage()
 
-    def _shown(self) -> Any:
+    def _shown(self) -> Array:
         raise NotImplementedError(f"{type(self).__name__} defines no _shown(): its numbers as an array.")
 
-    def _with_data(self) -> Any:
+    def _with_data(self) -> Array:
+        """Return the bytes; NoDataError on the meta device."""
         if isinstance(self._bytes, Aval):
             raise NoDataError("Not available for 'meta' device type")
         return self._bytes
 
 
-def new_bytes(count: int, device: Any) -> Any:
-    """Zeros, on any device."""
+def new_bytes(count: int, device: Device | str | int) -> Array:
+    """Allocate ``count`` zero bytes on ``device``."""
     place = device if isinstance(device, Device) else Device(device)
     if place.type not in ("cpu", "cuda", "meta"):
         raise ArgumentError(
@@ -87,20 +96,20 @@ def new_bytes(count: int, device: Any) -> Any:
     return zeros if place.type == "cpu" else backend_for(place).from_host(zeros, place)
 
 
-def check_number(value: Any) -> None:
-    """DTypeError for text, which NumPy would read as numbers."""
+def check_number(value: object) -> None:
+    """Raise DTypeError for text, which NumPy would parse as numbers."""
     if isinstance(value, (str, bytes)):
         raise DTypeError(f"new(): invalid data type '{type(value).__name__}': a storage holds numbers.")
 
 
-def _backend_of(raw: Any) -> Any:
+def _backend_of(raw: Array) -> Backend:
     if isinstance(raw, Aval):
         return backend_for(Device("meta"))
     return backend_for(Device("cuda" if hasattr(raw, "__cuda_array_interface__") else "cpu"))
 
 
-def _cast(name: str, target: dtypes.dtype) -> Any:
-    def method(self: Moves) -> Any:
+def _cast(name: str, target: dtypes.dtype) -> Callable[[Moves], TypedStorage]:
+    def method(self: Moves) -> TypedStorage:
         return self._to(target)
 
     method.__name__, method.__doc__ = name, f"A new storage with the numbers as ``{target}``."

@@ -1,33 +1,39 @@
-"""Bytes for storages that come from elsewhere: a mapped file, memory of forked processes, a buffer."""
+"""Bytes of storages over a mapped file, over memory shared with forked processes, or copied from a buffer."""
 
 from __future__ import annotations
 
 import mmap
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenon.dtypes import dtype
 from tenon.errors import ArgumentError, DTypeError
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from tenon.engine.types import Array
+
 
 class FileMapping(mmap.mmap):
-    """The mapped bytes of a file, which know its name where writing reaches it."""
+    """The mapped bytes of a file, with its name if writes go to the file."""
 
     filename: str | None = None
 
 
-def filename_of(raw: Any) -> str | None:
-    """The file that writing to ``raw`` writes to, if it was opened by ``from_file``."""
+def filename_of(raw: Array) -> str | None:
+    """The name of the file that ``raw`` maps with ``shared=True``, else None."""
     while isinstance(raw, np.ndarray):
         raw = raw.base
     return raw.filename if isinstance(raw, FileMapping) else None
 
 
-def file_bytes(filename: Any, shared: bool, count: int) -> Any:
-    """The first ``count`` bytes of a file, mapped; ``shared`` lets writing change it, and grows it."""
+def file_bytes(filename: str | os.PathLike[str], shared: bool, count: int) -> np.ndarray:
+    """Map the first ``count`` bytes of a file; with ``shared`` writes change the file, which is extended if
+    needed."""
     name = os.fsdecode(filename)
     if count < 0:
         raise ArgumentError(f"unable to mmap {count} bytes from file <{name}>: give a size of 0 or more.")
@@ -41,12 +47,12 @@ def file_bytes(filename: Any, shared: bool, count: int) -> Any:
             f"unable to open file <{name}> in {mode} mode: {error.strerror} ({error.errno})"
         ) from error
     try:
-        found = os.fstat(handle).st_size
-        if found < count and not shared:
+        size = os.fstat(handle).st_size
+        if size < count and not shared:
             raise ArgumentError(
-                f"file <{name}> size <{found}> is smaller than the required mapping size <{count}>"
+                f"file <{name}> size <{size}> is smaller than the required mapping size <{count}>"
             )
-        if found < count:
+        if size < count:
             os.ftruncate(handle, count)
         mapped = FileMapping(handle, count, access=mmap.ACCESS_WRITE if shared else mmap.ACCESS_COPY)
     finally:
@@ -55,13 +61,15 @@ def file_bytes(filename: Any, shared: bool, count: int) -> Any:
     return np.ndarray((count,), np.uint8, mapped)
 
 
-def shared_bytes(count: int) -> Any:
-    """Zeros that processes forked from now on share."""
+def shared_bytes(count: int) -> np.ndarray:
+    """Allocate zero bytes that processes forked from now on share."""
     return np.ndarray((count,), np.uint8, mmap.mmap(-1, count)) if count else np.empty(0, np.uint8)
 
 
-def buffer_bytes(buffer: Any, byte_order: str | None, count: int, offset: int, kind: dtype | None) -> Any:
-    """A copy of ``count`` numbers (-1: all) of an object with a buffer, in this machine's byte order."""
+def buffer_bytes(
+    buffer: Buffer, byte_order: str | None, count: int, offset: int, kind: dtype | None
+) -> np.ndarray:
+    """Copy ``count`` numbers (-1: all) of an object with a buffer, in this machine's byte order."""
     if kind is None:
         raise ArgumentError("argument 'dtype' cannot be None")
     if not isinstance(kind, dtype):
@@ -70,8 +78,8 @@ def buffer_bytes(buffer: Any, byte_order: str | None, count: int, offset: int, k
         raise ArgumentError("function missing required argument 'byte_order' (pos 2)")
     if byte_order not in (None, "big", "little", "native"):
         raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
-    given = memoryview(buffer).cast("B")
-    size, length = kind.numpy.itemsize, len(given)
+    data = memoryview(buffer).cast("B")
+    size, length = kind.numpy.itemsize, len(data)
     if not 0 <= offset <= length:
         raise ValueError(
             f"offset must be non-negative and no greater than buffer length ({length}), but got {offset}"
@@ -85,7 +93,7 @@ def buffer_bytes(buffer: Any, byte_order: str | None, count: int, offset: int, k
             f"buffer has only {length - offset} bytes after offset {offset}, but specified a size of {count}"
             f" ({count * size} bytes)"
         )
-    result = np.frombuffer(given, np.uint8, count * size, offset).copy()
+    result = np.frombuffer(data, np.uint8, count * size, offset).copy()
     if kind.name == "bool":
         return (result != 0).view(np.uint8)
     if byte_order not in (None, "native", sys.byteorder):
@@ -93,8 +101,8 @@ def buffer_bytes(buffer: Any, byte_order: str | None, count: int, offset: int, k
     return result
 
 
-def swap_bytes(raw: Any, kind: dtype) -> None:
-    """The bytes of every number of ``raw`` (of each part of a complex one) reversed, in place."""
+def swap_bytes(raw: Array, kind: dtype) -> None:
+    """Reverse the bytes of every number of ``raw`` (of both parts of complex ones) in place."""
     size = kind.itemsize // 2 if kind.is_complex else kind.itemsize
-    whole = raw[: raw.size // size * size].reshape(-1, size)
-    whole[...] = whole[:, ::-1].copy()
+    numbers = raw[: raw.size // size * size].reshape(-1, size)
+    numbers[...] = numbers[:, ::-1].copy()

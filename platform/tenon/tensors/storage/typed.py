@@ -1,12 +1,14 @@
-"""The memory behind tensors as numbers: ``tensor.storage()``. ``FloatStorage`` and its kin make it
-(``legacy_storages.py``), and all such objects are of the one class ``TypedStorage``.
+"""``TypedStorage``: the memory of tensors as numbers of one dtype, as ``tensor.storage()`` returns it.
+
+``FloatStorage`` and the other classes of ``compat/legacy_storages.py`` create objects of this class.
 """
 
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -17,7 +19,11 @@ from tenon.errors import ArgumentError, DTypeError, IndexRangeError
 from tenon.tensors.storage.moves import Moves, check_number
 from tenon.tensors.storage.untyped import UntypedStorage
 
-#: torch's name of the memory of each dtype that has one.
+if TYPE_CHECKING:
+    from tenon.device import Device, DeviceLike
+    from tenon.engine.types import Array
+
+#: dtype -> torch's name of its storage class, where it has one.
 STORAGE_NAMES: dict[dtype, str] = {
     dtypes.float64: "DoubleStorage",
     dtypes.float32: "FloatStorage",
@@ -49,9 +55,9 @@ _FORMS = (
 
 
 class TypedStorage(Moves):
-    """The memory behind a tensor as numbers of its dtype: what the older ``tensor.storage()`` returns.
+    """The memory of a tensor as numbers of its dtype, as the deprecated ``tensor.storage()`` returns it.
 
-    ``TypedStorage(n)`` and ``TypedStorage([...])`` are new memory, ``wrap_storage`` shows given bytes.
+    ``TypedStorage(n)`` and ``TypedStorage([...])`` allocate memory; ``wrap_storage`` is an existing storage.
 
     >>> TypedStorage([1, 2], dtype=dtypes.float32).tolist()
     [1.0, 2.0]
@@ -61,7 +67,11 @@ class TypedStorage(Moves):
     _untyped_storage: UntypedStorage
 
     def __init__(
-        self, *args: Any, wrap_storage: Any = None, dtype: dtypes.dtype | None = None, device: Any = None
+        self,
+        *args: Any,
+        wrap_storage: UntypedStorage | None = None,
+        dtype: dtypes.dtype | None = None,
+        device: DeviceLike = None,
     ) -> None:
         if wrap_storage is not None:
             _check_wrapping(args, wrap_storage, dtype, device)
@@ -71,22 +81,24 @@ class TypedStorage(Moves):
             return
         check_contents("TypedStorage.__init__", args, _TYPED)
         self.dtype = dtype or dtypes.get_default_dtype()
-        place, given = "cpu" if device is None else device, args[0] if args else 0
-        if isinstance(given, (int, np.integer)):
-            self._untyped_storage = UntypedStorage(int(given) * self.dtype.itemsize, device=place)
+        place, contents = "cpu" if device is None else device, args[0] if args else 0
+        if isinstance(contents, (int, np.integer)):
+            self._untyped_storage = UntypedStorage(int(contents) * self.dtype.itemsize, device=place)
             return
-        check_number(given)
-        numbers = np.asarray(list(given)).astype(number_dtype(self.dtype).numpy)
+        check_number(contents)
+        numbers = np.asarray(list(contents)).astype(number_dtype(self.dtype).numpy)
         self._untyped_storage = UntypedStorage.over(numbers.view(np.uint8)).to(device=place)
 
     @classmethod
-    def of(cls, raw: Any) -> TypedStorage:
-        """The memory behind an array."""
+    def of(cls, raw: Array) -> TypedStorage:
+        """The storage of an array."""
         return TypedStorage(wrap_storage=UntypedStorage.of(raw), dtype=FROM_NUMPY[raw.dtype])
 
     @classmethod
-    def from_buffer(cls, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> TypedStorage:
-        """A copy of the numbers in an object with a buffer; see ``UntypedStorage.from_buffer``."""
+    def from_buffer(
+        cls, *args: Any, dtype: dtypes.dtype | None = None, device: DeviceLike = None, **kwargs: Any
+    ) -> TypedStorage:
+        """Copy the numbers of an object with a buffer; see ``UntypedStorage.from_buffer``."""
         if device is not None and str(device) != "cpu":
             raise ArgumentError(f"TypedStorage.from_buffer: Not available for device {device}")
         kind = dtype or dtypes.get_default_dtype()
@@ -95,23 +107,23 @@ class TypedStorage(Moves):
         return TypedStorage(wrap_storage=result, dtype=kind)
 
     @classmethod
-    def from_file(cls, filename: Any, shared: bool = False, size: int = 0) -> TypedStorage:
-        """Refused: only ``FloatStorage`` and its kin know what numbers a file holds."""
+    def from_file(cls, filename: str | os.PathLike[str], shared: bool = False, size: int = 0) -> TypedStorage:
+        """Raise ArgumentError: only classes with a dtype, as ``FloatStorage``, can read a file."""
         raise ArgumentError("from_file can only be called on derived classes, such as FloatStorage.")
 
     def _wrapped(self, untyped: UntypedStorage) -> TypedStorage:
         return TypedStorage(wrap_storage=untyped, dtype=self.dtype)
 
     @property
-    def _bytes(self) -> Any:
+    def _bytes(self) -> Array:
         return self._untyped_storage._bytes
 
     @property
-    def _numbers(self) -> Any:
+    def _numbers(self) -> Array:
         self._with_data()
         return self._untyped_storage.array(number_dtype(self.dtype))
 
-    def _shown(self) -> Any:
+    def _shown(self) -> Array:
         return self._untyped_storage.array(number_dtype(self.dtype))
 
     @property
@@ -142,28 +154,28 @@ class TypedStorage(Moves):
         return self._untyped_storage.is_shared()
 
     def share_memory_(self) -> TypedStorage:
-        """Itself if its memory is shared; refused otherwise, see ``UntypedStorage.share_memory_``."""
+        """Return the storage if its memory is shared; else an error, see ``UntypedStorage.share_memory_``."""
         self._untyped_storage.share_memory_()
         return self
 
-    def _new_shared(self, size: int, *, device: Any = "cpu") -> TypedStorage:
-        """``size`` zeros of the same dtype that processes forked from now on share."""
+    def _new_shared(self, size: int, *, device: DeviceLike = "cpu") -> TypedStorage:
+        """Allocate ``size`` zeros of this dtype that processes forked from now on share."""
         return self._wrapped(UntypedStorage._new_shared(size * self.dtype.itemsize, device=device or "cpu"))
 
-    def pin_memory(self, device: Any = None) -> TypedStorage:
-        """Itself: pinned memory belongs to the CUDA backend's own staging buffers."""
+    def pin_memory(self, device: DeviceLike = None) -> TypedStorage:
+        """Return the storage: pinned memory is internal to the CUDA backend."""
         return self
 
-    def to(self, *, device: Any, non_blocking: bool = False) -> TypedStorage:
-        """The numbers on a device."""
+    def to(self, *, device: Device | str | int, non_blocking: bool = False) -> TypedStorage:
+        """Copy to a device; the same memory if it is there."""
         return self._wrapped(self._untyped_storage.to(device=device))
 
     def cpu(self) -> TypedStorage:
-        """The numbers on the CPU."""
+        """Copy to the CPU; the same memory if it is there."""
         return self.to(device="cpu")
 
-    def cuda(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
-        """The numbers on a CUDA device."""
+    def cuda(self, device: DeviceLike = None, non_blocking: bool = False) -> TypedStorage:
+        """Copy to a CUDA device; the same memory if it is there."""
         return self.to(device="cuda" if device is None else device)
 
     def element_size(self) -> int:
@@ -171,64 +183,65 @@ class TypedStorage(Moves):
         return int(self.dtype.itemsize)
 
     def pickle_storage_type(self) -> str:
-        """The name that torch has for such memory, as ``FloatStorage``."""
+        """torch's name of this dtype's storage class, as ``FloatStorage``."""
         if self.dtype not in STORAGE_NAMES:
             raise KeyError(f"dtype {self.dtype} is not recognized: torch has no named storage for it.")
         return STORAGE_NAMES[self.dtype]
 
     def type(self) -> str:
-        """Its full name, as ``torch.FloatStorage``."""
+        """torch's full name of this dtype's storage class, as ``torch.FloatStorage``."""
         if self.dtype not in STORAGE_NAMES or isinstance(self._bytes, Aval):
             return "torch.storage.TypedStorage"
         return f"torch.{'cuda.' if self.is_cuda else ''}{self.pickle_storage_type()}"
 
     def size(self) -> int:
-        """How many numbers."""
+        """Number of elements."""
         return self.nbytes() // int(self.dtype.itemsize)
 
     __len__ = _size = size
 
-    def tolist(self) -> list[Any]:
-        """The numbers."""
+    def tolist(self) -> list[Any]:  # bool, int, float or complex, as the dtype
+        """The elements as Python numbers."""
         return [v.item() for v in self._numbers]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
 
-    def __getitem__(self, place: int) -> Any:
+    def __getitem__(self, index: int) -> Any:
         numbers = self._numbers
-        if isinstance(place, slice):
+        if isinstance(index, slice):
             raise ArgumentError(
                 "slices are only supported in UntypedStorage.__getitem__; use untyped(), or slice a tensor."
             )
-        return numbers[self._place(place)].item()
+        return numbers[self._checked(index)].item()
 
-    def __setitem__(self, place: Any, value: Any) -> None:
+    def __setitem__(self, index: int | slice, value: object) -> None:
         if isinstance(value, Moves):
             raise ArgumentError(f"cannot set item with value type {type(value)}; use copy_.")
-        at = place if isinstance(place, slice) else self._place(place)
+        key = index if isinstance(index, slice) else self._checked(index)
         if not isinstance(self._bytes, Aval):
-            self._numbers[at] = value
+            self._numbers[key] = value
 
-    def _place(self, place: Any) -> int:
-        if not isinstance(place, int):
-            raise ArgumentError(f"can't index a {type(self)} with {type(place)}")
-        if not -len(self) <= place < len(self):
-            raise IndexRangeError(f"index {place} out of range for storage of size {len(self)}")
-        return place
+    def _checked(self, index: object) -> int:
+        """Return ``index``; an error unless it is an integer in range."""
+        if not isinstance(index, int):
+            raise ArgumentError(f"can't index a {type(self)} with {type(index)}")
+        if not -len(self) <= index < len(self):
+            raise IndexRangeError(f"index {index} out of range for storage of size {len(self)}")
+        return index
 
-    def fill_(self, value: Any) -> TypedStorage:
-        """Every number set to ``value``."""
+    def fill_(self, value: complex) -> TypedStorage:
+        """Set every element to ``value``."""
         self[:] = value
         return self
 
-    def copy_(self, source: Any, non_blocking: bool | None = None) -> TypedStorage:
-        """The bytes of a storage as large written here."""
+    def copy_(self, source: TypedStorage | UntypedStorage, non_blocking: bool | None = None) -> TypedStorage:
+        """Copy the bytes of ``source``, of the same number of bytes, into this storage."""
         self._untyped_storage.copy_(source)
         return self
 
     def resize_(self, size: int) -> None:
-        """Refused, but for the size that it has; see ``UntypedStorage.resize_``."""
+        """Raise unless ``size`` is the present size; see ``UntypedStorage.resize_``."""
         self._untyped_storage.resize_(size * self.dtype.itemsize)
 
     def clone(self) -> TypedStorage:
@@ -248,27 +261,30 @@ class TypedStorage(Moves):
         return f"{rows}\n{about}" if rows else about
 
 
+#: The variable parts of the signatures that error messages list for ``TypedStorage``.
 _TYPED = (
     "(*, torch.device device, torch.dtype dtype)", ", *, torch.device device, torch.dtype dtype",
     ", torch.dtype dtype",
 )  # fmt: skip
-#: The same of ``FloatStorage`` and its kin, which know their dtype and device.
+#: The same for ``FloatStorage`` and the like, which have a dtype and device.
 NAMED_FORMS = ("no arguments", "", "")
 
 
 def number_dtype(kind: dtype) -> dtype:
-    """The dtype that the memory of ``kind`` is read as: itself, or integers where it is quantized."""
+    """Return the dtype in which storages of ``kind`` are read: ``kind``, or integers if it is quantized."""
     return _QUANTIZED.get(kind, kind)
 
 
-def refuse_arguments(kind: Any, caller: str, forms: tuple[str, str, str], problem: str) -> NoReturn:
-    """An error of class ``kind`` with all that ``caller`` can be given."""
+def refuse_arguments(
+    error: type[Exception], caller: str, forms: tuple[str, str, str], problem: str
+) -> NoReturn:
+    """Raise ``error`` with ``problem`` and the signatures of ``caller``."""
     first, more, wrapped = forms
-    raise kind(_FORMS.format(caller, first, more, more, wrapped) + problem)
+    raise error(_FORMS.format(caller, first, more, more, wrapped) + problem)
 
 
-def check_contents(caller: str, args: tuple[Any, ...], forms: tuple[str, str, str]) -> None:
-    """One size, one sequence or nothing."""
+def check_contents(caller: str, args: tuple[object, ...], forms: tuple[str, str, str]) -> None:
+    """Raise unless ``args`` is one size, one sequence or empty."""
     if len(args) > 1:
         refuse_arguments(ArgumentError, caller, forms, "Too many positional arguments")
     if args and not isinstance(args[0], (int, np.integer, Sequence, np.ndarray)):
@@ -276,7 +292,8 @@ def check_contents(caller: str, args: tuple[Any, ...], forms: tuple[str, str, st
         refuse_arguments(DTypeError, caller, forms, problem)
 
 
-def _check_wrapping(args: tuple[Any, ...], wrap_storage: Any, kind: Any, device: Any) -> None:
+def _check_wrapping(args: tuple[object, ...], wrap_storage: object, kind: object, device: DeviceLike) -> None:
+    """Raise unless ``wrap_storage`` and ``kind`` are the only arguments, and of the right types."""
     caller = "TypedStorage.__init__"
     check_wrapped(caller, args, wrap_storage, _TYPED)
     if kind is None:
@@ -289,8 +306,10 @@ def _check_wrapping(args: tuple[Any, ...], wrap_storage: Any, kind: Any, device:
         refuse_arguments(ArgumentError, caller, _TYPED, problem)
 
 
-def check_wrapped(caller: str, args: tuple[Any, ...], wrapped: Any, forms: tuple[str, str, str]) -> None:
-    """An untyped storage, given alone."""
+def check_wrapped(
+    caller: str, args: tuple[object, ...], wrapped: object, forms: tuple[str, str, str]
+) -> None:
+    """Raise unless ``wrapped`` is an untyped storage and there are no positional arguments."""
     if args:
         problem = "No positional arguments should be given when using 'wrap_storage'"
         refuse_arguments(ArgumentError, caller, forms, problem)

@@ -1,15 +1,16 @@
-"""The memory behind tensors: what ``untyped_storage()`` shows and ``as_strided`` reads.
+"""``UntypedStorage``: the memory of tensors as bytes, as ``untyped_storage()`` returns it.
 
-An array knows whose memory it shows (``base``), so the memory of a tensor is that of its last owner: whole
-for views, and the same for all tensors that share it. It never grows: ``resize_`` beyond it takes new memory,
-and tensors that shared the old keep it. (torch's storages grow for all who share them.)
+The storage of a tensor is the memory of the array at the end of the ``base`` references: the same for all
+tensors that share it. It never grows: ``resize_`` beyond it allocates new memory, and tensors that shared the
+old memory keep it. (torch's storages grow for all tensors that share them.)
 """
 
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,16 +28,23 @@ from tenon.errors import (
 from tenon.tensors.storage.moves import Moves, new_bytes
 from tenon.tensors.storage.sources import buffer_bytes, file_bytes, shared_bytes, swap_bytes
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
-def address(raw: Any) -> int:
-    """Where the first element of an array lies; 0 for what has no memory."""
+    from tenon.device import Device, DeviceLike
+    from tenon.engine.types import Array, ArrayNamespace
+    from tenon.tensors.storage.typed import TypedStorage
+
+
+def address(raw: Array) -> int:
+    """The address of the first element of an array; 0 if it has no memory."""
     if hasattr(raw, "__cuda_array_interface__"):
         return int(raw.data.ptr)
     return int(raw.__array_interface__["data"][0]) if hasattr(raw, "__array_interface__") else 0
 
 
-def memory_of(raw: Any) -> tuple[Any, int]:
-    """All elements of the memory that ``raw`` shows, as a vector of its dtype, and the place of its first."""
+def memory_of(raw: Array) -> tuple[Array, int]:
+    """Return the storage of ``raw`` as a vector of its dtype, and the offset of its first element."""
     if isinstance(raw, Aval):
         return Aval((raw.size,), raw.dtype), 0
     owner = raw
@@ -51,23 +59,23 @@ def memory_of(raw: Any) -> tuple[Any, int]:
         )
     flat = ordered.reshape(-1)
     if flat.dtype != raw.dtype:
-        whole = flat.nbytes // raw.dtype.itemsize * raw.dtype.itemsize
-        flat = flat.view(np.uint8)[:whole].view(raw.dtype)
+        count = flat.nbytes // raw.dtype.itemsize * raw.dtype.itemsize
+        flat = flat.view(np.uint8)[:count].view(raw.dtype)
     return flat, (address(raw) - address(flat)) // raw.dtype.itemsize
 
 
-def strided(xp: Any, x: Any, shape: Sequence[int], strides: Sequence[int]) -> Any:
-    """The memory of ``x`` from its first element on, in other sizes and steps (of bytes); a view.
+def strided(xp: ArrayNamespace, x: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
+    """View the memory of ``x`` from its first element on with another shape and strides (in bytes).
 
-    NumPy's constructor does what ``as_strided`` does, for arrays without gaps (0.9 against 11 us).
+    For contiguous arrays NumPy's constructor does the same as ``as_strided`` in 0.9 instead of 11 us.
     """
     if xp is np and x.flags.c_contiguous:
         return np.ndarray(shape, x.dtype, x, 0, strides)
     return xp.lib.stride_tricks.as_strided(x, shape, strides)
 
 
-def is_shared(raw: Any) -> bool:
-    """Whether forked processes share the memory of ``raw``: a mapping's, and always a GPU's."""
+def is_shared(raw: Array) -> bool:
+    """Whether forked processes share the memory of ``raw``: mapped memory, and always a GPU's."""
     owner = raw
     while isinstance(owner, np.ndarray):
         owner = owner.base
@@ -75,14 +83,14 @@ def is_shared(raw: Any) -> bool:
 
 
 class UntypedStorage(Moves):
-    """Bytes of memory that tensors share; ``UntypedStorage(n)`` are ``n`` new ones. Equal if the same."""
+    """The bytes that tensors share; ``UntypedStorage(n)`` allocates ``n``. Equal if of the same memory."""
 
-    def __init__(self, size: int | Sequence[int] = 0, *, device: Any = "cpu") -> None:
+    def __init__(self, size: int | Sequence[int] = 0, *, device: DeviceLike = "cpu") -> None:
         device = "cpu" if device is None else device
         if isinstance(size, (int, np.integer)):
-            self._bytes: Any = new_bytes(int(size), device)
+            self._bytes: Array = new_bytes(int(size), device)
             return
-        numbers = np.array(_whole_numbers(size), np.int64).astype(np.uint8)
+        numbers = np.array(_integers(size), np.int64).astype(np.uint8)
         self._bytes = new_bytes(numbers.size, device)
         if isinstance(self._bytes, np.ndarray):
             self._bytes[...] = numbers
@@ -90,35 +98,37 @@ class UntypedStorage(Moves):
             self._bytes = UntypedStorage.over(numbers)._moved(device)
 
     @classmethod
-    def of(cls, raw: Any) -> UntypedStorage:
-        """The memory behind an array."""
+    def of(cls, raw: Array) -> UntypedStorage:
+        """The storage of an array."""
         memory = memory_of(raw)[0]
         if isinstance(memory, Aval):
             return cls.over(Aval((memory.nbytes,), np.dtype(np.uint8)))
         return cls.over(memory.view(np.uint8))
 
     @classmethod
-    def over(cls, data: Any) -> UntypedStorage:
-        """The memory that a vector of bytes shows, and no more of what it is a part of."""
+    def over(cls, data: Array) -> UntypedStorage:
+        """Wrap a vector of bytes, without the rest of the memory that it may be a part of."""
         result = cls.__new__(cls)
         result._bytes = data
         return result
 
     @classmethod
-    def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
-        """The first bytes of a file, mapped; with ``shared`` writing here changes the file."""
+    def from_file(
+        cls, filename: str | os.PathLike[str], shared: bool = False, nbytes: int = 0
+    ) -> UntypedStorage:
+        """Map the first bytes of a file; with ``shared`` writes change the file."""
         return cls.over(file_bytes(filename, shared, nbytes))
 
     @classmethod
     def from_buffer(
         cls,
-        buffer: Any,
+        buffer: Buffer,
         byte_order: str | None = None,
         count: int = -1,
         offset: int = 0,
         dtype: dtype | None = None,
     ) -> UntypedStorage:
-        """A copy of the numbers in an object with a buffer, such as ``bytes``.
+        """Copy the numbers of an object with a buffer, such as ``bytes``.
 
         >>> from tenon import dtypes
         >>> UntypedStorage.from_buffer(bytes([1, 2]), "big", dtype=dtypes.int16).array(dtypes.int16).tolist()
@@ -127,8 +137,8 @@ class UntypedStorage(Moves):
         return cls.over(buffer_bytes(buffer, byte_order, count, offset, dtype))
 
     @classmethod
-    def _new_shared(cls, size: int, *, device: Any = "cpu") -> UntypedStorage:
-        """Zeros that processes forked from now on share."""
+    def _new_shared(cls, size: int, *, device: DeviceLike = "cpu") -> UntypedStorage:
+        """Allocate zeros that processes forked from now on share."""
         return cls.over(shared_bytes(size)) if str(device) == "cpu" else cls(size, device=device)
 
     def data_ptr(self) -> int:
@@ -146,7 +156,7 @@ class UntypedStorage(Moves):
 
     @property
     def _cdata(self) -> int:
-        """A number that storages of the same memory share, and no others."""
+        """A number that is equal for storages of the same memory only."""
         return (self.data_ptr() if len(self) else 0) or id(self._bytes)
 
     def __eq__(self, other: object) -> bool:
@@ -156,7 +166,7 @@ class UntypedStorage(Moves):
         return hash(self._cdata)
 
     def untyped(self) -> UntypedStorage:
-        """Itself."""
+        """Return the storage."""
         return self
 
     def type(self) -> str:
@@ -168,7 +178,7 @@ class UntypedStorage(Moves):
         return is_shared(self._bytes)
 
     def share_memory_(self) -> UntypedStorage:
-        """Refused for memory that is not shared yet: tensors over it would stay on the old memory."""
+        """Raise unless the memory is shared already: tensors would keep the old memory."""
         if isinstance(self._bytes, Aval):
             raise DeviceError("_share_fd_: only available on CPU")
         if not self.is_shared():
@@ -178,29 +188,29 @@ class UntypedStorage(Moves):
             )
         return self
 
-    def pin_memory(self, device: Any = None) -> UntypedStorage:
-        """Itself: pinned memory belongs to the CUDA backend's own staging buffers."""
+    def pin_memory(self, device: DeviceLike = None) -> UntypedStorage:
+        """Return the storage: pinned memory is internal to the CUDA backend."""
         return self
 
-    def to(self, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
-        """The bytes on a device; itself if they are there."""
+    def to(self, *, device: Device | str | int, non_blocking: bool = False) -> UntypedStorage:
+        """Copy to a device; the storage itself if it is there."""
         moved = self._moved(device)
         return self if moved is self._bytes else UntypedStorage.over(moved)
 
     def cpu(self) -> UntypedStorage:
-        """The bytes on the CPU; itself if they are there."""
+        """Copy to the CPU; the storage itself if it is there."""
         return self.to(device="cpu")
 
-    def cuda(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
-        """The bytes on a CUDA device."""
+    def cuda(self, device: DeviceLike = None, non_blocking: bool = False) -> UntypedStorage:
+        """Copy to a CUDA device; the storage itself if it is there."""
         return self.to(device="cuda" if device is None else device)
 
     def element_size(self) -> int:
-        """1: a byte."""
+        """Bytes of one element: 1."""
         return 1
 
     def byteswap(self, dtype: dtype) -> None:
-        """The bytes of every number of ``dtype`` reversed, in place."""
+        """Reverse the bytes of every number of ``dtype`` in place."""
         swap_bytes(self._with_data(), dtype)
 
     def tolist(self) -> list[int]:
@@ -210,7 +220,7 @@ class UntypedStorage(Moves):
     def __iter__(self) -> Iterator[int]:
         return iter(self.tolist())
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, place: int | slice) -> Any:  # an int, or a storage for a slice
         data = self._with_data()
         if isinstance(place, slice):
             if place.step not in (None, 1):
@@ -221,34 +231,37 @@ class UntypedStorage(Moves):
         self._check(place)
         return int(data[place])
 
-    def __setitem__(self, place: Any, value: Any) -> None:
+    def __setitem__(self, place: int | slice, value: object) -> None:
         if not isinstance(place, slice):
             self._check(place)
         self._with_data()[place] = value
 
-    def _check(self, place: Any) -> None:
+    def _check(self, place: object) -> None:
+        """Raise unless ``place`` is an integer in range."""
         if not isinstance(place, (int, np.integer)):
             raise TypeError(f"can't index a torch.UntypedStorage with {type(place).__name__}")
         if not -len(self) <= place < len(self):
             raise IndexRangeError(f"index {place} out of range for storage of size {len(self)}")
 
     def fill_(self, value: int) -> UntypedStorage:
-        """Every byte set to ``value``."""
+        """Set every byte to ``value``."""
         if not isinstance(self._bytes, Aval):
             self._bytes[...] = value
         return self
 
-    def copy_(self, source: Any, non_blocking: bool | None = None) -> UntypedStorage:
-        """The bytes of a storage as large written here."""
-        given = source.untyped()
-        if len(given) != len(self):
+    def copy_(
+        self, source: UntypedStorage | TypedStorage, non_blocking: bool | None = None
+    ) -> UntypedStorage:
+        """Copy the bytes of ``source``, of the same size, into this storage."""
+        other = source.untyped()
+        if len(other) != len(self):
             raise ArgumentError(
-                f"size does not match, self was {len(self)} bytes but src was {len(given)} bytes"
+                f"size does not match, self was {len(self)} bytes but src was {len(other)} bytes"
             )
         if not isinstance(self._bytes, Aval):
-            if isinstance(given._bytes, Aval):
+            if isinstance(other._bytes, Aval):
                 raise NoDataError("Cannot copy out of meta tensor; no data!")
-            self._bytes[...] = given.to(device=self.device)._bytes
+            self._bytes[...] = other.to(device=self.device)._bytes
         return self
 
     def clone(self) -> UntypedStorage:
@@ -257,8 +270,8 @@ class UntypedStorage(Moves):
 
     __copy__ = clone
 
-    def __deepcopy__(self, memo: dict[Any, Any]) -> UntypedStorage:
-        # One copy for all that share the memory: tensors, and the storages that each of them makes anew.
+    def __deepcopy__(self, memo: dict[Any, Any]) -> UntypedStorage:  # the memo as ``copy`` fills it
+        # One copy for all tensors that share the memory, whose storage objects are created on demand.
         copied: UntypedStorage | None = self.copies(memo).get(self._cdata)
         if copied is None:
             copied = self.copies(memo)[self._cdata] = self.clone()
@@ -266,12 +279,12 @@ class UntypedStorage(Moves):
 
     @staticmethod
     def copies(memo: dict[Any, Any]) -> dict[int, UntypedStorage]:
-        """What ``copy.deepcopy`` has made of storages so far, by ``_cdata``."""
+        """The copies of storages that a call of ``copy.deepcopy`` has made, by ``_cdata``."""
         result: dict[int, UntypedStorage] = memo.setdefault("torch", {})
         return result
 
     def resize_(self, size: int) -> None:
-        """Refused, but for the size that it has: memory never grows or shrinks under those who share it."""
+        """Raise unless ``size`` is the present size: tensors that share the memory could not follow."""
         if isinstance(self._bytes, Aval):
             self._bytes = Aval((size,), self._bytes.dtype)
         elif size != len(self):
@@ -280,14 +293,14 @@ class UntypedStorage(Moves):
                 " follow. Use tensor.resize_, which takes new memory, or make a new tensor."
             )
 
-    def array(self, kind: dtype) -> Any:
-        """The bytes as a vector of another dtype; a rest of less than one element is left out."""
+    def array(self, kind: dtype) -> Array:
+        """View the bytes as a vector of dtype ``kind``; remaining bytes are left out."""
         count = len(self) // kind.numpy.itemsize
         if isinstance(self._bytes, Aval):
             return Aval((count,), kind.numpy)
         return self._bytes[: count * kind.numpy.itemsize].view(kind.numpy)
 
-    def _shown(self) -> Any:
+    def _shown(self) -> Array:
         return self._bytes
 
     def __repr__(self) -> str:
@@ -297,14 +310,17 @@ class UntypedStorage(Moves):
         return " " + "\n ".join(map(str, self)) + f"\n{about}"
 
 
-def _whole_numbers(given: Any) -> list[int]:
-    if not isinstance(given, Sequence) and not (isinstance(given, np.ndarray) and given.ndim == 1):
-        raise DTypeError(f"torch.UntypedStorage(): Expected a sequence type, but got {type(given).__name__}")
-    for item in given:
+def _integers(numbers: object) -> list[int]:
+    """Return a sequence or vector of integers as a list; DTypeError for anything else."""
+    if not isinstance(numbers, Sequence) and not (isinstance(numbers, np.ndarray) and numbers.ndim == 1):
+        raise DTypeError(
+            f"torch.UntypedStorage(): Expected a sequence type, but got {type(numbers).__name__}"
+        )
+    for item in numbers:
         if not isinstance(item, (int, np.integer)):
             raise DTypeError(
                 "torch.UntypedStorage(): tried to construct a storage from a sequence"
-                f" ({type(given).__name__}), but one of the items was of type {type(item).__name__} instead"
+                f" ({type(numbers).__name__}), but one of the items was of type {type(item).__name__} instead"
                 " of int"
             )
-    return [int(item) for item in given]
+    return [int(item) for item in numbers]
