@@ -7,9 +7,11 @@ import pytest
 
 import tenon
 from tenon import ops
+from tenon.kernels.backend import backend_named
 from tenon.ops.quantized import int8_dynamic_linear as op
 from tenon_cpu.onednn import available, int8_dynamic
 
+F = backend_named("cpu").raw
 needs_onednn = pytest.mark.skipif(not available(), reason="oneDNN is not available")
 
 
@@ -59,7 +61,7 @@ def test_numbers_are_rounded_as_the_reference_rounds_them(way, monkeypatch):
     x = np.random.default_rng(3).normal(size=(64, 96)).astype(np.float32)
     values, scale = np.eye(96, dtype=np.int8), np.ones(96, np.float32)
 
-    made = int8_dynamic.int8_dynamic_linear(x, values, scale, None)
+    made = F.int8_dynamic_linear(x, values, scale, None)
 
     np.testing.assert_array_equal(made, op.forward(np, x, values, scale, None))
 
@@ -71,7 +73,7 @@ def test_what_is_not_finite_gives_nan(odd):
     x = whole_numbers(4, 64)
     x[2, 3] = odd
 
-    made = int8_dynamic.int8_dynamic_linear(x, values, scale, None)
+    made = F.int8_dynamic_linear(x, values, scale, None)
 
     assert np.isnan(made).all() and np.isnan(op.forward(np, x, values, scale, None)).all()
 
@@ -84,7 +86,7 @@ def test_zeros_and_almost_zeros_give_the_bias(size):
     x = np.full((4, 64), size, np.float32)
 
     for made in (
-        int8_dynamic.int8_dynamic_linear(x, values, scale, bias),
+        F.int8_dynamic_linear(x, values, scale, bias),
         op.forward(np, x, values, scale, bias),
     ):
         np.testing.assert_array_equal(made, np.broadcast_to(bias, (4, 48)))
@@ -97,13 +99,13 @@ def test_a_weight_is_packed_once_if_it_cannot_be_written():
     kept = int8_dynamic._weights._kept
     before = len(kept)
 
-    int8_dynamic.int8_dynamic_linear(x, values, scale, None)
+    F.int8_dynamic_linear(x, values, scale, None)
     assert len(kept) == before  # somebody may write it
     values.setflags(write=False)
     scale.setflags(write=False)
-    int8_dynamic.int8_dynamic_linear(x, values, scale, None)
+    F.int8_dynamic_linear(x, values, scale, None)
     packed = kept[id(values), id(scale)][2]
-    int8_dynamic.int8_dynamic_linear(x, values, scale, None)
+    F.int8_dynamic_linear(x, values, scale, None)
 
     assert kept[id(values), id(scale)][2] is packed
     del values, scale
@@ -114,11 +116,11 @@ def test_a_weight_is_packed_once_if_it_cannot_be_written():
 def test_a_weight_that_is_written_counts_from_the_next_call_on():
     values, scale = weights(48, 64)
     x = whole_numbers(4, 64)
-    int8_dynamic.int8_dynamic_linear(x, values, scale, None)
+    F.int8_dynamic_linear(x, values, scale, None)
     values += 0
     values[:] = -np.clip(values, -127, 127)
 
-    made = int8_dynamic.int8_dynamic_linear(x, values, scale, None)
+    made = F.int8_dynamic_linear(x, values, scale, None)
 
     np.testing.assert_array_equal(made, reference(x, values, scale, None).astype(np.float32))
 
@@ -130,10 +132,10 @@ def test_a_read_only_view_of_what_can_be_written_is_not_kept():
     view.setflags(write=False)
     scale.setflags(write=False)
     x = whole_numbers(4, 64)
-    int8_dynamic.int8_dynamic_linear(x, view, scale, None)
+    F.int8_dynamic_linear(x, view, scale, None)
     values[:] = 1
 
-    made = int8_dynamic.int8_dynamic_linear(x, view, scale, None)
+    made = F.int8_dynamic_linear(x, view, scale, None)
 
     np.testing.assert_array_equal(made, reference(x, values, scale, None).astype(np.float32))
 
@@ -148,7 +150,7 @@ def test_threads_compute_side_by_side():
 
     def work(i):
         for _ in range(50):
-            results[i] = int8_dynamic.int8_dynamic_linear(inputs[i], values, scale, None)
+            results[i] = F.int8_dynamic_linear(inputs[i], values, scale, None)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for thread in threads:

@@ -5,9 +5,11 @@ import pytest
 
 import tenon
 from tenon import ops
+from tenon.kernels.backend import backend_named
 from tenon.ops.quantized import int8_conv, int8_linear
-from tenon_cpu.onednn import available, int8_static
+from tenon_cpu.onednn import available
 
+F = backend_named("cpu").raw
 needs_onednn = pytest.mark.skipif(not available(), reason="oneDNN is not available")
 WAYS = [pytest.param("kernel", marks=needs_onednn), "reference"]
 
@@ -68,7 +70,7 @@ def test_products_are_those_of_whole_numbers(way, zero, finish):
     scale, bias = numbers(rng, 24, True)
     attrs = STEPS | finish | {"x_zero": zero}
 
-    call = int8_static.int8_linear if way == "kernel" else lambda *a, **k: int8_linear.forward(np, *a, **k)
+    call = F.int8_linear if way == "kernel" else lambda *a, **k: int8_linear.forward(np, *a, **k)
     made, of_floats = (
         call(given, values, scale, bias, **attrs) for given in (x, ((x - np.float32(zero)) / 4))
     )
@@ -99,7 +101,7 @@ def test_convolutions_are_those_of_whole_numbers(way, zero, finish, geometry):
     attrs = STEPS | finish | geometry | {"x_zero": zero}
     last = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
 
-    call = int8_static.int8_conv if way == "kernel" else lambda *a, **k: int8_conv.forward(np, *a, **k)
+    call = F.int8_conv if way == "kernel" else lambda *a, **k: int8_conv.forward(np, *a, **k)
     made, strided, of_floats = (
         call(given, values, scale, bias, **attrs) for given in (x, last, ((x - np.float32(zero)) / 4))
     )
@@ -120,8 +122,8 @@ def test_extreme_sums_do_not_saturate():
     image, filters = x.reshape(16, 64, 4, 4), values.reshape(32, 64, 4, 4)
     geometry = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
 
-    products = int8_static.int8_linear(x, values, scale, None, **STEPS, x_zero=0)
-    convolved = int8_static.int8_conv(image, filters, scale, None, **STEPS, x_zero=0, **geometry)
+    products = F.int8_linear(x, values, scale, None, **STEPS, x_zero=0)
+    convolved = F.int8_conv(image, filters, scale, None, **STEPS, x_zero=0, **geometry)
 
     assert (products == -255 * 128 * 1024 / 4).all() and (convolved == -255 * 128 * 1024 / 4).all()
 
@@ -135,8 +137,8 @@ def test_kernels_serve_what_they_are_for(monkeypatch):
         monkeypatch.setattr(op, "forward", None)
 
     scale = np.ones(8, np.float32)
-    int8_static.int8_conv(x, values, scale, None, **STEPS, x_zero=3, **GEOMETRIES[0])
-    int8_static.int8_linear(x[0, 0], values[:, :6, 0, 0], scale, None, **STEPS, x_zero=3)
+    F.int8_conv(x, values, scale, None, **STEPS, x_zero=3, **GEOMETRIES[0])
+    F.int8_linear(x[0, 0], values[:, :6, 0, 0], scale, None, **STEPS, x_zero=3)
 
 
 @pytest.mark.parametrize("last", [True, False], ids=["channels last", "channels first"])

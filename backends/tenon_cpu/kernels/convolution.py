@@ -26,6 +26,7 @@ _strided = np.lib.stride_tricks.as_strided
 #: Bytes of gathered windows in a piece: half of a core's second-level cache.
 _PIECE = 768 << 10
 _FLOATS = frozenset("fd")
+Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +253,8 @@ def _pairs(rank: int, stride: Any, padding: Any, dilation: Any) -> tuple[Any, ..
     return (1, *stride), (0, *padding), (1, *dilation)
 
 
-def _takes(x: Any, y: Any, stride: Any) -> bool:
+def takes(x: np.ndarray, y: np.ndarray, stride: Sizes) -> bool:
+    """Whether the kernels below take two arrays and the strides of a convolution."""
     return (
         len(stride) in (1, 2) and x.dtype is y.dtype and x.dtype.char in _FLOATS and x.size > 0 and y.size > 0
     )
@@ -271,9 +273,6 @@ def convolution(
     shape = _conv.infer(x, weight, **attrs).shape
     if bias is not None:
         check_bias(weight, bias, weight.shape[0])
-    if not _takes(x, weight, stride):
-        made = _conv.forward(np, x, weight, **attrs)
-        return made if bias is None else made + bias.reshape(-1, *(1,) * len(stride))
     out = np.empty(shape, x.dtype)
     seen, window, target = _planar(x, weight, out)
     plan = _plan(seen, window, groups, *_pairs(len(stride), stride, padding, dilation))
@@ -310,8 +309,6 @@ def conv_input_grad(
     """``conv_input_grad``."""
     attrs = {"sizes": sizes, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv_input_grad.infer(g, weight, **attrs).shape
-    if not _takes(g, weight, stride):
-        return _conv_input_grad.forward(np, g, weight, **attrs)
     dx = np.empty(shape, g.dtype)
     seen, window, target = _planar(g, weight, dx)
     plan = _plan(target, window, groups, *_pairs(len(stride), stride, padding, dilation))
@@ -326,8 +323,6 @@ def conv_weight_grad(
     """``conv_weight_grad``."""
     attrs = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv_weight_grad.infer(x, g, **attrs).shape
-    if not _takes(x, g, stride):
-        return _conv_weight_grad.forward(np, x, g, **attrs)
     seen, given = _planar(x, g)
     window = kernel if len(kernel) == 2 else (1, *kernel)
     plan = layout(

@@ -1,8 +1,9 @@
 """Convolution and its gradients with oneDNN, in one to three spatial axes: eager kernels.
 
-All groups, strides, dilations; transposed convolution is the input's gradient. What oneDNN has no kernel for
-(float64, integers, empty arrays) goes to ``kernels/convolution.py``; 16-bit floats that the processor cannot
-multiply are float32 between two conversions, rounded once.
+All groups, strides, dilations; transposed convolution is the input's gradient. The kernels decline what
+oneDNN cannot read or has no fast kernel for; the next rows of ``table/space.py`` are the same kernels on
+contiguous copies (``of_copies``), and in float32 for 16-bit floats that the processor cannot multiply
+(``in_float32``).
 
 oneDNN's kernels work on blocked layouts, so arrays are reordered on the way in and out, as torch does. Where
 the copies cost more than blocks gain, the primitive is asked for plain arrays instead (``plain_is_better``).
@@ -13,24 +14,22 @@ Next: ``problems.py`` makes the primitives, for compiled programs too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
-from tenon.extend import errors
+from tenon.extend import Kernel, errors
 from tenon.ops import conv as _conv
 from tenon.ops import conv_input_grad as _conv_input_grad
 from tenon.ops import conv_weight_grad as _conv_weight_grad
 from tenon.ops.convolution import check_bias, output_sizes
 from tenon_cpu.jit.short_floats.ops import converted
-from tenon_cpu.kernels import convolution as numpy_kernels
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor, representable
 from tenon_cpu.onednn.layouts import PLAIN
 from tenon_cpu.onednn.primitives import Primitive
-from tenon_cpu.onednn.problems import Problem
+from tenon_cpu.onednn.problems import Layouts, Problem
 from tenon_cpu.onednn.winograd import chain
 
 Compute = Callable[..., None]
@@ -39,52 +38,74 @@ _cache = Cache("convolution")
 #: dtypes that oneDNN computes with, on some processors after a conversion.
 FLOATS = frozenset({"float32", "bfloat16", "float16"})
 _SHORT = FLOATS - {"float32"}
+_FLOAT = np.dtype(np.float32)
+Sizes = tuple[int, ...]
+#: Stride, padding, dilation, groups.
+Geometry = tuple[Sizes, Sizes, Sizes, int]
 
 
-def _key(kind: str, a: Any, b: Any, *rest: Any) -> tuple[Any, ...]:
+def _key(kind: str, a: np.ndarray, b: np.ndarray, *rest: Hashable) -> tuple[Hashable, ...]:
     return kind, a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, *rest
 
 
-def _mendable(*arrays: Any) -> bool:
-    """Whether a copy would make the arrays such as oneDNN reads."""
-    return all(a.size and str(a.dtype) in FLOATS for a in arrays) and not all(map(representable, arrays))
+def readable_as_copies(*arrays: np.ndarray | None) -> bool:
+    """Whether oneDNN can read contiguous copies of the arrays, of which some may be None, but not all as they
+    lie."""
+    given = [a for a in arrays if a is not None]
+    return all(a.size and str(a.dtype) in FLOATS for a in given) and not all(map(representable, given))
 
 
-def _whole(*arrays: Any) -> Any:
-    return [a if representable(a) else np.ascontiguousarray(a) for a in arrays]
+def one_short_dtype(*arrays: np.ndarray | None) -> bool:
+    """Whether the arrays, of which some may be None, hold 16-bit floats of one dtype and are not empty."""
+    given = [a for a in arrays if a is not None]
+    dtype = given[0].dtype
+    return str(dtype) in _SHORT and all(a.size and a.dtype == dtype for a in given)
 
 
-def _wide(*arrays: Any) -> Any:
-    """Arrays of one 16-bit dtype as float32, in which oneDNN computes on every processor; else None."""
-    dtype = arrays[0].dtype
-    if str(dtype) not in _SHORT or not all(a.size and a.dtype == dtype for a in arrays):
-        return None
-    return [converted(a, np.dtype(np.float32)) for a in arrays]
+def of_copies(kernel: Kernel) -> Kernel:
+    """``kernel`` on contiguous copies of the arrays that oneDNN cannot read."""
+
+    def call(*arrays: np.ndarray | None, **attrs: object) -> np.ndarray:
+        return kernel(
+            *(a if a is None or representable(a) else np.ascontiguousarray(a) for a in arrays), **attrs
+        )
+
+    return call
 
 
-def conv(x: Any, weight: Any, *, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+def in_float32(kernel: Kernel) -> Kernel:
+    """``kernel`` on the arrays converted to float32, its result rounded to their dtype."""
+
+    def call(*arrays: np.ndarray | None, **attrs: object) -> np.ndarray:
+        first = arrays[0]
+        assert first is not None
+        result = kernel(
+            *(a if a is None else converted(np.ascontiguousarray(a), _FLOAT) for a in arrays), **attrs
+        )
+        return result if result is NotImplemented else converted(result, first.dtype)
+
+    return call
+
+
+def conv(
+    x: np.ndarray, weight: np.ndarray, *, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int
+) -> np.ndarray:
     """``conv``."""
     return convolution(x, weight, None, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
 def convolution(
-    x: Any, weight: Any, bias: Any, *, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Any:
-    """``conv`` and its bias."""
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, *, stride: Sizes, padding: Sizes,
+    dilation: Sizes, groups: int,
+) -> np.ndarray:  # fmt: skip
+    """``conv``, and the bias of each channel."""
     own = None if bias is None else (bias.shape, bias.strides, bias.dtype)
     geometry = (tuple(stride), tuple(padding), tuple(dilation), groups)
     ready = _cache.get(
         _key("forward", x, weight, own, geometry), lambda: _prepare_forward(x, weight, bias, geometry)
     )
     if ready is None:
-        attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-        given = [x, weight] if bias is None else [x, weight, bias]
-        none = [] if len(given) == 3 else [None]
-        if _mendable(*given):
-            return convolution(*_whole(*given), *none, **attrs)
-        if (wide := _wide(*given)) is not None:
-            return converted(convolution(*wide, *none, **attrs), x.dtype)
-        return numpy_kernels.convolution(x, weight, bias, **attrs)
+        return NotImplemented
     compute, shape = ready
     out = np.empty(shape, x.dtype)
     if bias is None:
@@ -94,16 +115,20 @@ def convolution(
     return out
 
 
-def problem_of(arrays: Any, x: Any, weight: Any, y: Any, geometry: Any) -> Problem | None:
-    """The problem, if oneDNN can read all of the arrays."""
+def problem_of(
+    arrays: Sequence[np.ndarray], x: Sizes, weight: Sizes, y: Sizes, geometry: Geometry
+) -> Problem | None:
+    """The problem of these shapes, if oneDNN can read all of the arrays."""
     dtype = arrays[0].dtype
     if str(dtype) not in FLOATS or not all(a.dtype == dtype and representable(a) for a in arrays):
         return None
     return Problem(tuple(x), tuple(weight), tuple(y), dtype, *geometry)
 
 
-def chosen(kind: str, problem: Problem | None, make: Any) -> Primitive | None:
-    """``make(layouts)`` with the best layouts that it takes."""
+def chosen(
+    kind: str, problem: Problem | None, make: Callable[[Problem, Layouts], Primitive | None]
+) -> Primitive | None:
+    """``make(problem, layouts)`` with the best layouts that it takes."""
     if problem is None:
         return None
     if problem.plain_is_better(kind):
@@ -116,7 +141,9 @@ def chosen(kind: str, problem: Problem | None, make: Any) -> Primitive | None:
     return next((m for m in made if m is not None), None)
 
 
-def _prepare_forward(x: Any, weight: Any, bias: Any, geometry: Any) -> tuple[Compute, tuple[int, ...]] | None:
+def _prepare_forward(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, geometry: Geometry
+) -> tuple[Compute, Sizes] | None:
     stride, padding, dilation, groups = geometry
     shape = _conv.infer(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups).shape
     arrays = [x, weight]
@@ -134,8 +161,9 @@ def _prepare_forward(x: Any, weight: Any, bias: Any, geometry: Any) -> tuple[Com
 
 
 def conv_input_grad(
-    g: Any, weight: Any, *, sizes: Any, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Any:
+    g: np.ndarray, weight: np.ndarray, *, sizes: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes,
+    groups: int,
+) -> np.ndarray:  # fmt: skip
     """``conv_input_grad``."""
     geometry = (tuple(stride), tuple(padding), tuple(dilation), groups)
     ready = _cache.get(
@@ -143,18 +171,7 @@ def conv_input_grad(
         lambda: _prepare_input_grad(g, weight, tuple(sizes), geometry),
     )
     if ready is None:
-        attrs = {
-            "sizes": sizes,
-            "stride": stride,
-            "padding": padding,
-            "dilation": dilation,
-            "groups": groups,
-        }
-        if _mendable(g, weight):
-            return conv_input_grad(*_whole(g, weight), **attrs)
-        if (wide := _wide(g, weight)) is not None:
-            return converted(conv_input_grad(*wide, **attrs), g.dtype)
-        return numpy_kernels.conv_input_grad(g, weight, **attrs)
+        return NotImplemented
     compute, shape = ready
     out = np.empty(shape, g.dtype)
     compute(g, weight, out)
@@ -162,8 +179,8 @@ def conv_input_grad(
 
 
 def _prepare_input_grad(
-    g: Any, weight: Any, sizes: Any, geometry: Any
-) -> tuple[Compute, tuple[int, ...]] | None:
+    g: np.ndarray, weight: np.ndarray, sizes: Sizes, geometry: Geometry
+) -> tuple[Compute, Sizes] | None:
     stride, padding, dilation, groups = geometry
     attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv_input_grad.infer(g, weight, sizes=sizes, **attrs).shape
@@ -176,8 +193,9 @@ def _prepare_input_grad(
 
 
 def conv_weight_grad(
-    x: Any, g: Any, *, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Any:
+    x: np.ndarray, g: np.ndarray, *, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes,
+    groups: int,
+) -> np.ndarray:  # fmt: skip
     """``conv_weight_grad``."""
     geometry = (tuple(stride), tuple(padding), tuple(dilation), groups)
     ready = _cache.get(
@@ -185,18 +203,7 @@ def conv_weight_grad(
         lambda: _prepare_weight_grad(x, g, tuple(kernel), geometry),
     )
     if ready is None:
-        attrs = {
-            "kernel": kernel,
-            "stride": stride,
-            "padding": padding,
-            "dilation": dilation,
-            "groups": groups,
-        }
-        if _mendable(x, g):
-            return conv_weight_grad(*_whole(x, g), **attrs)
-        if (wide := _wide(x, g)) is not None:
-            return converted(conv_weight_grad(*wide, **attrs), x.dtype)
-        return numpy_kernels.conv_weight_grad(x, g, **attrs)
+        return NotImplemented
     compute, shape = ready
     out = np.empty(shape, x.dtype)
     compute(x, g, out)
@@ -204,8 +211,8 @@ def conv_weight_grad(
 
 
 def _prepare_weight_grad(
-    x: Any, g: Any, kernel: Any, geometry: Any
-) -> tuple[Compute, tuple[int, ...]] | None:
+    x: np.ndarray, g: np.ndarray, kernel: Sizes, geometry: Geometry
+) -> tuple[Compute, Sizes] | None:
     stride, padding, dilation, groups = geometry
     reach = output_sizes(x.shape[2:], kernel, stride, padding, dilation)
     if tuple(g.shape[2:]) != reach:
@@ -221,4 +228,7 @@ def _prepare_weight_grad(
     return chain("weight", problem, made, inputs, {c.DIFF_WEIGHTS: target}), shape
 
 
-__all__ = ["conv", "conv_input_grad", "conv_weight_grad", "convolution"]
+__all__ = [
+    "conv", "conv_input_grad", "conv_weight_grad", "convolution", "in_float32", "of_copies",
+    "one_short_dtype", "readable_as_copies",
+]  # fmt: skip

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
+from tenon.extend import Availability
+from tenon_cpu.jit import integer
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.library import OneDnnError
 from tenon_cpu.onednn.primitives import Primitive
+from tenon_cpu.onednn.runtime import available
 
 #: Kernels by their names.
 _EXACT = re.compile("vnni|amx")
@@ -29,4 +33,20 @@ def exact(kind: str, *parameters: Any, attributes: Attributes) -> Primitive | No
     return made if not made.reference and _EXACT.search(made.implementation) else None
 
 
-__all__ = ["LONGEST", "exact"]
+def offered(probe: Callable[[], object]) -> Availability:
+    """Whether oneDNN is in use and has exact kernels for this processor: ``probe`` returns one, or None."""
+    found = available()
+    if found and probe() is None:
+        return Availability(False, "oneDNN has no exact kernel of 8 bits for this processor")
+    return found
+
+
+def generated() -> Availability:
+    """Whether oneDNN, whose descriptors it needs, is in use, and code is generated for exact products."""
+    found = available()
+    if not found or integer.usable():
+        return found
+    return Availability(False, "exact products of 8 bits are generated for AVX2, with numba")
+
+
+__all__ = ["LONGEST", "exact", "generated", "offered"]

@@ -6,12 +6,12 @@ factor of shape ``[rows, 1]`` after the product, has no kernel that works (oneDN
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
-from tenon.ops import int8_dynamic_linear as _op
+from tenon.extend import Availability, Kernel
 from tenon.ops.quantized import LARGEST, SMALLEST, rounded
 from tenon_cpu.jit import integer
 from tenon_cpu.jit.eager_ops.calls import FLOAT, SHARED, fits, plain, share
@@ -20,7 +20,7 @@ from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor
-from tenon_cpu.onednn.int8 import LONGEST, exact
+from tenon_cpu.onednn.int8 import LONGEST, exact, offered
 from tenon_cpu.onednn.int8_packed import PackedWeight, PackedWeights
 from tenon_cpu.onednn.primitives import Primitive, address_of
 
@@ -50,10 +50,8 @@ class Dynamic:
         self._packed: Any = None
 
     @classmethod
-    def of(cls, rows: int, inner: int, columns: int, biased: bool) -> Dynamic | DynamicWords | None:
-        """On oneDNN's exact kernel, where there is none on generated code; None where neither serves."""
-        if inner > LONGEST:
-            return None
+    def of(cls, rows: int, inner: int, columns: int, biased: bool) -> Dynamic | None:
+        """The product by oneDNN's exact kernel; None if it has none."""
         made = exact(
             "inner_product_forward",
             c.FORWARD_INFERENCE,
@@ -63,9 +61,7 @@ class Dynamic:
             Descriptor.rows((rows, columns), np.float32),
             attributes=Attributes(scales={c.SRC: 0, c.WEIGHTS: 1}),
         )
-        if made is None:
-            return DynamicWords(rows, inner, columns) if integer.usable() else None
-        return cls(made, rows, inner, columns, biased)
+        return None if made is None else cls(made, rows, inner, columns, biased)
 
     def __call__(self, x: Array, values: Array, scale: Array, bias: Array | None, out: Array) -> None:
         """``out``, the product of float32 rows."""
@@ -107,9 +103,10 @@ def _step(x: Array, sizes: Array) -> tuple[Any, Any]:
 
 
 class DynamicWords:
-    """The same by generated code over numbers of 16 bits."""
+    """A product of ``rows`` activations by generated code over numbers of 16 bits."""
 
-    def __init__(self, rows: int, inner: int, columns: int) -> None:
+    def __init__(self, rows: int, inner: int, columns: int, biased: bool = False) -> None:
+        del biased  # the code adds zeros where there is no bias
         places = np.arange(rows) * inner
         self.rows, self.sizes = integer.Rows(rows * inner, places, inner), np.empty(rows, np.float32)
         self.flat, self.step = self.rows.source[: rows * inner], np.empty(1, np.float32)
@@ -129,38 +126,44 @@ class DynamicWords:
         self.product(weight, scale, self.step[0], bias, address_of(out))
 
 
-def int8_dynamic_linear(x: Array, weight: Array, scale: Array, bias: Array | None) -> Any:
-    """oneDNN where the arrays are plain float32, the reference for others."""
-    columns, inner = weight.shape if weight.ndim == 2 else (0, 0)
-    if (
-        x.dtype is not FLOAT
-        or not x.size
-        or not columns
-        or x.shape[-1] != inner
-        or weight.dtype != np.int8
-        or scale.dtype is not FLOAT
-        or scale.shape != (columns,)
-        or (bias is not None and (bias.dtype is not FLOAT or bias.shape != (columns,)))
-    ):
-        return _op.forward(np, x, weight, scale, bias)
-    rows = x.size // inner
-    ready = _cache.get(
-        (rows, inner, columns, bias is None), Dynamic.of, rows, inner, columns, bias is not None
-    )
-    if ready is None:
-        return _op.forward(np, x, weight, scale, bias)
-    matrix = plain(x) if x.ndim == 2 else plain(x).reshape(rows, inner)
-    out = _empty((rows, columns), FLOAT)
-    ready(
-        matrix,
-        weight,
-        np.ascontiguousarray(scale),
-        None if bias is None else np.ascontiguousarray(bias),
-        out,
-    )
-    return out if x.ndim == 2 else out.reshape(*x.shape[:-1], columns)
+def product(rows: int, inner: int, columns: int, biased: bool) -> Dynamic | DynamicWords | None:
+    """The product by oneDNN, else by generated code; None where neither is exact."""
+    if inner > LONGEST:
+        return None
+    found = Dynamic.of(rows, inner, columns, biased)
+    return DynamicWords(rows, inner, columns) if found is None and integer.usable() else found
 
 
-KERNELS: dict[str, Kernel] = {"int8_dynamic_linear": int8_dynamic_linear}
+def _kernel(make: Callable[[int, int, int, bool], Dynamic | DynamicWords | None]) -> Kernel:
+    """The kernel that computes by the products that ``make`` returns; it declines where that is None."""
 
-__all__ = ["KERNELS"]
+    def int8_dynamic_linear(x: Array, weight: Array, scale: Array, bias: Array | None) -> Array:
+        columns, inner = weight.shape
+        rows = x.size // inner
+        key = (make, rows, inner, columns, bias is None)
+        ready = _cache.get(key, make, rows, inner, columns, bias is not None)
+        if ready is None:
+            return NotImplemented
+        matrix = plain(x) if x.ndim == 2 else plain(x).reshape(rows, inner)
+        out = _empty((rows, columns), FLOAT)
+        ready(
+            matrix,
+            weight,
+            np.ascontiguousarray(scale),
+            None if bias is None else np.ascontiguousarray(bias),
+            out,
+        )
+        return out if x.ndim == 2 else out.reshape(*x.shape[:-1], columns)
+
+    return int8_dynamic_linear
+
+
+by_onednn, by_generated = _kernel(Dynamic.of), _kernel(DynamicWords)
+
+
+def installed() -> Availability:
+    """Whether oneDNN has an exact kernel here."""
+    return offered(lambda: Dynamic.of(16, 64, 32, True))
+
+
+__all__ = ["Dynamic", "DynamicWords", "by_generated", "by_onednn", "installed", "product"]

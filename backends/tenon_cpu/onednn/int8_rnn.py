@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tenon.extend import Kernel
+from tenon.extend import Availability, Kernel, OpNamespace
 from tenon.ops import int8_gru_sequence as _gru
 from tenon.ops import int8_lstm_sequence as _lstm
 from tenon.ops import int8_rnn_sequence as _rnn
@@ -17,13 +19,12 @@ from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor
-from tenon_cpu.onednn.int8 import LONGEST, exact
-from tenon_cpu.onednn.int8_dynamic import int8_dynamic_linear
+from tenon_cpu.onednn.int8 import LONGEST, exact, offered
 from tenon_cpu.onednn.int8_packed import PackedWeights
 from tenon_cpu.onednn.primitives import Primitive, address_of
 from tenon_cpu.onednn.rnn_walk import Products, Weights, walk
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 _FLOAT = np.dtype(np.float32)
 _cache = Cache("int8 recurrent layers")
 _weights = PackedWeights()
@@ -94,35 +95,52 @@ def _by_words(rows: int, inner: int, columns: int) -> integer.Product:
     return integer.Product(np.zeros(2, np.uint16), np.arange(rows) * inner, [0], inner, columns, columns)
 
 
-def _begun(h0: Array, w_hh: Array, scale: Array, *numbers: Any) -> Any:
-    """The products of states that begin as ``h0``, those states, and the room that a walk needs for both;
-    None where no kernel is exact or there is nothing to compute."""
+def walks(h0: Array, s_ih: Array, s_hh: Array, b_ih: Array | None, b_hh: Array | None) -> bool:
+    """Whether the kernels below take such states, and the scales and biases are of float32."""
+    floats = all(a is None or a.dtype == _FLOAT for a in (s_ih, s_hh, b_ih, b_hh))
+    batch, width = h0.shape if h0.ndim == 2 else (0, 0)
+    return bool(floats and batch and 0 < width <= LONGEST and available())
+
+
+class _Walk(NamedTuple):
+    """The products of states, the states as they begin, to be written, and the room that both need."""
+
+    products: Products | _Words
+    h: Array
+    room: tuple[Array, ...]
+
+
+#: Begins a walk from ``h0``, ``w_hh`` and the scales of its rows; None where its products are not exact.
+Begin = Callable[[Array, Array, Array], _Walk | None]
+
+
+def _by_onednn(h0: Array, w_hh: Array, scale: Array) -> _Walk | None:
     (batch, width), columns = h0.shape, w_hh.shape[0]
-    floats = all(a is None or a.dtype == _FLOAT for a in (scale, *numbers))
-    if not floats or not available() or not batch or not 0 < width <= LONGEST:
+    if _cache.get((batch, width, columns, False), _ready, batch, width, columns) is None:
         return None
-    h, s_hh = np.array(h0, order="C"), np.ascontiguousarray(scale)
-    own, sizes = np.empty((batch, columns), _FLOAT), np.empty(batch, _FLOAT)
-    if _cache.get((batch, width, columns, False), _ready, batch, width, columns) is not None:
-        whole = np.empty((batch, width), np.uint8)
-        return _States(whole, w_hh, s_hh), h, (own, whole, np.empty((0, 0), np.uint16), sizes)
-    if not integer.usable():
-        return None
+    whole = np.empty((batch, width), np.uint8)
+    room = (np.empty((batch, columns), _FLOAT), whole, np.empty((0, 0), np.uint16), np.empty(batch, _FLOAT))
+    return _Walk(_States(whole, w_hh, np.ascontiguousarray(scale)), np.array(h0, order="C"), room)
+
+
+def _by_generated(h0: Array, w_hh: Array, scale: Array) -> _Walk:
+    (batch, width), columns = h0.shape, w_hh.shape[0]
+    own = np.empty((batch, columns), _FLOAT)
     words = np.zeros(batch * width + 2, np.uint16)[:-2].reshape(batch, width)  # the last pair may be half
-    return _Words(words, own, w_hh, s_hh), h, (own, np.empty((0, 0), np.uint8), words, sizes)
+    room = (own, np.empty((0, 0), np.uint8), words, np.empty(batch, _FLOAT))
+    return _Walk(_Words(words, own, w_hh, np.ascontiguousarray(scale)), np.array(h0, order="C"), room)
 
 
-def int8_lstm_sequence(
-    x: Array, h0: Array, c0: Array, w_ih: Array, s_ih: Array, w_hh: Array, s_hh: Array, b_ih: Any, b_hh: Any,
-    *, sizes: Any, reverse: bool = False,
-) -> Any:  # fmt: skip
-    """Exact products in a compiled walk, where there are both; else the reference."""
+def _lstm_sequence(
+    begin: Begin, f: OpNamespace, x: Array, h0: Array, c0: Array, w_ih: Array, s_ih: Array, w_hh: Array,
+    s_hh: Array, b_ih: Array | None, b_hh: Array | None, *, sizes: Sequence[int], reverse: bool = False,
+) -> tuple[Array, ...]:  # fmt: skip
     _lstm.infer(x, h0, c0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
-    begun = _begun(h0, w_hh, s_hh, s_ih, b_ih, b_hh)
-    if begun is None:
-        return _lstm.forward(np, x, h0, c0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
-    gates = int8_dynamic_linear(x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
-    products, h, room = begun
+    walked = begin(h0, w_hh, s_hh)
+    if walked is None:
+        return NotImplemented
+    gates = f.int8_dynamic_linear(x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
+    products, h, room = walked
     out, cell, zeros = (
         np.empty((len(x), h.shape[1]), _FLOAT),
         np.array(c0, order="C"),
@@ -132,41 +150,51 @@ def int8_lstm_sequence(
     return out, h, cell
 
 
-def int8_gru_sequence(
-    x: Array, h0: Array, w_ih: Array, s_ih: Array, w_hh: Array, s_hh: Array, b_ih: Any, b_hh: Any,
-    *, sizes: Any, reverse: bool = False,
-) -> Any:  # fmt: skip
-    """Exact products in a compiled walk, where there are both; else the reference."""
+def _gru_sequence(
+    begin: Begin, f: OpNamespace, x: Array, h0: Array, w_ih: Array, s_ih: Array, w_hh: Array, s_hh: Array,
+    b_ih: Array | None, b_hh: Array | None, *, sizes: Sequence[int], reverse: bool = False,
+) -> tuple[Array, ...]:  # fmt: skip
     _gru.infer(x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
-    begun = _begun(h0, w_hh, s_hh, s_ih, b_ih, b_hh)
-    if begun is None:
-        return _gru.forward(np, x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
-    gates = int8_dynamic_linear(x, w_ih, s_ih, b_ih)
+    walked = begin(h0, w_hh, s_hh)
+    if walked is None:
+        return NotImplemented
+    gates = f.int8_dynamic_linear(x, w_ih, s_ih, b_ih)
     bias = np.zeros(w_hh.shape[0], _FLOAT) if b_hh is None else np.array(b_hh)
-    products, h, room = begun
+    products, h, room = walked
     out = np.empty((len(x), h.shape[1]), _FLOAT)
     walk(rnn_int8.gru.ready(), products, sizes, reverse, gates, *room, bias, out, h)
     return out, h
 
 
-def int8_rnn_sequence(
-    x: Array, h0: Array, w_ih: Array, s_ih: Array, w_hh: Array, s_hh: Array, b_ih: Any, b_hh: Any,
-    *, sizes: Any, reverse: bool = False, nonlinearity: str = "tanh",
-) -> Any:  # fmt: skip
-    """Exact products in a compiled walk, where there are both; else the reference."""
+def _rnn_sequence(
+    begin: Begin, f: OpNamespace, x: Array, h0: Array, w_ih: Array, s_ih: Array, w_hh: Array, s_hh: Array,
+    b_ih: Array | None, b_hh: Array | None, *, sizes: Sequence[int], reverse: bool = False,
+    nonlinearity: str = "tanh",
+) -> tuple[Array, ...]:  # fmt: skip
     attrs = {"sizes": sizes, "reverse": reverse, "nonlinearity": nonlinearity}
     _rnn.infer(x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, **attrs)
-    begun = _begun(h0, w_hh, s_hh, s_ih, b_ih, b_hh)
-    if begun is None:
-        return _rnn.forward(np, x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, **attrs)
-    out = int8_dynamic_linear(x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
-    products, h, room = begun
+    walked = begin(h0, w_hh, s_hh)
+    if walked is None:
+        return NotImplemented
+    out = f.int8_dynamic_linear(x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
+    products, h, room = walked
     walk(rnn_int8.rnn.ready(), products, sizes, reverse, nonlinearity == "relu", *room, out, h)
     return out, h
 
 
-KERNELS: dict[str, Kernel] = {
-    k.__name__: k for k in (int8_lstm_sequence, int8_gru_sequence, int8_rnn_sequence)
+#: By the names of their ops the kernels whose products are oneDNN's, and those whose products are generated.
+KERNELS: dict[str, tuple[Kernel, Kernel]] = {
+    f"int8{kernel.__name__}": (
+        functools.partial(kernel, _by_onednn),
+        functools.partial(kernel, _by_generated),
+    )
+    for kernel in (_lstm_sequence, _gru_sequence, _rnn_sequence)
 }
 
-__all__ = ["KERNELS"]
+
+def installed() -> Availability:
+    """Whether oneDNN has an exact product here."""
+    return offered(lambda: _product(16, 64, 32))
+
+
+__all__ = ["KERNELS", "installed", "walks"]

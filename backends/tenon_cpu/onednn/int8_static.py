@@ -8,25 +8,32 @@ contiguous. Scales, zero points, bias and rectifier are part of the kernel.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tenon.extend import Kernel
+from tenon.extend import Attrs, Availability, Kernel
 from tenon.ops import int8_conv as _conv
-from tenon.ops import int8_linear as _linear
 from tenon_cpu.jit import integer
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor, representable
-from tenon_cpu.onednn.int8 import LONGEST, exact
+from tenon_cpu.onednn.int8 import LONGEST, exact, offered
 from tenon_cpu.onednn.int8_packed import PackedWeight, PackedWeights
 from tenon_cpu.onednn.int8_words import ConvolutionWords, LinearWords, serves
 from tenon_cpu.onednn.primitives import Primitive, address_of
 from tenon_cpu.onednn.problems import Problem
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
+Sizes = tuple[int, ...]
+#: What 1 and 0 of the input stand for, the same of the result (or None and 0), and whether it is rectified.
+Steps = tuple[float, int, float | None, int, bool]
+#: Those of the input, the weight and the result.
+Shapes = tuple[Sizes, Sizes, Sizes]
+#: Stride, padding, dilation, groups.
+Geometry = tuple[Sizes, Sizes, Sizes, int]
 _cache = Cache("static int8")
 _weights = PackedWeights()
 #: Attributes that say what steps stand for.
@@ -125,8 +132,8 @@ def channels_last(shape: tuple[int, ...], dtype: Any) -> Descriptor:
     return Descriptor.strided(shape, (step, 1, *strides), dtype)
 
 
-def _plain(x: Array, weight: Array, scale: Array, bias: Array | None) -> bool:
-    """Whether the arrays are as kernels take them; wrong ones are for the reference to refuse."""
+def _takes(x: Array, weight: Array, scale: Array, bias: Array | None) -> bool:
+    """Whether dtypes, strides and counts are those that kernels take; the reference refuses wrong ones."""
     rows = scale.shape == weight.shape[:1] and (bias is None or bias.shape == weight.shape[:1])
     floats = all(a is None or (a.dtype is _FLOAT and a.flags.c_contiguous) for a in (scale, bias))
     return bool(rows and floats and weight.dtype == _INT8 and weight.size and x.size) and (
@@ -134,12 +141,28 @@ def _plain(x: Array, weight: Array, scale: Array, bias: Array | None) -> bool:
     )
 
 
-def linear(rows: Array, weight: Array, biased: bool, steps: tuple[Any, ...]) -> Static | LinearWords | None:
+def takes_rows(x: Array, weight: Array, scale: Array, bias: Array | None) -> bool:
+    """Whether the kernels of ``int8_linear`` take the arrays."""
+    fits = weight.ndim == 2 and x.ndim > 1 and x.shape[-1] == weight.shape[1]
+    return fits and _takes(x, weight, scale, bias)
+
+
+def takes_images(x: Array, weight: Array, scale: Array, bias: Array | None) -> bool:
+    """Whether the kernels of ``int8_conv`` take the arrays."""
+    return x.ndim > 2 and _takes(x, weight, scale, bias)
+
+
+def linear(rows: Array, weight: Array, biased: bool, steps: Steps) -> Static | LinearWords | None:
     """The product of ``rows`` in two axes; None where there is no exact kernel."""
+    if weight.shape[1] > LONGEST:
+        return None
+    found = _linear_by_onednn(rows, weight, biased, steps)
+    return _linear_by_words(rows, weight, biased, steps) if found is None and integer.usable() else found
+
+
+def _linear_by_onednn(rows: Array, weight: Array, biased: bool, steps: Steps) -> Static | None:
     x_step, x_zero, out_step, out_zero, relu = steps
     columns, inner = weight.shape
-    if inner > LONGEST:
-        return None
     target = Descriptor.rows((rows.shape[0], columns), _FLOAT if out_step is None else _BYTE)
     made = exact(
         "matmul",
@@ -150,31 +173,47 @@ def linear(rows: Array, weight: Array, biased: bool, steps: tuple[Any, ...]) -> 
         attributes=_attributes(1 << 1, x_zero, out_step, out_zero, relu),
     )
     if made is None:
-        return LinearWords(rows.shape[0], inner, columns, steps) if integer.usable() else None
+        return None
     window = Descriptor.strided((inner, columns), (1, inner), _INT8)
     numbers = (x_step, x_zero, out_step, out_zero, columns, biased)
     return Static(made, Descriptor.of(rows), target, rows.dtype != _BYTE, numbers, window)
 
 
-def int8_linear(
-    x: Array, weight: Array, scale: Array, bias: Array | None, *, x_step: float, x_zero: int,
-    out_step: float | None, out_zero: int, relu: bool,
-) -> Any:  # fmt: skip
-    """oneDNN for plain arrays, else the reference."""
-    steps = (x_step, x_zero, out_step, out_zero, relu)
-    fits = weight.ndim == 2 and x.ndim > 1 and x.shape[-1] == weight.shape[1]
-    if fits and _plain(x, weight, scale, bias):
+def _linear_by_words(rows: Array, weight: Array, biased: bool, steps: Steps) -> LinearWords:
+    del biased  # the code adds zeros where there is no bias
+    return LinearWords(rows.shape[0], weight.shape[1], weight.shape[0], steps)
+
+
+def _linear_kernel(make: Callable[[Array, Array, bool, Steps], Static | LinearWords | None]) -> Kernel:
+    """The kernel that computes by the products that ``make`` returns; it declines where that is None."""
+
+    def int8_linear(
+        x: Array, weight: Array, scale: Array, bias: Array | None, *, x_step: float, x_zero: int,
+        out_step: float | None, out_zero: int, relu: bool,
+    ) -> Array:  # fmt: skip
+        steps = (x_step, x_zero, out_step, out_zero, relu)
         rows = np.ascontiguousarray(x).reshape(-1, x.shape[-1])
-        key = (rows.shape, x.dtype, weight.shape, bias is None, steps)
-        ready = _cache.get(key, linear, rows, weight, bias is not None, steps)
-        if ready is not None:
-            out = np.empty((rows.shape[0], weight.shape[0]), _FLOAT if out_step is None else _BYTE)
-            ready(rows, weight, scale, bias, out)
-            return out if x.ndim == 2 else out.reshape(*x.shape[:-1], weight.shape[0])
-    return _linear.forward(np, x, weight, scale, bias, **dict(zip(STEPS, steps, strict=True)))
+        key = (make, rows.shape, x.dtype, weight.shape, bias is None, steps)
+        ready = _cache.get(key, make, rows, weight, bias is not None, steps)
+        if ready is None:
+            return NotImplemented
+        out = np.empty((rows.shape[0], weight.shape[0]), _FLOAT if out_step is None else _BYTE)
+        ready(rows, weight, scale, bias, out)
+        return out if x.ndim == 2 else out.reshape(*x.shape[:-1], weight.shape[0])
+
+    return int8_linear
 
 
-def convolution(shapes: Any, biased: bool, steps: tuple[Any, ...], geometry: Any) -> Primitive | None:
+linear_by_onednn, linear_by_generated = _linear_kernel(_linear_by_onednn), _linear_kernel(_linear_by_words)
+
+
+def offers_linear() -> Availability:
+    """Whether oneDNN has an exact product here."""
+    rows, weight = np.zeros((16, 64), np.uint8), np.zeros((32, 64), np.int8)
+    return offered(lambda: _linear_by_onednn(rows, weight, True, (1.0, 0, None, 0, False)))
+
+
+def convolution(shapes: Shapes, biased: bool, steps: Steps, geometry: Geometry) -> Primitive | None:
     """The primitive for the shapes of input, weight and result; None where oneDNN has no exact one."""
     x, weight, out = shapes
     if math.prod(weight[1:]) > LONGEST:
@@ -192,74 +231,116 @@ def convolution(shapes: Any, biased: bool, steps: tuple[Any, ...], geometry: Any
 
 
 def bound_convolution(
-    given: Descriptor, target: Descriptor, rounds: bool, shapes: Any, biased: bool, steps: Any, geometry: Any
-) -> Static | ConvolutionWords | None:
+    given: Descriptor, target: Descriptor, rounds: bool, shapes: Shapes, biased: bool, steps: Steps,
+    geometry: Geometry,
+) -> Static | ConvolutionWords | None:  # fmt: skip
     """The convolution between arrays that lie so; None where there is no exact kernel."""
+    found = _convolution_by_onednn(given, target, rounds, shapes, biased, steps, geometry)
+    if found is None and _words_serve(shapes, geometry):
+        return _convolution_by_words(given, target, rounds, shapes, biased, steps, geometry)
+    return found
+
+
+def _convolution_by_onednn(
+    given: Descriptor, target: Descriptor, rounds: bool, shapes: Shapes, biased: bool, steps: Steps,
+    geometry: Geometry,
+) -> Static | None:  # fmt: skip
     made = convolution(shapes, biased, steps, geometry)
     if made is None:
-        return _in_words(given, target, rounds, shapes, steps, geometry)
+        return None
     (outputs, *filters), groups = shapes[1], geometry[3]
     window = Descriptor.rows(shapes[1] if groups == 1 else (groups, outputs // groups, *filters), _INT8)
     return Static(made, given, target, rounds, (*steps[:4], shapes[2][1], biased), window)
 
 
-def served(shapes: Any, biased: bool, steps: Any, geometry: Any) -> bool:
-    """Whether there is an exact kernel."""
-    return convolution(shapes, biased, steps, geometry) is not None or _words_serve(shapes, geometry)
-
-
-def _words_serve(shapes: Any, geometry: Any) -> bool:
-    return math.prod(shapes[1][1:]) <= LONGEST and serves(shapes[1], geometry[3])
-
-
-def _in_words(
-    given: Descriptor, target: Descriptor, rounds: bool, shapes: Any, steps: Any, geometry: Any
-) -> ConvolutionWords | None:
-    if not _words_serve(shapes, geometry):
-        return None
+def _convolution_by_words(
+    given: Descriptor, target: Descriptor, rounds: bool, shapes: Shapes, biased: bool, steps: Steps,
+    geometry: Geometry,
+) -> ConvolutionWords:  # fmt: skip
+    del biased  # the code adds zeros where there is no bias
     last = given == channels_last(shapes[0], _FLOAT if rounds else _BYTE)
     plain = target != channels_last(shapes[2], _FLOAT if steps[2] is None else _BYTE)
     return ConvolutionWords(shapes, steps, geometry, last, plain)
 
 
-def _conv_ready(x: Array, weight: Array, scale: Array, bias: Any, named: Any, geometry: Any) -> Any:
-    """The convolution, shape and dtype of what it writes, and its axes in the result's order, or None."""
-    shape = _conv.infer(x, weight, scale, bias, **named).shape
-    if not math.prod(shape):
-        return None
-    steps = tuple(named[name] for name in STEPS)
-    whole = steps[2] is not None
-    target = channels_last(shape, _BYTE) if whole else Descriptor.rows(shape, _FLOAT)
-    shapes, rounds = (x.shape, weight.shape, shape), x.dtype != _BYTE
-    ready = bound_convolution(Descriptor.of(x), target, rounds, shapes, bias is not None, steps, geometry)
-    if ready is None:
-        return None
-    if not whole:
-        return ready, shape, _FLOAT, None
-    return ready, (shape[0], *shape[2:], shape[1]), _BYTE, (0, x.ndim - 1, *range(1, x.ndim - 1))
+def served(shapes: Shapes, biased: bool, steps: Steps, geometry: Geometry) -> bool:
+    """Whether there is an exact kernel."""
+    return convolution(shapes, biased, steps, geometry) is not None or _words_serve(shapes, geometry)
 
 
-def int8_conv(
-    x: Array, weight: Array, scale: Array, bias: Array | None, *, x_step: float, x_zero: int,
-    out_step: float | None, out_zero: int, relu: bool, stride: Any, padding: Any, dilation: Any, groups: int,
-) -> Any:  # fmt: skip
-    """oneDNN for plain arrays, else the reference."""
-    steps, geometry = (x_step, x_zero, out_step, out_zero, relu), (stride, padding, dilation, groups)
-    named = {
-        "x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero, "relu": relu,
-        "stride": stride, "padding": padding, "dilation": dilation, "groups": groups,
-    }  # fmt: skip
-    if x.ndim > 2 and _plain(x, weight, scale, bias):
-        key = (x.shape, x.strides, x.dtype, weight.shape, bias is None, steps, geometry)
-        found = _cache.get(key, _conv_ready, x, weight, scale, bias, named, geometry)
-        if found is not None:
-            ready, shape, dtype, axes = found
-            out = np.empty(shape, dtype)
-            ready(x, weight, scale, bias, out)
-            return out if axes is None else out.transpose(axes)
-    return _conv.forward(np, x, weight, scale, bias, **named)
+def _words_serve(shapes: Shapes, geometry: Geometry) -> bool:
+    return math.prod(shapes[1][1:]) <= LONGEST and serves(shapes[1], geometry[3])
 
 
-KERNELS: dict[str, Kernel] = {"int8_linear": int8_linear, "int8_conv": int8_conv}
+def words_serve(weight: Array, groups: int) -> bool:
+    """Whether generated code serves the filters of a convolution."""
+    return serves(weight.shape, groups)
 
-__all__ = ["KERNELS"]
+
+class _Ready(NamedTuple):
+    """A convolution, shape and dtype of what it writes, and its axes in the result's order, or None."""
+
+    compute: Static | ConvolutionWords
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    axes: tuple[int, ...] | None
+
+
+def _conv_kernel(make: Callable[..., Static | ConvolutionWords | None]) -> Kernel:
+    """The kernel that computes by what ``make`` returns, called as ``bound_convolution``; it declines where
+    that is None."""
+
+    def prepare(
+        x: Array, weight: Array, scale: Array, bias: Array | None, named: Attrs, geometry: Geometry
+    ) -> _Ready | None:
+        shape = _conv.infer(x, weight, scale, bias, **named).shape
+        if not math.prod(shape):
+            return None
+        steps: Steps = tuple(named[name] for name in STEPS)
+        whole = steps[2] is not None
+        target = channels_last(shape, _BYTE) if whole else Descriptor.rows(shape, _FLOAT)
+        shapes, rounds = (x.shape, weight.shape, shape), x.dtype != _BYTE
+        ready = make(Descriptor.of(x), target, rounds, shapes, bias is not None, steps, geometry)
+        if ready is None:
+            return None
+        if not whole:
+            return _Ready(ready, shape, _FLOAT, None)
+        return _Ready(ready, (shape[0], *shape[2:], shape[1]), _BYTE, (0, x.ndim - 1, *range(1, x.ndim - 1)))
+
+    def int8_conv(
+        x: Array, weight: Array, scale: Array, bias: Array | None, *, x_step: float, x_zero: int,
+        out_step: float | None, out_zero: int, relu: bool, stride: Sizes, padding: Sizes, dilation: Sizes,
+        groups: int,
+    ) -> Array:  # fmt: skip
+        steps, geometry = (x_step, x_zero, out_step, out_zero, relu), (stride, padding, dilation, groups)
+        key = (make, x.shape, x.strides, x.dtype, weight.shape, bias is None, steps, geometry)
+        named = {
+            "x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero, "relu": relu,
+            "stride": stride, "padding": padding, "dilation": dilation, "groups": groups,
+        }  # fmt: skip
+        found = _cache.get(key, prepare, x, weight, scale, bias, named, geometry)
+        if found is None:
+            return NotImplemented
+        ready, shape, dtype, axes = found
+        out = np.empty(shape, dtype)
+        ready(x, weight, scale, bias, out)
+        return out if axes is None else out.transpose(axes)
+
+    return int8_conv
+
+
+conv_by_onednn, conv_by_generated = _conv_kernel(_convolution_by_onednn), _conv_kernel(_convolution_by_words)
+
+
+def offers_conv() -> Availability:
+    """Whether oneDNN has an exact convolution here."""
+    shapes = ((1, 32, 8, 8), (32, 32, 3, 3), (1, 32, 6, 6))
+    geometry = ((1, 1), (0, 0), (1, 1), 1)
+    return offered(lambda: convolution(shapes, True, (1.0, 0, None, 0, False), geometry))
+
+
+__all__ = [
+    "STEPS", "bound_convolution", "channels_last", "conv_by_generated", "conv_by_onednn", "linear",
+    "linear_by_generated", "linear_by_onednn", "offers_conv", "offers_linear", "served", "takes_images",
+    "takes_rows", "words_serve",
+]  # fmt: skip

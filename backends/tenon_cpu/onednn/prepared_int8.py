@@ -13,7 +13,7 @@ import numpy as np
 
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.descriptors import Descriptor, representable
-from tenon_cpu.onednn.int8_dynamic import Dynamic
+from tenon_cpu.onednn.int8_dynamic import product
 from tenon_cpu.onednn.int8_pooling import pool
 from tenon_cpu.onednn.int8_static import STEPS, bound_convolution, linear, served
 from tenon_cpu.onednn.layouts import LAST, PLAIN, Assigned, Layout
@@ -91,7 +91,7 @@ def prepare_dynamic(
     if not _held(ins, out) or not x.flags.carray or not out.flags.c_contiguous or str(x.dtype) != "float32":
         return None
     rows = x.reshape(-1, x.shape[-1])
-    ready = Dynamic.of(rows.shape[0], rows.shape[1], weight.shape[0], bias is not None)
+    ready = product(rows.shape[0], rows.shape[1], weight.shape[0], bias is not None)
     return None if ready is None else lambda: ready(rows, weight, scale, bias, out)
 
 

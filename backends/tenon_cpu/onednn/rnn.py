@@ -1,25 +1,22 @@
 """Recurrent layers: one product for all inputs, a compiled walk, the weights' gradients at the end.
 
-float32, and 16 bits through float32; other dtypes, projected LSTMs, tiny layers, and all where numba is
-missing, are computed step by step by the ops' own rules.
+The kernels take float32 without a projection of the states. ``table/recurrent.py`` says for which calls they
+are used, and ``in_float32`` computes floats of 16 bits by them.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
+from tenon.extend import Kernel, OpNamespace
 from tenon.ops import gru_sequence as _gru
-from tenon.ops import gru_sequence_grad as _gru_grad
 from tenon.ops import lstm_sequence as _lstm
-from tenon.ops import lstm_sequence_grad as _lstm_grad
 from tenon.ops import rnn_sequence as _rnn
-from tenon.ops import rnn_sequence_grad as _rnn_grad
 from tenon.ops.composite.recurrent_grad import before, products
 from tenon_cpu.jit.compiler.compile import available
 from tenon_cpu.jit.loops import rnn
@@ -29,12 +26,18 @@ from tenon_cpu.onednn.rnn_walk import Products, parts, plain, turned, walk
 
 _FLOAT = np.dtype(np.float32)
 #: Multiplications of all steps' states from which a walk pays.
-_LEAST = 1 << 16
+LEAST = 1 << 16
 
 
-def _fits(w_hh: Any, sizes: Sequence[int], *arrays: Any) -> bool:
+def pays(w_hh: np.ndarray, sizes: Sequence[int]) -> bool:
+    """Whether the walk is compiled and has enough work to be worth its call."""
+    return sum(sizes) * w_hh.size >= LEAST and bool(available())
+
+
+def walks(w_hh: np.ndarray, sizes: Sequence[int], *arrays: np.ndarray | None) -> bool:
+    """Whether the kernels below take float32 arrays like these, of which some may be None, and pay."""
     given = [w_hh, *(a for a in arrays if a is not None)]
-    return bool(sum(sizes) * w_hh.size >= _LEAST and all(a.dtype is _FLOAT for a in given) and available())
+    return pays(w_hh, sizes) and all(a.dtype is _FLOAT for a in given)
 
 
 def _plain(x: Any) -> Any:
@@ -61,8 +64,6 @@ def lstm_sequence(
     *, sizes: Any, reverse: bool = False,
 ) -> Any:  # fmt: skip
     """Outputs, last states and cells; gates and cells of all steps."""
-    if w_hr is not None or not _fits(w_hh, sizes, x, h0, c0, w_ih, b_ih, b_hh):
-        return _lstm.raw_forward(f, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes=sizes, reverse=reverse)
     _lstm.infer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes=sizes, reverse=reverse)
     gates, width = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh)), c0.shape[1]
     made = (_room(x.shape[0], width), _room(*h0.shape), _room(*c0.shape), gates, _room(x.shape[0], width))
@@ -84,11 +85,6 @@ def lstm_sequence_grad(
     w_hr: Any, gates: Any, cells: Any, *, sizes: Any, needs: Any, reverse: bool = False,
 ) -> Any:  # fmt: skip
     """The walk back gives the gradients before the activations; the rest is products over all steps."""
-    if w_hr is not None or not _fits(w_hh, sizes, g, g_last, g_cell, out, x, h0, c0, w_ih, gates, cells):
-        return _lstm_grad.decompose(
-            f, g, g_last, g_cell, out, x, h0, c0, w_ih, w_hh, w_hr, gates, cells,
-            sizes=sizes, needs=needs, reverse=reverse,
-        )  # fmt: skip
     d, dh, dc = np.empty_like(gates), _own(g_last), _own(g_cell)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, False)
     known = (_plain(g), _plain(gates), _plain(cells), _plain(c0))
@@ -119,8 +115,6 @@ def gru_sequence(
     f: Any, x: Any, h0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, *, sizes: Any, reverse: bool = False
 ) -> Any:
     """Outputs, last states; gates and the states' share of the candidates of all steps."""
-    if not _fits(w_hh, sizes, x, h0, w_ih, b_ih, b_hh):
-        return _gru.raw_forward(f, x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
     _gru.infer(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
     gates, width = _plain(f.linear(x, w_ih, b_ih)), h0.shape[1]
     made = (_room(x.shape[0], width), _room(*h0.shape), gates, _room(x.shape[0], width))
@@ -143,10 +137,6 @@ def gru_sequence_grad(
     *, sizes: Any, needs: Any, reverse: bool = False,
 ) -> Any:  # fmt: skip
     """As for the LSTM; what goes to the inputs and to the states differs in the candidates."""
-    if not _fits(w_hh, sizes, g, g_last, out, x, h0, w_ih, gates, hidden):
-        return _gru_grad.decompose(
-            f, g, g_last, out, x, h0, w_ih, w_hh, gates, hidden, sizes=sizes, needs=needs, reverse=reverse
-        )
     d, own, dh = np.empty_like(gates), np.empty_like(gates), _own(g_last)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, True)
     known = (_plain(g), _plain(gates), _plain(hidden), _plain(out), _plain(h0))
@@ -161,10 +151,6 @@ def rnn_sequence(
     *, sizes: Any, reverse: bool = False, nonlinearity: str = "tanh",
 ) -> Any:  # fmt: skip
     """Outputs and last states."""
-    if not _fits(w_hh, sizes, x, h0, w_ih, b_ih, b_hh):
-        return _rnn.decompose(
-            f, x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse, nonlinearity=nonlinearity
-        )
     _rnn.infer(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
     out = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh))
     made = (out, _room(*h0.shape))
@@ -185,11 +171,6 @@ def rnn_sequence_grad(
     *, sizes: Any, needs: Any, reverse: bool = False, nonlinearity: str = "tanh",
 ) -> Any:  # fmt: skip
     """As for the LSTM."""
-    if not _fits(w_hh, sizes, g, g_last, out, x, h0, w_ih):
-        return _rnn_grad.decompose(
-            f, g, g_last, out, x, h0, w_ih, w_hh,
-            sizes=sizes, needs=needs, reverse=reverse, nonlinearity=nonlinearity,
-        )  # fmt: skip
     d, dh = _room(*out.shape), _own(g_last)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, False)
     walk(rnn.rnn_grad.ready(), states, sizes, reverse, nonlinearity == "relu", _plain(g), _plain(out), d, dh)
@@ -198,22 +179,30 @@ def rnn_sequence_grad(
     return dx, dh, dw_ih, dw_hh, db
 
 
-def _short(kernel: Callable[..., Any]) -> Kernel:
-    """``kernel``, which for numbers of 16 bits computes in float32 and rounds at the end."""
+def one_short_dtype(*arrays: np.ndarray | None) -> bool:
+    """Whether all arrays, of which some may be None, hold floats of one dtype of 16 bits."""
+    first = arrays[0]
+    assert first is not None
+    dtype = first.dtype
+    return dtype.itemsize == 2 and dtype.kind in "fV" and all(a is None or a.dtype == dtype for a in arrays)
 
-    def call(f: Any, *args: Any, **attrs: Any) -> Any:
-        own = args[0].dtype
-        if own.itemsize != 2 or own.kind not in "fV" or any(a is not None and a.dtype != own for a in args):
-            return kernel(f, *args, **attrs)
-        made = kernel(f, *(a if a is None else a.astype(_FLOAT) for a in args), **attrs)
-        return tuple(m.astype(own) for m in made)
+
+def in_float32(kernel: Kernel) -> Kernel:
+    """``kernel`` of a recurrent op for floats of 16 bits: computes in float32 and rounds at the end."""
+
+    def call(f: OpNamespace, *args: np.ndarray | None, **attrs: object) -> tuple[np.ndarray, ...]:
+        first = args[0]
+        assert first is not None
+        results = kernel(f, *(a if a is None else a.astype(_FLOAT) for a in args), **attrs)
+        return tuple(result.astype(first.dtype) for result in results)
 
     return call
 
 
-COMPOSITES: dict[str, Kernel] = {
-    k.__name__: _short(k)
-    for k in (
+#: The kernels by the names of their ops.
+KERNELS: dict[str, Kernel] = {
+    kernel.__name__: kernel
+    for kernel in (
         lstm_sequence, lstm_sequence_grad, gru_sequence, gru_sequence_grad, rnn_sequence, rnn_sequence_grad,
     )
 }  # fmt: skip
@@ -230,7 +219,7 @@ def _prepared(name: str, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Seq
         name == "lstm" and ins[7] is not None
     ):
         return None
-    if not _fits(w_hh, sizes, *given) or not all(a.flags.carray for a in outs):
+    if not walks(w_hh, sizes, *given) or not all(a.flags.carray for a in outs):
         return None
     if len(outs) < kept:  # without gradients nobody sees what they would need
         rows = x.shape[0]
@@ -257,4 +246,4 @@ def _prepared(name: str, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Seq
 
 PREPARE = {f"{name}_sequence": functools.partial(_prepared, name) for name in ("lstm", "gru", "rnn")}
 
-__all__ = ["COMPOSITES", "PREPARE"]
+__all__ = ["KERNELS", "LEAST", "PREPARE", "in_float32", "one_short_dtype", "pays", "walks"]

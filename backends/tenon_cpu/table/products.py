@@ -1,4 +1,4 @@
-"""Products of matrices, attention and recurrent layers."""
+"""Products of matrices, and attention."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
 from tenon_cpu.kernels import contraction
 from tenon_cpu.kernels.contraction import LARGE, SHARED
 from tenon_cpu.onednn import available as onednn
-from tenon_cpu.onednn import eager, int8_dynamic, int8_rnn, int8_static, rnn
+from tenon_cpu.onednn import eager
 from tenon_cpu.table.conditions import LLVM
 
 _STRIDES = "where oneDNN cannot read the strides, rows or columns are few, or it has no fast kernel"
@@ -131,11 +131,6 @@ def add_to(table: KernelTable) -> None:
     finite = "numbers that are not finite"
     table.add("attention", KernelRow("generated", attention.attention, (attends,), finite))
     table.add("attention_grad", KernelRow("generated", attention.attention_grad, (attends,), finite))
-    for name, kernel in rnn.COMPOSITES.items():
-        table.add(name, KernelRow("compiled walk, else the parts", kernel, installed=onednn))
-    for kernels in (int8_dynamic.KERNELS, int8_static.KERNELS, int8_rnn.KERNELS):
-        for name, kernel in kernels.items():
-            table.add(name, KernelRow("8-bit products, exact, else the reference", kernel, installed=onednn))
 
 
 __all__ = ["add_to"]

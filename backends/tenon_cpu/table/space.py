@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
-from tenon.extend import Condition, KernelRow, KernelTable, asks, size_at_least
+import numpy as np
+
+from tenon import ops
+from tenon.extend import Condition, Kernel, KernelRow, KernelTable, asks, size_at_least
 from tenon.ops.spatial.resampling import few_edges
 from tenon_cpu.jit.eager_ops import parts as eager_parts
 from tenon_cpu.jit.eager_ops import space as eager_space
@@ -13,9 +17,10 @@ from tenon_cpu.kernels import convolution as numpy_convolution
 from tenon_cpu.kernels import pooling as numpy_pooling
 from tenon_cpu.kernels.blocks import plain
 from tenon_cpu.onednn import available as onednn
-from tenon_cpu.onednn import convolution, int8_pooling, pooling
+from tenon_cpu.onednn import convolution, pooling
 from tenon_cpu.table.conditions import floats, indices, rank, same_shape
 
+Array = np.ndarray
 _LARGE = (size_at_least("x", WORTH), *floats("x"))
 _LINES = rank("x", "== 3", "x has one axis of space")
 _QUARTERS = asks(eager_parts.halves, "windows of 2 by 2, side by side")
@@ -57,19 +62,65 @@ def _halved(g: Any, x: Any) -> bool:
     return bool(g.shape == eager_parts.halved(x))
 
 
+def _convolution(x: Array, weight: Array, bias: Array | None, **attrs: Any) -> Array:
+    y: Array = ops.conv.forward(np, x, weight, **attrs)
+    return y if bias is None else y + bias.reshape(-1, *(1,) * (y.ndim - 2))
+
+
+_REFERENCE: dict[str, Kernel] = {
+    "conv": functools.partial(ops.conv.forward, np),
+    "convolution": _convolution,
+    "conv_input_grad": functools.partial(ops.conv_input_grad.forward, np),
+    "conv_weight_grad": functools.partial(ops.conv_weight_grad.forward, np),
+}
+
+
+def _convolutions(name: str) -> list[KernelRow]:
+    """The rows of a convolution or of one of its gradients."""
+    op = getattr(ops, name)
+    kernel, by_pieces = getattr(convolution, name), getattr(numpy_convolution, name)
+    arrays = ", ".join(op.inputs)
+    first, second = op.inputs[:2]
+    copies = Condition(
+        f"{first}.dtype.itemsize < 8 and readable_as_copies({arrays})", "copies in C order help oneDNN",
+        {"readable_as_copies": convolution.readable_as_copies},
+    )  # fmt: skip
+    short = Condition(
+        f"{first}.dtype.itemsize == 2 and one_short_dtype({arrays})", "16-bit floats of one dtype, not empty",
+        {"one_short_dtype": convolution.one_short_dtype},
+    )  # fmt: skip
+    pieces = Condition(
+        f"takes({first}, {second}, stride)",
+        "one or two axes of space, float32 or float64, not empty",
+        {"takes": numpy_convolution.takes},
+        f"{first}.dtype, {first}.shape",
+    )
+    planes = Condition("len(stride) < 3", "one or two axes of space", {}, "len(stride)")
+    declines = "arrays that oneDNN cannot read, and where it has only a slow kernel"
+    slow = "where oneDNN has only a slow kernel"
+    return [
+        KernelRow(
+            "oneDNN, by Winograd's way where that is quicker", kernel, (_reads(first),), declines, onednn
+        ),
+        KernelRow("oneDNN, of copies", convolution.of_copies(kernel), (copies,), slow, onednn),
+        KernelRow("oneDNN, in float32", convolution.in_float32(kernel), (short,), slow, onednn),
+        KernelRow("NumPy, products of pieces", by_pieces, (pieces,)),
+        KernelRow(
+            "NumPy, products of pieces in float32",
+            convolution.in_float32(by_pieces),
+            (short, planes),
+            installed=onednn,
+        ),
+        KernelRow(
+            "reference, in float32", convolution.in_float32(_REFERENCE[name]), (short,), installed=onednn
+        ),
+    ]
+
+
 def add_to(table: KernelTable) -> None:
     """Rows of this file's ops."""
-    for name, first in (
-        ("conv", "x"),
-        ("convolution", "x"),
-        ("conv_input_grad", "g"),
-        ("conv_weight_grad", "x"),
-    ):
-        table.add(
-            name,
-            KernelRow("oneDNN", getattr(convolution, name), (_reads(first),), installed=onednn),
-            KernelRow("NumPy, products of pieces", getattr(numpy_convolution, name)),
-        )
+    for name in ("conv", "convolution", "conv_input_grad", "conv_weight_grad"):
+        table.add(name, *_convolutions(name))
     _add_pools(table)
     many = asks(_many_edges, "many edges")
     table.add("resample", KernelRow("compiled, axis by axis", eager_space.resample, (*_LARGE, many)))
@@ -160,8 +211,6 @@ def _add_pools(table: KernelTable) -> None:
             (*_LARGE, _ALL_SIZES),
         ),
     )
-    for name, kernel in int8_pooling.KERNELS.items():
-        table.add(name, KernelRow("oneDNN, of 8 bits, else the reference", kernel, installed=onednn))
 
 
 __all__ = ["add_to"]

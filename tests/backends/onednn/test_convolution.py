@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from bfloat import BFLOAT, in_bfloat
 
-from tenon import errors
-from tenon_cpu.kernels import convolution as reference
+from tenon import errors, ops
+from tenon.kernels.backend import Backend, backend_named
 from tenon_cpu.onednn import convolution as onednn
 from tenon_cpu.onednn.runtime import available
 
+NAMES = ("conv", "convolution", "conv_input_grad", "conv_weight_grad")
+F = SimpleNamespace(**{name: backend_named("cpu").kernels[getattr(ops, name)] for name in NAMES})
 pytestmark = pytest.mark.skipif(not available(), reason="oneDNN is not installed")
 
+
+class Reference(Backend):
+    """The reference forwards over NumPy."""
+
+    name, xp, array_type = "reference", np, np.ndarray
+
+
+REFERENCE = SimpleNamespace(**{name: Reference().kernels[getattr(ops, name)] for name in NAMES})
 #: channels, filters, groups
 CHANNELS = [(3, 4, 1), (16, 32, 1), (32, 33, 1), (6, 9, 3), (16, 16, 16), (32, 48, 2), (1, 8, 1)]
 #: kernel, stride, padding, dilation
@@ -62,14 +74,14 @@ def test_result_and_both_gradients_are_those_of_the_reference(rank, channels, wi
     attrs = attributes(rank, window, channels[2])
     x, weight, bias = arrays(rng, rank, channels, window[0])
 
-    out = onednn.convolution(x, weight, bias, **attrs)
+    out = F.convolution(x, weight, bias, **attrs)
     g = rng.standard_normal(out.shape, dtype=np.float32)
-    dx = onednn.conv_input_grad(g, weight, sizes=x.shape[2:], **attrs)
-    dw = onednn.conv_weight_grad(x, g, kernel=weight.shape[2:], **attrs)
+    dx = F.conv_input_grad(g, weight, sizes=x.shape[2:], **attrs)
+    dw = F.conv_weight_grad(x, g, kernel=weight.shape[2:], **attrs)
 
-    assert_close(out, reference.convolution(*double(x, weight, bias), **attrs))
-    assert_close(dx, reference.conv_input_grad(*double(g, weight), sizes=x.shape[2:], **attrs))
-    assert_close(dw, reference.conv_weight_grad(*double(x, g), kernel=weight.shape[2:], **attrs))
+    assert_close(out, REFERENCE.convolution(*double(x, weight, bias), **attrs))
+    assert_close(dx, REFERENCE.conv_input_grad(*double(g, weight), sizes=x.shape[2:], **attrs))
+    assert_close(dw, REFERENCE.conv_weight_grad(*double(x, g), kernel=weight.shape[2:], **attrs))
     assert used("forward")
     assert used("input")
     assert used("weight")
@@ -81,17 +93,17 @@ def test_sizes_that_differ_by_axis_are_kept_apart():
     weight = rng.standard_normal((16, 16, 3, 2), dtype=np.float32)
     attrs = {"stride": (2, 1), "padding": (0, 1), "dilation": (1, 3), "groups": 1}
 
-    out = onednn.conv(x, weight, **attrs)
+    out = F.conv(x, weight, **attrs)
     g = rng.standard_normal(out.shape, dtype=np.float32)
 
-    assert_close(out, reference.conv(*double(x, weight), **attrs))
+    assert_close(out, REFERENCE.conv(*double(x, weight), **attrs))
     assert_close(
-        onednn.conv_input_grad(g, weight, sizes=(13, 10), **attrs),
-        reference.conv_input_grad(*double(g, weight), sizes=(13, 10), **attrs),
+        F.conv_input_grad(g, weight, sizes=(13, 10), **attrs),
+        REFERENCE.conv_input_grad(*double(g, weight), sizes=(13, 10), **attrs),
     )
     assert_close(
-        onednn.conv_weight_grad(x, g, kernel=(3, 2), **attrs),
-        reference.conv_weight_grad(*double(x, g), kernel=(3, 2), **attrs),
+        F.conv_weight_grad(x, g, kernel=(3, 2), **attrs),
+        REFERENCE.conv_weight_grad(*double(x, g), kernel=(3, 2), **attrs),
     )
 
 
@@ -102,9 +114,9 @@ def test_transposed_convolution_reaches_every_size_that_its_stride_allows():
     attrs = {"stride": (2, 2), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
 
     for sizes in ((9, 9), (10, 10), (9, 10)):
-        made = onednn.conv_input_grad(g, weight, sizes=sizes, **attrs)
+        made = F.conv_input_grad(g, weight, sizes=sizes, **attrs)
 
-        assert_close(made, reference.conv_input_grad(*double(g, weight), sizes=sizes, **attrs))
+        assert_close(made, REFERENCE.conv_input_grad(*double(g, weight), sizes=sizes, **attrs))
 
 
 def _views(x):
@@ -121,15 +133,15 @@ def test_arrays_may_lie_in_any_order_of_memory():
     rng = np.random.default_rng(2)
     attrs = attributes(2, WINDOWS[0])
     x, weight, bias = arrays(rng, 2, (16, 16, 1), 3)
-    wanted = onednn.convolution(x, weight, bias, **attrs)
+    wanted = F.convolution(x, weight, bias, **attrs)
     g = rng.standard_normal(wanted.shape, dtype=np.float32)
-    wanted_dx = onednn.conv_input_grad(g, weight, sizes=x.shape[2:], **attrs)
-    wanted_dw = onednn.conv_weight_grad(x, g, kernel=(3, 3), **attrs)
+    wanted_dx = F.conv_input_grad(g, weight, sizes=x.shape[2:], **attrs)
+    wanted_dw = F.conv_weight_grad(x, g, kernel=(3, 3), **attrs)
 
     for (name, x2), (_, w2), (_, g2) in zip(_views(x), _views(weight), _views(g), strict=True):
-        assert_close(onednn.convolution(x2, w2, bias, **attrs), wanted)
-        assert_close(onednn.conv_input_grad(g2, w2, sizes=x.shape[2:], **attrs), wanted_dx)
-        assert_close(onednn.conv_weight_grad(x2, g2, kernel=(3, 3), **attrs), wanted_dw)
+        assert_close(F.convolution(x2, w2, bias, **attrs), wanted)
+        assert_close(F.conv_input_grad(g2, w2, sizes=x.shape[2:], **attrs), wanted_dx)
+        assert_close(F.conv_weight_grad(x2, g2, kernel=(3, 3), **attrs), wanted_dw)
         assert used("weight") or name == "reversed"
 
 
@@ -139,20 +151,20 @@ def test_a_broadcast_gradient_is_copied_and_computed():
     x, _, _ = arrays(rng, 2, (16, 16, 1), 3)
     g = np.broadcast_to(np.float32(0.5), (2, 16, 9, 8))
 
-    made = onednn.conv_weight_grad(x, g, kernel=(3, 3), **attrs)
+    made = F.conv_weight_grad(x, g, kernel=(3, 3), **attrs)
 
-    assert_close(made, reference.conv_weight_grad(*double(x, g), kernel=(3, 3), **attrs))
+    assert_close(made, REFERENCE.conv_weight_grad(*double(x, g), kernel=(3, 3), **attrs))
 
 
 def test_an_empty_batch_gives_an_empty_result_and_zero_weight_gradients():
     attrs = attributes(2, WINDOWS[0])
     x, weight, bias = arrays(np.random.default_rng(4), 2, (16, 16, 1), 3, batch=0)
 
-    out = onednn.convolution(x, weight, bias, **attrs)
-    dw = onednn.conv_weight_grad(x, out, kernel=(3, 3), **attrs)
+    out = F.convolution(x, weight, bias, **attrs)
+    dw = F.conv_weight_grad(x, out, kernel=(3, 3), **attrs)
 
     assert out.shape == (0, 16, 9, 8)
-    assert onednn.conv_input_grad(out, weight, sizes=(9, 8), **attrs).shape == x.shape
+    assert F.conv_input_grad(out, weight, sizes=(9, 8), **attrs).shape == x.shape
     assert dw.shape == weight.shape
     assert not dw.any()
 
@@ -164,9 +176,9 @@ def test_nan_and_infinity_reach_the_windows_that_see_them_and_no_other(value, ch
     x, weight, bias = arrays(np.random.default_rng(5), 2, channels, 3)
     x[0, 0, 4, 4] = value
 
-    made = onednn.convolution(x, weight, bias, **attrs)
+    made = F.convolution(x, weight, bias, **attrs)
 
-    wanted = reference.convolution(*double(x, weight, bias), **attrs)
+    wanted = REFERENCE.convolution(*double(x, weight, bias), **attrs)
     np.testing.assert_array_equal(np.isfinite(made), np.isfinite(wanted))
     np.testing.assert_array_equal(np.isnan(made), np.isnan(wanted))
     assert_close(made[1], wanted[1])
@@ -176,23 +188,23 @@ def test_double_precision_goes_to_the_numpy_kernel():
     attrs = attributes(2, WINDOWS[0])
     x, weight, bias = double(*arrays(np.random.default_rng(6), 2, (3, 4, 1), 3))
 
-    made = onednn.convolution(x, weight, bias, **attrs)
+    made = F.convolution(x, weight, bias, **attrs)
 
     assert made.dtype == np.float64
-    np.testing.assert_array_equal(made, reference.convolution(x, weight, bias, **attrs))
+    np.testing.assert_array_equal(made, REFERENCE.convolution(x, weight, bias, **attrs))
 
 
 def test_a_refused_argument_raises_as_without_onednn():
     x, weight, bias = arrays(np.random.default_rng(7), 2, (3, 4, 1), 3)
 
     with pytest.raises(errors.ShapeError, match="expected bias to be 1-dimensional with 4"):
-        onednn.convolution(x, weight, bias[:3], **attributes(2, WINDOWS[0]))
+        F.convolution(x, weight, bias[:3], **attributes(2, WINDOWS[0]))
     with pytest.raises(errors.ShapeError, match="Kernel size can't be greater"):
-        onednn.conv(x, weight, stride=(1, 1), padding=(0, 0), dilation=(9, 9), groups=1)
+        F.conv(x, weight, stride=(1, 1), padding=(0, 0), dilation=(9, 9), groups=1)
     with pytest.raises(errors.ShapeError, match="g has sizes"):
-        onednn.conv_weight_grad(x, x, kernel=(3, 3), **attributes(2, (3, 2, 1, 1)))
+        F.conv_weight_grad(x, x, kernel=(3, 3), **attributes(2, (3, 2, 1, 1)))
     with pytest.raises(errors.DTypeError, match="should be the same"):
-        onednn.conv(x, weight.astype(np.float64), **attributes(2, WINDOWS[0]))
+        F.conv(x, weight.astype(np.float64), **attributes(2, WINDOWS[0]))
 
 
 def test_a_second_call_of_a_shape_prepares_nothing_and_keeps_no_array():
@@ -200,10 +212,10 @@ def test_a_second_call_of_a_shape_prepares_nothing_and_keeps_no_array():
 
     attrs = attributes(2, WINDOWS[0])
     x, weight, bias = arrays(np.random.default_rng(8), 2, (16, 16, 1), 3, sizes=(11, 11))
-    onednn.convolution(x, weight, bias, **attrs)
+    F.convolution(x, weight, bias, **attrs)
     before, count = onednn._cache.counts().misses, sys.getrefcount(x)
 
-    out = onednn.convolution(x, weight, bias, **attrs)
+    out = F.convolution(x, weight, bias, **attrs)
 
     assert onednn._cache.counts().misses == before
     assert sys.getrefcount(x) == count
@@ -216,12 +228,12 @@ def test_two_threads_convolve_at_the_same_time():
     attrs = attributes(2, WINDOWS[0])
     rng = np.random.default_rng(9)
     cases = [arrays(rng, 2, (16, 16, 1), 3, batch=8, sizes=(24, 24)) for _ in range(2)]
-    wanted = [onednn.convolution(*case, **attrs) for case in cases]
+    wanted = [F.convolution(*case, **attrs) for case in cases]
     wrong: list[int] = []
 
     def work(i):
         for _ in range(20):
-            if not np.array_equal(onednn.convolution(*cases[i], **attrs), wanted[i]):
+            if not np.array_equal(F.convolution(*cases[i], **attrs), wanted[i]):
                 wrong.append(i)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
@@ -240,20 +252,20 @@ def test_bfloat16_is_computed_in_bfloat16():
     x, weight, bias = arrays(np.random.default_rng(10), 2, (16, 32, 1), 3)
     dtype = np.dtype(getattr(bfloat16, "numpy", bfloat16))
 
-    made = onednn.convolution(x.astype(dtype), weight.astype(dtype), bias.astype(dtype), **attrs)
+    made = F.convolution(x.astype(dtype), weight.astype(dtype), bias.astype(dtype), **attrs)
 
     assert made.dtype == dtype
     assert used("forward")
-    assert_close(made.astype(np.float32), reference.convolution(*double(x, weight, bias), **attrs), 0.03)
+    assert_close(made.astype(np.float32), REFERENCE.convolution(*double(x, weight, bias), **attrs), 0.03)
 
 
 @pytest.mark.parametrize("dtype, share", [(BFLOAT, 2.0**-8), (np.dtype(np.float16), 2.0**-11)], ids=str)
 def test_16_bit_floats_are_rounded_once_where_onednn_has_no_kernel_for_them(dtype, share):
     attrs = attributes(2, (3, 1, 1, 1), 4)
     given = [a.astype(dtype) for a in arrays(np.random.default_rng(13), 2, (16, 32, 4), 3)]
-    exact = reference.convolution(*double(*given), **attrs)
+    exact = REFERENCE.convolution(*double(*given), **attrs)
 
-    made = onednn.convolution(*given, **attrs)
+    made = F.convolution(*given, **attrs)
 
     assert made.dtype == dtype
     assert (np.abs(made.astype(np.float64) - exact) <= share * np.abs(exact) + 1e-5).all()
@@ -270,6 +282,27 @@ def test_values_and_gradients_are_those_of_torch(groups):
     g = np.random.default_rng(12).standard_normal(theirs.shape, dtype=np.float32)
     theirs.backward(torch.from_numpy(g))
 
-    assert_close(onednn.convolution(x, weight, bias, **attrs), theirs.detach().numpy())
-    assert_close(onednn.conv_input_grad(g, weight, sizes=(14, 14), **attrs), tensors[0].grad.numpy())
-    assert_close(onednn.conv_weight_grad(x, g, kernel=(3, 3), **attrs), tensors[1].grad.numpy())
+    assert_close(F.convolution(x, weight, bias, **attrs), theirs.detach().numpy())
+    assert_close(F.conv_input_grad(g, weight, sizes=(14, 14), **attrs), tensors[0].grad.numpy())
+    assert_close(F.conv_weight_grad(x, g, kernel=(3, 3), **attrs), tensors[1].grad.numpy())
+
+
+@pytest.mark.parametrize(
+    ("rank", "dtype", "stride", "row"),
+    [
+        (2, "float32", 1, "oneDNN"),
+        (2, "float32", -1, "oneDNN, of copies"),
+        (2, "float64", 1, "NumPy, products of pieces"),
+        (3, "float64", 1, "reference"),
+        (2, "int64", 1, "reference"),
+    ],
+)
+def test_the_row_that_takes_a_convolution_is_named(rank, dtype, stride, row):
+    x, weight, _ = arrays(np.random.default_rng(0), rank, (3, 4, 1), 3)
+    x, weight = x.astype(dtype)[..., ::stride], weight.astype(dtype)
+
+    *_, (taken, why) = (
+        backend_named("cpu").choice(ops.conv).explain([x, weight], attributes(rank, WINDOWS[0]))
+    )
+
+    assert why == "" and taken.name.removesuffix(", by Winograd's way where that is quicker") == row

@@ -18,7 +18,8 @@ if not (onednn.available() and available()):
 
 from tenon_cpu.onednn import rnn, rnn_walk
 
-F = backend_named("cpu").raw
+CPU = backend_named("cpu")
+F = CPU.raw
 GATES = {"rnn": 1, "lstm": 4, "gru": 3}
 SIZES = {
     "equal": (9,) * 7,
@@ -27,6 +28,10 @@ SIZES = {
     "step": (40,),
 }
 DTYPE = np.float32
+
+
+def kernel_of(name):
+    return CPU.kernels[ops.__getattr__(name)]
 
 
 def arguments(kind, sizes, width=37, inputs=21, bias=True, dtype=DTYPE):
@@ -70,7 +75,7 @@ def shared(request, monkeypatch):
     """Whether several threads take parts of the batch; on this pool of any size, one after the other."""
     if request.param == "split":
         monkeypatch.setattr(rnn_walk, "usable", lambda: 3)
-    monkeypatch.setattr(rnn, "_LEAST", 0)
+    monkeypatch.setattr(rnn, "LEAST", 0)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -80,52 +85,52 @@ def shared(request, monkeypatch):
 def test_walk_computes_what_the_rules_do(kind, sizes, reverse, bias, shared):
     args = arguments(kind, SIZES[sizes], bias=bias)
     attrs = {"sizes": SIZES[sizes], "reverse": reverse}
-    kernel, kernel_grad = (rnn.COMPOSITES[f"{kind}_sequence{end}"] for end in ("", "_grad"))
+    kernel, kernel_grad = (kernel_of(f"{kind}_sequence{end}") for end in ("", "_grad"))
 
-    made = kernel(F, *args, **attrs)
+    made = kernel(*args, **attrs)
 
     expected = reference(kind, args, attrs)
     close(made, expected)
     given = gradient_arguments(kind, args, expected)
     attrs["needs"] = (*(a is not None for a in args[:-1]), kind != "lstm" and bias)
     op = ops.__getattr__(f"{kind}_sequence_grad")
-    close(kernel_grad(F, *given, **attrs), op.decompose(F, *given, **attrs), loose=4)
+    close(kernel_grad(*given, **attrs), op.decompose(F, *given, **attrs), loose=4)
 
 
 def test_relu_walk_computes_what_the_rules_do(shared):
     args, attrs = arguments("rnn", SIZES["packed"]), {"sizes": SIZES["packed"], "nonlinearity": "relu"}
 
-    made = rnn.COMPOSITES["rnn_sequence"](F, *args, **attrs)
+    made = kernel_of("rnn_sequence")(*args, **attrs)
 
     close(made, reference("rnn", args, attrs))
     given = gradient_arguments("rnn", args, made)
     attrs["needs"] = (True,) * 6
     expected = ops.rnn_sequence_grad.decompose(F, *given, **attrs)
-    close(rnn.COMPOSITES["rnn_sequence_grad"](F, *given, **attrs), expected, loose=4)
+    close(kernel_of("rnn_sequence_grad")(*given, **attrs), expected, loose=4)
 
 
 @pytest.mark.parametrize("kind", GATES)
 def test_16_bits_are_computed_in_float32_and_rounded_once(kind, monkeypatch):
-    monkeypatch.setattr(rnn, "_LEAST", 0)
+    monkeypatch.setattr(rnn, "LEAST", 0)
     short = [None if a is None else a.astype(np.float16) for a in arguments(kind, SIZES["equal"])]
     wide = [None if a is None else a.astype(DTYPE) for a in short]
-    kernel, attrs = rnn.COMPOSITES[f"{kind}_sequence"], {"sizes": SIZES["equal"]}
+    kernel, attrs = kernel_of(f"{kind}_sequence"), {"sizes": SIZES["equal"]}
 
-    made = kernel(F, *short, **attrs)
+    made = kernel(*short, **attrs)
 
-    for a, b in zip(made, kernel(F, *wide, **attrs), strict=True):
+    for a, b in zip(made, kernel(*wide, **attrs), strict=True):
         np.testing.assert_array_equal(a, b.astype(np.float16))
 
 
 @pytest.mark.parametrize("kind", GATES)
 def test_nan_stays_in_its_sequence_and_infinity_saturates(kind, monkeypatch):
-    monkeypatch.setattr(rnn, "_LEAST", 0)
+    monkeypatch.setattr(rnn, "LEAST", 0)
     args = arguments(kind, SIZES["equal"])
     args[0][9 + 4] = np.nan  # sequence 4 at step 1
     args[0][9 + 5] = np.inf
 
     with np.errstate(all="ignore"):
-        out = rnn.COMPOSITES[f"{kind}_sequence"](F, *args, sizes=SIZES["equal"])[0].reshape(7, 9, -1)
+        out = kernel_of(f"{kind}_sequence")(*args, sizes=SIZES["equal"])[0].reshape(7, 9, -1)
         expected = reference(kind, args, {"sizes": SIZES["equal"]})[0].reshape(7, 9, -1)
 
     assert np.isnan(out[1:, 4]).all() and np.isfinite(out[:, :4]).all() and np.isfinite(out[:, 6:]).all()
@@ -134,15 +139,15 @@ def test_nan_stays_in_its_sequence_and_infinity_saturates(kind, monkeypatch):
 
 
 def test_arrays_may_lie_askew_and_inputs_stay_as_they_were(monkeypatch):
-    monkeypatch.setattr(rnn, "_LEAST", 0)
+    monkeypatch.setattr(rnn, "LEAST", 0)
     args = arguments("lstm", SIZES["equal"])
     askew = [None if a is None else np.repeat(a, 2, axis=-1)[..., ::2] for a in args]
     before = [None if a is None else a.copy() for a in args]
     attrs = {"sizes": SIZES["equal"]}
 
-    made = rnn.COMPOSITES["lstm_sequence"](F, *askew, **attrs)
+    made = kernel_of("lstm_sequence")(*askew, **attrs)
 
-    close(made, rnn.COMPOSITES["lstm_sequence"](F, *args, **attrs))
+    close(made, kernel_of("lstm_sequence")(*args, **attrs))
     for a, b in zip(args, before, strict=True):
         assert a is None or np.array_equal(a, b)
 
@@ -161,14 +166,32 @@ def test_parts_of_a_packed_batch_have_about_as_many_rows(monkeypatch):
 
 def test_real_threads_give_the_same_numbers_and_one_thread_is_restored():
     args, attrs = arguments("lstm", (40,) * 12, width=64), {"sizes": (40,) * 12}
-    one = rnn.COMPOSITES["lstm_sequence"](F, *args, **attrs)
+    one = kernel_of("lstm_sequence")(*args, **attrs)
     count = threads.usable()
     try:
         threads.set_count(2)
-        two = rnn.COMPOSITES["lstm_sequence"](F, *args, **attrs)
+        two = kernel_of("lstm_sequence")(*args, **attrs)
     finally:
         threads.set_count(count)
         gc.collect()
 
     close(two, one)
-    close(rnn.COMPOSITES["lstm_sequence"](F, *args, **attrs), one)
+    close(kernel_of("lstm_sequence")(*args, **attrs), one)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "row"),
+    [
+        ("float32", 64, "oneDNN, compiled walk"),
+        ("float16", 64, "oneDNN, compiled walk in float32"),
+        ("float16", 4, "reference, in float32"),
+        ("float32", 4, "reference"),
+        ("float64", 64, "reference"),
+    ],
+)
+def test_the_row_that_takes_a_layer_is_named(dtype, width, row):
+    args = arguments("gru", SIZES["equal"], width, dtype=dtype)
+
+    *_, (taken, why) = CPU.choice(ops.gru_sequence).explain(args, {"sizes": SIZES["equal"]})
+
+    assert (taken.name, why) == (row, "")

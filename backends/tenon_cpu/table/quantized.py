@@ -1,0 +1,72 @@
+"""Products, convolutions, pools and recurrent layers of 8-bit integers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon.extend import Condition, KernelRow, KernelTable, asks
+from tenon_cpu.jit.eager_ops.calls import FLOAT
+from tenon_cpu.onednn import available as onednn
+from tenon_cpu.onednn import int8_dynamic, int8_pooling, int8_rnn, int8_static
+from tenon_cpu.onednn.int8 import LONGEST, generated
+
+_ONEDNN, _GENERATED = "oneDNN, exact products of 8 bits", "generated, exact products of 8 bits"
+_NO_EXACT = "where oneDNN has no exact kernel for these shapes"
+#: In place of a function: a product of one row takes 7 us, and a call with four arguments 0.2 us.
+_DYNAMIC = Condition(
+    "x.dtype is float32 and scale.dtype is float32 and weight.dtype == int8 and x.size and weight.ndim == 2"
+    f" and x.shape[-1] == weight.shape[1] and 0 < weight.shape[1] <= {LONGEST}"
+    " and 0 < weight.shape[0] and scale.shape == weight.shape[:1]"
+    " and (bias is None or (bias.dtype is float32 and bias.shape == scale.shape))",
+    f"float32 arrays and a matrix of int8 that fit, rows of at most {LONGEST:,} elements",
+    {"float32": FLOAT, "int8": np.dtype(np.int8)},
+    "x.dtype, x.shape, weight.dtype, weight.shape",
+)
+
+
+def add_to(table: KernelTable) -> None:
+    """Rows of this file's ops."""
+    table.add(
+        "int8_dynamic_linear",
+        KernelRow(_ONEDNN, int8_dynamic.by_onednn, (_DYNAMIC,), _NO_EXACT, int8_dynamic.installed),
+        KernelRow(_GENERATED, int8_dynamic.by_generated, (_DYNAMIC,), installed=generated),
+    )
+    rows = asks(int8_static.takes_rows, "uint8 or float32 rows and a matrix of int8 that fit")
+    table.add(
+        "int8_linear",
+        KernelRow(_ONEDNN, int8_static.linear_by_onednn, (rows,), _NO_EXACT, int8_static.offers_linear),
+        KernelRow(_GENERATED, int8_static.linear_by_generated, (rows,), installed=generated),
+    )
+    images = asks(int8_static.takes_images, "uint8 or float32 images and filters of int8 that fit")
+    groups = asks(int8_static.words_serve, "groups of enough channels")
+    table.add(
+        "int8_conv",
+        KernelRow(_ONEDNN, int8_static.conv_by_onednn, (images,), _NO_EXACT, int8_static.offers_conv),
+        KernelRow(
+            _GENERATED,
+            int8_static.conv_by_generated,
+            (images, groups),
+            "a result without elements",
+            generated,
+        ),
+    )
+    table.add(
+        "int8_max_pool",
+        KernelRow(
+            "oneDNN, of 8 bits",
+            int8_pooling.int8_max_pool,
+            (asks(int8_pooling.channels_lie_last, "images whose channels lie last, not empty"),),
+            "where oneDNN has only a slow kernel",
+            onednn,
+        ),
+    )
+    walks = asks(int8_rnn.walks, "float32 scales and biases, states that are not empty; numba")
+    for name, (by_onednn, by_generated) in int8_rnn.KERNELS.items():
+        table.add(
+            name,
+            KernelRow(f"{_ONEDNN}, compiled walk", by_onednn, (walks,), _NO_EXACT, int8_rnn.installed),
+            KernelRow(f"{_GENERATED}, compiled walk", by_generated, (walks,), installed=generated),
+        )
+
+
+__all__ = ["add_to"]

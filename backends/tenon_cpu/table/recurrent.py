@@ -1,0 +1,40 @@
+"""Recurrent layers of floats."""
+
+from __future__ import annotations
+
+from tenon import ops
+from tenon.extend import Condition, KernelRow, KernelTable
+from tenon_cpu.onednn import available as onednn
+from tenon_cpu.onednn import rnn
+
+_WORK = f"{rnn.LEAST:,} multiplications of states or more; numba"
+_PAYS = Condition("pays(w_hh, sizes)", _WORK, {"pays": rnn.pays}, "sum(sizes) * w_hh.size")
+_PLAIN_STATES = Condition("w_hr is None", "states are not projected")
+
+
+def add_to(table: KernelTable) -> None:
+    """Rows of this file's ops."""
+    for name, kernel in rnn.KERNELS.items():
+        op = getattr(ops, name)
+        arrays = ", ".join(op.inputs)
+        others = ", ".join(a for a in op.inputs if a not in ("w_hh", "w_hr"))
+        projected = (_PLAIN_STATES,) if "w_hr" in op.inputs else ()
+        walks = Condition(f"walks(w_hh, sizes, {others})", f"float32; {_WORK}", {"walks": rnn.walks})
+        short = Condition(
+            f"short({arrays})", "floats of one dtype of 16 bits", {"short": rnn.one_short_dtype}
+        )
+        reference = op.raw_forward if op.residuals else op.decompose
+        table.add(
+            name,
+            KernelRow("oneDNN, compiled walk", kernel, (*projected, walks), installed=onednn),
+            KernelRow(
+                "oneDNN, compiled walk in float32",
+                rnn.in_float32(kernel),
+                (short, *projected, _PAYS),
+                installed=onednn,
+            ),
+            KernelRow("reference, in float32", rnn.in_float32(reference), (short,), installed=onednn),
+        )
+
+
+__all__ = ["add_to"]
