@@ -82,7 +82,7 @@ def _ordered(weights: list[Any]) -> tuple[Any, ...]:
 class DynamicLSTM(_Layer, LSTM):
     """``LSTM`` without projection, with int8 weights."""
 
-    def _one(
+    def _run_layer(
         self, x: Tensor, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
     ) -> tuple[Tensor, ...]:
         return ops.int8_lstm_sequence(x, *states, *_ordered(weights), sizes=sizes, reverse=reverse)
@@ -91,7 +91,7 @@ class DynamicLSTM(_Layer, LSTM):
 class DynamicGRU(_Layer, GRU):
     """``GRU`` with int8 weights."""
 
-    def _one(
+    def _run_layer(
         self, x: Tensor, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
     ) -> tuple[Tensor, ...]:
         return ops.int8_gru_sequence(x, *states, *_ordered(weights), sizes=sizes, reverse=reverse)
@@ -102,7 +102,7 @@ class DynamicRNN(_Layer, RNN):
 
     named: ClassVar[tuple[str, ...]] = (*_Layer.named, "nonlinearity")
 
-    def _one(
+    def _run_layer(
         self, x: Tensor, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
     ) -> tuple[Tensor, ...]:
         attrs = {"sizes": sizes, "reverse": reverse, "nonlinearity": self.nonlinearity}
