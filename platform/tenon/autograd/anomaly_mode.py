@@ -231,7 +231,7 @@ def _check_gradients(node: Node, grads: Any) -> None:
     for position, g in enumerate(grads):
         if g is None:
             continue
-        backend = g._backend if isinstance(g, Value) else node.backend
+        backend: Any = g._backend if isinstance(g, Value) else node.backend
         raw = g.raw if isinstance(g, Value) else backend.as_array(g)
         kind = _not_finite(raw, backend)
         if kind == "nan":

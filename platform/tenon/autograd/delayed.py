@@ -13,7 +13,7 @@ __all__ = ["DelayedError", "UndefinedGrad"]
 
 def _behind(node: Any, title: StandIn, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
     """Aliases of ``tensors`` whose history is ``node``, which is filled in; None where there is none."""
-    backend = next((t._backend for t in tensors if t is not None), None)
+    backend: Any = next((t._backend for t in tensors if t is not None), None)
     CustomNode.__init__(node, title, backend, tensors)
     node.output_avals = tuple(None if t is None else Aval(tuple(t.raw.shape), t.raw.dtype) for t in tensors)
     made = tuple(None if t is None else t.detach() for t in tensors)

@@ -208,7 +208,7 @@ class Function:
             args, kwargs = bound.args, bound.kwargs
         made: Any = _context_of
         ctx = made(cls)()
-        needs = tuple(isinstance(a, Value) and bool(a.requires_grad) for a in args)  # type: ignore[attr-defined]
+        needs = tuple(isinstance(a, Value) and bool(a.requires_grad) for a in args)
         ctx.needs_input_grad = needs
         tracked = MODE.enabled and any(needs)
         tangents = _tangents(cls, args) if forward_ad.at_work() else None
@@ -267,7 +267,7 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(ctx: Any, *args: Any) -> Any:
         with no_grad():
             outputs = fn(ctx, *args)
-        if not MODE.enabled or not any(isinstance(a, Value) and a.requires_grad for a in args):  # type: ignore[attr-defined]
+        if not MODE.enabled or not any(isinstance(a, Value) and a.requires_grad for a in args):
             return outputs
         refused = _refused(outputs if isinstance(outputs, tuple) else (outputs,))
         return refused if isinstance(outputs, tuple) else refused[0]
@@ -292,6 +292,6 @@ _TWICE = "trying to differentiate twice a function that was marked with @once_di
 
 def _refused(outputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Detach ``outputs`` and attach a node that raises when differentiated."""
-    leaves = [o.detach().requires_grad_() if isinstance(o, Value) else None for o in outputs]  # type: ignore[attr-defined]
+    leaves = [o.detach().requires_grad_() if isinstance(o, Value) else None for o in outputs]
     found = DelayedError(_TWICE, len(leaves))(*leaves)
     return found if isinstance(found, tuple) else (found,)

@@ -84,7 +84,7 @@ def connected(
             continue
         avals.append(Aval(tuple(o.raw.shape), o.raw.dtype))
         if node is None or id(o) in plain or o.raw.dtype.kind in "iub":
-            o = o.detach() if id(o) in inputs and id(o) not in dirty else o  # type: ignore[attr-defined]
+            o = o.detach() if id(o) in inputs and id(o) not in dirty else o
             if (
                 o._view is not None
                 and id(o) not in inputs

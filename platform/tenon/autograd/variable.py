@@ -32,5 +32,5 @@ class Variable(metaclass=_VariableMeta):
 
     def __new__(cls, data: Any, requires_grad: bool = False, volatile: Any = None) -> Any:
         """``data`` as a tensor."""
-        found: Any = data.detach() if isinstance(data, Value) else _tensor(data)  # type: ignore[attr-defined]
+        found: Any = data.detach() if isinstance(data, Value) else _tensor(data)
         return found.requires_grad_(requires_grad)

@@ -167,7 +167,7 @@ def handle(function: Any, found: list[Any], args: tuple[Any, ...], kwargs: dict[
 def converted(result: Any, cls: type) -> Any:
     """``result`` with its tensors, also those of a list or tuple, made of class ``cls``."""
     if isinstance(result, Value):
-        return result if cls in PLAIN or isinstance(result, cls) else result.as_subclass(cls)  # type: ignore[attr-defined]
+        return result if cls in PLAIN or isinstance(result, cls) else result.as_subclass(cls)
     if isinstance(result, (tuple, list)) and any(isinstance(r, (Value, tuple, list)) for r in result):
         return type(result)([converted(r, cls) for r in result])
     return result

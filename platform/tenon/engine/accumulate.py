@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
+
 from tenon.engine.grad_mode import set_grad_enabled
 from tenon.engine.op import table
+from tenon.engine.types import Array, Gradient, OpNamespace
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import GradError
@@ -20,17 +23,17 @@ class GradientDestination(Protocol):
     Register one in ``leaf.__dict__[DESTINATION]``.
     """
 
-    def take(self, grad: Any) -> Any:
+    def take(self, grad: Array) -> Array | None:
         """Move the first gradient of a pass into the buffer and return the array there; None to decline."""
 
-    def ops(self, f: Any) -> Any:
+    def ops(self, f: OpNamespace) -> OpNamespace:
         """The namespace for the rule of a pass's first gradient; its ops may write into the buffer."""
 
     def arrived(self) -> None:
         """Called after a gradient was added to ``leaf.grad``."""
 
 
-def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
+def accumulate(leaf: Value, grad: Gradient, fresh: bool, create_graph: bool) -> None:
     """Add ``grad`` to ``leaf.grad``, in place unless ``create_graph``.
 
     ``fresh``: no other reference to the array exists, so that it need not be copied. A leaf that was frozen
@@ -79,25 +82,25 @@ def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
         destination.arrived()
 
 
-def _both_dense(raw: Any, grad: Any) -> bool:
+def _both_dense(raw: Array, grad: Array) -> bool:
     """Whether both are C-contiguous; their strides may still differ in axes of size 1."""
     return bool(raw.flags.c_contiguous and grad.flags.c_contiguous)
 
 
-def _laid_as(raw: Any, grad: Any) -> Any:
+def _laid_as(raw: Array, grad: Array) -> Array:
     """Copy ``grad`` into the memory format of ``raw``, such as channels_last."""
     order = sorted(range(raw.ndim), key=lambda axis: -raw.strides[axis])
     back = sorted(range(raw.ndim), key=order.__getitem__)
     return grad.transpose(order).copy().transpose(back)
 
 
-def _kind_of_grad(leaf: Any, grad: Any) -> Any:
+def _kind_of_grad(leaf: Value, grad: Array) -> np.dtype[Any]:
     """The NumPy dtype of ``leaf``'s gradient: the leaf's own unless ``grad_dtype`` is set."""
     found = leaf.__dict__.get("_grad_dtype", leaf.dtype)
     return grad.dtype if found is None else found.numpy
 
 
-def _accumulate_tensor(leaf: Any, held: Any, grad: Any, create_graph: bool) -> None:
+def _accumulate_tensor(leaf: Value, held: Value | None, grad: Value, create_graph: bool) -> None:
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.gradient_read(leaf)
     kind = _kind_of_grad(leaf, grad.raw)

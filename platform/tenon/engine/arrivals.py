@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tenon.engine.tape import Node
+from tenon.engine.types import Gradient
+from tenon.engine.value import Value
+
+if TYPE_CHECKING:
+    from tenon.engine.sweep import Sweep
 
 _LEAF = -1
 
@@ -14,12 +21,12 @@ class Arrivals:
     the remaining graph; passes without hooks never pay for it.
     """
 
-    def __init__(self, sweep: Any) -> None:
+    def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
         self.waiting: dict[int, list[Any]] = {}  # id of leaf -> [leaf, partial sum, fresh]
         self.open: dict[int, int] = {}  # id of leaf -> edges from nodes not yet visited
         self.counted: set[int] | None = None  # ids of nodes whose edges are in ``open``
-        self.alive: list[Any] = []  # keeps counted nodes alive, and with them their ids
+        self.alive: list[Node] = []  # keeps counted nodes alive, and with them their ids
 
     def _count(self) -> None:
         self.counted = counted = set()
@@ -38,7 +45,7 @@ class Arrivals:
                 else:
                     stack.append(edge[0])
 
-    def arrive(self, leaf: Any, grad: Any, fresh: bool) -> None:
+    def arrive(self, leaf: Value, grad: Gradient, fresh: bool) -> None:
         """Add ``grad`` to the partial sum of ``leaf``; ``fresh`` if nothing else refers to the array."""
         entry = self.waiting.get(id(leaf))
         if entry is None:
@@ -46,7 +53,7 @@ class Arrivals:
         else:
             entry[1:] = entry[1] + grad, True
 
-    def visited(self, node: Any) -> None:
+    def visited(self, node: Node) -> None:
         """Deliver to the leaves whose last open edge came from ``node``, which has sent its gradients."""
         if self.counted is None:  # this node's own edges are done, all others lie behind what is pending
             self._count()

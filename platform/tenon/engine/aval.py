@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.engine.types import Operand
 from tenon.errors import ShapeError, UnsupportedDTypeError
 
 Shape = tuple[int, ...]
@@ -27,9 +29,9 @@ class Aval:
     #: None, as of an array that owns its memory.
     base = None
 
-    def __init__(self, shape: Shape, dtype: Any) -> None:
+    def __init__(self, shape: Shape, dtype: np.dtype[Any]) -> None:
         self.shape = shape
-        self.dtype: np.dtype[Any] = dtype
+        self.dtype = dtype
 
     @property
     def ndim(self) -> int:
@@ -55,7 +57,7 @@ class Aval:
         """The same dtype with another shape."""
         return Aval(tuple(shape), self.dtype)
 
-    def with_dtype(self, dtype: Any) -> Aval:
+    def with_dtype(self, dtype: npt.DTypeLike) -> Aval:
         """The same shape with another dtype."""
         return Aval(self.shape, np.dtype(dtype))
 
@@ -65,11 +67,11 @@ class Aval:
         """Return itself: there is no data to copy."""
         return self
 
-    def astype(self, dtype: Any) -> Aval:
+    def astype(self, dtype: npt.DTypeLike) -> Aval:
         """The same shape in ``dtype``."""
         return self.with_dtype(dtype)
 
-    def __add__(self, other: Any) -> Aval:
+    def __add__(self, other: object) -> Aval:
         return self
 
     def __repr__(self) -> str:
@@ -82,14 +84,14 @@ class Aval:
         return hash((self.shape, self.dtype))
 
 
-def aval_of(value: Any) -> Any:
+def aval_of(value: Operand) -> Operand:
     """The aval of ``value`` if it is an array; Python numbers and avals unchanged."""
     if isinstance(value, Aval) or not hasattr(value, "shape"):
         return value
     return Aval(tuple(value.shape), value.dtype)
 
 
-def shape_of(value: Any) -> Shape:
+def shape_of(value: Operand) -> Shape:
     """Shape of an array or Aval; ``()`` of a Python number."""
     return getattr(value, "shape", ())
 

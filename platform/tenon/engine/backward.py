@@ -7,7 +7,10 @@ with the checks of their arguments, are in ``tensors/autograd/passes.py``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from tenon.engine.accumulate import accumulate
 from tenon.engine.backward_end import PASS, call_queued
@@ -16,6 +19,8 @@ from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.sweep import Sweep
+from tenon.engine.tape import Node
+from tenon.engine.types import Array, Gradient
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import GradError
@@ -24,12 +29,12 @@ _LEAF = -1
 
 
 def accumulate_gradients(
-    roots: list[Value],
-    gradients: list[Value | None],
+    roots: Sequence[Value],
+    gradients: Sequence[Value | None],
     *,
     keep_graph: bool,
     create_graph: bool,
-    targets: list[Any] | None = None,
+    targets: Sequence[Any] | None = None,
 ) -> None:
     """Add the gradients of ``roots`` to ``grad`` of the leaves behind them, or only of ``targets``.
 
@@ -50,9 +55,9 @@ def accumulate_gradients(
 
 
 def collect_gradients(
-    roots: list[Value],
-    gradients: list[Value | None],
-    targets: list[Any],
+    roots: Sequence[Value],
+    gradients: Sequence[Value | None],
+    targets: Sequence[Any],
     *,
     keep_graph: bool,
     create_graph: bool,
@@ -77,7 +82,7 @@ def collect_gradients(
     return result
 
 
-def _cast(value: Value, dtype: Any, create_graph: bool) -> Value:
+def _cast(value: Value, dtype: np.dtype[Any], create_graph: bool) -> Value:
     previous, MODE.enabled = MODE.enabled, create_graph
     try:
         result: Value = table.cast(value, dtype=dtype)
@@ -86,7 +91,7 @@ def _cast(value: Value, dtype: Any, create_graph: bool) -> Value:
         MODE.enabled = previous
 
 
-def _run(sweep: Sweep, roots: Any, grads: Any) -> None:
+def _run(sweep: Sweep, roots: Sequence[Value], grads: Sequence[Gradient]) -> None:
     previous, outer, around = MODE.enabled, PASS.partial, PASS.sweep
     inside = PASS.inside = PASS.inside + 1
     if not inside % EVERY:
@@ -110,11 +115,11 @@ def _run(sweep: Sweep, roots: Any, grads: Any) -> None:
             ROOM.leave()
 
 
-def _key(tensor: Any) -> tuple[int, int]:
+def _key(tensor: Value) -> tuple[int, int]:
     return (id(tensor), _LEAF) if tensor._node is None else (id(tensor._node), tensor._index)
 
 
-def _want(sweep: Sweep, roots: Any, targets: Any) -> None:
+def _want(sweep: Sweep, roots: Sequence[Value], targets: Sequence[Value]) -> None:
     """Restrict ``sweep`` to collecting gradients at ``targets`` and visiting nodes that lead there."""
     for t in targets:
         if t._view is not None:
@@ -135,7 +140,7 @@ def _want(sweep: Sweep, roots: Any, targets: Any) -> None:
                 sweep.stops.add(id(t._node))
 
 
-def _mark(start: Any, goals: set[int], leads: dict[int, bool]) -> None:
+def _mark(start: Node | Value, goals: set[int], leads: dict[int, bool]) -> None:
     """Set ``leads[id(node)]`` to whether a path from the node reaches a goal; iterative, for deep graphs."""
     stack = [(start, False)]
     while stack:
@@ -160,7 +165,7 @@ def _mark(start: Any, goals: set[int], leads: dict[int, bool]) -> None:
                     stack.append((e[0], False))
 
 
-def _beyond(targets: Any, leads: dict[int, bool]) -> set[int]:
+def _beyond(targets: Sequence[Value], leads: dict[int, bool]) -> set[int]:
     """Ids of target nodes from which another target is still reachable, so they must run too."""
     return {
         id(t._node)
@@ -169,7 +174,7 @@ def _beyond(targets: Any, leads: dict[int, bool]) -> set[int]:
     }
 
 
-def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
+def _initial(roots: Sequence[Value], grads: Sequence[Value | None], sweep: Sweep) -> list[Gradient]:
     """Check and return the initial gradients: ones for scalars where none is given."""
     if len(grads) != len(roots):
         raise GradError(f"got {len(roots)} tensors and {len(grads)} gradients")
@@ -218,7 +223,7 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
     return result
 
 
-def _data(value: Any) -> Any:
+def _data(value: Value) -> Array:
     """The backend array of ``value``; a wrapper subclass is converted to one."""
     raw = value.raw
     backend = value._backend

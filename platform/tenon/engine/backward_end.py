@@ -15,7 +15,7 @@ class _Pass(threading.local):
     #: How many passes, ``grad`` too, are inside of each other.
     inside: int = 0
     #: The innermost one.
-    sweep: Any = None
+    sweep: Any = None  # a Sweep; None outside of passes
     #: The innermost pass collects the gradients of some tensors only: ``grad``, ``backward(inputs=...)``.
     partial: bool = False
     queued: tuple[Callable[[], None], ...] = ()

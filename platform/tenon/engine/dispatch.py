@@ -20,18 +20,19 @@ from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.inlining import inlined
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Op
-from tenon.engine.plans import VIEW, Plan
+from tenon.engine.plans import VIEW, EngineBackend, Plan
 from tenon.engine.quiet import IGNORE, enter, leave
-from tenon.engine.tape import record, record_pair, record_single
+from tenon.engine.tape import Node, record, record_pair, record_single
+from tenon.engine.types import Arguments, Array, Attrs, Operand, OpFunction
 from tenon.engine.value import INFERENCE_VIEW, NO_GRAD_VIEW, FixedView, Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DeviceError, DTypeError, IndexRangeError, ShapeError, TenonError
 
 _new = object.__new__
 #: The tensor class of results, set by ``results_are``.
-_Result: Any = Value
+_Result: Any = Value  # Tensor, which the engine does not know
 #: Finds the backend that serves a device, set by ``backends_are``.
-_backend_for: Callable[[Device], Any]
+_backend_for: Callable[[Device], EngineBackend]
 #: Rank in torch's promotion categories (bool < integer < floating < complex), by Python type.
 _RANK = {bool: 0, int: 1, float: 2, complex: 3}
 #: The same by NumPy dtype kind. V is bfloat16, which NumPy would widen beside a Python number: rank -1 makes
@@ -41,7 +42,7 @@ _INEXACT = frozenset("fcV")
 _BFLOAT16, _FLOAT16 = dtypes.bfloat16.numpy, dtypes.float16.numpy
 #: Values of ``Op.promotion`` that do not convert integer inputs of one dtype.
 _KEEPS_INTEGERS = frozenset((None, "same", "equal"))
-_NO_ATTRS: dict[str, Any] = {}
+_NO_ATTRS: Attrs = {}
 #: Exceptions that kernels raise for invalid arguments; ``explain`` translates them.
 _FAILURES = (ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError)
 
@@ -52,18 +53,20 @@ def results_are(tensor_class: type) -> None:
     _Result = tensor_class
 
 
-def backends_are(find: Callable[[Device], Any]) -> None:
+def backends_are(find: Callable[[Device], EngineBackend]) -> None:
     """Find the backend of a device by ``find(device)``, for ops that no tensor argument places."""
     global _backend_for
     _backend_for = find
 
 
-def result_of(raw: Any, backend: Any) -> Any:
+def result_of(raw: Array, backend: EngineBackend) -> Any:  # a Tensor, which the engine does not know
     """Wrap the array ``raw`` as a tensor of the result class, without autograd history."""
     return _Result._of(raw, backend)
 
 
-def finish(plan: Plan, backend: Any, out: Any, tracked: bool, record: Callable[[], Any]) -> Any:
+def finish(
+    plan: Plan, backend: EngineBackend, out: Array, tracked: bool, record: Callable[[], Node | None]
+) -> Value:
     """Wrap ``out``, a kernel's only result, as a tensor; if ``tracked``, ``record()`` adds its tape node.
 
     ``@inlined`` substitutes this body for the calls below: as calls they take 0.1 us an op.
@@ -90,12 +93,12 @@ def finish(plan: Plan, backend: Any, out: Any, tracked: bool, record: Callable[[
 
 
 @inlined(finish)
-def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = None) -> Any:
+def run(op: Op, args: Arguments, attrs: Attrs, compute: OpFunction | None = None) -> Any:
     """Execute ``op`` on any arguments; return a tensor, or a tuple of them for several outputs.
 
     ``compute(kernel, *arrays, **attrs)``, if given, is called instead of the kernel.
     """
-    raw: list[Any] = []
+    raw: list[Operand] = []
     backend: Any = None
     kind: Any = None
     track = mixed = False
@@ -165,7 +168,7 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = Non
 
 
 @inlined(finish)
-def pair(op: Op, x: Any, y: Any) -> Any:
+def pair(op: Op, x: object, y: object) -> Any:
     """``run(op, (x, y), {})`` unrolled for tensors of one dtype, or a number ``y`` that it can hold.
 
     On 4x4 arrays an addition takes 0.95 us instead of 1.3, and 2.1 instead of 2.9 if it is taped.
@@ -202,13 +205,13 @@ def pair(op: Op, x: Any, y: Any) -> Any:
         plan, backend, out, track,
         lambda: record(plan, backend, (x, y), [r, s], _NO_ATTRS)
         if s is y
-        else record_pair(plan, backend, x, y, _NO_ATTRS),
+        else record_pair(plan, backend, x, y, _NO_ATTRS),  # type: ignore[arg-type]  # y is a Value here
     )  # fmt: skip
     return t
 
 
 @inlined(finish)
-def single(op: Op, x: Any, attrs: dict[str, Any]) -> Any:
+def single(op: Op, x: object, attrs: Attrs) -> Any:
     """``run(op, (x,), attrs)`` unrolled for ops with one input and one output, an array or a view."""
     if not isinstance(x, Value):
         return run(op, (x,), attrs)
@@ -234,7 +237,7 @@ def single(op: Op, x: Any, attrs: dict[str, Any]) -> Any:
 
 
 @inlined(finish)
-def _view(plan: Plan, x: Any, attrs: dict[str, Any]) -> Any:
+def _view(plan: Plan, x: Value, attrs: Attrs) -> Value:
     """``run(op, (x,), attrs)`` unrolled for ops that return one view of one input: 1.3 us instead of 2.0."""
     backend = x._backend
     try:
@@ -255,12 +258,12 @@ SLOT.execute, SLOT.pair, SLOT.single = run, pair, single
 
 def _view_or_several(
     plan: Plan,
-    backend: Any,
-    out: Any,
+    backend: EngineBackend,
+    out: Operand,
     track: bool,
-    args: tuple[Any, ...],
-    raw: list[Any],
-    attrs: dict[str, Any],
+    args: Arguments,
+    raw: list[Operand],
+    attrs: Attrs,
 ) -> Any:
     """Finish ``run`` for an op that returns a view, a result on another device, or several outputs."""
     op = plan.op
@@ -275,27 +278,27 @@ def _view_or_several(
     return _wrap_several(op, backend, out, node, args, attrs)
 
 
-def _keep_output(op: Op, node: Any, t: Any) -> None:
+def _keep_output(op: Op, node: Node | None, t: Value) -> None:
     """Save ``t``, the output of ``node``, and its version if a gradient rule that will run reads it."""
     if node is not None and (not op.reads or op.reads_out(node.edges)):
         node.out = t.raw
         node.out_counter = t._version_counter = [0]
 
 
-def _with_plain_numbers(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def _with_plain_numbers(args: Arguments) -> Arguments | None:
     """``args`` with number-like objects replaced by Python numbers; None if there are none."""
     plain = tuple(_plain(v) for v in args)
     return plain if any(p is not v for p, v in zip(plain, args, strict=True)) else None
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Convert NumPy scalars and numbers of subclasses such as IntEnum to Python numbers; else unchanged."""
     if isinstance(value, np.generic):
         return value.item() if value.dtype.kind in _KIND_RANK else value
     return +value if isinstance(value, (int, float, complex)) and value.__class__ not in _RANK else value
 
 
-def _link_view(op: Op, attrs: dict[str, Any], parent: Any, view: Any) -> None:
+def _link_view(op: Op, attrs: Attrs, parent: Value, view: Value) -> None:
     """Make ``view`` share ``parent``'s version counter, and record the op and attrs that replay it."""
     out, source = view.raw, parent.raw
     if out is not source:
@@ -311,7 +314,7 @@ def _link_view(op: Op, attrs: dict[str, Any], parent: Any, view: Any) -> None:
     if counter is UNCOUNTED:
         return  # tensors of inference mode keep no history, views neither
     base = parent if parent._view is None else parent._view[0]
-    made_by: Any = op
+    made_by: Op | FixedView = op
     if base._track and not view._track and not MODE.enabled:
         made_by = FixedView(INFERENCE_VIEW if MODE.inference else NO_GRAD_VIEW)
         view._track = MODE.inference and parent._track
@@ -319,7 +322,7 @@ def _link_view(op: Op, attrs: dict[str, Any], parent: Any, view: Any) -> None:
 
 
 def _wrap_several(
-    op: Op, backend: Any, out: Any, node: Any, args: tuple[Any, ...], attrs: dict[str, Any]
+    op: Op, backend: EngineBackend, out: Operand, node: Node | None, args: Arguments, attrs: Attrs
 ) -> Any:
     if op.crosses:
         backend, out = _backend_for(attrs["device"]), (out,)
@@ -334,7 +337,8 @@ def _wrap_several(
     array_type, is_view, counter, saves_out = backend.array_type, op.view, MODE.counter, op.saves_out
     for index, o in enumerate(out[:visible] if len(out) > visible else out):
         t = _new(_Result)
-        t.raw = r = o if o.__class__ is array_type else backend.as_array(o)
+        r: Array = o if o.__class__ is array_type else backend.as_array(o)
+        t.raw = r
         t._backend = backend
         t._index = 0
         t._node = t._view = None
@@ -356,7 +360,7 @@ def _wrap_several(
     return tensors[0] if op.outputs == 1 else tuple(tensors)
 
 
-def _on_one_device(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _on_one_device(op: Op, args: Arguments) -> Arguments:
     """Move 0-d CPU tensors to the device of the others, as torch allows; DeviceError for anything else."""
     tensors: list[Any] = [a for a in args if isinstance(a, Value)]
     targets = {str(t.device): t.device for t in tensors if not (t.raw.ndim == 0 and t.device.type == "cpu")}
@@ -371,7 +375,7 @@ def _on_one_device(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(a.to(target) if any(a is t for t in tensors) and a.device != target else a for a in args)
 
 
-def explain(op: Op, raw: list[Any], attrs: dict[str, Any], error: Exception) -> NoReturn:
+def explain(op: Op, raw: list[Operand], attrs: Attrs, error: Exception) -> NoReturn:
     """Raise the error of the shape rule if it has one, else the kernel's ``error`` as a TenonError."""
     if isinstance(error, TenonError):
         raise error

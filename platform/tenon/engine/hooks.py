@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from tenon.engine.plans import EngineBackend
+from tenon.engine.tape import Hooks
+from tenon.engine.types import Gradient
 from tenon.engine.value import Value
 from tenon.errors import GradError
 
 
-def run_tensor_hooks(hooks: Any, grad: Any, backend: Any) -> Any:
+def run_tensor_hooks(hooks: Hooks, grad: Gradient, backend: EngineBackend) -> Gradient:
     """Run ``hooks`` on ``grad`` and return the result: an array for an array, a tensor for a tensor. An
     undefined gradient is passed to hooks as None."""
     for hook in list(hooks.values()):
@@ -27,7 +28,7 @@ def run_tensor_hooks(hooks: Any, grad: Any, backend: Any) -> Any:
     return grad
 
 
-def run_prehooks(leaf: Any, grad: Any, hooks: Any) -> Any:
+def run_prehooks(leaf: Value, grad: Value | None, hooks: Hooks) -> Value | None:
     """Run the pre-hooks of ``leaf``'s ``AccumulateGrad`` on the tensor ``grad``; return the result."""
     for hook in list(hooks.values()):
         changed = hook((grad,))

@@ -18,10 +18,12 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, TypeVar
 
-F = TypeVar("F", bound=Callable[..., Any])
+from tenon.engine.types import OpFunction
+
+F = TypeVar("F", bound=OpFunction)
 
 
-def inlined(tail: Callable[..., Any]) -> Callable[[F], F]:
+def inlined(tail: OpFunction) -> Callable[[F], F]:
     """A decorator that replaces ``t = tail(...)`` in a function by the statements of ``tail``."""
 
     def decorate(function: F) -> F:

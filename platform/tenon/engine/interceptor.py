@@ -9,14 +9,18 @@ to reach the next one, the last of which is plain dispatch. One that only casts 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tenon.engine.types import Arguments, Attrs, OpFunction
+
+if TYPE_CHECKING:
+    from tenon.engine.op import Op
 
 
 class Interceptor(Protocol):
     """An object that intercepts op calls before they are executed."""
 
-    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def run(self, op: Op, args: Arguments, attrs: Attrs) -> Any:
         """Handle one op call; return what the op returns."""
         ...
 
@@ -34,10 +38,10 @@ class Slot:
         #: Plain dispatch, set by ``dispatch.py``: ``execute(op, args, attrs)``, the fast paths
         #: ``single(op, x, attrs)`` and ``pair(op, x, y)``, and for a composite without gradient rules
         #: ``parts(op, args, attrs)``. A running profiler wraps each of them.
-        self.execute: Callable[..., Any]
-        self.parts: Callable[..., Any]
-        self.single: Callable[..., Any]
-        self.pair: Callable[..., Any]
+        self.execute: OpFunction
+        self.parts: OpFunction
+        self.single: OpFunction
+        self.pair: OpFunction
 
     def push(self, interceptor: Interceptor) -> None:
         """Put ``interceptor`` on top: it sees every op first."""
@@ -68,7 +72,7 @@ class Slot:
         """Whether ``interceptor`` is in the slot."""
         return interceptor in self._stack
 
-    def below(self, interceptor: Interceptor) -> Callable[..., Any]:
+    def below(self, interceptor: Interceptor) -> OpFunction:
         """``run`` of the interceptor under this one, or plain dispatch."""
         stack = self._stack
         index = stack.index(interceptor)

@@ -18,12 +18,13 @@ import enum
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from tenon.engine.aval import Aval
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op_table import table as table
+from tenon.engine.types import Arguments, ArrayNamespace, Attrs, OpFunction, OpNamespace
 from tenon.errors import ArgumentError, TenonError
 
 
@@ -43,6 +44,11 @@ class Kind(enum.Enum):
     COLLECTIVE = "collective"
     COMPOSITE = "composite"
 
+
+#: Which inputs the tape saves: all (True), those that are true here, or none (None).
+Mask: TypeAlias = Literal[True] | tuple[bool, ...] | None
+#: The same for every call, or by the bit set of the inputs that require a gradient.
+Keeps: TypeAlias = Mask | dict[int, Mask]
 
 _MOVING = frozenset((Kind.MOVE, Kind.INDEX, Kind.CREATE, Kind.RANDOM, Kind.MEMORY, Kind.COLLECTIVE))
 
@@ -177,14 +183,12 @@ class Op:
         self.keeps = _keeps(names, self.saves, self.reads)
         self.simple = self.outputs == 1 and self.residuals == 0 and not self.crosses
         self.is_ufunc = self.simple and not self.view and getattr(self, "ufunc", None) is not None
-        self.joint: Callable[..., Any] | None = getattr(self, "vjp_joint", None)
-        self.rules: tuple[Callable[..., Any] | None, ...] = tuple(
-            getattr(self, f"vjp_{n}", None) for n in names
-        )
+        self.joint: OpFunction | None = getattr(self, "vjp_joint", None)
+        self.rules: tuple[OpFunction | None, ...] = tuple(getattr(self, f"vjp_{n}", None) for n in names)
         self.differentiable = self.joint is not None or any(r is not None for r in self.rules)
         table.register(self)
 
-    def reads_out(self, edges: Any) -> bool:
+    def reads_out(self, edges: Sequence[object]) -> bool:
         """Whether a rule that will run for these ``edges`` reads the output."""
         return self.saves_out and (
             not self.reads
@@ -214,13 +218,13 @@ class Op:
         """Compute the avals of the visible outputs from those of the inputs; ShapeError if these mismatch."""
         raise NotInferable(self)
 
-    def expression_for(self, args: Any, attrs: Mapping[str, Any]) -> str | None:
+    def expression_for(self, args: Sequence[object], attrs: Mapping[str, object]) -> str | None:
         """The expression of a call. An array operand may be any object with its dtype, or ``...`` where that
         is not known yet."""
         return self.expression
 
     @functools.cached_property
-    def defaults(self) -> dict[str, Any]:
+    def defaults(self) -> Attrs:
         """The optional attrs and their default values."""
         return {
             p.name: p.default
@@ -228,11 +232,11 @@ class Op:
             if p.kind is p.KEYWORD_ONLY and p.default is not p.empty
         }
 
-    def view_of(self, index: int, **attrs: Any) -> tuple[Op, dict[str, Any]]:
+    def view_of(self, index: int, **attrs: Any) -> tuple[Op, Attrs]:
         """For ops that return several views: the single-output op and attrs that compute output ``index``."""
         raise ArgumentError(f"op {self.name} returns several views but defines no view_of.")
 
-    def torch_name(self, args: tuple[Any, ...], attrs: dict[str, Any]) -> str:
+    def torch_name(self, args: Arguments, attrs: Attrs) -> str:
         """The name of the gradient node, as torch prints it."""
         if self.grad_overloads:
             name = self.grad_overloads.get(tuple(not hasattr(a, "dtype") for a in args))
@@ -253,18 +257,18 @@ class Op:
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Callable[[str], Op], tuple[str]]:
         return (_find, (self.name,))
 
-    def __deepcopy__(self, memo: Any) -> Op:
+    def __deepcopy__(self, memo: object) -> Op:
         return self
 
 
-def _keeps(names: list[str], saves: tuple[str, ...], reads: dict[str, tuple[str, ...]]) -> Any:
+def _keeps(names: list[str], saves: tuple[str, ...], reads: dict[str, tuple[str, ...]]) -> Keeps:
     """Which inputs the tape saves: None (none), True (all), a mask, or {bit set of the inputs that require
     grad: mask}."""
 
-    def masked(kept: Any) -> Any:
+    def masked(kept: Collection[str]) -> Mask:
         mask = tuple(n in kept for n in names)
         return True if mask and all(mask) else mask if any(mask) else None
 
@@ -300,9 +304,9 @@ class Primitive(Op):
 
     ufunc: ClassVar[str | None] = None
     #: Computes ``expression`` on arrays of a namespace: ``expressions.evaluate``.
-    evaluate: ClassVar[Callable[..., Any]]
+    evaluate: ClassVar[OpFunction]
 
-    def forward(self, xp: Any, *args: Any, **attrs: Any) -> Any:
+    def forward(self, xp: ArrayNamespace, *args: Any, **attrs: Any) -> Any:
         """Compute the result over the NumPy-like namespace ``xp``."""
         if self.ufunc is None and self.expression is not None:
             return self.evaluate(table.by_name, xp, args, attrs)
@@ -330,11 +334,11 @@ class Composite(Op):
             return SLOT.single(self, args[0], attrs) if len(args) == 1 else SLOT.execute(self, args, attrs)
         return SLOT.parts(self, args, attrs)
 
-    def decompose(self, f: Any, *args: Any, **attrs: Any) -> Any:
+    def decompose(self, f: OpNamespace, *args: Any, **attrs: Any) -> Any:
         """Compute the op with the ops of the namespace ``f``."""
         raise TypeError(f"composite {self.name} defines no decompose; add it to {type(self).__module__}.")
 
-    def raw_forward(self, f: Any, *args: Any, **attrs: Any) -> Any:
+    def raw_forward(self, f: OpNamespace, *args: Any, **attrs: Any) -> Any:
         """The forward of the op as a single node: ``decompose`` unless residuals are needed."""
         return self.decompose(f, *args, **attrs)
 
@@ -347,22 +351,24 @@ class Composite(Op):
         return cost_of_parts(self, args, attrs)
 
 
-def cost_of_parts(op: Composite, args: Any, attrs: Any, kinds: frozenset[Kind] | None = None) -> float:
+def cost_of_parts(
+    op: Composite, args: Arguments, attrs: Attrs, kinds: frozenset[Kind] | None = None
+) -> float:
     """The cost of the parts of ``op`` (only those of ``kinds``, if given) from the avals of its inputs."""
     counting = _Counting(kinds)
     op.decompose(counting, *args, **attrs)
     return counting.total
 
 
-def _in_parts(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _in_parts(op: Composite, args: Arguments, attrs: Attrs) -> Any:
     return op.decompose(table, *args, **attrs)
 
 
 SLOT.parts = _in_parts
-_shapes: Any = None
+_shapes: OpNamespace = None
 
 
-def shapes_by(namespace: Any) -> None:
+def shapes_by(namespace: OpNamespace) -> None:
     """Set the namespace whose kernels compute shapes only."""
     global _shapes
     _shapes = namespace
@@ -375,7 +381,7 @@ class _Counting:
         self.kinds = kinds
         self.total = 0.0
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> OpFunction:
         op, kernel = table[name], getattr(_shapes, name)
 
         def call(*args: Any, **attrs: Any) -> Any:
@@ -386,7 +392,7 @@ class _Counting:
         return call
 
 
-def _states_attrs(op: Op) -> Callable[..., Any]:
+def _states_attrs(op: Op) -> OpFunction:
     """The method whose keyword-only parameters are the attrs of ``op``."""
     return op.decompose if isinstance(op, Composite) else op.infer
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tenon.errors import ArgumentError
@@ -45,7 +45,7 @@ class OpTable:
             found = self.by_name[name]
         return found
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Op]:
         return iter(self.by_name.values())
 
     def __getattr__(self, name: str) -> Any:

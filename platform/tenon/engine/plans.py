@@ -7,14 +7,48 @@ plan is always of the one class ``Plan``, whose slots CPython reads as fast as a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from tenon.engine.op import Op
+import numpy as np
+
+from tenon.device import Device
+from tenon.engine.aval import Shape
+from tenon.engine.op import Keeps, Op
+from tenon.engine.types import Arguments, Array, ArrayNamespace, OpFunction, OpNamespace
 
 #: ``Plan.gradient`` of an op whose output may have an integer dtype, through which no gradient flows.
 BY_DTYPE = 2
 #: ``Plan.arity`` of an op that needs the general ``dispatch.run``; of one that returns a view of its input.
 ANY, VIEW = 0, -1
+
+
+class EngineBackend(Protocol):
+    """What the engine reads of a backend; ``kernels/backend.py:Backend`` has it."""
+
+    #: The class of arrays; ``as_array`` turns other results of kernels into one.
+    array_type: type
+    #: The array namespace; None if the backend has none that is NumPy-like.
+    xp: ArrayNamespace
+    plans: dict[Op, Plan]
+    #: The kernels as functions of arrays: ``f`` of rules in a first-order pass; ``short_raw`` for 16 bits.
+    raw: OpNamespace
+    short_raw: OpNamespace
+
+    def as_array(self, value: object) -> Array:
+        """``value``, a result of a kernel, as an array."""
+        ...
+
+    def empty(self, shape: Shape, dtype: np.dtype[Any], device: Device) -> Array:
+        """An array with undefined contents."""
+        ...
+
+    def device_of(self, array: Array) -> Device:
+        """The device of ``array``."""
+        ...
+
+    def shares_memory(self, a: Array, b: Array) -> bool:
+        """Whether ``a`` and ``b`` lie in the same memory."""
+        ...
 
 
 class Plan:
@@ -28,15 +62,15 @@ class Plan:
 
     op: Op
     #: Computes the op on arrays; ``short_kernel`` on 16-bit floats.
-    kernel: Callable[..., Any]
-    short_kernel: Callable[..., Any]
+    kernel: OpFunction
+    short_kernel: OpFunction
     #: The same for calls that do not need the op's residuals.
-    value_kernel: Callable[..., Any]
-    short_value_kernel: Callable[..., Any]
+    value_kernel: OpFunction
+    short_value_kernel: OpFunction
     #: ``op.promotion``.
     promotion: str | None
     #: ``unify(op, args)`` casts the arguments to their common dtype by that rule.
-    unify: Callable[[Op, tuple[Any, ...]], tuple[Any, ...]]
+    unify: Callable[[Op, Arguments], Arguments]
     #: The number of inputs if the op returns one new array; else ``ANY`` or ``VIEW``.
     arity: int
     #: Whether the op has one output, which is not a view, and no residuals.
@@ -44,16 +78,16 @@ class Plan:
     #: Whether the op has a gradient; ``BY_DTYPE`` where the output's dtype decides.
     gradient: bool | int
     #: Inputs that the tape saves: None, True (all), a mask, or {bit set of inputs that require grad: mask}.
-    keeps: Any
+    keeps: Keeps
     #: Whether the tape saves the output.
     saves_out: bool
     #: The gradient rule of all inputs together (``vjp_joint``), or one rule per input.
-    joint: Callable[..., Any] | None
-    rules: tuple[Callable[..., Any] | None, ...]
+    joint: OpFunction | None
+    rules: tuple[OpFunction | None, ...]
     #: Whether the number of outputs is not one.
     several: bool
     #: The number of hidden outputs that the gradient rules need.
     residuals: int
     #: ``layout(kernel, arrays, attrs)`` calls a kernel on operands in memory order, where the order of the
     #: result's axes depends on several of them; None where the kernel decides.
-    layout: Callable[..., Any] | None
+    layout: OpFunction | None

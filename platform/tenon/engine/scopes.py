@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any
+from typing import Any, TypeAlias
 
-Place = tuple[weakref.ref[Any], int, type]
+Place: TypeAlias = tuple[weakref.ref[Any], int, type]  # of modules, a class above the engine
 
 
 class _Here(threading.local):

@@ -6,17 +6,16 @@ is derived from the composite's parts instead, which are differentiable to any o
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenon.engine.grad_mode import MODE
 from tenon.engine.op import Composite, table
 from tenon.engine.precision import PRECISION
-from tenon.engine.tape import CustomNode
+from tenon.engine.tape import CustomNode, Edges, Node
+from tenon.engine.types import Arguments, Gradient
 from tenon.engine.value import Value
 from tenon.errors import GradError
 
 
-def gradients(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]:
+def gradients(node: Node, edges: Edges, grad: Gradient, create_graph: bool) -> list[Gradient]:
     """Gradients of ``node``'s inputs as tensors; None for edges that are None and inputs without gradient.
 
     Rules run in the dtypes of the forward op, also inside an autocast region.
@@ -30,7 +29,7 @@ def gradients(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]
         PRECISION.call = call
 
 
-def apply(node: Any, grads: tuple[Any, ...]) -> Any:
+def apply(node: Node, grads: Arguments) -> Gradient:
     """Apply ``node`` to ``grads``, one per output; return a tensor (or None), or a tuple of them."""
     expected = len(node.output_avals or (None,))
     if len(grads) != expected:
@@ -43,7 +42,7 @@ def apply(node: Any, grads: tuple[Any, ...]) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-def _by_rules(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]:
+def _by_rules(node: Node, edges: Edges, grad: Gradient, create_graph: bool) -> list[Gradient]:
     op = node.op
     if op.outputs != 1:
         grad = _materialize(node, grad)
@@ -52,7 +51,7 @@ def _by_rules(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]
     if create_graph:
         _refuse_detached(node)
     else:
-        saved = tuple(s.detach() if isinstance(s, Value) and s._track else s for s in saved)  # type: ignore[attr-defined]
+        saved = tuple(s.detach() if isinstance(s, Value) and s._track else s for s in saved)
     if op.residuals and create_graph and isinstance(op, Composite):
         return _through_parts(node, edges, grad, saved)
     if op.joint is not None:
@@ -70,7 +69,7 @@ def _by_rules(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]
     ]
 
 
-def _refuse_detached(node: Any) -> None:
+def _refuse_detached(node: Node) -> None:
     """Raise GradError if a saved tensor was detached: the derivative of the gradient would be wrong."""
     for value, edge in zip(node.saved or (), node.edges, strict=False):
         if value is not None and edge is not None and edge[1] >= 0 and value._node is None:
@@ -81,13 +80,13 @@ def _refuse_detached(node: Any) -> None:
             )
 
 
-def _residuals(node: Any) -> tuple[Any, ...]:
+def _residuals(node: Node) -> Arguments:
     """The residuals of ``node``, arrays among them as tensors."""
     kind = node.backend.array_type
     return tuple(Value.make(r, node.backend) if isinstance(r, kind) else r for r in node.unpacked_residuals())
 
 
-def _materialize(node: Any, grads: Any) -> Any:
+def _materialize(node: Node, grads: Gradient) -> Gradient:
     like = next(g for g in grads if g is not None)
     return [
         table.new_full(like, shape=a.shape, value=0, dtype=a.dtype) if g is None else g
@@ -95,7 +94,7 @@ def _materialize(node: Any, grads: Any) -> Any:
     ]
 
 
-def _through_parts(node: Any, edges: Any, grad: Any, saved: tuple[Any, ...]) -> list[Any]:
+def _through_parts(node: Node, edges: Edges, grad: Gradient, saved: Arguments) -> list[Gradient]:
     from tenon.engine.backward import collect_gradients
 
     wanted = [i for i, e in enumerate(edges) if e is not None]
@@ -114,7 +113,7 @@ def _through_parts(node: Any, edges: Any, grad: Any, saved: tuple[Any, ...]) -> 
         keep_graph=True,
         create_graph=True,
     )
-    result: list[Any] = [None] * len(edges)
+    result: list[Gradient] = [None] * len(edges)
     for i, g in zip(wanted, gradients, strict=True):
         result[i] = g
     return result

@@ -20,7 +20,9 @@ from tenon.engine.accumulate import DESTINATION, accumulate
 from tenon.engine.arrivals import Arrivals
 from tenon.engine.hooks import run_prehooks, run_tensor_hooks
 from tenon.engine.interceptor import SLOT
-from tenon.engine.tape import CustomNode, Node
+from tenon.engine.plans import EngineBackend
+from tenon.engine.tape import CustomNode, Edge, Edges, Hooks, Node
+from tenon.engine.types import Array, Attrs, Gradient, Operand, OpFunction, OpNamespace
 from tenon.engine.undefined import send_nothing, visit_nothing
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
@@ -28,9 +30,11 @@ from tenon.errors import GradError
 
 _LEAF = -1
 _FLOAT32 = dtypes.float32.numpy
-_NONE: dict[int, Any] = {}
+_NONE: dict[Any, Any] = {}
 _push = heapq.heappush
-Visit = Callable[[Any, Any], None]
+#: One rule per input; None for an input without gradient.
+Rules = tuple[OpFunction | None, ...]
+Visit = Callable[[Node, Gradient], None]
 
 
 class Sweep:
@@ -46,19 +50,19 @@ class Sweep:
         self.create_graph = create_graph
         self.keep_graph = keep_graph
         self.as_tensors = create_graph or SLOT.watched()
-        self.heap: list[tuple[int, Any]] = []
-        self.pending: dict[Any, Any] = {}  # node -> gradient, or list of them for several outputs
-        self.owned: set[Any] = set()  # nodes whose pending gradient is a sum owned by this pass
-        self.undefined: set[Any] = set()  # nodes that no gradient has reached yet, see undefined.py
+        self.heap: list[tuple[int, Node]] = []
+        self.pending: dict[Node, Gradient] = {}  # node -> gradient, or list of them for several outputs
+        self.owned: set[Node] = set()  # nodes whose pending gradient is a sum owned by this pass
+        self.undefined: set[Node] = set()  # nodes that no gradient has reached yet, see undefined.py
         self.hooked: Arrivals | None = None  # leaves with hooks, which run on the complete gradient
-        self.wanted: dict[tuple[int, int], Any] | None = (
+        self.wanted: dict[tuple[int, int], Gradient] | None = (
             None  # (id of target, output index) -> collected gradient
         )
         self.needed: set[int] | None = None  # ids of the nodes that lead to a wanted input
         self.stops: set[int] = set()  # ids of wanted nodes with no wanted input behind them
         self.accumulates = True  # gradients are accumulated (``backward``), not returned (``grad``)
 
-    def run(self, roots: Sequence[Any], grads: Sequence[Any]) -> None:
+    def run(self, roots: Sequence[Value], grads: Sequence[Gradient]) -> None:
         """Send ``grads`` (tensors if ``as_tensors``, else arrays) into ``roots`` and empty the heap."""
         for root, grad in zip(roots, grads, strict=True):
             if root._node is None:
@@ -89,7 +93,7 @@ class Sweep:
         if self.hooked is not None:
             self.hooked.rest()
 
-    def send(self, edge: Any, grad: Any, fresh: bool) -> None:
+    def send(self, edge: tuple[Any, int], grad: Gradient, fresh: bool) -> None:
         """Add ``grad`` to the pending gradient at ``edge``; ``fresh``: nothing else refers to this array."""
         target, index = edge
         if index == _LEAF:
@@ -118,12 +122,12 @@ class Sweep:
             self.wait(target, waiting)
         waiting[index] = grad if waiting[index] is None else waiting[index] + grad
 
-    def wait(self, target: Any, grad: Any) -> None:
+    def wait(self, target: Node, grad: Gradient) -> None:
         """Schedule a visit of ``target`` with ``grad``, to which later gradients are added."""
         self.pending[target] = grad
         _push(self.heap, (-target.seq, target))
 
-    def visit_plain(self, node: Any, grad: Any) -> None:
+    def visit_plain(self, node: Node, grad: Gradient) -> None:
         """``visit`` specialised to an op's node without hooks, on arrays: the common case.
 
         ``check``, ``release`` and ``send`` are inlined by hand, and the plan replaces attribute reads: 1.6 us
@@ -150,7 +154,7 @@ class Sweep:
             f = node.backend.short_raw
         if self.needed is not None:
             edges = self.open_edges(edges)
-        results: Any
+        results: Sequence[Gradient]
         if joint is not None:
             needs = tuple([e is not None for e in edges])
             if residuals:
@@ -158,7 +162,7 @@ class Sweep:
             else:
                 results = joint(f, grad, out, *args, needs=needs, **attrs)
         elif plan.arity == 1 and edges[0] is not None:
-            rule = plan.rules[0]
+            rule: Any = plan.rules[0]  # not None: this input has an edge
             x = args[0]
             results = (rule(f, grad, out, x, **attrs) if attrs else rule(f, grad, out, x),)
         else:
@@ -187,12 +191,19 @@ class Sweep:
             position += 1
 
     def by_each_rule(
-        self, f: Any, rules: Any, edges: Any, grad: Any, out: Any, args: Any, attrs: dict[str, Any]
-    ) -> list[Any]:
+        self,
+        f: OpNamespace,
+        rules: Rules,
+        edges: Edges,
+        grad: Gradient,
+        out: Array | None,
+        args: Sequence[Operand],
+        attrs: Attrs,
+    ) -> list[Gradient]:
         """Gradients of the inputs as arrays, each by its own rule; None for inputs without gradient."""
         if len(rules) != len(edges):
             rules = _spread(rules, edges)
-        results: list[Any] = []
+        results: list[Gradient] = []
         for edge, rule in zip(edges, rules):  # noqa: B905
             if edge is None or rule is None:
                 results.append(None)
@@ -205,7 +216,7 @@ class Sweep:
             results.append(rule(ops, grad, out, *args, **attrs) if attrs else rule(ops, grad, out, *args))
         return results
 
-    def open_edges(self, edges: Any) -> list[Any]:
+    def open_edges(self, edges: Edges) -> list[Edge]:
         """``edges`` with None for those that lead to no wanted input: their rules are not run."""
         needed, wanted = self.needed, self.wanted
         return [
@@ -217,7 +228,7 @@ class Sweep:
             for e in edges
         ]
 
-    def visit(self, node: Any, grad: Any) -> None:
+    def visit(self, node: Node, grad: Gradient) -> None:
         """Run ``node``'s rules on ``grad`` and send the results on."""
         if node.watched:
             grad = self.before(node, grad)
@@ -247,7 +258,7 @@ class Sweep:
                     fresh = not any(result is other for other in results[:position])
                 self.send(edge, result, fresh)
 
-    def by_rules(self, node: Any, edges: Any, grad: Any) -> list[Any]:
+    def by_rules(self, node: Node, edges: Edges, grad: Gradient) -> list[Gradient]:
         """Gradients of an op's inputs, as arrays."""
         op, attrs = node.op, node.attrs
         node.check()
@@ -270,7 +281,7 @@ class Sweep:
             for e, rule in zip(edges, rules, strict=True)
         ]
 
-    def custom(self, node: Any, grad: Any) -> list[Any]:
+    def custom(self, node: CustomNode, grad: Gradient) -> list[Gradient]:
         """Run a custom node, which works on tensors even where this sweep works on arrays."""
         if self.as_tensors:
             return list(node.apply_tensors(grad, self.create_graph))
@@ -278,7 +289,7 @@ class Sweep:
         given = self._tensor(grad, node.backend) if single else [self._tensor(g, node.backend) for g in grad]
         return [None if r is None else r.raw for r in node.apply_tensors(given, self.create_graph)]
 
-    def before(self, node: Any, grad: Any) -> Any:
+    def before(self, node: Node, grad: Gradient) -> Gradient:
         """Process a node's incoming gradients: tensor hooks, retained gradients, wanted inputs, pre-hooks."""
         single = node.op.outputs == 1
         if node.hooks is not None:
@@ -301,11 +312,11 @@ class Sweep:
                     self.wanted[key] = value
         # Last: pre-hooks change what the node receives, not what is retained; none run where ``grad`` stops.
         if node.node_prehooks is not None and (self.accumulates or id(node) not in self.stops):
-            grad = self._prehooks(node, grad, single)
+            grad = self._prehooks(node, node.node_prehooks, grad, single)
         return grad
 
-    def _prehooks(self, node: Any, grad: Any, single: bool) -> Any:
-        for hook in list(node.node_prehooks.values()):
+    def _prehooks(self, node: Node, hooks: Hooks, grad: Gradient, single: bool) -> Gradient:
+        for hook in list(hooks.values()):
             given = tuple(self._tensor(g, node.backend) for g in ((grad,) if single else grad))
             changed = hook(given)
             if changed is not None:
@@ -314,11 +325,11 @@ class Sweep:
                 grad = values[0] if single else values
         return grad
 
-    def after(self, node: Any, results: Any, grad: Any) -> Any:
+    def after(self, node: Node, results: list[Gradient], grad: Gradient) -> list[Gradient]:
         """Run the node hooks, which see, and may replace, the gradients of the inputs."""
         single = node.op.outputs == 1
         outputs = tuple(self._tensor(g, node.backend) for g in ((grad,) if single else grad))
-        for hook in list(node.node_hooks.values()):
+        for hook in list((node.node_hooks or {}).values()):
             inputs = tuple(self._tensor(g, node.backend) for g in results)
             changed = hook(inputs, outputs)
             if changed is not None:
@@ -327,12 +338,12 @@ class Sweep:
         return results
 
     @staticmethod
-    def _tensor(grad: Any, backend: Any) -> Any:
+    def _tensor(grad: Gradient, backend: EngineBackend) -> Value | None:
         return (
             grad if grad is None or isinstance(grad, Value) else Value.make(backend.as_array(grad), backend)
         )
 
-    def reach_leaf(self, leaf: Any, grad: Any, fresh: bool) -> None:
+    def reach_leaf(self, leaf: Value, grad: Gradient, fresh: bool) -> None:
         """Accumulate or collect a gradient at a leaf: immediately, or if the leaf has hooks once its gradient
         is complete."""
         extra = leaf.__dict__
@@ -351,7 +362,7 @@ class Sweep:
                 found = self.wanted[key]
                 self.wanted[key] = grad if found is None else found + grad
 
-    def deliver(self, leaf: Any, grad: Any, fresh: bool) -> None:
+    def deliver(self, leaf: Value, grad: Gradient, fresh: bool) -> None:
         """Run the hooks of ``leaf`` on its complete gradient and accumulate the result."""
         extra = leaf.__dict__
         if self.wanted is not None and (id(leaf), _LEAF) not in self.wanted:
@@ -379,12 +390,12 @@ class Sweep:
                 hook((), (leaf._grad if first else self._tensor(grad, leaf._backend),))
 
 
-def _spread(rules: Any, edges: Any) -> Any:
+def _spread(rules: Rules, edges: Edges) -> Rules:
     """Rules for a variadic op: the last one serves the rest."""
     return rules + (rules[-1],) * (len(edges) - len(rules))
 
 
-def _materialize(node: Any, grads: Any) -> Any:
+def _materialize(node: Node, grads: Gradient) -> Gradient:
     """Zeros for outputs that received no gradient."""
     if None not in [None if g is None else 0 for g in grads]:
         return grads

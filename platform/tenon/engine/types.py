@@ -5,6 +5,7 @@ Use them in place of a bare ``Any``, and ``object`` for a value that is only pas
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 #: The array of a backend: ``numpy.ndarray``, ``cupy.ndarray`` or ``jax.Array``. They share NumPy's interface
@@ -23,3 +24,10 @@ Attrs: TypeAlias = dict[str, Any]
 #: Tensors in tuples, lists, dicts and dataclasses of any depth, as modules and compiled functions take and
 #: return them; Python's type system has no type for "the same structure with other leaves".
 Nested: TypeAlias = Any
+#: The positional arguments of an op's call: tensors, numbers, and None where an input is optional.
+Arguments: TypeAlias = tuple[Any, ...]
+#: A gradient inside of a backward pass: an array, or a tensor where the pass runs on tensors (with
+#: ``create_graph``); for a node with several outputs a list of these, with None where no gradient arrived.
+Gradient: TypeAlias = Any
+#: A kernel, a forward or a rule: its parameters are the inputs and attrs of its op, which differ by op.
+OpFunction: TypeAlias = Callable[..., Any]

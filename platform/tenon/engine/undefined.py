@@ -6,14 +6,18 @@ torch still visits the nodes behind it. An op propagates the None; a Function re
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.hooks import run_tensor_hooks
-from tenon.engine.tape import CustomNode
+from tenon.engine.tape import CustomNode, Node
+from tenon.engine.types import Gradient
 from tenon.engine.value import Value
 
+if TYPE_CHECKING:
+    from tenon.engine.sweep import Sweep
 
-def send_nothing(sweep: Any, edge: Any) -> None:
+
+def send_nothing(sweep: Sweep, edge: tuple[Any, int]) -> None:
     """Schedule a visit of the node at ``edge``, even if no gradient reaches it."""
     target, index = edge
     if index < 0 or target in sweep.pending or (sweep.needed is not None and id(target) not in sweep.needed):
@@ -22,12 +26,12 @@ def send_nothing(sweep: Any, edge: Any) -> None:
     sweep.wait(target, None if target.op.outputs == 1 else [None] * len(target.output_avals))
 
 
-def visit_nothing(sweep: Any, node: Any) -> None:
+def visit_nothing(sweep: Sweep, node: Node) -> None:
     """Visit a node that no gradient has reached."""
     for hooks in (node.hooks or {}).values():
         run_tensor_hooks(hooks, None, node.backend)
     edges = node.edges if sweep.needed is None else sweep.open_edges(node.edges)
-    results: list[Any] = [None] * len(edges)
+    results: list[Gradient] = [None] * len(edges)
     if isinstance(node, CustomNode) and id(node) not in sweep.stops:
         found = node.apply_nothing(sweep.create_graph)
         results = [r if r is None or sweep.as_tensors else r.raw for r in found]
@@ -42,7 +46,7 @@ def visit_nothing(sweep: Any, node: Any) -> None:
                 sweep.send(edge, result, False)
 
 
-def zeros(node: Any) -> list[Any]:
+def zeros(node: Node) -> list[Value | None]:
     """Zeros for each output of ``node`` that is a tensor."""
     f = node.backend.raw
     return [

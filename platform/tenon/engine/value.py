@@ -10,11 +10,19 @@ history.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
 from tenon.engine.grad_mode import MODE, UNCOUNTED
+from tenon.engine.types import Array
 from tenon.errors import GradError, ViewError
+
+if TYPE_CHECKING:
+    from tenon.engine.plans import EngineBackend
+    from tenon.engine.tape import Node
+
+#: ``Value._view``, a list as its version changes.
+View: TypeAlias = list[Any]
 
 
 class FixedView:
@@ -27,7 +35,7 @@ class FixedView:
         self.message = message
 
 
-def fill(array: Any, value: Any) -> None:
+def fill(array: Array, value: object) -> None:
     """Write ``value`` over all of ``array``."""
     array[...] = value
 
@@ -42,7 +50,7 @@ NO_GRAD_VIEW = _FORBIDDEN.format(mode="no_grad mode", where="with grad mode enab
 INFERENCE_VIEW = _FORBIDDEN.format(mode="inference mode", where="in normal mode", block="inference_mode")
 
 
-def refuse_part(view: Any) -> None:
+def refuse_part(view: View | None) -> None:
     """Raise ViewError if a tensor's ``_view`` is, or derives from, one of several outputs of one op."""
     while view is not None:
         if len(view) > 5:
@@ -73,12 +81,13 @@ def refuse_writing() -> NoReturn:
     )
 
 
-def move_retained(x: Any, node: Any, index: int) -> None:
+def move_retained(x: Value, node: Node, index: int) -> None:
     """Move ``retain_grad`` of ``x`` from its old ``node`` to the node of its present value, after an in-place
     change: it refers to the tensor, not to the value that it had."""
-    reference = node.retained.get(index)
+    retained = node.retained or {}
+    reference = retained.get(index)
     if reference is not None and reference() is x and x._node is not None:
-        del node.retained[index]
+        del retained[index]
         present = x._node
         if present.retained is None:
             present.retained = {}
@@ -95,11 +104,11 @@ class Value:
     )  # fmt: skip
 
     #: ``make(array, backend)`` wraps an array as a plain tensor; set by ``tensor.py``.
-    make: ClassVar[Callable[[Any, Any], Any]]
+    make: ClassVar[Callable[[Array, EngineBackend], Any]]
 
-    raw: Any
-    _backend: Any
-    _node: Any
+    raw: Array
+    _backend: Any  # an EngineBackend; upper layers use what its class adds
+    _node: Node | None
     _index: int
     #: Whether a gradient flows here: a leaf that requires grad, or an output of a recorded op.
     _track: bool
@@ -108,7 +117,13 @@ class Value:
     _version_counter: list[int] | None
     #: ``[base, parent, op or FixedView, attrs, version]`` of a view, with ``(op, index)`` appended for one of
     #: several outputs of a recorded op.
-    _view: list[Any] | None
+    _view: View | None
+
+    if TYPE_CHECKING:  # attributes of Tensor: the engine meets no other subclass
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: object) -> None: ...
+        def __add__(self, other: object, /) -> Any: ...
 
     def _counter(self) -> list[int]:
         counter = self._version_counter
@@ -166,6 +181,6 @@ class Value:
         return self._track
 
 
-def uncounted(args: tuple[Any, ...]) -> bool:
+def uncounted(args: Iterable[object]) -> bool:
     """Whether all of ``args`` are inference tensors; a number counts as an ordinary tensor, as in torch."""
     return all(a is None or (isinstance(a, Value) and a._version_counter is UNCOUNTED) for a in args)

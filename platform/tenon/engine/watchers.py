@@ -7,11 +7,19 @@ the previous value. Objects that observe or rewrite ops are in ``interceptor.SLO
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-F = TypeVar("F", bound=Callable[..., Any])
+from tenon.engine.types import Arguments, Attrs, Gradient, OpFunction
+
+if TYPE_CHECKING:
+    from tenon.engine.op import Op
+    from tenon.engine.plans import EngineBackend
+    from tenon.engine.sweep import Visit
+    from tenon.engine.tape import Node
+
+F = TypeVar("F", bound=OpFunction)
 
 _NOTHING = nullcontext()
 
@@ -25,40 +33,40 @@ class Watchers:
     )  # fmt: skip
 
     #: ``taped(node)``: a node was recorded and its output is set. ``add`` and ``remove`` assign it.
-    taped: Callable[[Any], None] | None
+    taped: Callable[[Node], None] | None
     #: ``differentiated(node, gradients)``: a backward pass computed the gradients of a node's inputs.
-    differentiated: Callable[[Any, Any], None] | None
+    differentiated: Callable[[Node, Sequence[Gradient]], None] | None
     #: ``around_visit(visit)`` returns a wrapper of ``visit(node, gradient)`` of the sweep.
-    around_visit: Callable[[Callable[[Any, Any], None]], Callable[[Any, Any], None]] | None
+    around_visit: Callable[[Visit], Visit] | None
     #: ``span(name, phase)``: a context around work that is not an op: a backward pass, a wait for data.
-    span: Callable[[str, str], AbstractContextManager[Any]] | None
+    span: Callable[[str, str], AbstractContextManager[object]] | None
     #: ``around_kernel(backend, op, kernel)`` returns a wrapper of a kernel that works in place.
-    around_kernel: Callable[[Any, Any, Callable[..., Any]], Callable[..., Any]] | None
+    around_kernel: Callable[[EngineBackend, Op, OpFunction], OpFunction] | None
     #: ``around_creation(name, make, args, options)`` replaces ``make(*args, **options)`` where arrays are
     #: created without an op: from data, by shape, at random.
-    around_creation: Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None
+    around_creation: Callable[[str, OpFunction, Arguments, Attrs], Any] | None
     #: ``requested_sizes(kind, shape, sizes)`` returns replacements for the sizes passed to ``reshape`` and
     #: similar ops (kind "shape"), ``split`` ("cut"), ``chunk`` ("chunks": a count; the result is sizes)
     #: or ``x[a:b]`` ("slice", with ``(size, axis, rank)`` as the shape).
     requested_sizes: Callable[[str, tuple[int, ...], Any], Any] | None
     #: ``changes(op, x, args, attrs)`` is called before an in-place op without grad; true if it performed it.
-    changes: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], bool] | None
+    changes: Callable[[Op, Any, Arguments, Attrs], bool] | None
     #: Is notified of arrays created, read by Python, or written outside of ops, by methods of these names
     #: (``made``, ``reading``, ``writing``, ``wrote``, ``copied``, ``exchanged``, ``host_draw``,
     #: ``gradient_read``, ``gradient_set``); ``unsupported(what)`` raises for what it cannot record.
     recorder: Any  # its class belongs to an upper layer
 
     def __init__(self) -> None:
-        self._listeners: tuple[Callable[[Any], None], ...] = ()
+        self._listeners: tuple[Callable[[Node], None], ...] = ()
         self.taped = self.differentiated = self.around_visit = self.span = self.around_kernel = None
         self.around_creation = self.requested_sizes = self.changes = self.recorder = None
 
-    def add(self, listener: Callable[[Any], None]) -> None:
+    def add(self, listener: Callable[[Node], None]) -> None:
         """Call ``listener`` with every node recorded from now on; only once per node if added twice."""
         self._listeners = (*self._listeners, listener)
         self.taped = self._tell
 
-    def remove(self, listener: Callable[[Any], None]) -> None:
+    def remove(self, listener: Callable[[Node], None]) -> None:
         """Undo one ``add``."""
         remaining = list(self._listeners)
         remaining.remove(listener)
@@ -66,11 +74,11 @@ class Watchers:
         if not remaining:
             self.taped = None
 
-    def _tell(self, node: Any) -> None:
+    def _tell(self, node: Node) -> None:
         for listener in dict.fromkeys(self._listeners):
             listener(node)
 
-    def spanning(self, name: str, phase: str) -> AbstractContextManager[Any]:
+    def spanning(self, name: str, phase: str) -> AbstractContextManager[object]:
         """The context of ``span``; a null context without a listener."""
         return _NOTHING if self.span is None else self.span(name, phase)
 

@@ -202,7 +202,7 @@ def _name(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Operator:
 
 def _cost(op: Any, avals: list[Any], attrs: dict[str, Any]) -> int:
     if isinstance(op, Composite) and type(op).cost is Composite.cost:
-        return int(cost_of_parts(op, avals, attrs, _PRODUCTS))
+        return int(cost_of_parts(op, tuple(avals), attrs, _PRODUCTS))
     return int(op.cost(*avals, **attrs))
 
 
