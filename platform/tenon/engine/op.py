@@ -257,7 +257,7 @@ class Op:
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
-    def __reduce__(self) -> tuple[Callable[[str], Op], tuple[str]]:
+    def __reduce__(self) -> str | tuple[Callable[[str], Op], tuple[str]]:
         return (_find, (self.name,))
 
     def __deepcopy__(self, memo: object) -> Op:

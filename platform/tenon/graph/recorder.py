@@ -206,7 +206,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
             )
         grad_fn = tensors[0]._node
         recorded = grad_fn is not None and grad_fn.op is op
-        hidden = grad_fn.residuals if recorded and op.residuals else ()
+        hidden = grad_fn.residuals if grad_fn is not None and recorded and op.residuals else ()
         arrays = [r for r in (*raws, *hidden) if hasattr(r, "shape")]
         avals = tuple(Aval(tuple(r.shape), r.dtype) for r in (*raws, *hidden) if hasattr(r, "shape"))
         node = self.graph.call(op, refs, dict(attrs), avals)

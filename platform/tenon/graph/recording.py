@@ -316,7 +316,7 @@ def _output(recorder: Recorder, ref: Ref) -> int:
 def _alive(tensor: Tensor) -> bool:
     """Whether ``backward`` can still run from ``tensor``: no saved value of its history is freed."""
     seen: set[int] = set()
-    stack = [tensor._node]
+    stack: list[Any] = [tensor._node]  # nodes, and leaves, which have no edges
     while stack:
         node = stack.pop()
         if id(node) in seen or not hasattr(node, "edges"):
