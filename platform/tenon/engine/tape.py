@@ -114,7 +114,7 @@ class Node:
         """Whether the saved output was modified in place after the op ran."""
         return self.out_counter is not None and self.out_counter[0] != self.out_version
 
-    def values(self) -> tuple[list[Operand], Value | None]:
+    def values(self) -> tuple[list[Operand], Any]:  # the output as a Tensor, or None
         """Arguments and output as tensors with history (arrays where only shapes matter), after ``check``."""
         self.check()
         if self.packed is not None:
@@ -210,12 +210,12 @@ class CustomNode(Node):
         self.seq = next_number()
         self.module = _here.place
 
-    def apply_tensors(self, grad: Gradient, create_graph: bool) -> list[Value | None]:
+    def apply_tensors(self, grad: Gradient, create_graph: bool) -> Sequence[Value | None]:
         """Gradients of the inputs (None for an input without one) from the output's gradient, or the list
         of those of several outputs."""
         raise TypeError(f"{type(self).__name__} defines no apply_tensors.")
 
-    def apply_nothing(self, create_graph: bool) -> list[Value | None]:
+    def apply_nothing(self, create_graph: bool) -> Sequence[Value | None]:
         """As ``apply_tensors`` if no gradient reached this node."""
         return [None] * len(self.edges)
 

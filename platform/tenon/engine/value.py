@@ -18,7 +18,6 @@ from tenon.engine.types import Array
 from tenon.errors import GradError, ViewError
 
 if TYPE_CHECKING:
-    from tenon.engine.plans import EngineBackend
     from tenon.engine.tape import Node
 
 #: ``Value._view``, a list as its version changes.
@@ -104,7 +103,7 @@ class Value:
     )  # fmt: skip
 
     #: ``make(array, backend)`` wraps an array as a plain tensor; set by ``tensor.py``.
-    make: ClassVar[Callable[[Array, EngineBackend], Any]]
+    make: ClassVar[Callable[[Array, Any], Any]]  # a backend; a Tensor
 
     raw: Array
     _backend: Any  # an EngineBackend; upper layers use what its class adds

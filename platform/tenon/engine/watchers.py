@@ -49,8 +49,9 @@ class Watchers:
     #: similar ops (kind "shape"), ``split`` ("cut"), ``chunk`` ("chunks": a count; the result is sizes)
     #: or ``x[a:b]`` ("slice", with ``(size, axis, rank)`` as the shape).
     requested_sizes: Callable[[str, tuple[int, ...], Any], Any] | None
-    #: ``changes(op, x, args, attrs)`` is called before an in-place op without grad; true if it performed it.
-    changes: Callable[[Op, Any, Arguments, Attrs], bool] | None
+    #: ``changes(op, x, args, attrs)`` is called before an in-place op, or function, without grad; true if it
+    #: performed it.
+    changes: Callable[[Any, Any, Arguments, Attrs], bool] | None
     #: Is notified of arrays created, read by Python, or written outside of ops, by methods of these names
     #: (``made``, ``reading``, ``writing``, ``wrote``, ``copied``, ``exchanged``, ``host_draw``,
     #: ``gradient_read``, ``gradient_set``); ``unsupported(what)`` raises for what it cannot record.

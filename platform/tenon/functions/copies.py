@@ -29,7 +29,7 @@ def _slice(
 
 def _copied(view: Tensor, given: Tensor) -> Tensor:
     result = given.clone()
-    if result._node is not None:
+    if result._node is not None and view._node is not None:
         result._node.title = f"{view._node.name()}_copy"
     return result
 

@@ -179,7 +179,7 @@ def legacy_tensor(
         own = FROM_NUMPY[args[0].raw.dtype]
         if dtype is not None and own != dtype:
             raise TypeError(f"a tensor type of {dtype} got a tensor of {own}; use tensor.to({dtype}).")
-        result = args[0].detach()  # type: ignore[attr-defined]  # a Tensor
+        result = args[0].detach()  # a Tensor
     elif len(args) == 1 and isinstance(args[0], (TypedStorage, UntypedStorage)):
         result = _over(args[0], kind)
     elif len(args) == 1 and isinstance(args[0], (str, float)):

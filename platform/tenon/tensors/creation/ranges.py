@@ -37,7 +37,7 @@ def _range_dtype(dtype: DTypeLike | None, *numbers: object) -> dtypes.dtype:
 
 def _number(value: Any) -> Any:  # int, float or complex
     """Return the Python number of ``value``, a number or a tensor of one element."""
-    return value.item() if isinstance(value, (Value, np.generic)) else value  # type: ignore[union-attr]
+    return value.item() if isinstance(value, (Value, np.generic)) else value
 
 
 @with_layout
