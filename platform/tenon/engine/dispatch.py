@@ -59,11 +59,6 @@ def backends_are(find: Callable[[Device], EngineBackend]) -> None:
     _backend_for = find
 
 
-def result_of(raw: Array, backend: EngineBackend) -> Any:  # a Tensor, which the engine does not know
-    """Wrap the array ``raw`` as a tensor of the result class, without autograd history."""
-    return _Result._of(raw, backend)
-
-
 def finish(
     plan: Plan, backend: EngineBackend, out: Array, tracked: bool, record: Callable[[], Node | None]
 ) -> Value:

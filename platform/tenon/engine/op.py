@@ -18,8 +18,8 @@ import enum
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from tenon.engine.aval import Aval
 from tenon.engine.interceptor import SLOT
@@ -44,11 +44,6 @@ class Kind(enum.Enum):
     COLLECTIVE = "collective"
     COMPOSITE = "composite"
 
-
-#: Which inputs the tape saves: all (True), those that are true here, or none (None).
-Mask: TypeAlias = Literal[True] | tuple[bool, ...] | None
-#: The same for every call, or by the bit set of the inputs that require a gradient.
-Keeps: TypeAlias = Mask | dict[int, Mask]
 
 _MOVING = frozenset((Kind.MOVE, Kind.INDEX, Kind.CREATE, Kind.RANDOM, Kind.MEMORY, Kind.COLLECTIVE))
 
@@ -180,7 +175,6 @@ class Op:
         names = [n.lstrip("*") for n in self.inputs]
         self.save_mask = tuple(n in self.saves for n in names)
         self.saves_out = "out" in self.saves
-        self.keeps = _keeps(names, self.saves, self.reads)
         self.simple = self.outputs == 1 and self.residuals == 0 and not self.crosses
         self.is_ufunc = self.simple and not self.view and getattr(self, "ufunc", None) is not None
         self.joint: OpFunction | None = getattr(self, "vjp_joint", None)
@@ -262,23 +256,6 @@ class Op:
 
     def __deepcopy__(self, memo: object) -> Op:
         return self
-
-
-def _keeps(names: list[str], saves: tuple[str, ...], reads: dict[str, tuple[str, ...]]) -> Keeps:
-    """Which inputs the tape saves: None (none), True (all), a mask, or {bit set of the inputs that require
-    grad: mask}."""
-
-    def masked(kept: Collection[str]) -> Mask:
-        mask = tuple(n in kept for n in names)
-        return True if mask and all(mask) else mask if any(mask) else None
-
-    if not reads:
-        return masked(saves)
-    found = {}
-    for bits in range(1, 1 << len(names)):
-        needed = {r for i, n in enumerate(names) if bits >> i & 1 for r in reads.get(n, saves)}
-        found[bits] = masked(needed)
-    return found
 
 
 def _find(name: str) -> Op:

@@ -7,14 +7,21 @@ plan is always of the one class ``Plan``, whose slots CPython reads as fast as a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from tenon.device import Device
 from tenon.engine.aval import Shape
-from tenon.engine.op import Keeps, Op
+from tenon.engine.op import Op
 from tenon.engine.types import Arguments, Array, ArrayNamespace, OpFunction, OpNamespace
+
+if TYPE_CHECKING:
+    from tenon.device import Device
+
+#: Which inputs the tape saves: all (True), those that are true here, or none (None).
+Mask: TypeAlias = Literal[True] | tuple[bool, ...] | None
+#: The same for every call, or by the bit set of the inputs that require a gradient.
+Keeps: TypeAlias = Mask | dict[int, Mask]
 
 #: ``Plan.gradient`` of an op whose output may have an integer dtype, through which no gradient flows.
 BY_DTYPE = 2

@@ -22,7 +22,7 @@ from tenon.engine.hooks import run_prehooks, run_tensor_hooks
 from tenon.engine.interceptor import SLOT
 from tenon.engine.plans import EngineBackend
 from tenon.engine.tape import CustomNode, Edge, Edges, Hooks, Node
-from tenon.engine.types import Array, Attrs, Gradient, Operand, OpFunction, OpNamespace
+from tenon.engine.types import Array, Attrs, Gradient, OpFunction, OpNamespace
 from tenon.engine.undefined import send_nothing, visit_nothing
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
@@ -191,14 +191,7 @@ class Sweep:
             position += 1
 
     def by_each_rule(
-        self,
-        f: OpNamespace,
-        rules: Rules,
-        edges: Edges,
-        grad: Gradient,
-        out: Array | None,
-        args: Sequence[Operand],
-        attrs: Attrs,
+        self, f: OpNamespace, rules: Rules, edges: Edges, grad: Gradient, out: Array, args: Any, attrs: Attrs
     ) -> list[Gradient]:
         """Gradients of the inputs as arrays, each by its own rule; None for inputs without gradient."""
         if len(rules) != len(edges):

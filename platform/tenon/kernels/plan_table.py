@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from tenon.engine.op import Kind, Op
-from tenon.engine.plans import ANY, BY_DTYPE, VIEW, Plan
+from tenon.engine.plans import ANY, BY_DTYPE, VIEW, Keeps, Mask, Plan
 from tenon.kernels.following import following, plain
 from tenon.kernels.order import ordered
 from tenon.kernels.promotion import unify
@@ -17,6 +18,23 @@ def _arity(op: Op) -> int:
     if op.view:
         return VIEW if len(op.inputs) == 1 and op.promotion is None else ANY
     return len(op.inputs)
+
+
+def _keeps(op: Op) -> Keeps:
+    """Which inputs of ``op`` the tape saves."""
+    names, saves, reads = [n.lstrip("*") for n in op.inputs], op.saves, op.reads
+
+    def masked(kept: Collection[str]) -> Mask:
+        mask = tuple(n in kept for n in names)
+        return True if mask and all(mask) else mask if any(mask) else None
+
+    if not reads:
+        return masked(saves)
+    found = {}
+    for bits in range(1, 1 << len(names)):
+        needed = {r for i, n in enumerate(names) if bits >> i & 1 for r in reads.get(n, saves)}
+        found[bits] = masked(needed)
+    return found
 
 
 class PlanTable(dict[Op, Plan]):
@@ -39,7 +57,7 @@ class PlanTable(dict[Op, Plan]):
         plan.promotion, plan.unify, plan.arity = op.promotion, unify, _arity(op)
         plan.new_array = op.simple and not op.view
         plan.gradient = BY_DTYPE if op.integral else op.differentiable
-        plan.keeps, plan.saves_out = op.keeps, op.saves_out
+        plan.keeps, plan.saves_out = _keeps(op), op.saves_out
         plan.joint, plan.rules, plan.residuals = op.joint, op.rules, op.residuals
         plan.several = op.outputs != 1
         several = op.kind is Kind.ELEMENTWISE and len(op.inputs) > 1

@@ -18,7 +18,7 @@ import numpy as np
 from tenon import dtypes
 from tenon.engine import scopes
 from tenon.engine.aval import Aval
-from tenon.engine.dispatch import explain, result_of
+from tenon.engine.dispatch import explain
 from tenon.engine.grad_mode import MODE, UNCOUNTED, set_grad_enabled
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Op, table
@@ -219,7 +219,7 @@ def _alias(x: Value, copy: bool) -> Value:
     """Return the value of ``x`` before the change, with its history; copied if the gradient will read it."""
     if x._view is not None:
         x._refresh()
-    old = result_of(x.raw.copy() if copy and not isinstance(x.raw, Aval) else x.raw, x._backend)
+    old = Value.make(x.raw.copy() if copy and not isinstance(x.raw, Aval) else x.raw, x._backend)
     if WATCHERS.recorder is not None and old.raw is not x.raw:
         WATCHERS.recorder.copied(old.raw, x)
     node, index = x._node, x._index
