@@ -1,9 +1,9 @@
 """``tenon.compile``: record a function's graph, compile it, and replay the program in later calls.
 
-The first call with arguments of some shapes runs eagerly (optimizers create their state, lazy modules their
-parameters). The second and the third are recorded; if both yield the same graph, later calls replay it. A
-value that differs between the two though the shapes agree, such as a number that Python computed and that
-became a constant of the graph, is detected by that comparison: the function then stays eager and reports why.
+The first call with arguments of given shapes runs eagerly (optimizers create their state, lazy modules their
+parameters). The second and the third are recorded; if both yield the same graph, later calls replay it. The
+comparison detects values that differ between calls of equal shapes, such as a number computed by Python that
+became a constant of the graph: the function then stays eager and reports why.
 """
 
 from __future__ import annotations
@@ -13,38 +13,43 @@ import sys
 import threading
 import warnings
 import weakref
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeAlias
 
 from tenon.compat.overriding import MODES
-from tenon.device import get_default_device
-from tenon.dtypes import get_default_dtype
-from tenon.engine.aval import aval_of
+from tenon.device import Device, get_default_device
+from tenon.dtypes import dtype, get_default_dtype
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.precision import PRECISION
-from tenon.engine.value import Value
+from tenon.engine.types import Nested
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError, DivergedError, TenonWarning, UnsupportedError
 from tenon.graph import passes
+from tenon.graph.call_keys import described, flattened, key_of
 from tenon.graph.compare import difference, fingerprint
 from tenon.graph.differentiable_replay import DifferentiableReplay
 from tenon.graph.entry import MISS, alike
-from tenon.graph.recording import Recording, overlapping, record
+from tenon.graph.guards import Guard
+from tenon.graph.program import Program
+from tenon.graph.recording import Leaves, Recording, overlapping, record
 from tenon.graph.replay import Replay
 from tenon.graph.stance import STANCE
 from tenon.graph.suspension import SUSPENSION
 from tenon.kernels.backend import backend_named
-from tenon.tensors.pytree import REGISTERED, TreeSpec, tree_flatten
 from tenon.tensors.where import user_line
 
-#: Maximum number of programs per function; further kinds of calls stay eager.
+#: Maximum number of cases per function; calls of further cases stay eager.
 LIMIT = 8
-#: Recordings of one kind of call that wait for an equal one, and calls that may set something up first.
+#: Maximum number of recordings per case that wait for an equal one, and of calls discarded as set-up.
 PATIENCE = 4
-#: Recordings of one kind of call over the life of a function; beyond, it stays eager.
+#: Maximum number of recordings per case over the life of a function; beyond, it stays eager.
 MANY = 64
+
+#: The key of a case: structure and leaves of the arguments, then the mode.
+Key: TypeAlias = tuple[Hashable, ...]
+#: Whether gradients are enabled, inference mode, default dtype, default device.
+Mode: TypeAlias = tuple[bool, bool, dtype, Device]
 
 #: Held while a thread records; only one can at a time.
 _RECORDING = threading.Lock()
@@ -56,35 +61,37 @@ class Case:
     __slots__ = ("alike", "calls", "pending", "reason", "recorded", "replays", "settled")
 
     def __init__(self) -> None:
+        #: Numbers of calls without a program, of recordings, and of those discarded as set-up.
         self.calls = self.recorded = self.settled = 0
-        #: Recordings not yet confirmed by an equal one.
+        #: Recordings that no equal one has confirmed yet.
         self.pending: list[Recording] = []
-        #: The latest first.
-        self.replays: list[Any] = []
-        #: A fast check for calls of this kind; None if there is none.
-        self.alike: Any = None
-        #: Why these calls stay eager; None if they do not.
+        #: The compiled programs, the latest first.
+        self.replays: list[Replay | DifferentiableReplay] = []
+        #: Whether positional arguments belong to this case; None if only the key can tell.
+        self.alike: Callable[[tuple[Nested, ...]], bool] | None = None
+        #: Why these calls stay eager; None if they may be compiled.
         self.reason: str | None = None
 
 
-#: All that there are.
+#: All compiled functions of the process.
 EVERY: weakref.WeakSet[Compiled] = weakref.WeakSet()
 
 
 class Compiled:
-    """The compiled form of ``function``. ``reasons`` lists every recording and refusal, in words."""
+    """The compiled form of ``function``; ``reasons`` explains each recording and each refusal."""
 
-    def __init__(self, function: Callable[..., Any], fullgraph: bool, explain: bool) -> None:
+    def __init__(self, function: Callable[..., Nested], fullgraph: bool, explain: bool) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.fullgraph = fullgraph
         self.explain = explain
         self.reasons: list[str] = []
-        self.cases: dict[Any, Case] = {}
-        #: What it is inside autocast regions, by their kind.
-        self.casting: dict[Any, Compiled] = {}
-        #: The kind of the latest call that was replayed: a quick test, the mode, the case.
-        self._latest: tuple[Any, tuple[Any, ...], Case] | None = None
+        #: By structure, shapes, dtypes and plain values of the arguments, and the mode.
+        self.cases: dict[Key, Case] = {}
+        #: The compiled forms inside autocast regions, by the key of the region.
+        self.casting: dict[Hashable, Compiled] = {}
+        #: The case of the latest replay, with its ``alike`` and its mode.
+        self._latest: tuple[Callable[[tuple[Nested, ...]], bool], Mode, Case] | None = None
         self._warned = self._warned_hooks = False
         EVERY.add(self)
 
@@ -96,7 +103,7 @@ class Compiled:
         self._latest = None
         self._warned = self._warned_hooks = False
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Callable[..., Nested]:
         """Bind to an instance; each instance has its own programs."""
         if instance is None:
             return self
@@ -109,17 +116,17 @@ class Compiled:
             kept = own[key] = Compiled(bound, self.fullgraph, self.explain)
         return kept
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """Pickle and copy the function only; the copy records again."""
         return Compiled, (self.function, self.fullgraph, self.explain)
 
     @property
-    def programs(self) -> list[Any]:
+    def programs(self) -> list[Program]:
         """The compiled programs; ``.source`` is the generated Python, ``.graph`` the graph."""
         own = [p for case in self.cases.values() for replay in case.replays for p in replay.programs]
         return own + [p for each in self.casting.values() for p in each.programs]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Nested, **kwargs: Nested) -> Nested:
         """Replay the program for these arguments, or call the function, recording it if needed."""
         if (
             WATCHERS.recorder is not None
@@ -133,9 +140,9 @@ class Compiled:
             raise UnsupportedError(f"{_name(self.function)}: {SUSPENSION.reason}")
         if PRECISION.casting is not None:
             return self._cast(PRECISION.casting, args, kwargs)
-        mode = (MODE.enabled, MODE.inference, get_default_dtype(), get_default_device())
-        latest: Any = self._latest
-        leaves: Any = args
+        mode: Mode = (MODE.enabled, MODE.inference, get_default_dtype(), get_default_device())
+        latest = self._latest
+        leaves: Sequence[Nested] = args
         if latest is None or kwargs or latest[1] != mode or not latest[0](args):
             leaves, found = self._find(args, kwargs, mode)
             if found is None:
@@ -159,10 +166,12 @@ class Compiled:
                 return result
         return self._record(case, args, kwargs)
 
-    def _find(self, args: Any, kwargs: Any, mode: tuple[Any, ...]) -> tuple[Any, Case | None]:
-        """Flatten the arguments and look up their case; None to run eagerly."""
-        leaves, structure = _flat(args, kwargs)
-        key: Any = (structure, _key(leaves), *mode)
+    def _find(
+        self, args: tuple[Nested, ...], kwargs: dict[str, Nested], mode: Mode
+    ) -> tuple[Leaves, Case | None]:
+        """Return the leaves of the arguments, and their case or None to run eagerly."""
+        leaves, structure = flattened(args, kwargs)
+        key = (structure, key_of(leaves), *mode)
         try:
             case = self.cases.get(key)
         except TypeError as error:
@@ -178,15 +187,15 @@ class Compiled:
                     self._stay_eager(self._too_many())
                 return leaves, None
             if self.cases:
-                self._tell(f"another kind of call: {_described(leaves)}")
+                self._tell(f"another kind of call: {described(leaves)}")
             case = self.cases.setdefault(key, Case())
         elif case.replays and structure == len(args) and not kwargs:
             quick = case.alike = case.alike or alike(leaves)
             self._latest = None if quick is None else (quick, mode, case)
         return leaves, case
 
-    def _cast(self, casting: Any, args: Any, kwargs: Any) -> Any:
-        """The same in an autocast region: the function brings its own region along."""
+    def _cast(self, casting: Any, args: tuple[Nested, ...], kwargs: dict[str, Nested]) -> Nested:
+        """Call the compiled form for the active autocast region, which is entered inside of it."""
         key = casting.key
         own = self.casting.get(key)
         if own is None:
@@ -196,7 +205,8 @@ class Compiled:
         with casting.lifted():
             return own(*args, **kwargs)
 
-    def _record(self, case: Case, args: Any, kwargs: Any) -> Any:
+    def _record(self, case: Case, args: tuple[Nested, ...], kwargs: dict[str, Nested]) -> Nested:
+        """Call the function, recorded if this call of the case is to be."""
         if not STANCE.may_record(_name(self.function)):
             return self.function(*args, **kwargs)
         case.calls += 1
@@ -211,80 +221,86 @@ class Compiled:
             if case.replays:
                 self._tell("recorded again: " + "; ".join(_broken(case.replays[0])))
             earlier = case.pending[-1].places if case.pending else None
-            before = earlier.look() if earlier else []
-            result, made = record(self.function, args, kwargs, self.fullgraph)
+            before = earlier.read_all() if earlier else []
+            result, recording = record(self.function, args, kwargs, self.fullgraph)
             case.recorded += 1  # not what raised or was interrupted
-            own = earlier.differing(before) if earlier else []
-            if self._judge(case, made):
-                if own:
+            changed = earlier.differing(before) if earlier else []
+            if self._judge(case, recording):
+                if changed:
                     self._warn(
-                        f"{_name(self.function)} changes {_listed(own)} itself. Its program does not: what"
-                        " Python does beside the ops happens only while a call is recorded or eager"
+                        f"{_name(self.function)} changes {_listed(changed)} itself. Its program does not:"
+                        " what Python does beside the ops happens only while a call is recorded or eager"
                     )
-                del made
-                backend_named("cpu").trim()  # of both recordings' temporaries and the compilation's own
+                del recording
+                backend_named("cpu").trim()  # temporaries of both recordings and of the compilation
             return result
         finally:
             _RECORDING.release()
 
-    def _judge(self, case: Case, made: Recording | CaptureError) -> bool:
-        """Compile what was recorded twice, keep what is new, give up on what differs every time; whether a
-        program was made."""
-        if isinstance(made, DivergedError):
-            self._tell(f"not recorded: {made}")
+    def _judge(self, case: Case, recording: Recording | CaptureError) -> bool:
+        """Compile a recording that equals a pending one, else keep it as pending.
+
+        After ``PATIENCE`` different recordings the case stays eager. Returns whether a program was compiled.
+        """
+        if isinstance(recording, DivergedError):
+            self._tell(f"not recorded: {recording}")
             return False
-        if isinstance(made, CaptureError):
-            self._refuse(case, str(made))
+        if isinstance(recording, CaptureError):
+            self._refuse(case, str(recording))
             return False
-        if made.settling is not None and case.settled < PATIENCE:
+        if recording.settling is not None and case.settled < PATIENCE:
             case.settled += 1
             return False
-        text = fingerprint(made)
+        text = fingerprint(recording)
         for replay in case.replays:
             if replay.text == text and replay.fits():
-                for tired in filter(None, (guard.forgive() for guard in replay.recording.guards)):
+                for dropped in filter(None, (guard.forgive() for guard in replay.recording.guards)):
                     self._warn(
-                        f"{_listed(tired)} changed in many calls and never changed what was recorded: it is"
+                        f"{_listed(dropped)} changed in many calls and never changed what was recorded: it is"
                         " not looked at any more. If it can matter, pass it as an argument"
                     )
                 if not _broken_guards(replay):
                     self._tell("what changed does not matter to the program")
                     return False
         for first in case.pending:
-            if difference(first, made) is None:
+            if difference(first, recording) is None:
                 case.pending.remove(first)
-                case.replays = [self._build(made, text), *case.replays[: LIMIT - 1]]
+                case.replays = [self._build(recording, text), *case.replays[: LIMIT - 1]]
                 return True
         if len(case.pending) >= PATIENCE:
-            found = difference(case.pending[-1], made)
+            changed = difference(case.pending[-1], recording)
             case.pending.clear()
-            self._refuse(case, f"two calls recorded different graphs: {found}")
+            self._refuse(case, f"two calls recorded different graphs: {changed}")
             return False
-        case.pending.append(made)
+        case.pending.append(recording)
         return False
 
-    def _build(self, made: Recording, text: bytes) -> Any:
+    def _build(self, recording: Recording, text: bytes) -> Replay | DifferentiableReplay:
+        """Run the passes on a recording and return its replay."""
         backend = backend_named("cpu")
-        recorded = len(made.graph)
-        if made.hooks and not self._warned_hooks:
+        recorded = len(recording.graph)
+        if recording.hooks and not self._warned_hooks:
             self._warned_hooks = True
             self._warn(
                 "the tensor work of these hooks is part of the program, but their Python does not run again: "
-                f"{', '.join(made.hooks)}. What they print, count or append stays as it is"
+                f"{', '.join(recording.hooks)}. What they print, count or append stays as it is"
             )
-        for graph in [made.graph] if made.backward is None else [made.graph, made.backward.graph]:
+        backward = recording.backward
+        for graph in [recording.graph] if backward is None else [recording.graph, backward.graph]:
             for simplify in passes.default(backend):
                 simplify(graph)
             graph.verify()
         self._tell(f"compiled {recorded} nodes")
-        if made.backward is None:
-            replay: Any = Replay(made, backend)
+        replay: Replay | DifferentiableReplay
+        if backward is None:
+            replay = Replay(recording, backend)
         else:
-            replay = DifferentiableReplay(made, made.backward, backend)
+            replay = DifferentiableReplay(recording, backward, backend)
         replay.text = text
         return replay
 
     def _refuse(self, case: Case, reason: str) -> None:
+        """Keep the case eager for ``reason``; CaptureError with ``fullgraph``."""
         case.reason = reason
         if self.fullgraph:
             self._tell(f"cannot be compiled: {reason}")
@@ -321,66 +337,24 @@ class Compiled:
         return f"<compiled {_name(self.function)}: {len(self.programs)} programs>"
 
 
-def _name(function: Any) -> str:
+def _name(function: object) -> str:
+    """Return the name of a function in messages; of a bound method that of the class."""
     owner = getattr(function, "__self__", None)
     if owner is not None:
         return type(owner).__name__
     return getattr(function, "__qualname__", None) or type(function).__name__
 
 
-def _flat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
-    """The leaves of the arguments, and a hashable description of their structure."""
-    if not kwargs and not any(
-        a.__class__ in _CONTAINERS or a.__class__ in REGISTERED or hasattr(a, "_fields") for a in args
-    ):
-        return list(args), len(args)
-    leaves, spec = tree_flatten((args, kwargs))
-    return leaves, _hashable(spec)
+def _listed(descriptions: list[str]) -> str:
+    return ", ".join(dict.fromkeys(descriptions))
 
 
-def _described(leaves: list[Any]) -> str:
-    shown = [repr(aval_of(leaf.raw)) if isinstance(leaf, Value) else repr(leaf)[:40] for leaf in leaves[:6]]
-    mode = "" if MODE.enabled else ", without gradients"
-    return f"({', '.join(shown)}{', ...' if len(leaves) > 6 else ''}){mode}"
-
-
-_CONTAINERS = frozenset((tuple, list, dict, OrderedDict, defaultdict))
-
-
-def _hashable(spec: TreeSpec) -> Any:
-    children = tuple(_hashable(child) for child in spec.children_specs)
-    mapping = spec.type in _CONTAINERS and spec.context is not None
-    keys = tuple(spec.context[0]) if mapping else spec.context
-    return (spec.type, keys, children)
-
-
-def _key(leaves: list[Any]) -> tuple[Any, ...]:
-    seen: dict[int, int] = {}
-    return tuple(
-        (
-            (
-                leaf.__class__,
-                leaf.raw.shape,
-                leaf.raw.dtype,
-                leaf._track and (leaf._node is not None, getattr(leaf, "_grad", None) is not None),
-                leaf._backend.name,
-                seen.setdefault(id(leaf), i),
-            )
-            if isinstance(leaf, Value)
-            else (leaf.__class__, leaf if leaf.__class__ is not float or leaf else repr(leaf))
-        )
-        for i, leaf in enumerate(leaves)
-    )
-
-
-def _listed(places: list[str]) -> str:
-    return ", ".join(dict.fromkeys(places))
-
-
-def _broken_guards(replay: Any) -> list[Any]:
+def _broken_guards(replay: Replay | DifferentiableReplay) -> list[Guard]:
+    """Return the guards that do not hold."""
     return [guard for guard in replay.recording.guards if not guard.check()]
 
 
-def _broken(replay: Replay) -> list[str]:
-    found = [guard.changed() for guard in _broken_guards(replay)]
-    return found or ["the shape or dtype of a parameter changed"]
+def _broken(replay: Replay | DifferentiableReplay) -> list[str]:
+    """Describe why a replay is not valid for a call."""
+    changes = [guard.changed() for guard in _broken_guards(replay)]
+    return changes or ["the shape or dtype of a parameter changed"]

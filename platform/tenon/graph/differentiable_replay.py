@@ -1,4 +1,4 @@
-"""Compiled forwards with a compiled backward: two programs, and the autograd node that links them."""
+"""A compiled forward with a compiled backward: two programs, linked by an autograd node."""
 
 from __future__ import annotations
 
@@ -9,33 +9,37 @@ from typing import Any
 import numpy as np
 
 from tenon.engine.tape import CustomNode, StandIn
+from tenon.engine.types import Array, Nested
 from tenon.errors import FreedGraphError, GradError, ModifiedValueError
 from tenon.graph import entry
 from tenon.graph.entry import MISS
+from tenon.graph.graph import Node
 from tenon.graph.partition import Backward
 from tenon.graph.program import Program
-from tenon.graph.recording import Output, Recording
+from tenon.graph.recording import Leaves, Output, Recording
 from tenon.graph.replay import Replay
+from tenon.kernels.backend import Backend
 from tenon.tensors.tensor import Tensor
 
 
 class ForwardBackward:
-    """One set of memory for a forward and its backward; in use until the backward has run."""
+    """One set of memory for a forward and its backward program, in use until the backward has run."""
 
-    def __init__(self, recording: Recording, backward: Backward, backend: Any) -> None:
+    def __init__(self, recording: Recording, backward: Backward, backend: Backend) -> None:
         self.forward = Replay(recording, backend, partitioned=True)
         self.backward = backward
         self.backend = backend
         self.program = Program(backward.graph, backend)
         self.bound = -1
-        self.busy: Any = None  # weak reference to the node whose saved values this memory holds
+        #: The node whose saved values this memory holds; None if it holds none.
+        self.busy: weakref.ref[CompiledBackward] | None = None
 
     def bind(self) -> None:
-        """Bind the backward to the forward's values; again if the forward has been bound again."""
+        """Bind the backward to the forward's values, unless it is bound to the present ones."""
         if self.bound == self.forward.bindings:
             return
         tensors = {o.node: o.tensor for o in self.forward.recording.outside}
-        arrays: dict[Any, Any] = {}
+        arrays: dict[Node, np.ndarray] = {}
         for node, index in self.backward.saved:
             arrays[node] = self.forward.output(index)
         for node, source in self.backward.outside:
@@ -50,7 +54,7 @@ class ForwardBackward:
 
     @property
     def free(self) -> bool:
-        """Whether the memory may be reused: no backward that reads these values can still run."""
+        """Whether the memory may be reused, as no backward pass can read its values any more."""
         return self.busy is None or self.busy() is None
 
 
@@ -60,18 +64,19 @@ class CompiledBackward(CustomNode):
     __slots__ = ()
 
     memory: ForwardBackward | None
-    held: list[int]
+    #: The versions of external tensors that the backward reads, at the time of the forward.
+    versions: list[int]
 
-    def __init__(self, memory: ForwardBackward, inputs: list[Any], avals: list[Any]) -> None:
+    def __init__(self, memory: ForwardBackward, inputs: list[Tensor], avals: list[Array]) -> None:
         super().__init__(
             StandIn("compiled_function", "CompiledFunctionBackward", len(avals)), memory.backend, inputs
         )
         self.output_avals = avals
         self.memory = memory
-        self.held = [t._version for t in memory.watched]
+        self.versions = [t._version for t in memory.watched]
 
-    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
-        """Run the backward program."""
+    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Tensor | None]:
+        """Run the backward program; return the gradients of the inputs."""
         if create_graph:
             raise GradError(
                 "create_graph=True through a compiled function: its backward has no graph of its own. Call"
@@ -83,7 +88,7 @@ class CompiledBackward(CustomNode):
                 "Trying to backward through a compiled function a second time: its values are freed. Specify "
                 "retain_graph=True at the first backward."
             )
-        for tensor, version in zip(memory.watched, self.held, strict=True):
+        for tensor, version in zip(memory.watched, self.versions, strict=True):
             if tensor._version != version:
                 raise ModifiedValueError(
                     "one of the variables needed for gradient computation has been modified by an inplace"
@@ -99,33 +104,34 @@ class CompiledBackward(CustomNode):
                 buffer[...] = g.raw
         memory.program.run()
         outputs = memory.backward.graph.outputs
-        given = {i for i, g in enumerate(grads) if g is not None}
+        present = {i for i, g in enumerate(grads) if g is not None}
         return [
             (
                 None
-                if index is None or not depends & given
+                if index is None or not depends & present
                 else Tensor._of(memory.program.value(outputs[index]).copy(), memory.backend)
             )
             for index, depends in zip(memory.backward.results, memory.backward.depends, strict=True)
         ]
 
     def release(self) -> None:
-        """Release the saved values."""
+        """Free the memory of the saved values."""
         if self.memory is not None:
             self.memory.busy = None
             self.memory = None
 
 
 class DifferentiableReplay:
-    """Runs a recorded forward again; its outputs have a node that runs the recorded backward."""
+    """Repeats a recorded forward on other arguments; its outputs get a node that runs the recorded
+    backward."""
 
-    def __init__(self, recording: Recording, backward: Backward, backend: Any) -> None:
+    def __init__(self, recording: Recording, backward: Backward, backend: Backend) -> None:
         self.recording = recording
         self.arguments, self.changes = recording.arguments, recording.changed_arguments
         self.backward = backward
         self.backend = backend
         self.lock = threading.Lock()
-        #: What was recorded, before passes changed it: see ``compare.fingerprint``.
+        #: The digest of the recording before passes changed it: see ``compare.fingerprint``.
         self.text = b""
         self.tracked = sorted(
             {each.index for each in recording.returned if isinstance(each, Output) and each.tracked}
@@ -135,7 +141,7 @@ class DifferentiableReplay:
 
     @property
     def programs(self) -> list[Program]:
-        """The forward and the backward."""
+        """The forward program and the backward program."""
         return [self.memories[0].forward.program, self.memories[0].program]
 
     def fits(self) -> bool:
@@ -143,11 +149,11 @@ class DifferentiableReplay:
         return self.memories[0].forward.fits()
 
     def prepare(self) -> bool:
-        """Every call looks at the memory itself."""
+        """Return False: ``attempt`` itself checks whether memory has moved."""
         return False
 
-    def attempt(self, leaves: list[Any]) -> Any:
-        """One forward; calls whose backward is still to come keep their own memory."""
+    def attempt(self, leaves: Leaves) -> Nested:
+        """Run one forward; return its result, or MISS. Each call keeps its memory until its backward."""
         with self.lock:
             if not self.holds():
                 return MISS
@@ -157,9 +163,9 @@ class DifferentiableReplay:
                 self.memories.append(memory)
             memory.forward.prepare()
             memory.bind()
-            result, made = memory.forward.body(leaves)
+            result, outputs = memory.forward.body(leaves)
             inputs = [t if position is None else leaves[position] for position, t in self.backward.wanted]
-            outs = [made[i] for i in self.tracked]
+            outs = [outputs[i] for i in self.tracked]
             node = CompiledBackward(memory, inputs, [t.raw for t in outs])
             for index, out in enumerate(outs):
                 out._node, out._index, out._track = node, index, True

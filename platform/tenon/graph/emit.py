@@ -1,8 +1,8 @@
-"""Turn a planned graph into straight-line Python: one line per step, over arrays that never move.
+"""Generate straight-line Python from a planned graph: one line per step, over arrays that never move.
 
 The source is meant to be read: ``v12`` is node ``%12`` of the printed graph (``v12_1`` its second output),
-``s3`` a number of this run; a comment says what ran there, in which module, on which shapes. For each call
-the first that applies is used: the backend's kernel for a fused cluster; a thunk that the backend prepared;
+``s3`` a scalar of this run; a comment names the op, its module and shapes. For each call the first applicable
+form is used: the backend's kernel for a fused cluster; a thunk that the backend prepared;
 a NumPy call with ``out=``; the backend's eager kernel and a copy.
 """
 
@@ -11,74 +11,76 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from tenon.engine.types import Operand
 from tenon.errors import NotFusableError
 from tenon.graph import numpy_calls, scalars
 from tenon.graph.epilogue import epilogue
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.memory_plan import MemoryPlan
 from tenon.graph.reorder import reorder
-from tenon.kernels.compiler import Compiler
+from tenon.kernels.backend import Backend
+from tenon.kernels.compiler import Compiler, FusedKernel
 
-#: A tensor's version counter, found anew: the list is another one, or its number, when memory has changed. A
-#: list of two says that memory may change unseen.
-Counter = Callable[[], list[int]]
-#: Elements up to which a backend does not keep an operand in a layout of its own.
+#: Returns a tensor's version counter: another list, or another number in it, after its memory has changed; a
+#: list of two if the memory may change without incrementing it (``Value._expose``).
+Counter: TypeAlias = Callable[[], list[int]]
+#: Number of elements up to which a backend caches no packed copy of an operand.
 LITTLE = 1 << 12
 
 
 class Emitted:
-    """The source of a program, the names it uses, and which call each line is."""
+    """The source of a program, its global variables, and the call that each line makes."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.space: dict[str, Any] = {"sqrt": math.sqrt}
-        #: Line number, from 1 -> the call.
+        #: Line number, from 1 -> the call that the line makes.
         self.calls: dict[int, Node] = {}
-        #: Of lines that make several calls at once, all of them.
+        #: Line number -> all calls, for lines that make several.
         self.together: dict[int, list[Node]] = {}
 
     @property
     def source(self) -> str:
-        """All lines."""
+        """The whole text."""
         return "\n".join(self.lines) + "\n"
 
     def add(self, line: str, comment: str = "", node: Node | None = None) -> None:
-        """One more line."""
+        """Append a line, which makes the call ``node``, if given."""
         self.lines.append(f"{line}  # {comment}" if comment else line)
         if node is not None:
             self.calls[len(self.lines)] = node
 
 
 class Emitter:
-    """Writes the program of ``graph`` as laid out by ``plan``, for ``backend``."""
+    """Generates the program of ``graph`` on the memory of ``plan``, for ``backend``."""
 
     def __init__(
-        self, graph: Graph, plan: MemoryPlan, backend: Any, counters: Mapping[Node, Counter]
+        self, graph: Graph, plan: MemoryPlan, backend: Backend, counters: Mapping[Node, Counter]
     ) -> None:
         self.graph, self.plan, self.backend = graph, plan, backend
         self.compiler: Compiler = backend.compiler or Compiler()
         written = {write.target for write in graph.writes}
-        #: Version counters of memory outside that the program itself leaves alone.
+        #: Version counters of external memory that the program does not write.
         self.counters = {node: counter for node, counter in counters.items() if node not in written}
         self.numbers = {node: i for i, node in enumerate(graph.nodes)}
         self.scalars = {n: f"s{i}" for n, i in self.numbers.items() if n.kind == "scalar"}
-        #: Scalars that somebody outside reads: the 0-d arrays they are put in.
-        self.kept: dict[Ref, Any] = {}
-        #: Scalars that bound kernels read, and the array that holds them.
-        self.slots: dict[Node, Any] = {}
+        #: Scalars that are outputs, and the 0-d arrays in which they are returned.
+        self.kept: dict[Ref, np.ndarray] = {}
+        #: Scalars that bound kernels read, and the 0-d views of ``table`` in which they find them.
+        self.slots: dict[Node, np.ndarray] = {}
         self.table = np.zeros(max(len(self.scalars), 1))
-        #: Clusters for which the backend has no code after all, and why.
+        #: Clusters that the backend could not bind, and why.
         self.unfused: list[str] = []
         self.out = Emitted()
-        #: Bound steps not yet written: the call, its comment, its node.
+        #: Bound steps that are not written yet: the call's text, its comment, its node.
         self.run: list[tuple[str, str, Node]] = []
 
     def emit(self) -> Emitted:
-        """The whole program."""
+        """Return the program."""
         for node in self.graph.inputs:
             self.out.add(f"# {self.name(node.out())} = {node.label or 'input'}: {node.avals[0]!r}")
         parameters = [self.scalars[n] for n in self.scalars if n.op == "input"]
@@ -104,7 +106,7 @@ class Emitter:
         return self.out
 
     def name(self, ref: Ref) -> str:
-        """What a value is called in the source."""
+        """Return the name of a value in the source."""
         if ref.scalar:
             return self.scalars[ref.node]
         name = f"v{self.numbers[ref.node]}" + (f"_{ref.index}" if ref.index else "")
@@ -112,7 +114,7 @@ class Emitter:
         return name
 
     def _step(self, node: Node) -> None:
-        ins: list[Any] = []
+        ins: list[Operand] = []
         names: list[str] = []
         for a in node.args:
             if a.__class__ is Ref:
@@ -136,7 +138,7 @@ class Emitter:
             comment = ""
 
     def _chained(self) -> None:
-        """Write the bound steps that were held back: several as one call, where the backend has one."""
+        """Write the pending bound steps, several as one call where the backend can chain them."""
         run, self.run = self.run, []
         done = 0
         for count, together in self.compiler.chain([self.out.space[call[:-2]] for call, _, _ in run]):
@@ -154,6 +156,7 @@ class Emitter:
             self.out.together[len(self.out.lines)] = [node for _, _, node in part]
 
     def _statements(self, step: numpy_calls.Step) -> list[str]:
+        """Return the statements of one call."""
         node, op = step.node, step.node.op
         cluster = node.attrs.get("cluster")
         if op is reorder:
@@ -179,19 +182,19 @@ class Emitter:
             step, step.bind(functools.partial(kernel, **node.attrs) if node.attrs else kernel, op.name)
         )
 
-    def _attrs(self, node: Node) -> Mapping[str, Any]:
-        """The node's attrs; beside the large operands of a product the counters of their versions."""
+    def _attrs(self, node: Node) -> Mapping[str, object]:
+        """Return the attrs of a call, for a product with the version counters of its large operands."""
         if not node.op.packable:
             return node.attrs
-        found = {}
-        for place, ref in enumerate(node.args):
+        counters = {}
+        for position, ref in enumerate(node.args):
             counter = self.counters.get(_origin(ref)) if ref.__class__ is Ref else None
             if counter is not None and ref.aval.size > LITTLE:
-                found[place] = counter
-        return {**node.attrs, "counters": found} if found else node.attrs
+                counters[position] = counter
+        return {**node.attrs, "counters": counters} if counters else node.attrs
 
-    def _fused(self, step: numpy_calls.Step, kernel: Any) -> list[str]:
-        """A cluster's kernel; one with ``bind`` is tied to its arrays, so that a call passes nothing."""
+    def _fused(self, step: numpy_calls.Step, kernel: FusedKernel | None) -> list[str]:
+        """Return the call of a cluster's kernel, bound to its arrays if it has ``bind``."""
         if kernel is not None:
             if not hasattr(kernel, "bind"):
                 return [f"{step.bind(kernel, 'fused')}({', '.join([*step.names, *step.made])})"]
@@ -205,16 +208,16 @@ class Emitter:
             step, step.bind(functools.partial(step.node.op.forward, self.backend, **attrs), "unfused")
         )
 
-    def number(self, scalar: Node) -> Any:
-        """The 0-d array in which a bound kernel finds a scalar."""
-        found = self.slots.get(scalar)
-        if found is None:
-            place = len(self.slots)
-            found = self.slots[scalar] = self.table[place : place + 1].reshape(())
-        return found
+    def number(self, scalar: Node) -> np.ndarray:
+        """Return the 0-d array in which bound kernels find a scalar."""
+        slot = self.slots.get(scalar)
+        if slot is None:
+            index = len(self.slots)
+            slot = self.slots[scalar] = self.table[index : index + 1].reshape(())
+        return slot
 
     def _kernel_call(self, step: numpy_calls.Step, call: str) -> list[str]:
-        """Run a kernel that returns new arrays, and copy them into place."""
+        """Return a call of a kernel that returns new arrays, and the copies into the planned arrays."""
         copy, made = step.function("copyto"), step.made
         args = ", ".join(step.names)
         if not made:
@@ -225,17 +228,18 @@ class Emitter:
         several = [f"{copy}({m}, made[{i}], 'unsafe')" for i, m in enumerate(made)]
         return [f"made = {call}({args})", *several]
 
-    def _literal(self, value: Any) -> str:
+    def _literal(self, value: object) -> str:
+        """Return an argument that is no value of the graph as a literal, or the name of a variable."""
         if value is None or value.__class__ in (bool, int):
             return repr(value)
-        if value.__class__ is float and math.isfinite(value):
+        if isinstance(value, float) and value.__class__ is float and math.isfinite(value):
             return repr(value)
         name = f"c{len(self.out.space)}"
         self.out.space[name] = value
         return name
 
     def _end(self) -> None:
-        """Copies into memory outside, and numbers that somebody outside reads."""
+        """Append the copies into external memory, and those of scalars that are outputs."""
         self.out.space["copyto"] = np.copyto
         for array, value in self.plan.copies:
             name = f"to_{len(self.out.space)}"
@@ -250,7 +254,7 @@ class Emitter:
 
 
 def _origin(ref: Ref) -> Node:
-    """Where the memory comes from that views show."""
+    """Return the node that owns the memory of ``ref``, which may be a view."""
     node = ref.node
     while node.kind == "call" and node.op.view and node.args[0].__class__ is Ref:
         node = node.args[0].node
@@ -258,7 +262,7 @@ def _origin(ref: Ref) -> Node:
 
 
 def described(node: Node) -> str:
-    """Op, module path, shapes: the comment of a step."""
+    """Return the comment of a step: op, module path, shapes."""
     title = str(node.label or node.op.name)
     where = f" [{node.module}]" if node.module else ""
     ins = ", ".join(repr(a.aval) if a.__class__ is Ref else repr(a) for a in node.args)

@@ -1,43 +1,51 @@
-"""One call of a program as generated code: conditions, copies in, the run, and what Python sees of it.
+"""One call of a program as generated code: guards, copies of arguments, the run, and Python's side effects.
 
-A train step of ten parameters takes some microseconds, so that the loops, lookups and calls around it would
-cost more than it does. ``attempt(leaves)`` does all of it in one function whose names are the objects
-themselves; ``MISS`` means that the conditions do not hold, or that memory has moved.
+A training step of ten parameters takes some microseconds, less than loops, lookups and calls around it would.
+So one function ``attempt(leaves)`` is generated, whose global variables are the objects that it uses. It
+returns ``MISS`` if a guard fails or if memory has moved.
 """
 
 from __future__ import annotations
 
 import itertools
+import threading
+from collections.abc import Callable
 from sys import getrefcount
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.quiet import IGNORE, enter, leave
+from tenon.engine.types import Nested
 from tenon.errors import DivergedError
 from tenon.graph.guards import Names
 from tenon.graph.program import KERNEL_ERRORS
-from tenon.graph.recording import Argument, LeftGradient, Output
+from tenon.graph.recording import Argument, Leaves, LeftGradient, Output, Recording
 from tenon.graph.source_cache import forget_with, remember
 from tenon.random import default_generator
 from tenon.tensors.pytree import tree_unflatten
 from tenon.tensors.tensor import Tensor
 
+if TYPE_CHECKING:
+    from tenon.graph.replay import Replay
+
+#: Returned by ``attempt`` if the recording is not valid for the call.
 MISS = object()
 _COUNT = itertools.count()
 
 
-def conditions(replay: Any, names: Names) -> str:
-    """All guards, and the check that memory has not moved, as one expression."""
+def conditions(replay: Replay, names: Names) -> str:
+    """Return all guards, and the check that memory has not moved, as one expression."""
     checks = [guard.source(names) for guard in replay.recording.guards]
     return " and ".join([c for c in checks if c != "True"] + [placed(replay, names)])
 
 
-def placed(replay: Any, names: Names) -> str:
-    """The check that parameters and state are still in the memory that the program is bound to."""
+def placed(replay: Replay, names: Names) -> str:
+    """Return the check that parameters and state lie in the memory that the program is bound to."""
     return " and ".join(f"{names(t)}.raw is {names(raw)}" for t, raw in replay.places) or "True"
 
 
-def attempt(replay: Any, lock: Any) -> Any:
-    """``attempt(leaves)`` for a replay without a second half."""
+def attempt(replay: Replay, lock: threading.Lock) -> Callable[[Leaves], Nested]:
+    """Generate ``attempt(leaves)``: the result of one call, or MISS; for a replay without a backward
+    graph."""
     names = Names()
     lines = ["def attempt(leaves):", f"    with {names(lock)}:"]
     lines += [f"        if not ({conditions(replay, names)}):", f"            return {names(MISS)}"]
@@ -45,57 +53,62 @@ def attempt(replay: Any, lock: Any) -> Any:
     return _compiled(lines, names, "attempt")
 
 
-def alike(leaves: list[Any]) -> Any:
-    """``alike(args)``: whether they are of the same kind as ``leaves``, as a quick yes; None where only the
-    whole key can tell: leaves that are no tensors, or need a gradient."""
+def alike(leaves: Leaves) -> Callable[[tuple[Nested, ...]], bool] | None:
+    """Generate ``alike(args)``: whether tensors have the types, dtypes and shapes of ``leaves``.
+
+    None for leaves that are no tensors or require a gradient, which only the whole key can tell apart.
+    """
     if not all(isinstance(a, Tensor) and not a._track for a in leaves):
         return None
     if len({id(a) for a in leaves}) < len(leaves):
         return None
     names = Names()
-    given = [f"a{i}" for i in range(len(leaves))]
+    arguments = [f"a{i}" for i in range(len(leaves))]
     checks = []
-    for i, (name, leaf) in enumerate(zip(given, leaves, strict=True)):
+    for i, (name, leaf) in enumerate(zip(arguments, leaves, strict=True)):
         checks.append(f"{name}.__class__ is {names(leaf.__class__)} and {name}._track is False")
         checks.append(
             f"{name}._backend is {names(leaf._backend)} and (r := {name}.raw).dtype is"
             f" {names(leaf.raw.dtype)}"
         )
         checks.append(f"r.shape == {leaf.raw.shape!r}")
-        checks += [f"{name} is not {other}" for other in given[:i]]
+        checks += [f"{name} is not {other}" for other in arguments[:i]]
     lines = ["def alike(args):", f"    if len(args) != {len(leaves)}:", "        return False"]
     if leaves:
-        lines.append(f"    {', '.join(given)}, = args")
+        lines.append(f"    {', '.join(arguments)}, = args")
     lines.append(f"    return {' and '.join(checks) or True}")
     return _compiled(lines, names, "alike")
 
 
-def holds(recording: Any) -> Any:
-    """``holds()``: all guards."""
+def holds(recording: Recording) -> Callable[[], bool]:
+    """Generate ``holds()``: whether all guards hold."""
     names = Names()
     checks = [c for c in (guard.source(names) for guard in recording.guards) if c != "True"]
     return _compiled(["def holds():", f"    return {' and '.join(checks) or True}"], names, "holds")
 
 
-def body(replay: Any) -> Any:
-    """``body(leaves)``: one run, unconditionally; the result, and the tensors made for the outputs."""
+def body(replay: Replay) -> Callable[[Leaves], tuple[Nested, dict[int, Tensor]]]:
+    """Generate ``body(leaves)``: an unconditional run, which returns the result and the output tensors by
+    index."""
     names = Names()
     return _compiled(
         ["def body(leaves):", *(f"    {line}" for line in _body(replay, names, True))], names, "body"
     )
 
 
-def _compiled(lines: list[str], names: Names, which: str) -> Any:
+def _compiled(lines: list[str], names: Names, function: str) -> Any:
+    """Compile the definition of ``function``; return the function."""
     source = "\n".join(lines) + "\n"
-    filename = f"<tenon {which} {next(_COUNT)}>"
+    filename = f"<tenon {function} {next(_COUNT)}>"
     space = names.space
     exec(compile(source, filename, "exec"), space)
     remember(filename, source)
-    forget_with(space[which], filename)
-    return space[which]
+    forget_with(space[function], filename)
+    return space[function]
 
 
-def _body(replay: Any, names: Names, keep: bool = False) -> list[str]:
+def _body(replay: Replay, names: Names, keep: bool = False) -> list[str]:
+    """Return the statements of one run; with ``keep`` it returns the output tensors too."""
     recording, program, held = replay.recording, replay.program, replay.program_gradients
     lines = []
     if held.tensors:
@@ -106,14 +119,14 @@ def _body(replay: Any, names: Names, keep: bool = False) -> list[str]:
         ]
         counted = f"{names(sum)}({names(map)}({names(getrefcount)}, {names(held.watched)}))"
         checks.append(f"{counted} != {names(held.total)}[0]")
-        lines.append(f"if {' or '.join(checks)}: {names(held.part)}(leaves)")
+        lines.append(f"if {' or '.join(checks)}: {names(held.separate)}(leaves)")
     for position, (buffer, get) in zip(replay.positions, replay.buffers, strict=True):
-        found = f"leaves[{position}].raw" if position is not None else f"{names(get)}(leaves)"
-        lines.append(f"{names(buffer)}[...] = {found}")
+        source = f"leaves[{position}].raw" if position is not None else f"{names(get)}(leaves)"
+        lines.append(f"{names(buffer)}[...] = {source}")
     numbers = ", ".join(reading.source(names) for reading in replay.getters)
     token = [names(enter), names(IGNORE), names(leave)]
     stop = []
-    if recording.expects:  # then the call begins anew, and so do its random numbers
+    if recording.expects:  # then the call runs eagerly from its start, with the same random numbers
         stream = names(default_generator)
         lines.append(f"random = {stream}.get_state()")
         stop = [f"except {names(DivergedError)}:", f"    {stream}.set_state(random)", "    raise"]
@@ -134,10 +147,10 @@ def _body(replay: Any, names: Names, keep: bool = False) -> list[str]:
     for find, buffer in replay.changed:
         lines.append(f"t = {names(find)}(leaves); t.raw[...] = {names(buffer)}; t._counter()[0] += 1")
     for left, value in replay.gradients:
-        given = names(value) if value.__class__ is not int else f"{names(held.tensors)}[{value}]"
+        gradient = names(value) if value.__class__ is not int else f"{names(held.tensors)}[{value}]"
         if value.__class__ is int and held.apart[value]:
-            given = f"{names(Tensor._of)}({given}.raw.copy(), {names(replay.backend)})"
-        lines.append(f"{_leaf(left, names)}._grad = {given}")
+            gradient = f"{names(Tensor._of)}({gradient}.raw.copy(), {names(replay.backend)})"
+        lines.append(f"{_leaf(left, names)}._grad = {gradient}")
     lines += _returned(replay, names)
     lines += [f"{names(effect)}()" for effect in recording.after]
     result = _nested(recording, names)
@@ -148,12 +161,12 @@ def _body(replay: Any, names: Names, keep: bool = False) -> list[str]:
 
 
 def _leaf(left: LeftGradient, names: Names) -> str:
-    """The tensor whose ``grad`` is set."""
+    """Return the expression for the tensor whose ``grad`` is set."""
     return names(left.tensor) if left.tensor is not None else f"{names(left.leaf)}(leaves)"
 
 
-def _returned(replay: Any, names: Names) -> list[str]:
-    """Fresh tensors of the outputs: ``y<number>``."""
+def _returned(replay: Replay, names: Names) -> list[str]:
+    """Return the statements that copy outputs to new tensors ``y<index>``."""
     lines = []
     made: set[int] = set()
     for each in replay.recording.returned:
@@ -166,8 +179,8 @@ def _returned(replay: Any, names: Names) -> list[str]:
     return lines
 
 
-def _nested(recording: Any, names: Names) -> str:
-    """The nest that the function returns."""
+def _nested(recording: Recording, names: Names) -> str:
+    """Return the expression for the returned nested structure."""
     flat = []
     for each in recording.returned:
         if each.__class__ is Output:

@@ -1,7 +1,7 @@
-"""``Frames``: which of the user's functions run while a call is recorded, and on which objects.
+"""``Frames``: the user's functions that run while a call is recorded, and the objects passed to them.
 
-What they could read beside tensors is in the variables, attributes and items that they mention; see
-``guarded_values.py``, which looks at those again before every run.
+The values that they can read besides tensors are the variables, attributes and items that their code names;
+``guarded_values.py`` checks those before every run.
 """
 
 from __future__ import annotations
@@ -14,36 +14,37 @@ from typing import Any
 
 from tenon.engine.value import Value
 
-#: Packages whose own variables no program depends on.
-_OTHERS = frozenset(sys.stdlib_module_names - {"__main__"}) | {"numpy", "numba", "llvmlite", "tenon"}
+#: Packages whose variables are not guarded.
+_LIBRARIES = frozenset(sys.stdlib_module_names - {"__main__"}) | {"numpy", "numba", "llvmlite", "tenon"}
 
 
-def ours(module: str | None) -> bool:
-    """Whether a module of that name is tenon's, a plugin's, or of the libraries below."""
+def is_library(module: str | None) -> bool:
+    """Whether a module of that name is of tenon, a plugin, the standard library or a library below tenon."""
     package = (module or "builtins").partition(".")[0]
-    return package in _OTHERS or package.startswith("tenon_")
+    return package in _LIBRARIES or package.startswith("tenon_")
 
 
 class Frames:
-    """A context that notes the functions that begin in this thread."""
+    """A context that records the functions that are called in this thread."""
 
     def __init__(self) -> None:
-        #: Code of the user, and its global variables.
-        self.codes: dict[CodeType, dict[str, Any]] = {}
-        #: Names and strings in all code that ran, tenon's included.
+        #: The user's code that ran, with its global variables.
+        self.codes: dict[CodeType, dict[str, object]] = {}
+        #: The names and strings in all code that ran, tenon's included.
         self.mentioned: set[str] = set()
-        #: Objects that were given to the user's functions.
-        self.given: dict[int, weakref.ref[Any]] = {}
+        #: By id, the objects that were passed to the user's functions.
+        self.passed: dict[int, weakref.ref[object]] = {}
         self._known: set[CodeType] = set()
+        #: The profile function before this one: a callable, or a profiler object.
         self._before: Any = None
 
     def __enter__(self) -> Frames:
-        # What runs in between, at no moment of the user's choosing, is not looked at.
+        # Callbacks of the garbage collector run at arbitrary times and are left out.
         self._known.update(each.__code__ for each in gc.callbacks if hasattr(each, "__code__"))
         self._before = sys.getprofile()
-        if hasattr(self._before, "disable"):  # cProfile, which cannot be told of calls
+        if hasattr(self._before, "disable"):  # cProfile, whose function cannot be called from here
             self._before.disable()
-        sys.setprofile(self._note)
+        sys.setprofile(self._on_event)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -53,7 +54,7 @@ class Frames:
         elif self._before is not None:
             sys.setprofile(self._before)
 
-    def _note(self, frame: FrameType, event: str, arg: Any) -> None:
+    def _on_event(self, frame: FrameType, event: str, arg: object) -> None:
         if callable(self._before):
             self._before(frame, event, arg)
         if event != "call":
@@ -62,38 +63,40 @@ class Frames:
         if code not in self._known:
             self._known.add(code)
             self.mentioned.update(code.co_names)
-            if not ours(frame.f_globals.get("__name__")) and code.co_name != "__del__":
+            if not is_library(frame.f_globals.get("__name__")) and code.co_name != "__del__":
                 self.codes[code] = frame.f_globals
                 self.mentioned.update(c for c in code.co_consts if isinstance(c, str))
         if code in self.codes:
             values = frame.f_locals
             for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
-                self._take(values.get(name))
+                self._add_object(values.get(name))
 
-    def _take(self, value: Any) -> None:
-        if isinstance(value, Value) or id(value) in self.given or not type(value).__flags__ & _HEAP:
+    def _add_object(self, value: object) -> None:
+        if isinstance(value, Value) or id(value) in self.passed or not type(value).__flags__ & _HEAP:
             return
         if hasattr(value, "__dict__"):
             try:
-                self.given[id(value)] = weakref.ref(value)
-            except TypeError:  # such an object says nobody when it goes
+                self.passed[id(value)] = weakref.ref(value)
+            except TypeError:  # no weak references to such an object
                 return
 
-    def functions(self, first: Any) -> list[FunctionType]:
-        """Those functions of the user that ran and have enclosed variables, ``first`` among them. Functions
-        that were made during the call are left out."""
+    def functions(self, first: object) -> list[FunctionType]:
+        """Return ``first``, if it is a function, and the user's functions with closures that ran.
+
+        Functions that were created during the call are left out.
+        """
         inner = {c for code in self.codes for c in code.co_consts if isinstance(c, CodeType)}
         wanted = [code for code in self.codes if set(code.co_freevars) - {"__class__"} and code not in inner]
-        found = [first] if isinstance(first, FunctionType) else []
-        wanted = [code for code in wanted if not found or code is not first.__code__]
+        functions = [first] if isinstance(first, FunctionType) else []
+        wanted = [code for code in wanted if not functions or code is not functions[0].__code__]
         if wanted:
             codes = set(wanted)
-            found += [
+            functions += [
                 each
                 for each in gc.get_referrers(*wanted)
                 if isinstance(each, FunctionType) and each.__code__ in codes
             ]
-        return found
+        return functions
 
 
 #: Py_TPFLAGS_HEAPTYPE: classes written in Python.

@@ -1,7 +1,7 @@
-"""``Interpreter``: walk a graph with real arrays, op by op; subclass it and override ``run_op``.
+"""``Interpreter``: runs a graph on arrays, op by op; subclass it and override ``run_op``.
 
-The plain one computes what the recorded function computed, without buffers, passes or views of them: the
-reference for every pass and program.
+The base class computes what the recorded function computed, without memory plan and passes: the reference for
+every pass and program.
 
 >>> class Counter(Interpreter):
 ...     count = 0
@@ -14,9 +14,9 @@ reference for every pass and program.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tenon.engine.quiet import quiet
+from tenon.engine.types import Array
 from tenon.graph.epilogue import epilogue
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.reorder import reorder
@@ -30,13 +30,16 @@ class Interpreter:
     def __init__(self, graph: Graph, backend: Backend | None = None) -> None:
         self.graph = graph
         self.backend = backend or backend_named("cpu")
-        #: Every value of the last run: arrays, and numbers for scalars.
-        self.values: dict[Ref, Any] = {}
+        #: All values of the last run: arrays, and floats for scalars.
+        self.values: dict[Ref, Array] = {}
 
     def run(
-        self, arrays: Mapping[Node, Any], scalars: Sequence[float] = ()
-    ) -> tuple[list[Any], dict[Node, Any]]:
-        """The outputs, and what each written input would receive. ``arrays`` are not changed."""
+        self, arrays: Mapping[Node, Array], scalars: Sequence[float] = ()
+    ) -> tuple[list[Array], dict[Node, Array]]:
+        """Return the outputs, and the values of the writes by their target.
+
+        ``arrays`` has one for each input, which is not changed; ``scalars`` the scalar inputs in order.
+        """
         inputs = [n for n in self.graph.nodes if n.kind == "scalar" and n.op == "input"]
         numbers = dict(zip(inputs, scalars, strict=True))
         self.values = values = {}
@@ -46,17 +49,17 @@ class Interpreter:
                     values[node.out()] = evaluate(node, numbers)
                 elif node.kind == "call":
                     args = [values[a] if a.__class__ is Ref else a for a in node.args]
-                    made = self.run_op(node, args)
-                    several = made if isinstance(made, tuple | list) else (made,)
-                    for index, value in enumerate(several):
+                    result = self.run_op(node, args)
+                    results = result if isinstance(result, tuple | list) else (result,)
+                    for index, value in enumerate(results):
                         values[node.out(index)] = self.backend.as_array(value)
                 else:
                     values[node.out()] = node.value if node.kind == "constant" else arrays[node]
         outputs = [values[r] for r in self.graph.outputs]
         return outputs, {w.target: values[w.value] for w in self.graph.writes}
 
-    def run_op(self, node: Node, args: Sequence[Any]) -> Any:
-        """One call: its array, or a tuple of them."""
+    def run_op(self, node: Node, args: Sequence[Array]) -> Array | tuple[Array, ...]:
+        """Run one call on ``args``; return its array, or a tuple of them."""
         if "cluster" in node.attrs:
             return node.op.forward(self.backend, *args, **node.attrs)
         if node.op is reorder:

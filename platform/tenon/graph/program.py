@@ -1,8 +1,8 @@
-"""``Program``: a graph bound to memory, ready to be run again and again.
+"""``Program``: a graph bound to memory, ready to be run repeatedly.
 
-``bind`` plans memory for the given arrays of the inputs, emits source and compiles it; ``run`` replays it.
-Outputs lie in buffers of the program until its next run: callers copy what they keep. Nothing is allocated
-by a run, apart from what kernels without ``out=`` do inside.
+``bind`` plans memory for the given arrays of the inputs, and emits and compiles source; ``run`` replays it.
+Outputs lie in buffers of the program until its next run: callers copy those that they keep. A run allocates
+nothing, except in kernels without ``out=``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from tenon.engine import dispatch
 from tenon.engine.quiet import IGNORE, enter, leave
+from tenon.engine.types import Array
 from tenon.errors import GraphError, TenonError
 from tenon.graph.emit import Counter, Emitter, described
 from tenon.graph.graph import Graph, Node, Ref
@@ -26,42 +27,49 @@ from tenon.graph.passes import Pass
 from tenon.graph.passes import run as run_passes
 from tenon.graph.passes.copy_overwritten import copy_overwritten
 from tenon.graph.source_cache import forget_with, remember
+from tenon.kernels.backend import Backend
 
 _COUNT = itertools.count()
 #: Programs that are bound to memory.
 LIVING: weakref.WeakSet[Program] = weakref.WeakSet()
-#: Called with every program when it is bound to memory; None while nobody listens.
-on_bind: Callable[[Any], None] | None = None
+#: Called with every program that is bound to memory; None without a listener.
+on_bind: Callable[[Program], None] | None = None
 KERNEL_ERRORS = (
     ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError, ArithmeticError,
 )  # fmt: skip
 
 
 class Program:
-    """What replays ``graph`` on ``backend``'s arrays, after ``passes`` have rewritten it.
+    """Runs ``graph`` on arrays of ``backend``, after ``passes`` have rewritten it.
 
-    ``bind`` it to arrays, ``run`` it with the numbers of the run, and look at ``value`` of its outputs.
+    Call ``bind`` with the arrays of the inputs, ``run`` with the scalars of the run, then ``value`` for
+    outputs.
     """
 
-    def __init__(self, graph: Graph, backend: Any, passes: Sequence[Pass] = ()) -> None:
+    def __init__(self, graph: Graph, backend: Backend, passes: Sequence[Pass] = ()) -> None:
         run_passes(graph, passes)
         copy_overwritten(graph)
         graph.verify()
         self.graph, self.backend = graph, backend
-        #: The Python that runs, one line per step; empty before ``bind``.
+        #: The generated Python, one line per step; empty before ``bind``.
         self.source = ""
         self._plan: MemoryPlan | None = None
-        #: What tracebacks and profiles call it.
+        #: The file name of the source in tracebacks and profiles.
         self.name = f"<tenon program {next(_COUNT)}>"
         forget_with(self, self.name)
+        #: Line number -> the call that the line makes; see ``Emitted``.
         self._calls: dict[int, Node] = {}
         self._together: dict[int, list[Node]] = {}
-        self._kept: dict[Ref, Any] = {}
+        self._kept: dict[Ref, np.ndarray] = {}
+        #: The compiled function; its arguments are the scalar inputs. Any, as its code is replaced.
         self._run: Any = None
 
-    def bind(self, arrays: Mapping[Node, Any], counters: Mapping[Node, Counter] | None = None) -> None:
-        """Lay out memory and compile, for these arrays of the inputs: the real memory of parameters and
-        state, static buffers for arguments. ``counters`` tell of memory from outside when it has changed."""
+    def bind(self, arrays: Mapping[Node, Array], counters: Mapping[Node, Counter] | None = None) -> None:
+        """Lay out memory and compile, for these arrays of the inputs.
+
+        They are the memory of parameters and state, and static buffers for arguments. ``counters`` has the
+        version counters of parameters and state.
+        """
         for node in self.graph.inputs:
             array = arrays.get(node)
             if array is None:
@@ -86,7 +94,7 @@ class Program:
             on_bind(self)
 
     def run(self, scalars: Sequence[float] = ()) -> None:
-        """Replay once; ``scalars`` are the values of the scalar inputs, in the graph's order."""
+        """Run once; ``scalars`` are the values of the scalar inputs, in the graph's order."""
         if self._run is None:
             raise GraphError("run: the program has no memory yet. Call bind first.")
         token = enter(IGNORE)
@@ -98,9 +106,11 @@ class Program:
             leave(token)
 
     def timed(self, mark: Callable[[int], None] | None) -> None:
-        """Let each run call ``mark(line)`` after every line that computes, ``mark(0)`` before the first and
-        ``mark(-1)`` at the end, for profilers; or with None nothing any more. Runs in progress stay as they
-        are."""
+        """Call ``mark(line)`` in each run from now on after every line that computes, for profilers.
+
+        It is also called as ``mark(0)`` before the first line and ``mark(-1)`` at the end. None ends this.
+        Runs in progress are not affected.
+        """
         code = compile(self.source, self.name, "exec")
         if mark is not None:
             self._run.__globals__["_mark"] = mark
@@ -108,23 +118,23 @@ class Program:
         self._run.__code__ = next(c for c in code.co_consts if hasattr(c, "co_code"))
 
     def steps(self) -> dict[int, list[Node]]:
-        """The calls that each computing line of the source makes."""
+        """Map each line of the source that computes to the calls that it makes."""
         return {line: self._together.get(line, [node]) for line, node in self._calls.items()}
 
-    def value(self, ref: Ref) -> Any:
-        """The buffer that holds ``ref`` after a run; the next run overwrites it."""
+    def value(self, ref: Ref) -> Array:
+        """Return the buffer that holds ``ref`` after a run; the next run overwrites it."""
         kept = self._kept.get(ref)
         return self.plan.arrays[ref] if kept is None else kept
 
     @property
     def plan(self) -> MemoryPlan:
-        """Where everything lies."""
+        """The memory plan; GraphError before ``bind``."""
         if self._plan is None:
             raise GraphError("the program has no memory yet. Call bind first.")
         return self._plan
 
     def _explain(self, error: Exception) -> None:
-        """Raise ``error`` with the step it came from."""
+        """Raise ``error`` with a note that names the step that raised it."""
         line = _line_in(error.__traceback__, self.name)
         node = self._calls.get(line)
         if node is None:
@@ -142,7 +152,7 @@ class Program:
 
 
 def _line_in(trace: TracebackType | None, filename: str) -> int:
-    """The line of ``filename`` at which an error passed."""
+    """Return the line of ``filename`` in a traceback; 0 if it is not there."""
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == filename:
             return trace.tb_lineno
@@ -151,7 +161,7 @@ def _line_in(trace: TracebackType | None, filename: str) -> int:
 
 
 def marked(source: str, lines: Collection[int]) -> ast.Module:
-    """``source`` with a call of ``_mark`` at its start, after each of ``lines`` and at its end."""
+    """Return the syntax tree of ``source`` with calls of ``_mark`` at start and end and after ``lines``."""
     tree = ast.parse(source)
     function = next(node for node in tree.body if isinstance(node, ast.FunctionDef))
     body: list[ast.stmt] = [_mark(0, function)]
@@ -164,11 +174,11 @@ def marked(source: str, lines: Collection[int]) -> ast.Module:
 
 
 def _mark(line: int, place: ast.stmt) -> ast.stmt:
-    """``_mark(line)`` at ``place``, so that other lines keep their numbers."""
+    """Return a call ``_mark(line)`` with the position of ``place``, so that line numbers do not change."""
     called = ast.Call(ast.Name("_mark", ast.Load()), [ast.Constant(line)], [])
     return ast.fix_missing_locations(ast.copy_location(ast.Expr(called), place))
 
 
-def arrays_like(graph: Graph) -> dict[Node, Any]:
-    """New zeroed arrays for all inputs of ``graph``: static buffers."""
+def arrays_like(graph: Graph) -> dict[Node, np.ndarray]:
+    """Return zeros for all inputs of ``graph``, to be used as static buffers."""
     return {n: np.zeros(n.avals[0].shape, n.avals[0].dtype) for n in graph.inputs}

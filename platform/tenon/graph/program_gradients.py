@@ -1,6 +1,6 @@
-"""Gradients stored in a program's buffers, and how references that a caller holds stay valid.
+"""Gradients that lie in a program's buffers, and how those that a caller keeps stay valid.
 
-A run overwrites the gradients of the previous run, whereas eager code allocates new ones for each step. So a
+A run overwrites the gradients of the previous run, whereas eager code allocates new ones in each step. So a
 run first reads their reference counts, which takes 30 ns apiece: a tensor that is still referenced gets a
 copy of its data. An array, or a view of one, cannot be moved to other memory: while it is referenced the call
 runs eagerly, and from then on the program returns that gradient as a copy.
@@ -11,66 +11,70 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from sys import getrefcount
-from typing import Any
 
 import numpy as np
 
 from tenon.errors import DivergedError
-from tenon.graph.recording import LeftGradient
+from tenon.graph.recording import Leaves, LeftGradient
+from tenon.kernels.backend import Backend
 from tenon.tensors.tensor import Tensor
 
-#: References to a tensor, and to its array, that are counted while nobody outside has one.
+#: The reference count of a tensor, and of its array, if no caller keeps one.
 OWN = 3
 
 
 class ProgramGradients:
-    """The gradients of one program, each with the leaf that it is left in. ``copied()`` is called when some
-    are to be copied from now on."""
+    """The gradients of one program, each with the leaf that receives it.
 
-    def __init__(self, backend: Any, arena: Any, copied: Callable[[], None]) -> None:
+    ``copied()`` is called when some are returned as copies from now on.
+    """
+
+    def __init__(self, backend: Backend, arena: np.ndarray, copied: Callable[[], None]) -> None:
         self.backend, self.arena, self.copied = backend, arena, copied
-        self.memory = (ctypes.c_char * arena.nbytes).from_buffer(arena)
+        self.memory = (ctypes.c_char * arena.nbytes).from_buffer(arena)  # type: ignore[arg-type]  # NumPy's stubs
         self.lefts: list[LeftGradient] = []
-        #: Over the program's memory: what leaves get, or what is copied for them.
+        #: Tensors over the program's memory, which leaves receive, or copies of them.
         self.tensors: list[Tensor] = []
-        #: Whether leaves get copies.
+        #: Whether the leaf receives a copy.
         self.apart: list[bool] = []
-        #: The tensors and their arrays, and a list of how many references to all of them there should be.
-        self.watched: list[Any] = []
+        #: The tensors, then their arrays.
+        self.watched: list[Tensor | np.ndarray] = []
+        #: The expected sum of the reference counts of ``watched``, in a list that generated code reads.
         self.total = [0]
 
-    def owns(self, array: Any) -> bool:
-        """Whether an output lies in the memory that a run overwrites."""
+    def owns(self, array: np.ndarray) -> bool:
+        """Whether an output lies in the arena, which every run overwrites."""
         return array.base is self.arena
 
-    def add(self, array: Any, left: LeftGradient) -> int:
-        """A gradient that is made in ``array``; its place in ``tensors``."""
-        # NumPy lets views refer to the array whose memory is no array's: here to this one.
-        place = array.ctypes.data - self.arena.ctypes.data
-        seen = np.ndarray(array.shape, array.dtype, self.memory, place, array.strides)
-        self.tensors.append(Tensor._of(seen, self.backend))
+    def add(self, array: np.ndarray, left: LeftGradient) -> int:
+        """Add the gradient that a run computes in ``array``; return its index in ``tensors``."""
+        # A view refers to the array that owns its memory. An array over a ctypes buffer counts as an owner,
+        # so that views of this one refer to it, not to the arena.
+        offset = array.ctypes.data - self.arena.ctypes.data
+        own = np.ndarray(array.shape, array.dtype, self.memory, offset, array.strides)  # type: ignore[arg-type]
+        self.tensors.append(Tensor._of(own, self.backend))
         self.lefts.append(left)
         self.apart.append(False)
         return len(self.tensors) - 1
 
     def settle(self) -> None:
-        """Note what there is, before anybody else can have any."""
+        """Store the reference counts, before a caller can hold references."""
         self.watched[:] = [*self.tensors, *[tensor.raw for tensor in self.tensors]]
         self.total[0] = OWN * len(self.watched) + sum(map(self.stays, range(len(self.tensors))))
 
-    def stays(self, place: int) -> bool:
-        """Whether the leaf usually still has the tensor when the next run begins."""
-        return not (self.lefts[place].without or self.apart[place])
+    def stays(self, index: int) -> bool:
+        """Whether the leaf usually still refers to the tensor when the next run begins."""
+        return not (self.lefts[index].without or self.apart[index])
 
-    def part(self, leaves: list[Any]) -> None:
-        """Leave callers what they keep; DivergedError where that takes a call without the program."""
-        found = [*map(getrefcount, self.watched)]
-        for place, left in enumerate(self.lefts):
-            if found[place] > OWN + (left.leaf(leaves)._grad is self.tensors[place]):
-                self._replace(place)
+    def separate(self, leaves: Leaves) -> None:
+        """Separate the gradients that callers keep; DivergedError if this call must run eagerly for that."""
+        counts = [*map(getrefcount, self.watched)]
+        for index, left in enumerate(self.lefts):
+            if counts[index] > OWN + (left.leaf(leaves)._grad is self.tensors[index]):
+                self._replace(index)
         count = len(self.tensors)
-        found = [*map(getrefcount, self.watched)]
-        kept = {place for place in range(count) if found[count + place] > OWN}
+        counts = [*map(getrefcount, self.watched)]
+        kept = {index for index in range(count) if counts[count + index] > OWN}
         if kept:
             self._copy(kept)
             raise DivergedError(
@@ -78,16 +82,18 @@ class ProgramGradients:
                 " gradients are copies; keep the gradient itself, which is copied only when that is needed."
             )
 
-    def _replace(self, place: int) -> None:
-        kept = self.tensors[place]
+    def _replace(self, index: int) -> None:
+        """Give the kept tensor a copy of its data, and leaves a new tensor."""
+        kept = self.tensors[index]
         array = kept.raw
-        self.tensors[place] = self.watched[place] = Tensor._of(array, self.backend)
+        self.tensors[index] = self.watched[index] = Tensor._of(array, self.backend)
         kept.raw = array.copy()
 
-    def _copy(self, places: set[int]) -> None:
-        if all(self.apart[place] for place in places):
+    def _copy(self, indices: set[int]) -> None:
+        """Return these gradients as copies from now on."""
+        if all(self.apart[index] for index in indices):
             return
-        for place in places:
-            self.total[0] -= self.stays(place)
-            self.apart[place] = True
+        for index in indices:
+            self.total[0] -= self.stays(index)
+            self.apart[index] = True
         self.copied()

@@ -1,33 +1,42 @@
-"""Which hooks of the user's ran while a function was recorded: their Python does not run in replays."""
+"""The user's hooks that ran while a function was recorded, whose Python code does not run in replays."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tenon.graph.guards import HOOKS, LEAF_HOOKS, STEP_HOOKS
+from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
+    from tenon.optim.optimizer import Optimizer
 
 
-def hooks_of(modules: Iterable[Any], optimizers: Iterable[Any], leaves: Iterable[Any]) -> list[str]:
-    """The hooks on these, as ``hook (on what)``; tenon's own are left out."""
-    found: dict[str, None] = {}
+def hooks_of(
+    modules: Iterable[Module], optimizers: Iterable[Optimizer], leaves: Iterable[Tensor]
+) -> list[str]:
+    """Describe the hooks on these as ``"hook (on owner)"``; those of tenon are left out."""
+    descriptions: dict[str, None] = {}
+    owners: Iterable[Module | Optimizer | Tensor]
     for owners, names in ((modules, HOOKS), (optimizers, STEP_HOOKS), (leaves, LEAF_HOOKS)):
         for owner in owners:
             for name in names:
                 for hook in (owner.__dict__.get(name) or {}).values():
                     text = _named(hook)
                     if text is not None:
-                        found[f"{text} (on {_owner(owner)})"] = None
-    return list(found)
+                        descriptions[f"{text} (on {_owner(owner)})"] = None
+    return list(descriptions)
 
 
-def _owner(owner: Any) -> str:
+def _owner(owner: object) -> str:
     shape = getattr(owner, "shape", None)
     return type(owner).__name__ if shape is None else f"{type(owner).__name__} of shape {list(shape)}"
 
 
-def _named(hook: Any) -> str | None:
+def _named(hook: object) -> str | None:
+    """Return the qualified name of a hook; None if it is tenon's own or marked as without effect."""
     if getattr(hook, "hook_without_effect", False):
         return None
     while isinstance(hook, functools.partial):

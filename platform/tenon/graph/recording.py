@@ -8,7 +8,7 @@ the returned values, the gradients set on leaves, and the ``guards`` under which
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -30,7 +30,7 @@ from tenon.tensors.pytree import TreeSpec, tree_flatten
 from tenon.tensors.tensor import Tensor
 
 #: The leaves of a call's arguments: tensors and other objects.
-Leaves: TypeAlias = list[Any]
+Leaves: TypeAlias = Sequence[Any]
 #: Finds a tensor: an argument among the leaves, or one from outside.
 FindTensor: TypeAlias = Callable[[Leaves], Tensor]
 

@@ -1,45 +1,48 @@
-"""``Replay``: a recording's program bound to its memory, and one call of it.
+"""``Replay``: a recording's program bound to its memory, and the function that runs it.
 
-A call copies the arguments into static buffers, makes sure that parameters and state still lie where they
-lay, runs the program, and brings Python's side up to date: gradients, step counts, versions, schedules.
-``entry.py`` writes that as one function.
+A call copies the arguments into static buffers, checks that parameters and state have not moved in memory,
+runs the program, and updates Python's side: gradients, step counts, versions, schedules. ``entry.py``
+generates that as one function.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
+from tenon.engine.types import Array, Nested
 from tenon.graph import entry
+from tenon.graph.graph import Node
 from tenon.graph.program import Program
 from tenon.graph.program_gradients import ProgramGradients
-from tenon.graph.recording import LeftGradient, Recording
+from tenon.graph.recording import Leaves, LeftGradient, Recording
+from tenon.kernels.backend import Backend
 from tenon.tensors.tensor import Tensor
 
 
 class Replay:
-    """Runs a recorded call again, on other arguments."""
+    """Repeats a recorded call on other arguments."""
 
-    def __init__(self, recording: Recording, backend: Any, partitioned: bool = False) -> None:
+    def __init__(self, recording: Recording, backend: Backend, partitioned: bool = False) -> None:
         self.recording = recording
         self.backend = backend
         self.program = Program(recording.graph, backend)
-        #: Whether its backward is a program of its own.
+        #: Whether the backward is a separate program.
         self.partitioned = partitioned
         self.lock = threading.Lock()
-        #: What was recorded, before passes changed it: see ``compare.fingerprint``.
+        #: The digest of the recording before passes changed it: see ``compare.fingerprint``.
         self.text = b""
         kept = set(recording.graph.nodes)
         self.getters = [n.value for n in recording.graph.nodes if n.kind == "scalar" and n.op == "input"]
         self.fed = [f for f in recording.fed if f.node in kept]
         self.outside = [o for o in recording.outside if o.node in kept]
         self.positions = [fed.position for fed in self.fed]
-        #: Arguments among the leaves, and those that are changed in place.
+        #: Positions of the arguments among the leaves, and of those that are changed in place.
         self.arguments = recording.arguments
         self.changes = recording.changed_arguments
-        #: The number of times it was bound; a backward bound to its values compares this.
+        #: How often it was bound; a backward that is bound to its values compares this.
         self.bindings = 0
         self.bind()
         if not partitioned:
@@ -47,8 +50,8 @@ class Replay:
 
     def bind(self) -> None:
         """Bind the program to the current memory."""
-        arrays: dict[Any, Any] = {}
-        buffers = {}
+        arrays: dict[Node, np.ndarray] = {}
+        buffers: dict[Node, np.ndarray] = {}
         for fed in self.fed:
             aval = fed.node.avals[0]
             buffers[fed.node] = arrays[fed.node] = np.zeros(aval.shape, aval.dtype)
@@ -63,25 +66,25 @@ class Replay:
         for tensor in self.touched:
             tensor._counter()
         self.changed = [(find, buffers[n]) for n, find in self.recording.changed if n in buffers]
-        #: The gradients that lie in the program's own memory.
-        self.program_gradients = ProgramGradients(self.backend, self.program.plan.arena, self._enter)
-        #: What is left in leaves: a tensor, None, or the number of one in the program's memory.
+        #: The gradients that lie in the program's memory.
+        self.program_gradients = ProgramGradients(self.backend, self.program.plan.arena, self._generate)
+        #: The gradients left in leaves: a tensor, None, or the index of one in ``program_gradients``.
         self.gradients = [(left, self._left(left)) for left in self.recording.gradients]
-        #: ``body(leaves)``, of a forward whose backward is a program of its own.
-        self.body: Any = None
-        #: ``attempt(leaves)``: the result, or ``entry.MISS`` where the recording does not hold now.
-        self.attempt: Any = None
-        self._enter()
+        #: ``body(leaves)`` if ``partitioned``: the result, and the output tensors by index.
+        self.body: Callable[[Leaves], tuple[Nested, dict[int, Tensor]]]
+        #: ``attempt(leaves)`` otherwise: the result, or ``entry.MISS`` if the recording is not valid.
+        self.attempt: Callable[[Leaves], Nested]
+        self._generate()
         self.program_gradients.settle()
 
-    def _enter(self) -> None:
+    def _generate(self) -> None:
         """Generate the function that a call runs."""
         if self.partitioned:
             self.body = entry.body(self)
         else:
             self.attempt = entry.attempt(self, self.lock)
 
-    def _left(self, left: LeftGradient) -> Any:
+    def _left(self, left: LeftGradient) -> Tensor | int | None:
         if left.output is None:
             return left.held
         array = self.output(left.output)
@@ -92,12 +95,14 @@ class Replay:
         )
 
     def _take_gradients(self) -> None:
-        """Move the gradients that the recorded call left into the program's memory, where each run leaves its
-        own: otherwise there is room for two of them until the first run ends."""
-        for left, made in self.gradients:
-            if made.__class__ is not int or left.tensor is None or left.tensor._grad is None:
+        """Move the gradients of the recorded call into the program's memory, where each run leaves its own.
+
+        Otherwise both would be allocated until the first run ends.
+        """
+        for left, index in self.gradients:
+            if not isinstance(index, int) or left.tensor is None or left.tensor._grad is None:
                 continue
-            own = self.program_gradients.tensors[made]
+            own = self.program_gradients.tensors[index]
             if 0 not in own.raw.strides:
                 np.copyto(own.raw, left.tensor._grad.raw)
                 left.tensor._grad = own
@@ -111,7 +116,7 @@ class Replay:
         return True
 
     def prepare(self) -> bool:
-        """Bind again if a parameter or state has moved in memory; returns whether it did."""
+        """Bind again if a parameter or state has moved in memory; return whether it has."""
         with self.lock:
             for tensor, raw in self.places:
                 if tensor.raw is not raw:
@@ -121,9 +126,9 @@ class Replay:
 
     @property
     def programs(self) -> list[Program]:
-        """The programs it runs."""
+        """The programs that it runs."""
         return [self.program]
 
-    def output(self, index: int) -> Any:
-        """The buffer of an output of the graph."""
+    def output(self, index: int) -> Array:
+        """Return the buffer of output ``index`` of the graph."""
         return self.program.value(self.recording.graph.outputs[index])

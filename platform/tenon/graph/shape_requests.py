@@ -1,10 +1,10 @@
-"""Hooks that see, and may replace, the sizes with which code reshapes, splits, chunks or slices tensors.
+"""Handlers that see, and may replace, the sizes with which code reshapes, splits, chunks or slices tensors.
 
-Code that computes a size itself, such as ``width // self.heads``, goes on asking for that size when some of
-the channels were removed from the model. A handler sees every such request before it is carried out and
-returns what is to be done instead. A request has a kind, a shape and what is asked for:
+Code that computes a size itself, such as ``width // self.heads``, still requests that size after channels
+were removed from the model. A handler receives every such request before it is carried out and returns the
+sizes to use instead. A request has a kind, a shape and sizes:
 
-- ``"shape"``: ``reshape``, ``view`` and ``unflatten`` of a tensor of ``shape``, with the sizes asked for;
+- ``"shape"``: ``reshape``, ``view`` and ``unflatten`` of a tensor of ``shape``, with the requested sizes;
 - ``"cut"``: ``split`` of an axis of size ``shape[0]``, with the sizes of the pieces, or the size of each;
 - ``"chunks"``: ``chunk`` of such an axis, with the number of chunks; the answer is the list of their sizes;
 - ``"slice"``: ``narrow`` or ``x[a:b]`` of an axis, where ``shape`` is its size, its number and the rank of
@@ -17,21 +17,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.engine import scopes
 from tenon.engine.watchers import WATCHERS
 
 __all__ = ["Handler", "answer", "even_chunks", "handled_by", "install", "running_call"]
 
-Handler = Callable[[str, tuple[int, ...], Any], Any]
+#: Sizes, a size, a number of chunks or a slice, by the kind of the request; handlers know which.
+Sizes: TypeAlias = Any
+#: ``handler(kind, shape, sizes)`` returns the sizes to use.
+Handler: TypeAlias = Callable[[str, tuple[int, ...], Sizes], Sizes]
 
 _installed: Handler | None = None
 
 
 def running_call() -> scopes.Place | None:
-    """The call of a module that this thread is in: ``(weak reference to the outermost module, id of the
-    innermost one, its class)``, another object for every call; None outside of modules.
+    """Return the module call that this thread is in, or None outside of modules.
+
+    It is ``(weak reference to the outermost module, id of the innermost one, its class)``, a new object for
+    every call.
     """
     return scopes.here.place
 
@@ -45,7 +50,7 @@ def install(handler: Handler) -> None:
             WATCHERS.requested_sizes = handler
 
 
-def answer(kind: str, shape: tuple[int, ...], asked: Any) -> Any:
+def answer(kind: str, shape: tuple[int, ...], asked: Sizes) -> Sizes:
     """Pass a request to the installed handler and return its answer; without one, the request itself."""
     if _installed is not None:
         return _installed(kind, shape, asked)
@@ -54,7 +59,7 @@ def answer(kind: str, shape: tuple[int, ...], asked: Any) -> Any:
 
 @contextmanager
 def handled_by(handler: Handler) -> Iterator[None]:
-    """Inside, ``handler`` answers all requests; it may ask ``answer`` what they would mean without it."""
+    """Let ``handler`` answer all requests in the block; it may call ``answer`` for the answer without it."""
     before, WATCHERS.requested_sizes = WATCHERS.requested_sizes, handler
     try:
         yield
@@ -63,7 +68,7 @@ def handled_by(handler: Handler) -> Iterator[None]:
 
 
 def even_chunks(size: int, count: int) -> list[int]:
-    """The sizes of the chunks that ``chunk(count)`` makes of an axis of ``size``.
+    """Return the sizes of the chunks that ``chunk(count)`` makes of an axis of ``size``.
 
     >>> even_chunks(10, 4)
     [3, 3, 3, 1]

@@ -1,17 +1,16 @@
-"""Text of generated code, which tracebacks and debuggers show for as long as the code lives."""
+"""The text of generated code, registered so that tracebacks and debuggers show it."""
 
 from __future__ import annotations
 
 import linecache
 import weakref
-from typing import Any
 
 
 def remember(filename: str, source: str) -> None:
-    """Let tracebacks find ``source`` under ``filename``, in place of what was there."""
+    """Register ``source`` under ``filename``, replacing the previous text."""
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
 
 
-def forget_with(owner: Any, filename: str) -> None:
-    """Drop the text of ``filename`` when ``owner`` goes."""
+def forget_with(owner: object, filename: str) -> None:
+    """Remove the text of ``filename`` when ``owner`` is garbage-collected."""
     weakref.finalize(owner, linecache.cache.pop, filename, None).atexit = False

@@ -1,14 +1,18 @@
 """The process-wide policy of compiled functions: torch.compiler's ``set_stance``.
 
-Read in each call of a compiled function, by all threads.
+All threads read it in each call of a compiled function.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from tenon.errors import ArgumentError, CaptureError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: "eager_then_compile" and "aot_eager_then_compile" equal "default" here: a first call is always eager.
 STANCES = (
@@ -67,7 +71,7 @@ class set_stance:
     """
 
     def __init__(
-        self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None
+        self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: object = None
     ) -> None:
         if skip_guard_eval_unsafe or force_backend is not None:
             raise ArgumentError(
@@ -82,12 +86,12 @@ class set_stance:
     def __exit__(self, *exc: object) -> None:
         STANCE.activate(self._before)
 
-    def __call__(self, function: Any) -> Any:
-        """Decorate ``function`` with the stance, and restore the one before for the present."""
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return ``function`` decorated with the stance; the previous stance becomes active again now."""
         STANCE.activate(self._before)
 
         @functools.wraps(function)
-        def with_stance(*args: Any, **kwargs: Any) -> Any:
+        def with_stance(*args: P.args, **kwargs: P.kwargs) -> R:
             with set_stance(self._stance):
                 return function(*args, **kwargs)
 

@@ -1,10 +1,10 @@
-"""``SUSPENSION.reason``: why no compiled function may be called now; None where they may."""
+"""``SUSPENSION.reason``: why compiled functions may not be called at present; None if they may."""
 
 from __future__ import annotations
 
 
 class Suspension:
-    """What others set while bits of compiled functions would not be those of their parts."""
+    """Set while the results of compiled functions would not equal those of eager ones bit for bit."""
 
     reason: str | None = None
 

@@ -1,38 +1,47 @@
 """``trace``: the graph of one run of a model, for analyses of what depends on what.
 
-Unlike for a compiled function, Python may read values: what it decides by them is part of the trace. Nothing
-is optimized, so every node is one op of the model's code, with the path of the module that ran it.
+Unlike in a compiled function, Python may read values: the branches that it takes on them are part of the
+trace. Nothing is optimized, so every call is one op of the model's code, with the path of the module that ran
+it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tenon.engine import scopes
 from tenon.engine.grad_mode import no_grad
 from tenon.engine.interceptor import SLOT
-from tenon.engine.op import Composite
+from tenon.engine.op import Composite, Op
+from tenon.engine.types import Array, Attrs, Nested
 from tenon.graph import shape_requests
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.recorder import Recorder
+from tenon.graph.shape_requests import Sizes
 from tenon.kernels.backend import backend_named
 from tenon.tensors.pytree import tree_leaves
 from tenon.tensors.tensor import Tensor
 
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
+
 
 @dataclass(frozen=True, slots=True)
 class ShapeRequest:
-    """One request of the model's code for a shape, a split or a slice; see ``tenon.graph.shape_requests``."""
+    """A request of the model's code to reshape, split or slice; see ``tenon.graph.shape_requests``."""
 
-    #: ``id`` of the module whose code asked.
+    #: ``id`` of the module whose code made it.
     module: int
-    #: How many nodes the graph had: the request is carried out by one of those that follow.
+    #: The number of nodes in the graph at that time: a later node carries it out.
     position: int
+    #: "shape", "cut", "chunks" or "slice".
     kind: str
     shape: tuple[int, ...]
-    #: What the code asked for; of a slice what it was answered.
+    #: The requested sizes; of a slice the answer.
     asked: Any
 
 
@@ -41,41 +50,45 @@ class Trace:
     """The graph of one run of a model."""
 
     graph: Graph
+    #: The tensors that the model returned.
     outputs: tuple[Ref, ...]
-    #: Inputs of the graph that are parameters or buffers of the model.
-    stored: dict[Node, Any]
+    #: The inputs of the graph that are parameters or buffers of the model.
+    stored: dict[Node, Tensor]
+    #: All requests, in order.
     shape_requests: tuple[ShapeRequest, ...]
 
 
 class _Tracer(Recorder):
+    """A recorder that lets Python read values."""
+
     def __init__(self, whole: Set[str]) -> None:
         super().__init__(backend_named("cpu"), strict=True)
         self._whole = whole
 
-    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """Composites that are not to stay whole are recorded as the ops that they are made of."""
+    def run(self, op: Op, args: tuple[Any, ...], attrs: Attrs) -> Any:
+        """Execute ``op`` and record it; a composite as its parts, unless it is to stay whole."""
         if isinstance(op, Composite) and not {op.name, op.kind.value} & self._whole:
             return SLOT.parts(op, args, attrs)
         return super().run(op, args, attrs)
 
-    def made(self, array: Any) -> None:
-        """A new value belongs to the module that runs."""
+    def made(self, array: Array) -> None:
+        """Callback: ``array`` was created; its constant belongs to the running module."""
         before = len(self.graph.nodes)
         super().made(array)
         for node in self.graph.nodes[before:]:
             node.module = scopes.path_of(scopes.here.place)
 
-    def _host_read(self, raw: Any) -> Any:
+    def _host_read(self, raw: Array) -> np.ndarray:
         return self._read(raw)
 
-    def reading(self, raw: Any, what: str) -> None:
-        """Values may choose shapes."""
+    def reading(self, raw: Array, what: str) -> None:
+        """Allow shapes that depend on values."""
 
 
 def trace(
-    model: Any,
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
+    model: Module,
+    args: Sequence[Nested] = (),
+    kwargs: Mapping[str, Nested] | None = None,
     whole: Set[str] = frozenset(),
 ) -> Trace:
     """Run ``model(*args, **kwargs)`` without gradients and return the graph of its ops.
@@ -85,21 +98,21 @@ def trace(
 
     >>> import tenon
     >>> model = tenon.nn.Sequential(tenon.nn.Linear(4, 2), tenon.nn.ReLU())
-    >>> found = trace(model, [tenon.ones(1, 4)], whole={"linear"})
-    >>> [node.name for node in found.graph.nodes if node.kind == "call"]
+    >>> traced = trace(model, [tenon.ones(1, 4)], whole={"linear"})
+    >>> [node.name for node in traced.graph.nodes if node.kind == "call"]
     ['linear', 'relu']
     """
     tracer = _Tracer(whole)
     requests: list[ShapeRequest] = []
 
-    def note(kind: str, shape: tuple[int, ...], asked: Any) -> Any:
-        call, meant = shape_requests.running_call(), shape_requests.answer(kind, shape, asked)
+    def record_request(kind: str, shape: tuple[int, ...], asked: Sizes) -> Sizes:
+        call, answer = shape_requests.running_call(), shape_requests.answer(kind, shape, asked)
         if call is not None:
-            what = meant if kind == "slice" else asked
-            requests.append(ShapeRequest(call[1], len(tracer.graph.nodes), kind, shape, what))
-        return meant
+            sizes = answer if kind == "slice" else asked
+            requests.append(ShapeRequest(call[1], len(tracer.graph.nodes), kind, shape, sizes))
+        return answer
 
-    with no_grad(), shape_requests.handled_by(note):
+    with no_grad(), shape_requests.handled_by(record_request):
         tracer.start()
         try:
             result = model(*args, **(kwargs or {}))
