@@ -1,8 +1,8 @@
 """Machine code as Python's built-in functions: a call costs 80 ns, through ctypes several hundred.
 
-``function`` makes one of an address; the code there gets Python's objects, reads what it needs of an array
-from its head (NumPy's stated C interface), and may call what ``know_python`` told LLVM of. ``walk`` is such a
-function itself: it calls bound kernels one after the other.
+``function`` makes one of an address. The machine code there receives Python objects, reads an array's fields
+from its struct (NumPy's documented C interface), and may call the functions that ``know_python`` made known
+to LLVM. ``walk`` is such a function itself: it calls bound kernels one after the other.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from tenon_cpu.jit.compiler import llvm
 
 HEAD = object.__basicsize__
-#: Where an array has its address, rank, shape, strides, dtype and flags; an object its type.
-DATA, RANK, SHAPE, STRIDES, DTYPE, FLAGS = (HEAD + place for place in (0, 8, 16, 24, 40, 48))
+#: Byte offsets of an array's address, rank, shape, strides, dtype and flags, and of an object's type.
+DATA, RANK, SHAPE, STRIDES, DTYPE, FLAGS = (HEAD + offset for offset in (0, 8, 16, 24, 40, 48))
 TYPE = HEAD - 8
 
 PYTHON = {
@@ -43,9 +43,8 @@ DTYPES = ("float32", "float64", "int64", "uint8", "uint16", "uint32")
 
 @functools.cache
 def know_python() -> None:
-    """Tell LLVM where Python's functions and objects are."""
-    own: Any = ctypes.pythonapi
-    llvm.know({name: llvm.address_of(getattr(own, name)) for name in PYTHON})
+    """Tell LLVM the addresses of Python's functions and objects."""
+    llvm.know({name: llvm.address_of(getattr(ctypes.pythonapi, name)) for name in PYTHON})
     llvm.know({name: id(value) for name, value in OBJECTS.items()})
     llvm.know({f"tenon_{name}": id(np.dtype(name)) for name in DTYPES})
 
@@ -62,26 +61,26 @@ class _MethodDef(ctypes.Structure):
 
 
 NO_ARGUMENTS, FASTCALL = 0x0004, 0x0080
-#: They live as long as the functions, and these as long as the process.
+#: The functions keep pointers to them, and live as long as the process.
 _definitions: list[_MethodDef] = []
 
 
 def define(name: str, text: str, address: int, kind: int) -> int:
-    """Where the definition lies of a built-in function with the machine code at ``address``."""
-    made = _MethodDef(name.encode(), address, kind, text.encode())
-    _definitions.append(made)  # whose last one may be another thread's by now
-    return ctypes.addressof(made)
+    """The address of a new ``PyMethodDef`` for the machine code at ``address``."""
+    definition = _MethodDef(name.encode(), address, kind, text.encode())
+    _definitions.append(definition)  # the last of the list may be another thread's by now
+    return ctypes.addressof(definition)
 
 
-def function(definition: int, own: Any) -> Callable[..., Any]:
+def function(definition: int, own: object) -> Callable[..., Any]:
     """A built-in function; ``own`` is its ``__self__``."""
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    found: Callable[..., Any] = make(definition, own, None)
-    return found
+    result: Callable[..., Any] = make(definition, own, None)
+    return result
 
 
-#: ``PyObject *call(PyObject *lines, PyObject *)``: an array of three words for each entry to call.
+#: ``PyObject *call(PyObject *lines, PyObject *)``: an array of address, table and threads of each entry.
 _WALK = f"""
 define ptr @call(ptr %lines, ptr %nothing) {{
 entry:
@@ -123,6 +122,6 @@ def _walker() -> int:
     return define("walk", "kernels", llvm.compiler().function(_WALK, "call"), NO_ARGUMENTS)
 
 
-def walk(lines: Any) -> Callable[[], None]:
-    """A built-in function that calls the entries of ``lines``, an array of int64 with at least one line."""
+def walk(lines: np.ndarray) -> Callable[[], None]:
+    """A built-in function that calls the entries of ``lines``, an int64 array ``[n, 3]`` with ``n > 0``."""
     return function(_walker(), lines)

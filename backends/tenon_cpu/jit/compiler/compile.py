@@ -1,14 +1,14 @@
-"""Turn Python functions into machine code with numba, once per machine.
+"""Compile Python functions to machine code with numba, once per machine.
 
 ``compiled`` takes generated source, ``kernel`` decorates a hand-written function, ``inlined`` one that only
-kernels call. numba is imported where something is to be compiled: machine code that is on disk is loaded
-without it (``native.py``). Without numba, or with ``TENON_NUMBA=0``, ``available()`` is false and the NumPy
-kernels serve.
+kernels call. numba is imported only to compile: machine code that is on disk is loaded without it
+(``native.py``). Without numba, or with ``TENON_NUMBA=0``, ``available()`` is false and NumPy's kernels are
+used.
 
 Signatures are explicit, so that nothing is compiled by accident: a call with other types is a TypeError.
-Code runs without the interpreter lock, divides as NumPy does, checks no bounds, and keeps NaN and infinity
-as IEEE has them: of ``fastmath`` only ``contract`` (fused multiply-add) is on, and a kernel may ask for
-``reassoc`` or ``nsz``. ``store.py`` keeps the machine code.
+Code runs without the interpreter lock, divides as NumPy does, checks no bounds, and treats NaN and infinity
+as IEEE 754 does: of ``fastmath`` only ``contract`` (fused multiply-add) is on by default, and a kernel may
+add ``reassoc`` or ``nsz``. ``store.py`` keeps the machine code.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import threading
 import time
 import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -36,18 +36,28 @@ from tenon_cpu.jit.compiler.native import Native, Signature, described, object_c
 from tenon_cpu.jit.compiler.store import Store
 from tenon_cpu.jit.compiler.undisturbed import undisturbed
 
+if TYPE_CHECKING:
+    from numba.core.typing import Signature as Typed
+    from numba.types import Type
+
+#: A function that numba compiles or has compiled, for the arguments that its signature lists.
 Function = Callable[..., Any]
+#: An argument of a kernel.
+Argument = np.ndarray | float | np.number | np.bool_
+#: Options of ``numba.njit``.
+_Flags = dict[str, bool | str | set[str]]
 
 _OFF = frozenset({"0", "false", "no", "off"})
 #: nnan and ninf would let LLVM assume that there is no NaN and no infinity; arcp and afn lose digits.
 _SAFE_FASTMATH = frozenset({"contract", "reassoc", "nsz"})
+_FASTMATH = ("contract",)
 _OLDEST = (0, 60)
 _INSTALL = "pip install 'tenon-platform[fast]'"
 
 
 @dataclass
 class Counts:
-    """What this process compiled and what it found on disk."""
+    """The numbers of kernels that this process loaded and compiled, the seconds taken, what it compiled."""
 
     loaded: int = 0
     compiled: int = 0
@@ -60,33 +70,33 @@ _lock = threading.RLock()
 
 
 class _Numba:
-    """numba, imported when something is to be compiled; ``reason`` says why it is not used."""
+    """numba, imported at the first compilation; ``reason`` says why it is not used."""
 
     def __init__(self) -> None:
-        self.module: Any = None
+        self.module: types.ModuleType | None = None
         self._reason: str | None = None
         self._asked = False
         self._store: Store | None = None
 
     @property
     def reason(self) -> str | None:
-        """Why there is none; None where kernels can be had."""
+        """Why there are no kernels; None if there are."""
         if not self._asked:
             with _lock:
                 if not self._asked:
-                    self._reason = self._look()
+                    self._reason = self._find()
                     self._asked = True
         return self._reason
 
-    def load(self) -> Any:
-        """The module."""
+    def load(self) -> types.ModuleType:
+        """The imported module; BackendError if it cannot be used."""
         with _lock:
-            found = self.reason or (self._import() if self.module is None else None)
-            if found is not None:
-                raise errors.BackendError(f"kernels cannot be compiled: {found}.")
+            reason = self.reason or (self._import() if self.module is None else None)
+            if self.module is None:
+                raise errors.BackendError(f"kernels cannot be compiled: {reason}.")
             return self.module
 
-    def _look(self) -> str | None:
+    def _find(self) -> str | None:
         if (Config.from_environment().setting("numba", "1") or "1").strip().lower() in _OFF:
             return "turned off by TENON_NUMBA"
         version = _version("numba")
@@ -96,12 +106,12 @@ class _Numba:
             return f"numba {version} is older than {'.'.join(map(str, _OLDEST))}"
         if environment("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
             return "turned off by NUMBA_DISABLE_JIT"
-        # Kernels on disk were compiled by this very numba beside this NumPy: it can be imported.
+        # Kernels on disk were compiled by this version of numba with this NumPy: it can be imported.
         return None if self.store.entries()[0] else self._import()
 
     @undisturbed
     def _import(self) -> str | None:
-        # Of a package that a signal left half imported, extensions would be set up twice.
+        # If a signal interrupted the import, the next one would initialise extension modules twice.
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -117,7 +127,7 @@ class _Numba:
 
     @property
     def store(self) -> Store:
-        """Where machine code for this processor, Python and numba is kept."""
+        """The store of machine code for this processor, Python and numba."""
         if self._store is None:
             self._store = Store(Config.from_environment().cache_folder() / "kernels" / _platform())
         return self._store
@@ -127,7 +137,7 @@ _numba = _Numba()
 
 
 def available() -> bool:
-    """Whether there are compiled kernels here; imports numba only where none is on disk yet."""
+    """Whether kernels can be compiled here; imports numba only if none is on disk yet."""
     return _numba.reason is None
 
 
@@ -137,7 +147,7 @@ def reason() -> str | None:
 
 
 def store() -> Store:
-    """The machine code on disk; only where ``available()``."""
+    """The machine code on disk; only if ``available()``."""
     return _numba.store
 
 
@@ -149,188 +159,198 @@ def _version(name: str) -> str | None:
 
 
 def _platform() -> str:
-    """Names everything that machine code depends on besides its source."""
-    made = llvm.compiler()
+    """The name of all that machine code depends on besides its source."""
+    compiler = llvm.compiler()
     version = _version("numba")
     parts = (
         sys.implementation.cache_tag,
         version,
         _version("llvmlite"),
         np.__version__,
-        made.target.triple,
-        made.cpu,
-        made.features,
+        compiler.target.triple,
+        compiler.cpu,
+        compiler.features,
         environment("NUMBA_CPU_NAME"),
         environment("NUMBA_CPU_FEATURES"),
     )
     digest = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:12]
-    return f"numba-{version}-{sys.implementation.cache_tag}-{made.cpu}-{digest}"
+    return f"numba-{version}-{sys.implementation.cache_tag}-{compiler.cpu}-{digest}"
 
 
 class Inlined:
-    """A function for other kernels to call; see ``inlined``."""
+    """A function for kernels to call; see ``inlined``."""
 
-    def __init__(self, function: Function, flags: Mapping[str, Any]) -> None:
+    def __init__(self, function: Function, fastmath: Collection[str] = _FASTMATH) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self.flags = _flags(flags)
-        self._ready: Any = None
+        self.flags = _flags(fastmath)
+        self._dispatcher: Function | None = None
 
     def __call__(self, *args: Any) -> Any:
-        """As plain Python, for tests of the formula."""
+        """Run it as plain Python, for tests of the formula."""
         return self.function(*args)
 
-    def dispatcher(self) -> Any:
-        """numba's object; compiled into whatever calls it."""
-        if self._ready is None:
-            self._ready = _numba.load().njit(**self.flags)(_with_dispatchers(self.function))
-        return self._ready
+    def dispatcher(self) -> Function:
+        """The object that numba compiles into the callers."""
+        if self._dispatcher is None:
+            self._dispatcher = self._make_dispatcher()
+        return self._dispatcher
+
+    def _make_dispatcher(self) -> Function:
+        return _numba.load().njit(**self.flags)(_with_dispatchers(self.function))
 
 
 class Fused(Inlined):
     """``fused(a, b, c)`` in a kernel is the processor's fused multiply-add ``a * b + c``, rounded once."""
 
-    def dispatcher(self) -> Any:
-        """An intrinsic of numba's."""
-        if self._ready is None:
-            from numba.extending import intrinsic
+    def _make_dispatcher(self) -> Function:
+        from numba.extending import intrinsic
 
-            @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-            def fused(typing: Any, a: Any, b: Any, c: Any) -> Any:
-                return a(a, a, a), lambda context, builder, signature, values: builder.fma(*values)
+        @intrinsic  # type: ignore[untyped-decorator]
+        def fused(typing: object, a: Type, b: Type, c: Type) -> tuple[Typed, Function]:
+            return a(a, a, a), lambda context, builder, signature, values: builder.fma(*values)
 
-            self._ready = fused
-        return self._ready
+        return fused
 
 
-def _fused(a: Any, b: Any, c: Any) -> Any:
-    """Of float32, as plain Python: the product is exact in float64."""
+def _fused(a: np.float32, b: np.float32, c: np.float32) -> np.float32:
+    """The fused multiply-add as plain Python: the product is exact in float64."""
     return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
 
 
 class Kernel:
     """A hand-written function, compiled or loaded at its first call; see ``kernel``."""
 
-    def __init__(self, function: Function, signature: str, flags: Mapping[str, Any]) -> None:
+    def __init__(self, function: Function, signature: str, fastmath: Collection[str]) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.signature = Signature(signature)
-        self.flags = _flags(flags)
+        self.flags = _flags(fastmath)
         self._native: Native | None = None
 
-    def __call__(self, *args: Any) -> Any:
-        """Run it; where time counts call what ``ready()`` returns."""
+    def __call__(self, *args: Argument) -> int | None:
+        """Run it; the function that ``ready()`` returns is quicker."""
         return self.native().call(*args)
 
     def ready(self) -> Function:
-        """The compiled function."""
+        """The compiled function, a built-in."""
         return self.native().call
 
     def native(self) -> Native:
-        """The machine code."""
-        return self._native or self._made()
+        """The machine code, compiled or loaded at the first call."""
+        return self._native or self._build()
 
     @undisturbed
-    def _made(self) -> Native:
+    def _build(self) -> Native:
         with _lock:
-            found = self._native
-            if found is None:
+            native = self._native
+            if native is None:
                 text = _source(self.function)
-                found = self._native = _build(self.function, self.signature, self.flags, text)
-        return found
+                native = self._native = _build(self.function, self.signature, self.flags, text)
+        return native
 
 
-def kernel(signature: str, **flags: Any) -> Callable[[Function], Kernel]:
+def kernel(signature: str, fastmath: Collection[str] = _FASTMATH) -> Callable[[Function], Kernel]:
     """Decorate a function to compile it for ``signature``, such as ``"void(float32[::1], int64)"``."""
-
-    def wrap(function: Function) -> Kernel:
-        return Kernel(function, signature, flags)
-
-    return wrap
+    return lambda function: Kernel(function, signature, fastmath)
 
 
-def inlined(function: Function | None = None, **flags: Any) -> Any:
-    """Decorate a function that kernels call; it takes its callers' types and becomes part of them."""
+@overload
+def inlined(function: Function) -> Inlined: ...
+
+
+@overload
+def inlined(*, fastmath: Collection[str]) -> Callable[[Function], Inlined]: ...
+
+
+def inlined(
+    function: Function | None = None, *, fastmath: Collection[str] = _FASTMATH
+) -> Inlined | Callable[[Function], Inlined]:
+    """Decorate a function that kernels call; it is compiled into each of them, for the types of its call."""
     if function is not None:
-        return Inlined(function, {})
-    return lambda f: Inlined(f, flags)
+        return Inlined(function)
+    return lambda f: Inlined(f, fastmath)
 
 
-_generated: dict[tuple[Any, ...], Function] = {}
+_generated: dict[tuple[str, str, str, str], Function] = {}
 
 
 def compiled(
-    source: str, name: str, signature: str, namespace: Mapping[str, Any] | None = None, **flags: Any
+    source: str,
+    name: str,
+    signature: str,
+    namespace: Mapping[str, object] | None = None,
+    fastmath: Collection[str] = _FASTMATH,
 ) -> Function:
     """The function ``name`` that ``source`` defines, as machine code for ``signature``.
 
-    ``namespace`` holds what the source refers to: modules, numbers, ``inlined`` functions. Asking again for
-    the same gives the same function.
+    ``namespace`` holds the names that the source refers to: modules, numbers, ``inlined`` functions. Equal
+    arguments return the same function.
     """
     names = dict(namespace or {})
-    checked = _flags(flags)
+    flags = _flags(fastmath)
     text = source + _described(names)
-    key = (text, name, signature, _shown(checked))
-    return _generated.get(key) or _generate(key, source, names, checked)
+    key = (text, name, signature, _flags_text(flags))
+    return _generated.get(key) or _generate(key, source, names, flags)
 
 
 @undisturbed
 def _generate(
-    key: tuple[str, str, str, str], source: str, names: Mapping[str, Any], checked: Mapping[str, Any]
+    key: tuple[str, str, str, str], source: str, names: Mapping[str, object], flags: _Flags
 ) -> Function:
     text, name, signature, _ = key
     with _lock:
-        found = _generated.get(key)
-        if found is None:
+        function = _generated.get(key)
+        if function is None:
             filename = f"<tenon {name} {hashlib.sha256(text.encode()).hexdigest()[:12]}>"
-            scope: dict[str, Any] = {"__name__": __name__, **names}  # numba asks for a module that exists
+            scope: dict[str, Any] = {"__name__": __name__, **names}  # numba looks up the module by its name
             exec(builtins.compile(source, filename, "exec"), scope)
-            made = _build(scope[name], Signature(signature), checked, text)
-            found = _generated[key] = made.call
-    return found
+            function = _build(scope[name], Signature(signature), flags, text).call
+            _generated[key] = function
+    return function
 
 
-def _flags(flags: Mapping[str, Any]) -> dict[str, Any]:
-    fast = frozenset(flags.get("fastmath", ("contract",)))
+def _flags(fastmath: Collection[str]) -> _Flags:
+    fast = frozenset(fastmath)
     if not fast <= _SAFE_FASTMATH:
         raise errors.ArgumentError(
             f"fastmath {sorted(fast - _SAFE_FASTMATH)} changes what NaN, infinity or digits come out; only"
             f" {sorted(_SAFE_FASTMATH)} may be asked for."
         )
-    return {"nogil": True, "error_model": "numpy", "boundscheck": False, **flags, "fastmath": set(fast)}
+    return {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": set(fast)}
 
 
-def _shown(flags: Mapping[str, Any]) -> str:
-    """``flags`` as text that is the same in every process: that of a set is in another order in each."""
+def _flags_text(flags: _Flags) -> str:
+    """``flags`` as text that is the same in every process, unlike the order of a set."""
     return repr(sorted((k, sorted(v) if isinstance(v, set) else v) for k, v in flags.items()))
 
 
-def _build(function: Function, signature: Signature, flags: Mapping[str, Any], text: str) -> Native:
-    """The machine code of ``function``: from disk, or compiled and kept."""
+def _build(function: Function, signature: Signature, flags: _Flags, text: str) -> Native:
+    """The machine code of ``function``: from disk, or compiled and written to disk."""
     name = function.__name__
     if _numba.reason is not None:
         raise errors.BackendError(f"{name} cannot be compiled: {_numba.reason}.")
-    whole = f"{text}\n{_shown(flags)}\n{described(name, signature)}"
-    key = f"{name}-{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
+    source = f"{text}\n{_flags_text(flags)}\n{described(name, signature)}"
+    key = f"{name}-{hashlib.sha256(source.encode()).hexdigest()[:24]}"
     started = time.perf_counter()
     try:
-        found = _loaded(name, signature, key)
-        if found is None:
+        native = _load(name, signature, key)
+        if native is None:
             with _numba.store.locked(key):
-                found = _loaded(name, signature, key)  # another process may have been quicker
-                if found is None:
-                    body = _compiled(function, signature, flags)
+                native = _load(name, signature, key)  # another process may have been quicker
+                if native is None:
+                    body = _compile(function, signature, flags)
                     _numba.store.write(key, body)
                     counts.compiled += 1
                     counts.names.append(name)
-                    found = Native(name, signature, body)
+                    native = Native(name, signature, body)
     finally:
         counts.seconds += time.perf_counter() - started
-    return found
+    return native
 
 
-def _loaded(name: str, signature: Signature, key: str) -> Native | None:
-    """What is kept under ``key``; None where nothing is, or something that is no machine code."""
+def _load(name: str, signature: Signature, key: str) -> Native | None:
+    """The kernel that is kept under ``key``; None if there is none, or only a damaged one."""
     body = _numba.store.read(key)
     if body is None or not llvm.compiler().fits(body):
         return None
@@ -338,16 +358,16 @@ def _loaded(name: str, signature: Signature, key: str) -> Native | None:
     return Native(name, signature, body)
 
 
-def _compiled(function: Function, signature: Signature, flags: Mapping[str, Any]) -> bytes:
-    """What numba and LLVM make of ``function``."""
+def _compile(function: Function, signature: Signature, flags: _Flags) -> bytes:
+    """The object file that numba and LLVM compile ``function`` to."""
     numba = _numba.load()
-    from numba.core import sigutils  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    from numba.core import sigutils
 
     bare = {**flags, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     dispatcher = numba.njit(**bare)(_with_dispatchers(function))
     arguments, result = sigutils.normalize_signature(signature.text)  # type: ignore[no-untyped-call,unused-ignore]
-    made = dispatcher._compiler.compile(arguments, result)
-    return object_code(function.__name__, signature, made.fndesc.llvm_func_name, made.library.get_llvm_str())
+    done = dispatcher._compiler.compile(arguments, result)
+    return object_code(function.__name__, signature, done.fndesc.llvm_func_name, done.library.get_llvm_str())
 
 
 def _helpers(function: Function) -> dict[str, Inlined]:
@@ -364,10 +384,10 @@ def _names_in(code: types.CodeType) -> list[str]:
 
 def _with_dispatchers(function: Function) -> Function:
     """``function`` with numba's objects in place of the ``inlined`` functions it calls."""
-    found = _helpers(function)
-    if not found:
+    helpers = _helpers(function)
+    if not helpers:
         return function
-    scope = {**function.__globals__, **{name: helper.dispatcher() for name, helper in found.items()}}
+    scope = {**function.__globals__, **{name: helper.dispatcher() for name, helper in helpers.items()}}
     copy = types.FunctionType(
         function.__code__, scope, function.__name__, function.__defaults__, function.__closure__
     )
@@ -375,18 +395,18 @@ def _with_dispatchers(function: Function) -> Function:
 
 
 def _source(function: Function) -> str:
-    """The text that a hand-written function's machine code depends on: its own and its helpers'."""
+    """The source that a hand-written function's machine code depends on: its own and its helpers'."""
     own = inspect.getsource(function)
-    plain = {n: function.__globals__[n] for n in _names_in(function.__code__) if n in function.__globals__}
-    return own + _described(plain)
+    scope = {n: function.__globals__[n] for n in _names_in(function.__code__) if n in function.__globals__}
+    return own + _described(scope)
 
 
-def _described(names: Mapping[str, Any]) -> str:
-    """What the values of ``names`` add to a kernel's key."""
+def _described(names: Mapping[str, object]) -> str:
+    """The text that the values of ``names`` add to a kernel's key."""
     lines = []
     for name, value in sorted(names.items()):
         if isinstance(value, Inlined):
-            lines.append(f"{name} = {_shown(value.flags)}\n{_source(value.function)}")
+            lines.append(f"{name} = {_flags_text(value.flags)}\n{_source(value.function)}")
         elif isinstance(value, np.ndarray):
             digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
             lines.append(f"{name} = {value.dtype}{value.shape} {digest}")
@@ -395,4 +415,4 @@ def _described(names: Mapping[str, Any]) -> str:
     return "\n".join(["", *lines])
 
 
-fused = Fused(_fused, {})
+fused = Fused(_fused)

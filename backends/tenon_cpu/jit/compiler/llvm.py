@@ -1,8 +1,8 @@
-"""LLVM text into machine code, through llvmlite; kept on disk like numba's.
+"""Compile LLVM text to machine code with llvmlite, and keep it on disk as that of numba is.
 
 A module's entry is ``void entry(ptr table, i64 threads)``. With two or more threads it hands its work to
 libgomp's team, the one that oneDNN and numba use: starting it costs 2 us, and cores are never shared by two
-kinds of threads. A forked child, whose team is gone, works alone.
+kinds of threads. A forked child, which has no team, works on one thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import os
 import re
 import threading
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from tenon.extend import Config, environment, errors
 from tenon_cpu import threads
@@ -25,12 +26,18 @@ from tenon_cpu.jit.compiler.undisturbed import undisturbed
 from tenon_cpu.jit.emission import float16 as codegen_float16
 from tenon_cpu.jit.emission import mathlib
 
+if TYPE_CHECKING:
+    from llvmlite.binding import ExecutionEngine, ModuleRef
+
+#: The entry of a module, called with the address of its table and the number of threads.
 Entry = Callable[[int, int], None]
+#: What ctypes finds by a name: a function of a library, or an entry.
+_Function = Entry | Callable[..., object]
 
 _OFF = frozenset({"0", "false", "no", "off"})
 _lock = threading.RLock()
 
-#: ``work(table, first, last)`` over ``count`` pieces, shared by a team; ``after(table)`` when all are done.
+#: Calls ``work(table, first, last)`` on parts of ``count`` pieces, on a team; then ``after(table)``.
 DRIVER = """
 define void @part(ptr %data) {{
 entry:
@@ -79,21 +86,21 @@ declare i32 @omp_get_num_threads()
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
 @tenon_team = external global i64
 """
-#: At level 3 LLVM writes short loops out whole, which makes tiny kernels quicker. In elements of less than
-#: 32 bits it then looks for vectors in every way: 7 s for a reduction of 7 x 33 bytes, at level 2 0.08.
+#: At level 3 LLVM unrolls short loops completely, which makes tiny kernels quicker. If elements have less
+#: than 32 bits, its search for vectors then takes long: 7 s for a reduction of 7 x 33 bytes, at level 2 0.08.
 _NARROW = re.compile(r"load (?:i8|i16|half),")
-#: Threads asked for by whoever can use all that there are.
+#: The number of threads to pass to an entry that can use all that there are.
 ALL = 1 << 30
 
 
 def driver(count: int | None, after: bool = False) -> str:
-    """The entry over ``count`` pieces of work; None reads it from the table's first word."""
+    """The text of an entry over ``count`` pieces of work; None reads it from the table's first word."""
     text = "%count = load i64, ptr %table" if count is None else f"%count = add i64 0, {count}"
     return DRIVER.format(count=text, after="call void @after(ptr %table)" if after else "")
 
 
 class Counts:
-    """What this process compiled and what it found on disk."""
+    """The numbers of modules that this process compiled and that it found on disk."""
 
     compiled = 0
     loaded = 0
@@ -104,7 +111,7 @@ counts = Counts()
 
 @functools.cache
 def available() -> bool:
-    """Whether llvmlite is here and not turned off (``TENON_NUMBA=0``)."""
+    """Whether llvmlite is installed and not turned off (``TENON_NUMBA=0``)."""
     return reason() is None
 
 
@@ -120,8 +127,8 @@ def reason() -> str | None:
     return None
 
 
-def _processor(llvm: Any) -> tuple[str, str]:
-    """Name and features of the processor that code is made for: this one, or what numba's variables name."""
+def _processor(llvm: ModuleType) -> tuple[str, str]:
+    """The name and features of the target processor: this one, or the one that numba's variables name."""
     name, features = environment("NUMBA_CPU_NAME"), environment("NUMBA_CPU_FEATURES")
     if features is None:
         features = "" if name == "generic" else llvm.get_host_cpu_features().flatten()
@@ -130,10 +137,10 @@ def _processor(llvm: Any) -> tuple[str, str]:
 
 
 class _Compiler:
-    """LLVM set up for this processor; made at the first kernel."""
+    """LLVM for this processor."""
 
     def __init__(self) -> None:
-        self.llvm: Any = importlib.import_module("llvmlite.binding")
+        self.llvm: ModuleType = importlib.import_module("llvmlite.binding")
         self.llvm.initialize_native_target()
         self.llvm.initialize_native_asmprinter()
         self.cpu, self.features = _processor(self.llvm)
@@ -148,23 +155,23 @@ class _Compiler:
         text = "\n".join(map(str, (self.llvm.llvm_version_info, self.cpu, self.features, self.target.triple)))
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         self.store = Store(Config.from_environment().cache_folder() / "kernels" / f"llvm-{self.cpu}-{digest}")
-        #: How object files of this machine begin.
+        #: The first bytes of this machine's object files.
         self.magic = self.machine.emit_object(self.llvm.parse_assembly(""))[:4]
-        self.engines: list[Any] = []
+        self.engines: list[ExecutionEngine] = []
         if "+f16c" not in self.features.split(","):
             self._know_float16()
 
     def _know_float16(self) -> None:
-        """Make the conversions that LLVM calls where the processor has no instruction for them."""
-        made = self.loaded(self.machine.emit_object(self.llvm.parse_assembly(codegen_float16.TEXT)))
-        know({name: made.get_function_address(name) for name in codegen_float16.NAMES}, self.llvm)
+        """Compile the conversions that LLVM calls where the processor has no instruction for them."""
+        engine = self.loaded(self.machine.emit_object(self.llvm.parse_assembly(codegen_float16.TEXT)))
+        know({name: engine.get_function_address(name) for name in codegen_float16.NAMES}, self.llvm)
 
     def _resize(self, count: int) -> None:
         _team.value = count if self.team else 1
 
     @undisturbed
     def function(self, text: str, name: str) -> int:
-        """Address of a module's function ``name``."""
+        """The address of the function ``name`` of the module ``text``."""
         key = f"cluster-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
         body = self.store.read(key)
         if body is None or not self.fits(body):
@@ -176,19 +183,19 @@ class _Compiler:
         return int(self.loaded(body).get_function_address(name))
 
     def fits(self, body: bytes) -> bool:
-        """Whether ``body`` is an object file: LLVM's loader does not survive anything else."""
+        """Whether ``body`` is an object file: LLVM's loader ends the process on anything else."""
         return bool(body[:4] == self.magic)
 
-    def loaded(self, body: bytes) -> Any:
+    def loaded(self, body: bytes) -> ExecutionEngine:
         """An engine with an object file's code, which lives as long as the process."""
         engine = self.llvm.create_mcjit_compiler(self.llvm.parse_assembly(""), self.machine)
-        self.engines.append(engine)  # also one that fails now: each frees the machine that all of them share
+        self.engines.append(engine)  # even if it fails below: its destructor frees the shared machine
         engine.add_object_file(self.llvm.ObjectFileRef.from_data(body))
         engine.finalize_object()
         return engine
 
-    def optimised(self, text: str) -> Any:
-        """The module after LLVM's passes."""
+    def optimised(self, text: str) -> ModuleRef:
+        """The module after LLVM's passes; BackendError if ``text`` is no valid module."""
         try:
             module = self.llvm.parse_assembly(text)
             module.verify()
@@ -204,8 +211,8 @@ class _Compiler:
         return module
 
 
-def _symbols(llvm: Any) -> bool:
-    """Tell LLVM where the C library's functions are; whether there is a team of threads too."""
+def _symbols(llvm: ModuleType) -> bool:
+    """Tell LLVM the addresses of the C library's functions; return whether libgomp can be loaded."""
     try:
         library = ctypes.CDLL("libm.so.6")
     except OSError:
@@ -215,7 +222,7 @@ def _symbols(llvm: Any) -> bool:
     know({"tenon_team": ctypes.addressof(_team)}, llvm)
     names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
     try:
-        team: Any = ctypes.CDLL("libgomp.so.1")
+        team = ctypes.CDLL("libgomp.so.1")
         know({name: _address_in(team, name) for name in names}, llvm)
     except (OSError, AttributeError):
         # Never called: there is always one thread.
@@ -224,7 +231,7 @@ def _symbols(llvm: Any) -> bool:
     return True
 
 
-def _address_in(library: Any, name: str) -> int:
+def _address_in(library: ctypes.CDLL, name: str) -> int:
     return address_of(getattr(library, name))
 
 
@@ -232,8 +239,8 @@ _MEMORY = ("aligned_alloc", "free", "memcpy", "memmove", "memset")
 _known: set[str] = set()
 
 
-def know(symbols: dict[str, int], llvm: Any = None) -> None:
-    """Tell LLVM where functions and objects outside are that machine code refers to."""
+def know(symbols: dict[str, int], llvm: ModuleType | None = None) -> None:
+    """Tell LLVM the addresses of external functions and objects that machine code refers to."""
     llvm = llvm or compiler().llvm
     for name, address in symbols.items():
         llvm.add_symbol(name, address)
@@ -241,7 +248,7 @@ def know(symbols: dict[str, int], llvm: Any = None) -> None:
 
 
 def known(name: str) -> bool:
-    """Whether machine code may refer to ``name``: LLVM ends the process where it may not."""
+    """Whether LLVM knows the address of ``name``: it ends the process on references to unknown names."""
     return name in _known
 
 
@@ -260,12 +267,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def compiler() -> _Compiler:
-    """The process's compiler."""
-    return _compiler or _made_compiler()
+    """The process's compiler, set up at the first call."""
+    return _compiler or _make_compiler()
 
 
 @undisturbed
-def _made_compiler() -> _Compiler:
+def _make_compiler() -> _Compiler:
     global _compiler
     with _lock:
         if _compiler is None:
@@ -277,41 +284,41 @@ _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 
 def load(text: str) -> Entry:
-    """``entry(table, threads)`` of a module; the same for the same text."""
-    return _entries.get(text) or _made_entry(text)
+    """The function ``entry(table, threads)`` of a module; the same for the same text."""
+    return _entries.get(text) or _make_entry(text)
 
 
 @undisturbed
-def _made_entry(text: str) -> Entry:
+def _make_entry(text: str) -> Entry:
     with _lock:
-        found = _entries.get(text)
-        if found is None:
-            found = _entries[text] = entry_at(compiler().function(text, "entry"))
-    return found
+        entry = _entries.get(text)
+        if entry is None:
+            entry = _entries[text] = entry_at(compiler().function(text, "entry"))
+    return entry
 
 
 def entry_at(address: int) -> Entry:
-    """The entry whose machine code is there."""
+    """The entry whose machine code lies at ``address``."""
     return _PROTOTYPE(address)
 
 
-def address_of(function: Any) -> int:
-    """Where the machine code of an entry, or of a C function, lies."""
-    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
+def address_of(function: _Function) -> int:
+    """The address of the machine code of an entry, or of a C function."""
+    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)  # type: ignore[arg-type]
 
 
 def assembly(text: str) -> str:
-    """Machine code of a module as text, to see what LLVM made of its loops."""
-    made: str = compiler().machine.emit_assembly(compiler().optimised(text))
-    return made
+    """The assembly that LLVM emits for a module, to inspect its loops."""
+    result: str = compiler().machine.emit_assembly(compiler().optimised(text))
+    return result
 
 
 def team_size() -> int:
-    """Threads that a large kernel uses."""
+    """The number of threads that a large kernel uses."""
     compiler()
     return _team.value
 
 
 def set_team_size(count: int) -> None:
-    """Let kernels use ``count`` threads, if there is a library to share work with."""
+    """Let kernels use ``count`` threads, if libgomp could be loaded."""
     _team.value = count if compiler().team else 1

@@ -1,16 +1,17 @@
-"""Machine code that numba made, kept and called without numba.
+"""Keep and call machine code that numba compiled, without importing numba.
 
 Importing numba and its types takes half a second, as long as everything else that a program of some hundred
-steps needs before it runs. So numba is the compiler only. What it makes of a kernel is linked with the three
-functions below into an object file, and a process that finds it on disk needs LLVM's loader alone:
+steps needs before it runs. So numba is the compiler only. The module that it makes of a kernel is linked with
+the functions below into an object file, and a process that finds it on disk needs LLVM's loader alone:
 
-- ``call`` is what Python calls: it looks at the arguments' types, takes addresses, shapes and strides out of
-  the arrays (their head is NumPy's stated C interface) and lets go of the interpreter lock;
-- ``entry`` shares a kernel whose last two arguments are ``start`` and ``stop`` among the team of threads;
-- numba's own allocator, of which kernels with scratch memory want two functions.
+- ``call`` is called by Python: it checks the arguments' types, reads addresses, shapes and strides from the
+  arrays' structs (NumPy's documented C interface) and releases the interpreter lock;
+- ``entry`` runs a kernel whose last two arguments are ``start`` and ``stop`` on the team of threads;
+- two functions of numba's allocator, which kernels with scratch memory call.
 
-An array reaches a kernel as its owner twice (none), the number of elements, the size of one, the address,
-the shape and the strides. Nothing on disk is ever unpickled; what is damaged is made again (``store.py``).
+An array is passed to a kernel as its owner and parent (both null), the number of elements, the size of one,
+the address, the shape and the strides. Nothing on disk is ever unpickled; damaged files are compiled again
+(``store.py``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tenon_cpu.jit.compiler import llvm as llvm
 from tenon_cpu.jit.emission.functions import Code
 
 _ARGUMENT = re.compile(r"(\w+)(?:\[([^\]]*)\])?")
-#: Scalars: what LLVM passes, the conversion, what that gives, and the step from there.
+#: Scalars: the type that LLVM passes, Python's function of the conversion, its result's type, and the cast.
 _SCALARS = {
     "int64": ("i64", "PyLong_AsLongLong", "i64", ""),
     "uint8": ("i8", "PyLong_AsLongLong", "i64", "trunc i64 {} to i8"),
@@ -36,8 +37,8 @@ _SCALARS = {
 }
 #: NumPy's flags of arrays that kernels take: contiguous in C order, aligned, writable.
 _CARRAY = 0x0001 | 0x0100 | 0x0400
-#: Whom numba's code asks for memory. It finds there: a count of owners, what to do at the end and for whom,
-#: the address, the size.
+#: The functions of numba's code for memory. A block begins with numba's header: reference count, destructor
+#: and its argument, address, size.
 _ALLOCATOR = """
 define ptr @NRT_MemInfo_alloc_aligned(i64 %size, i32 %align) {
 entry:
@@ -72,21 +73,21 @@ declare void @free(ptr)
 
 
 class Parameter(NamedTuple):
-    """One of a kernel's arguments: a dtype, and the rank of an array; None for a number."""
+    """A parameter of a kernel: its dtype, and the rank of an array; None for a number."""
 
     dtype: str
     rank: int | None
 
     @property
     def words(self) -> list[str]:
-        """What LLVM passes for it."""
+        """The LLVM types of the words that are passed for it."""
         if self.rank is None:
             return [_SCALARS[self.dtype][0]]
         return ["ptr", "ptr", "i64", "i64", "ptr", *["i64"] * (2 * self.rank)]
 
 
 class Signature:
-    """``"void(float32[:,::1], int64, int64)"``, read."""
+    """A parsed signature such as ``"void(float32[:,::1], int64, int64)"``; ArgumentError if unsupported."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -104,18 +105,18 @@ class Signature:
 
     @property
     def words(self) -> list[str]:
-        """What LLVM passes, after numba's two places for results."""
+        """The LLVM types of all words passed, after numba's two pointers to results."""
         return [word for p in self.parameters for word in p.words]
 
     @property
     def shared(self) -> bool:
         """Whether a team can share the work: the last two arguments are a range."""
-        whole = Parameter("int64", None)
-        return self.result == "void" and self.parameters[-2:] == [whole, whole]
+        integer = Parameter("int64", None)
+        return self.result == "void" and self.parameters[-2:] == [integer, integer]
 
 
 class Native:
-    """A kernel's machine code: a function for Python, and an entry for a team if it can have one."""
+    """A kernel's machine code: a function for Python, and an entry for a team if the work can be shared."""
 
     def __init__(self, name: str, signature: Signature, body: bytes) -> None:
         builtin.know_python()
@@ -123,37 +124,40 @@ class Native:
         address = engine.get_function_address("call")
         self.call = builtin.function(builtin.define(name, signature.text, address, builtin.FASTCALL), None)
         self.parameters = signature.parameters[:-2]
-        #: None where there is no range to share.
+        #: None if the last two arguments are no range.
         self.entry: llvm.Entry | None = None
         if signature.shared:
             self.entry = llvm.entry_at(engine.get_function_address("entry"))
 
 
 def object_code(name: str, signature: Signature, function: str, module: str) -> bytes:
-    """The object file of a kernel: numba's ``module`` as text, in which ``function`` is the kernel."""
+    """The object file of a kernel: numba's ``module`` as text, in which ``function`` is the kernel.
+
+    BackendError if it calls functions of numba's own library.
+    """
     compiler = llvm.compiler()
     builtin.know_python()
-    whole = compiler.llvm.parse_assembly(module)
-    for text in ("\n".join(_around(name, signature, function)), _ALLOCATOR):
-        whole.link_in(compiler.llvm.parse_assembly(text))
-    wanted = [f.name for f in whole.functions if f.is_declaration and not f.name.startswith("llvm.")]
-    wanted += [g.name for g in whole.global_variables if g.is_declaration]
+    linked = compiler.llvm.parse_assembly(module)
+    for text in ("\n".join(_wrappers(name, signature, function)), _ALLOCATOR):
+        linked.link_in(compiler.llvm.parse_assembly(text))
+    wanted = [f.name for f in linked.functions if f.is_declaration and not f.name.startswith("llvm.")]
+    wanted += [g.name for g in linked.global_variables if g.is_declaration]
     unknown = sorted(w for w in wanted if not llvm.known(w))
     if unknown:
         raise errors.BackendError(
             f"{name} needs {', '.join(unknown)}, which only numba has: write it without."
         )
-    whole.verify()
-    made: bytes = compiler.machine.emit_object(whole)
-    return made
+    linked.verify()
+    body: bytes = compiler.machine.emit_object(linked)
+    return body
 
 
 def described(name: str, signature: Signature) -> str:
-    """All that is linked with a kernel, as text: part of what its machine code depends on."""
-    return "\n".join([*_around(name, signature, "kernel"), _ALLOCATOR])
+    """The text that is linked with a kernel, which is part of its key on disk."""
+    return "\n".join([*_wrappers(name, signature, "kernel"), _ALLOCATOR])
 
 
-def _around(name: str, signature: Signature, function: str) -> list[str]:
+def _wrappers(name: str, signature: Signature, function: str) -> list[str]:
     text = [_declared(function, signature), _call(name, signature, function)]
     return [*text, _work(signature, function), llvm.driver(None)] if signature.shared else text
 
@@ -171,14 +175,14 @@ def _declared(function: str, signature: Signature) -> str:
 
 
 class _Text(Code):
-    """Code that looks into objects, and leaves where something is wrong."""
+    """Code that reads the structs of objects, with early exits."""
 
-    def field(self, base: str, place: int, kind: str = "ptr") -> str:
-        """What lies ``place`` bytes behind ``base``."""
-        return self.let(f"load {kind}, ptr {self.let(f'getelementptr i8, ptr {base}, i64 {place}')}")
+    def field(self, base: str, offset: int, kind: str = "ptr") -> str:
+        """Load the ``kind`` at ``offset`` bytes behind ``base``."""
+        return self.let(f"load {kind}, ptr {self.let(f'getelementptr i8, ptr {base}, i64 {offset}')}")
 
     def unless(self, wrong: str, target: str) -> None:
-        """Go to ``target`` if ``wrong``, else on."""
+        """Jump to ``target`` if ``wrong`` is true."""
         n = len(self.lines)
         self.do(f"br i1 {self.let(wrong)}, label %{target}, label %right{n}")
         self.label(f"right{n}")
@@ -190,9 +194,12 @@ def _call(name: str, signature: Signature, function: str) -> str:
     text.unless(f"icmp ne i64 %n, {len(signature.parameters)}", "refused")
     passed: list[str] = []
     for i, parameter in enumerate(signature.parameters):
-        given = text.field("%args", 8 * i)
-        found = _array(text, given, parameter) if parameter.rank else [_number(text, given, parameter.dtype)]
-        passed += [f"{kind} {value}" for kind, value in zip(parameter.words, found, strict=True)]
+        argument = text.field("%args", 8 * i)
+        if parameter.rank:
+            values = _array(text, argument, parameter)
+        else:
+            values = [_number(text, argument, parameter.dtype)]
+        passed += [f"{kind} {value}" for kind, value in zip(parameter.words, values, strict=True)]
     state = text.let("call ptr @PyEval_SaveThread()")
     status = text.let(f'call i32 @"{function}"(ptr %result, ptr %error, {", ".join(passed)})')
     text.do(f"call void @PyEval_RestoreThread(ptr {state})")
@@ -201,8 +208,8 @@ def _call(name: str, signature: Signature, function: str) -> str:
         text.do("call void @Py_IncRef(ptr @tenon_none)")
         text.do("ret ptr @tenon_none")
     else:
-        made = text.let("load i64, ptr %result")
-        text.do(f"ret ptr {text.let(f'call ptr @PyLong_FromLongLong(i64 {made})')}")
+        result = text.let("load i64, ptr %result")
+        text.do(f"ret ptr {text.let(f'call ptr @PyLong_FromLongLong(i64 {result})')}")
     refused = f"{name} is compiled for {signature.text}: give it these types, and writable arrays in C order."
     return "\n".join(
         [
@@ -232,47 +239,47 @@ def _constant(name: str, text: str) -> str:
     return f'@{name} = internal constant [{len(body)} x i8] c"{shown}"'
 
 
-def _array(text: _Text, given: str, parameter: Parameter) -> list[str]:
-    """The words of an array, after a look at its type."""
+def _array(text: _Text, argument: str, parameter: Parameter) -> list[str]:
+    """The words to pass for an array, after checks of its type, dtype, rank and flags."""
     rank = parameter.rank or 0
-    kind = text.field(given, builtin.TYPE)
+    kind = text.field(argument, builtin.TYPE)
     derived = text.let(f"call i32 @PyType_IsSubtype(ptr {kind}, ptr @tenon_array)")
     text.unless(f"icmp eq i32 {derived}, 0", "refused")
-    dtype = text.field(given, builtin.DTYPE)
+    dtype = text.field(argument, builtin.DTYPE)
     text.unless(f"icmp ne ptr {dtype}, @tenon_{parameter.dtype}", "refused")
-    text.unless(f"icmp ne i32 {text.field(given, builtin.RANK, 'i32')}, {rank}", "refused")
-    flags = text.let(f"and i32 {text.field(given, builtin.FLAGS, 'i32')}, {_CARRAY}")
+    text.unless(f"icmp ne i32 {text.field(argument, builtin.RANK, 'i32')}, {rank}", "refused")
+    flags = text.let(f"and i32 {text.field(argument, builtin.FLAGS, 'i32')}, {_CARRAY}")
     text.unless(f"icmp ne i32 {flags}, {_CARRAY}", "refused")
-    shape, strides = text.field(given, builtin.SHAPE), text.field(given, builtin.STRIDES)
+    shape, strides = text.field(argument, builtin.SHAPE), text.field(argument, builtin.STRIDES)
     sizes = [text.field(shape, 8 * d, "i64") for d in range(rank)]
     steps = [text.field(strides, 8 * d, "i64") for d in range(rank)]
     count = sizes[0]
     for size in sizes[1:]:
         count = text.let(f"mul i64 {count}, {size}")
     itemsize = str(np.dtype(parameter.dtype).itemsize)
-    return ["null", "null", count, itemsize, text.field(given, builtin.DATA), *sizes, *steps]
+    return ["null", "null", count, itemsize, text.field(argument, builtin.DATA), *sizes, *steps]
 
 
-def _number(text: _Text, given: str, dtype: str) -> str:
-    """A Python number as a kernel takes it."""
+def _number(text: _Text, argument: str, dtype: str) -> str:
+    """The number to pass for a Python object; an exception of the conversion is raised."""
     _, convert, kind, narrow = _SCALARS[dtype]
-    found = text.let(f"call {kind} @{convert}(ptr {given})")
-    odd = f"icmp eq i64 {found}, -1" if kind == "i64" else f"fcmp oeq double {found}, -1.0"
+    value = text.let(f"call {kind} @{convert}(ptr {argument})")
+    odd = f"icmp eq i64 {value}, -1" if kind == "i64" else f"fcmp oeq double {value}, -1.0"
     n = len(text.lines)
     text.do(f"br i1 {text.let(odd)}, label %ask{n}, label %got{n}")
     text.label(f"ask{n}")
     error = text.let(f"icmp ne ptr {text.let('call ptr @PyErr_Occurred()')}, null")
     text.do(f"br i1 {error}, label %raised, label %got{n}")
     text.label(f"got{n}")
-    return text.let(narrow.format(found)) if narrow else found
+    return text.let(narrow.format(value)) if narrow else value
 
 
 def _work(signature: Signature, function: str) -> str:
-    """``work(table, first, last)``: the kernel on a part of the range, its other arguments from the table,
-    whose first word becomes -1 if it fails."""
+    """``work(table, first, last)``: calls the kernel on a part of the range, with other arguments from the
+    table, and sets the table's first word to -1 if it fails."""
     text, passed = _Text(), []
-    for place, kind in enumerate(signature.words[:-2], 1):
-        passed.append(f"{kind} {text.field('%table', 8 * place, kind)}")
+    for word, kind in enumerate(signature.words[:-2], 1):
+        passed.append(f"{kind} {text.field('%table', 8 * word, kind)}")
     passed += ["i64 %first", "i64 %last"]
     return "\n".join(
         [

@@ -33,7 +33,7 @@ _MOST_ENTRIES = 4000
 
 
 class Store:
-    """Entries in ``folder``; with None, or where the folder cannot be used, nothing is kept."""
+    """Entries in ``folder``; with None, or if the folder cannot be used, nothing is kept."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
@@ -48,21 +48,21 @@ class Store:
         return not self.reason
 
     def read(self, key: str) -> bytes | None:
-        """The bytes kept under ``key``; None where there are none, or damaged ones."""
+        """The bytes kept under ``key``; None if there are none, or damaged ones."""
         if self.folder is None or self.reason:
             return None
         try:
-            found = (self.folder / f"{key}.code").read_bytes()
+            content = (self.folder / f"{key}.code").read_bytes()
         except OSError:
             return None
         start = len(_MAGIC) + _DIGEST
-        body = found[start:]
-        if found[: len(_MAGIC)] != _MAGIC or hashlib.sha256(body).digest() != found[len(_MAGIC) : start]:
+        body = content[start:]
+        if content[: len(_MAGIC)] != _MAGIC or hashlib.sha256(body).digest() != content[len(_MAGIC) : start]:
             return None
         return body
 
     def write(self, key: str, body: bytes) -> None:
-        """Keep ``body`` under ``key``; a disk that refuses is told of once and costs the cache only."""
+        """Keep ``body`` under ``key``; if that fails, warn once and keep nothing from then on."""
         if self.folder is None or self.reason:
             return
         try:
@@ -86,7 +86,7 @@ class Store:
 
     @contextlib.contextmanager
     def locked(self, key: str) -> Iterator[None]:
-        """Hold ``key`` against other processes and threads; without locks to be had, hold nothing."""
+        """Hold the lock of ``key`` against other processes and threads, where the file system has locks."""
         with self._own, contextlib.ExitStack() as held:
             if self.folder is not None and not self.reason and fcntl is not None:
                 try:
@@ -99,25 +99,25 @@ class Store:
             yield
 
     def entries(self) -> tuple[int, int]:
-        """How many entries there are, and their bytes."""
+        """The number of entries, and their size in bytes."""
         if self.folder is None or self.reason:
             return 0, 0
         sizes = [size for _, size, _ in self._listed()]
         return len(sizes), sum(sizes)
 
     def _listed(self) -> list[tuple[float, int, str]]:
-        found = []
+        entries = []
         assert self.folder is not None
         with os.scandir(self.folder) as files:
             for file in files:
                 if file.name.endswith(".code"):
                     with contextlib.suppress(OSError):  # another process may have replaced it
-                        facts = file.stat()
-                        found.append((facts.st_mtime, facts.st_size, file.path))
-        return found
+                        status = file.stat()
+                        entries.append((status.st_mtime, status.st_size, file.path))
+        return entries
 
     def _prune(self) -> None:
-        """Forget the oldest quarter once there are more than anyone's programs need."""
+        """Delete the oldest quarter of the entries if there are more than ``_MOST_ENTRIES``."""
         assert self.folder is not None
         # Names alone: to ask for the time of each of some thousand files costs as much as a small kernel.
         if sum(name.endswith(".code") for name in os.listdir(self.folder)) > _MOST_ENTRIES:
@@ -127,7 +127,7 @@ class Store:
 
 
 def _wait(handle: int) -> None:
-    """Take the lock; past ``_PATIENCE`` go on without it, which costs a second compilation at worst."""
+    """Take the lock; after ``_PATIENCE`` go on without it, which costs a second compilation at worst."""
     end = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -140,15 +140,15 @@ def _wait(handle: int) -> None:
 
 
 def _unusable(folder: Path) -> str:
-    """Make ``folder``; why it cannot serve, or an empty string."""
+    """Create ``folder``; return why it cannot be used, or an empty string."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = folder.stat()
+        status = folder.stat()
     except OSError as error:
         return f"{folder} cannot be made: {error.strerror or error}"
     if hasattr(os, "geteuid"):
-        if facts.st_uid not in (os.geteuid(), 0):
+        if status.st_uid not in (os.geteuid(), 0):
             return f"{folder} belongs to another user"
-        if facts.st_mode & 0o002:
+        if status.st_mode & 0o002:
             return f"{folder} can be written by everyone"
     return ""

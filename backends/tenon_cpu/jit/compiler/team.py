@@ -1,9 +1,9 @@
-"""Compiled kernels on libgomp's team: the threads of oneDNN, of fused clusters and of optimizers.
+"""Run compiled kernels on libgomp's team: the threads of oneDNN, of fused clusters and of optimizers.
 
-A piece handed to a waiting Python thread costs some 50 us, and the interpreter lock changes hands for it; the
-team starts in 2 us. Above all it stays awake: between two products of an eager training step lie kernels that
-last longer than its threads wait for more work, and waking them took 0.1 ms of each product (1024 x 128 x 128
-on two threads: 0.28 ms, and 0.17 with threads that had just done something).
+To hand a piece of work to a waiting Python thread costs some 50 us, and the interpreter lock changes hands
+for it; the team starts in 2 us. Besides, using it keeps it awake: between two products of an eager training
+step run kernels that take longer than its threads wait for more work, and to wake them took 0.1 ms of each
+product (1024 x 128 x 128 on two threads: 0.28 ms, and 0.17 with threads that had just been busy).
 
 A kernel's last two arguments are ``start`` and ``stop``; its entry reads the others from a table
 (``native.py``).
@@ -11,28 +11,29 @@ A kernel's last two arguments are ``start`` and ``stop``; its entry reads the ot
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon_cpu import threads
 from tenon_cpu.jit.compiler import llvm
-from tenon_cpu.jit.compiler.compile import Kernel
+from tenon_cpu.jit.compiler.compile import Argument, Kernel
 from tenon_cpu.onednn.primitives import address_of
 
 
 def several() -> bool:
-    """Whether there are threads to share work with."""
+    """Whether the team has more than one thread."""
     return threads.usable() > 1 and llvm.available() and llvm.team_size() > 1
 
 
-def run(kernel: Kernel, args: tuple[Any, ...], count: int) -> None:
-    """``kernel(*args, start, stop)`` for parts of ``range(count)``, one for each thread."""
+def run(kernel: Kernel, args: tuple[Argument, ...], count: int) -> None:
+    """Call ``kernel(*args, start, stop)`` for parts of ``range(count)``, one on each thread.
+
+    MemoryError if the kernel could not allocate memory.
+    """
     native = kernel.native()
     assert native.entry is not None, kernel.signature.text
     words: list[int] = [count]
     for parameter, a in zip(native.parameters, args, strict=True):
-        if parameter.rank is None:
+        if not isinstance(a, np.ndarray):
             number = np.asarray(a, parameter.dtype)
             words.append(int(number.view(f"u{number.itemsize}")))
         else:

@@ -1,10 +1,10 @@
-"""Work that no signal may leave in the middle: LLVM's objects are freed twice, or used half made, where
-Ctrl-C or a timer raises between two steps, and the process ends in a segmentation fault.
+"""Protect work from exceptions of signal handlers: if Ctrl-C or a timer raises between two steps of LLVM, its
+objects are freed twice or used half initialised, and the process ends in a segmentation fault.
 
-Python runs handlers of signals in the main thread only. So such work gets a thread of its own, for which the
-main thread waits: an exception there ends the waiting, and the work is completed beside it. It waits for a
-lock: when a signal ends ``Thread.join``, Python 3.11 takes the thread for one that has ended, and a program
-that ends then would be torn down while it compiles.
+Python runs signal handlers in the main thread only. So such work gets a thread of its own, for which the
+main thread waits: an exception there ends the waiting, while the work is completed in its thread. It waits
+for a lock: when a signal ends ``Thread.join``, Python 3.11 takes the thread for one that has ended, and a
+program that exits then would be torn down while it compiles.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _LATEST = 0.1
-"""Seconds until a signal is answered that comes just before the waiting begins: it does not end that."""
+"""Seconds after which a signal that arrives just before the main thread waits is handled at the latest."""
 
 
 def undisturbed(work: Callable[_P, _R]) -> Callable[_P, _R]:
-    """``work``, whole. It has to take the locks that it needs itself: its thread is another."""
+    """Decorate ``work`` to run in another thread if called in the main one; it must take its locks itself."""
 
     @functools.wraps(work)
-    def done(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def run_aside(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         if threading.current_thread() is not threading.main_thread():
             return work(*args, **kwargs)
         results: list[_R] = []
@@ -35,7 +35,7 @@ def undisturbed(work: Callable[_P, _R]) -> Callable[_P, _R]:
         def run() -> None:
             try:
                 results.append(work(*args, **kwargs))
-            except BaseException as error:  # raised below, where it was asked for
+            except BaseException as error:  # raised below, in the caller's thread
                 failures.append(error)
             finally:
                 under_way.release()
@@ -48,4 +48,4 @@ def undisturbed(work: Callable[_P, _R]) -> Callable[_P, _R]:
             raise failures[0]
         return results[0]
 
-    return done
+    return run_aside

@@ -11,7 +11,7 @@ Loops are short and write one array each: LLVM vectorises no loop over many arra
 
 from __future__ import annotations
 
-from typing import Any
+import ctypes
 
 import numpy as np
 
@@ -25,46 +25,41 @@ _T4, _T5 = np.float32(0.0206390887954), np.float32(-0.00570498872745)
 
 
 class Called(Inlined):
-    """``called(address, a, b, c, d)`` in a kernel: the C function there, of four words or less; an int."""
+    """``called(address, a, b, c, d)`` in a kernel calls a C function of up to four words; an int."""
 
-    def dispatcher(self) -> Any:
-        """An intrinsic of numba's."""
-        if self._ready is None:
-            from llvmlite import ir
-            from numba import types
-            from numba.extending import intrinsic
+    def _make_dispatcher(self):
+        from llvmlite import ir
+        from numba import types
+        from numba.extending import intrinsic
 
-            @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-            def called(typing: Any, address: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-                def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-                    word, number = ir.IntType(64), ir.IntType(32)
-                    function = ir.FunctionType(number, [word] * 4)
-                    place = builder.inttoptr(values[0], function.as_pointer())
-                    return builder.call(place, values[1:])
+        @intrinsic
+        def called(typing, address, a, b, c, d):
+            def generate(context, builder, signature, values):
+                word, number = ir.IntType(64), ir.IntType(32)
+                function = ir.FunctionType(number, [word] * 4)
+                pointer = builder.inttoptr(values[0], function.as_pointer())
+                return builder.call(pointer, values[1:])
 
-                return types.int32(*[types.int64] * 5), generate
+            return types.int32(*[types.int64] * 5), generate
 
-            self._ready = called
-        return self._ready
+        return called
 
 
 def _called(address: int, a: int, b: int, c: int, d: int) -> int:
-    """As plain Python."""
-    import ctypes
-
+    """The call as plain Python."""
     return int(ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_size_t] * 4)(address)(a, b, c, d))
 
 
-called = Called(_called, {})
+called = Called(_called)
 
 
 @inlined
-def _sigmoid(x):  # type: ignore[no-untyped-def]
+def _sigmoid(x):
     return _ONE / (_ONE + exp(-x))
 
 
 @inlined
-def _tanh(x):  # type: ignore[no-untyped-def]
+def _tanh(x):
     a = abs(x)
     z = x * x
     near = x + x * z * ((((_T5 * z + _T4) * z + _T3) * z + _T2) * z + _T1)
@@ -74,26 +69,26 @@ def _tanh(x):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _sigmoids(x, more):  # type: ignore[no-untyped-def]
+def _sigmoids(x, more):
     for j in range(x.size):
         x[j] = _sigmoid(x[j] + more[j])
 
 
 @inlined
-def _tanhs(x, more):  # type: ignore[no-untyped-def]
+def _tanhs(x, more):
     for j in range(x.size):
         x[j] = _tanh(x[j] + more[j])
 
 
 @inlined
-def copied(x, out):  # type: ignore[no-untyped-def]
+def copied(x, out):
     """``out`` becomes ``x``."""
     for j in range(x.size):
         out[j] = x[j]
 
 
 @inlined
-def multiplied(library, steps, t, place):  # type: ignore[no-untyped-def]
+def multiplied(library, steps, t, place):
     """The product of step ``t``, its movable argument at ``place``."""
     status = called(library[1], steps[t, 5], place, 0, 0)
     if status == 0:
@@ -102,7 +97,7 @@ def multiplied(library, steps, t, place):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def lstm_cell(row, more, cell, state):  # type: ignore[no-untyped-def]
+def lstm_cell(row, more, cell, state):
     """``row`` and ``more`` add up to the gates, which stay in ``row`` activated."""
     width = cell.size
     _sigmoids(row[: 2 * width], more[: 2 * width])
@@ -116,7 +111,7 @@ def lstm_cell(row, more, cell, state):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def gru_cell(row, part, bias, state):  # type: ignore[no-untyped-def]
+def gru_cell(row, part, bias, state):
     """``row`` holds the gates' inputs and goes activated; ``part`` the states' share, which gets the bias."""
     width = state.size
     for j in range(3 * width):
@@ -130,7 +125,7 @@ def gru_cell(row, part, bias, state):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def rnn_cell(relu, row, part, state):  # type: ignore[no-untyped-def]
+def rnn_cell(relu, row, part, state):
     """``row`` and ``part`` add up to the new state, which stays in ``row`` too."""
     if relu:
         for j in range(row.size):
@@ -145,7 +140,7 @@ def rnn_cell(relu, row, part, state):  # type: ignore[no-untyped-def]
     "int64(int64[::1], int64[:,::1], int64, boolean, float32[:,::1], float32[:,::1], float32[:,::1],"
     " float32[:,::1], float32[:,::1], float32[:,::1])"
 )
-def lstm(library, steps, first, reverse, gates, own, out, cells, h, c):  # type: ignore[no-untyped-def]
+def lstm(library, steps, first, reverse, gates, own, out, cells, h, c):
     """``gates`` come as the inputs' products and go activated; ``own`` is room for the states' products.
 
     ``h`` and ``c`` are the running states.
@@ -172,7 +167,7 @@ def lstm(library, steps, first, reverse, gates, own, out, cells, h, c):  # type:
     "int64(int64[::1], int64[:,::1], int64, boolean, float32[:,::1], float32[:,::1], float32[:,::1],"
     " float32[:,::1], float32[:,::1], float32[:,::1], float32[:,::1])"
 )
-def lstm_grad(library, steps, first, reverse, g, gates, cells, c0, d, dh, dc):  # type: ignore[no-untyped-def]
+def lstm_grad(library, steps, first, reverse, g, gates, cells, c0, d, dh, dc):
     """``d`` gets the gradients before the gates' activations; ``dh`` and ``dc`` run backwards."""
     width = dc.shape[1]
     base = d.ctypes.data
@@ -221,7 +216,7 @@ def lstm_grad(library, steps, first, reverse, g, gates, cells, c0, d, dh, dc):  
     "int64(int64[::1], int64[:,::1], int64, boolean, float32[:,::1], float32[:,::1], float32[::1],"
     " float32[:,::1], float32[:,::1], float32[:,::1])"
 )
-def gru(library, steps, first, reverse, gates, own, bias, out, hidden, h):  # type: ignore[no-untyped-def]
+def gru(library, steps, first, reverse, gates, own, bias, out, hidden, h):
     """``gates`` come as the inputs' products and go activated; ``own`` is room for the states' products."""
     width = h.shape[1]
     place = own.ctypes.data + first * width * 12
@@ -245,7 +240,7 @@ def gru(library, steps, first, reverse, gates, own, bias, out, hidden, h):  # ty
     "int64(int64[::1], int64[:,::1], int64, boolean, float32[:,::1], float32[:,::1], float32[:,::1],"
     " float32[:,::1], float32[:,::1], float32[:,::1], float32[:,::1], float32[:,::1])"
 )
-def gru_grad(library, steps, first, reverse, g, gates, hidden, out, h0, d, own, dh):  # type: ignore[no-untyped-def]
+def gru_grad(library, steps, first, reverse, g, gates, hidden, out, h0, d, own, dh):
     """``d`` gets the gradients before the activations for the inputs' products, ``own`` for the states'."""
     width = dh.shape[1]
     base = own.ctypes.data
@@ -287,7 +282,7 @@ def gru_grad(library, steps, first, reverse, g, gates, hidden, out, h0, d, own, 
 @kernel(
     "int64(int64[::1], int64[:,::1], int64, boolean, boolean, float32[:,::1], float32[:,::1], float32[:,::1])"
 )
-def rnn(library, steps, first, reverse, relu, own, out, h):  # type: ignore[no-untyped-def]
+def rnn(library, steps, first, reverse, relu, own, out, h):
     """``out`` comes as the inputs' products and goes activated; ``own`` is room for the states'."""
     width = h.shape[1]
     place = own.ctypes.data + first * width * 4
@@ -308,7 +303,7 @@ def rnn(library, steps, first, reverse, relu, own, out, h):  # type: ignore[no-u
     "int64(int64[::1], int64[:,::1], int64, boolean, boolean, float32[:,::1], float32[:,::1],"
     " float32[:,::1], float32[:,::1])"
 )
-def rnn_grad(library, steps, first, reverse, relu, g, out, d, dh):  # type: ignore[no-untyped-def]
+def rnn_grad(library, steps, first, reverse, relu, g, out, d, dh):
     """``d`` gets the gradients before the activation; ``dh`` runs backwards."""
     width = dh.shape[1]
     base = d.ctypes.data
