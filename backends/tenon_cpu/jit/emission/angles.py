@@ -1,14 +1,33 @@
-"""Angles and hyperbolic functions in float32, as formulas that vectorise: ``mathlib.py`` has the language.
+"""Formulas of inverse trigonometric and hyperbolic functions in float32; ``mathlib.py`` has the language.
 
-Right at infinities, NaN and both zeros. Of two arguments the second is ``y``.
+They are correct at infinities, NaN and both zeros. The arguments are ``x`` and ``y``.
 """
 
 from __future__ import annotations
 
+#: ``exp(x)`` is ``p 2^k``, and ``h`` half of ``k``.
+EXP_PARTS = """
+t = fma(x, 1.4426950408889634, 12582912.0)
+k = bits(t) - 1262485504
+n = t - 12582912.0
+r = fma(n, -0.693145751953125, x)
+r = fma(n, -1.428606765330187e-06, r)
+p = poly(r, 0.5, 0.16666665459, 0.041665795894, 0.0083334519073, 0.0013981999507, 0.00019875691500)
+p = fma(p * r, r, r) + 1.0
+h = k >> 1"""
+#: ``s + t`` is the arcsine of ``s``, which is ``|x|``, or ``sqrt((1 - |x|) / 2)`` where ``far``.
+_ARCSINE_PARTS = """
+a = abs(x)
+far = a > 0.5
+z = (1.0 - a) * 0.5 if far else a * a
+s = sqrt(z) if far else a
+t = s * z * poly(z, 0.16666753927978512, 0.07495241769384176, 0.04547709895593162, 0.024147600515006567,
+    0.0422185676526755)"""
+
 FORMULAS: dict[str, str] = {
-    # The angle of q = smaller / larger in [0, 1], of which the division's remainder is a second part; then
-    # from 0, pi/2 or pi. Sums keep what rounding takes from them, so that the error is that of the last
-    # rounding. Here x is the ordinate.
+    # The arctangent of q = smaller / larger in [0, 1], corrected by the division's remainder e, is added to
+    # or subtracted from 0, pi/2 or pi. Sums are compensated, so that the error is that of the last rounding.
+    # Here x is the ordinate.
     "atan2": (
         """
 a = abs(x)
@@ -39,28 +58,18 @@ return copysign(s + ((base - s) + v + fma(t, turn, rest)), x)
 return atan2(x, 1.0)
 """
     ),
-    # x + x^3 p(x^2) below 1/2, and twice that of sqrt((1 - x) / 2) from there on.
+    # x + x^3 p(x^2) below 1/2, and from there on twice the arcsine of sqrt((1 - x) / 2).
     "asin": (
-        """
-a = abs(x)
-far = a > 0.5
-z = (1.0 - a) * 0.5 if far else a * a
-s = sqrt(z) if far else a
-t = s * z * poly(z, 0.16666753927978512, 0.07495241769384176, 0.04547709895593162, 0.024147600515006567,
-    0.0422185676526755)
+        _ARCSINE_PARTS
+        + """
 r = 1.57079637050628662109375 - (s + s)
 r = r + (1.57079637050628662109375 - r - (s + s) - 4.37113900018624283e-08 - (t + t))
 return copysign(r if far else s + t, x)
 """
     ),
     "acos": (
-        """
-a = abs(x)
-far = a > 0.5
-z = (1.0 - a) * 0.5 if far else a * a
-s = sqrt(z) if far else a
-t = s * z * poly(z, 0.16666753927978512, 0.07495241769384176, 0.04547709895593162, 0.024147600515006567,
-    0.0422185676526755)
+        _ARCSINE_PARTS
+        + """
 u = copysign(s, x)
 w = copysign(t, x)
 near = 1.57079637050628662109375 - u
@@ -71,7 +80,7 @@ past = beyond if x < 0.0 else s + s + (t + t)
 return past if far else near
 """
     ),
-    # By half of e^a, which does not overflow before they do.
+    # Computed from half of e^a, which overflows only where the result does.
     "sinh": (
         """
 a = abs(x)
@@ -89,16 +98,9 @@ return h + 0.25 / h
 """
     ),
     "half_exp": (
-        """
-x = 90.0 if x > 90.0 else x
-t = fma(x, 1.4426950408889634, 12582912.0)
-k = bits(t) - 1262485504
-n = t - 12582912.0
-r = fma(n, -0.693145751953125, x)
-r = fma(n, -1.428606765330187e-06, r)
-p = poly(r, 0.5, 0.16666665459, 0.041665795894, 0.0083334519073, 0.0013981999507, 0.00019875691500)
-p = fma(p * r, r, r) + 1.0
-h = k >> 1
+        "x = 90.0 if x > 90.0 else x\n"
+        + EXP_PARTS
+        + """
 return p * real_of_bits((h + 126) << 23) * real_of_bits((k - h + 127) << 23)
 """
     ),
@@ -113,4 +115,4 @@ return near if a < 0.5 else copysign(0.5 * log((1.0 + a) / (1.0 - a)), x)
     ),
 }
 
-__all__ = ["FORMULAS"]
+__all__ = ["EXP_PARTS", "FORMULAS"]

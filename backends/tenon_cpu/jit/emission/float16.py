@@ -1,7 +1,7 @@
 """Conversions between float16 and float32 for processors without instructions for them (x86 without F16C).
 
-LLVM calls its runtime library there, ``__extendhfsf2`` and ``__truncsfhf2``, which Python loads from nowhere;
-a call of an unknown function ends the process.
+LLVM emits calls of ``__extendhfsf2`` and ``__truncsfhf2`` there, of a runtime library that Python does not
+load; a call of an unknown function ends the process.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 #: The names that LLVM calls.
 NAMES = ("__extendhfsf2", "__truncsfhf2")
 
-#: Widening moves exponent and digits to their place in float32 and multiplies by 2^112, the difference of the
-#: biases, which also normalises denormals. Narrowing adds a power of two, which makes float32 additions round
-#: to the digits that float16 keeps, ties to even.
+#: Widening shifts exponent and digits to their positions in float32 and multiplies by 2^112, the difference
+#: of the biases, which also normalises denormals. Narrowing adds a power of two, so that float32 addition
+#: rounds to the digits that float16 keeps, ties to even.
 TEXT = """
 define float @__extendhfsf2(half %x) {
   %h = bitcast half %x to i16

@@ -1,7 +1,7 @@
-"""Formulas into LLVM: ``"a * sigmoid(a)"`` becomes instructions on one element.
+"""Emit formulas such as ``"a * sigmoid(a)"`` as LLVM instructions on one element.
 
-Reads the language of ``tenon.kernels.expressions`` (and ``mathlib.py``'s statements) through Python's own
-parser. Numbers stay Python numbers until they meet a value, whose type they take.
+The language is that of ``tenon.kernels.expressions`` (with the statements of ``mathlib.py``), parsed by
+Python's own parser. Numbers stay Python numbers until they are combined with a value, whose type they take.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 import functools
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tenon.extend import errors
 from tenon_cpu.jit.emission import mathlib
-from tenon_cpu.jit.emission.functions import BOOL, TYPES, Code, Type, Val, constant
+from tenon_cpu.jit.emission.functions import BOOL, TYPES, Code, Operand, Type, Val, constant
 
 _INT32, _FLOAT32 = TYPES["int32"], TYPES["float32"]
 _FLOAT: dict[type, str] = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
@@ -40,27 +41,30 @@ class Formula:
         self.code = code
         self.type = type
         self.names: dict[str, Any] = {}
+        #: Whether fused multiply-adds are left to the formula.
         self.plain = False
 
-    def run(self, text: str, names: dict[str, Any]) -> Val:
-        """The value of ``text`` with ``names`` as they are given: values or numbers."""
+    def run(self, text: str, names: Mapping[str, object]) -> Val:
+        """Emit ``text``, in which ``names`` are values, numbers or attrs of the op; return its value."""
         self.names = {"inf": float("inf"), "nan": float("nan"), **names}
-        made: Any = None
+        result: Operand = 0.0
         for line in _parsed(text).body:
             if isinstance(line, ast.Assign):
                 target = line.targets[0]
                 assert isinstance(target, ast.Name)
                 self.names[target.id] = self.value(line.value)
             elif isinstance(line, (ast.Return, ast.Expr)) and line.value is not None:
-                made = self.value(line.value)
-        return made if isinstance(made, Val) else Val(constant(made, self.type), self.type)
+                result = self.value(line.value)
+        return result if isinstance(result, Val) else Val(constant(result, self.type), self.type)
 
-    def value(self, node: ast.expr) -> Any:
-        """A ``Val`` or a Python number."""
+    def value(self, node: ast.expr) -> Operand:
+        """Emit an expression; ArgumentError if it is not of the language."""
         if isinstance(node, ast.Constant):
-            return node.value
+            number: float = node.value  # type: ignore[assignment]
+            return number
         if isinstance(node, ast.Name):
-            return self.names[node.id]
+            name: Operand = self.names[node.id]
+            return name
         if isinstance(node, ast.UnaryOp):
             return self._unary(node.op, self.value(node.operand))
         if isinstance(node, ast.BinOp):
@@ -81,25 +85,26 @@ class Formula:
     def _flags(self) -> str:
         return "" if self.plain else self.code.flags
 
-    def _pair(self, a: Any, b: Any) -> tuple[Val, Val]:
+    def _pair(self, a: Operand, b: Operand) -> tuple[Val, Val]:
+        """Both operands as values of their common type."""
         kind = a.type if isinstance(a, Val) else b.type if isinstance(b, Val) else self.type
         if isinstance(a, Val) and isinstance(b, Val) and a.type.reg != b.type.reg:
             kind = self.type
         return self.typed(a, kind), self.typed(b, kind)
 
-    def typed(self, v: Any, to: Type) -> Val:
-        """``v`` as a value of ``to``."""
+    def typed(self, v: Operand, to: Type) -> Val:
+        """``v`` as a value of the type ``to``."""
         return convert(self.code, v, to) if isinstance(v, Val) else Val(constant(v, to), to)
 
-    def truth(self, v: Any) -> Val:
+    def truth(self, v: Operand) -> Val:
         """``v != 0``."""
         if not isinstance(v, Val):
             return Val("true" if v else "false", BOOL)
         return v if v.type.kind == "b" else self._compare(ast.NotEq, v, 0)
 
-    def _unary(self, op: ast.unaryop, v: Any) -> Any:
+    def _unary(self, op: ast.unaryop, v: Operand) -> Operand:
         if not isinstance(v, Val):
-            return -v if isinstance(op, ast.USub) else not v if isinstance(op, ast.Not) else ~v
+            return -v if isinstance(op, ast.USub) else not v if isinstance(op, ast.Not) else ~int(v)
         if isinstance(op, ast.Not):
             return Val(self.code.let(f"xor i1 {self.truth(v).text}, true"), BOOL)
         if isinstance(op, ast.Invert):
@@ -110,7 +115,7 @@ class Formula:
             return Val(self.code.let(f"fneg {v.type.reg} {v.text}"), v.type)
         return Val(self.code.let(f"sub {v.type.reg} 0, {v.text}"), v.type)
 
-    def _binary(self, op: type, a: Any, b: Any) -> Any:
+    def _binary(self, op: type, a: Operand, b: Operand) -> Operand:
         if not isinstance(a, Val) and not isinstance(b, Val):
             return _fold(op, a, b)
         x, y = self._pair(a, b)
@@ -130,7 +135,7 @@ class Formula:
             word = "lshr"
         return Val(self.code.let(f"{word} {kind.reg} {x.text}, {y.text}"), kind)
 
-    def _compare(self, op: type, a: Any, b: Any) -> Val:
+    def _compare(self, op: type, a: Operand, b: Operand) -> Val:
         x, y = self._pair(a, b)
         real, whole = _COMPARE[op]
         if x.type.kind == "f":
@@ -139,16 +144,16 @@ class Formula:
             whole = ("s" if x.type.kind == "i" else "u") + whole
         return Val(self.code.let(f"icmp {whole} {x.type.reg} {x.text}, {y.text}"), BOOL)
 
-    def _select(self, condition: Val, a: Any, b: Any) -> Val:
+    def _select(self, condition: Val, a: Operand, b: Operand) -> Val:
         x, y = map(self._hidden, self._pair(a, b))
         reg = x.type.reg
         return Val(self.code.let(f"select i1 {condition.text}, {reg} {x.text}, {reg} {y.text}"), x.type)
 
     def _hidden(self, v: Val) -> Val:
-        """An infinite constant as a variable.
+        """``v``, loaded from a global variable if it is an infinite constant.
 
-        LLVM turns the selection of a constant -inf into a branch that no vector takes: the largest of masked
-        scores was found 25 times slower.
+        LLVM turns the selection of a constant -inf into a branch, which is not vectorised: the maximum of
+        masked scores was 25 times slower.
         """
         reg = v.type.reg
         if v.type.kind != "f" or v.text not in (constant(math.inf, v.type), constant(-math.inf, v.type)):
@@ -159,8 +164,8 @@ class Formula:
 
     # --- functions ---
 
-    def _call(self, name: str, args: list[Any]) -> Any:
-        special = getattr(self, f"_fn_{name}", None)
+    def _call(self, name: str, args: list[Operand]) -> Operand:
+        special: Callable[..., Operand] | None = getattr(self, f"_fn_{name}", None)
         if special is not None:
             return special(*args)
         values = [self.typed(a, self.type) for a in args]
@@ -181,9 +186,8 @@ class Formula:
         if formula is not None:
             inner = Formula(self.code, TYPES[kind.name] if kind.reg == "double" else _FLOAT32)
             inner.plain = True
-            given = {letter: Val(v.text, inner.type) for letter, v in zip("xy", values, strict=False)}
-            made = inner.run(formula, given)
-            return Val(made.text, kind)
+            operands = {letter: Val(v.text, inner.type) for letter, v in zip("xy", values, strict=False)}
+            return Val(inner.run(formula, operands).text, kind)
         if name in mathlib.LIBRARY:
             own = name + ("f" if kind.reg == "float" else "")
             return Val(self.code.call(own, kind.reg, *values), kind)
@@ -203,27 +207,27 @@ class Formula:
             else self._select(self._compare(ast.Lt, x, 0), self._unary(ast.USub(), x), x)
         )
 
-    def _chosen(self, op: type, a: Any, b: Any, nan: bool) -> Val:
-        """``a`` or ``b``; of floats also ``a`` where ``a`` (with ``nan``) or ``b`` is NaN."""
+    def _extreme(self, op: type, a: Operand, b: Operand, nan: bool) -> Val:
+        """``a`` where ``a op b`` holds, else ``b``; if one is NaN, that one with ``nan``, else the other."""
         x, y = self._pair(a, b)
-        wins = self._compare(op, x, y)
+        first = self._compare(op, x, y)
         if x.type.kind == "f":
-            doubt = x if nan else y
-            odd = self.code.let(f"fcmp uno {x.type.reg} {doubt.text}, {doubt.text}")
-            wins = Val(self.code.let(f"or i1 {wins.text}, {odd}"), BOOL)
-        return self._select(wins, x, y)
+            tested = x if nan else y
+            odd = self.code.let(f"fcmp uno {x.type.reg} {tested.text}, {tested.text}")
+            first = Val(self.code.let(f"or i1 {first.text}, {odd}"), BOOL)
+        return self._select(first, x, y)
 
-    def _fn_maximum(self, a: Any, b: Any) -> Val:
-        return self._chosen(ast.GtE, a, b, nan=True)
+    def _fn_maximum(self, a: Operand, b: Operand) -> Val:
+        return self._extreme(ast.GtE, a, b, nan=True)
 
-    def _fn_minimum(self, a: Any, b: Any) -> Val:
-        return self._chosen(ast.LtE, a, b, nan=True)
+    def _fn_minimum(self, a: Operand, b: Operand) -> Val:
+        return self._extreme(ast.LtE, a, b, nan=True)
 
-    def _fn_fmax(self, a: Any, b: Any) -> Val:
-        return self._chosen(ast.GtE, a, b, nan=False)
+    def _fn_fmax(self, a: Operand, b: Operand) -> Val:
+        return self._extreme(ast.GtE, a, b, nan=False)
 
-    def _fn_fmin(self, a: Any, b: Any) -> Val:
-        return self._chosen(ast.LtE, a, b, nan=False)
+    def _fn_fmin(self, a: Operand, b: Operand) -> Val:
+        return self._extreme(ast.LtE, a, b, nan=False)
 
     def _fn_isnan(self, a: Val) -> Val:
         return self._compare(ast.NotEq, a, a) if a.type.kind == "f" else Val("false", BOOL)
@@ -242,23 +246,22 @@ class Formula:
             ast.Lt, Val(self.code.let(f"bitcast {a.type.reg} {a.text} to {whole.reg}"), whole), 0
         )
 
-    def _fn_cast(self, a: Any) -> Val:
+    def _fn_cast(self, a: Operand) -> Val:
         return self.typed(a, self.type)
 
-    def _fn_fma(self, a: Any, b: Any, c: Any) -> Val:
+    def _fn_fma(self, a: Operand, b: Operand, c: Operand) -> Operand:
         x, y, z = (self.typed(v, self.type) for v in (a, b, c))
         if self.code.fma:
             return self._intrinsic("fma", x, y, z)
-        made: Val = self._binary(ast.Add, self._binary(ast.Mult, x, y), z)
-        return made
+        return self._binary(ast.Add, self._binary(ast.Mult, x, y), z)
 
-    def _fn_poly(self, x: Any, *coefficients: float) -> Any:
-        made: Any = coefficients[-1]
+    def _fn_poly(self, x: Operand, *coefficients: float) -> Operand:
+        result: Operand = coefficients[-1]
         for c in coefficients[-2::-1]:
-            made = self._fn_fma(made, x, c)
-        return made
+            result = self._fn_fma(result, x, c)
+        return result
 
-    def _fn_hypot(self, a: Any, b: Any) -> Val:
+    def _fn_hypot(self, a: Operand, b: Operand) -> Val:
         """Float32's squares are exact in float64, and do not overflow there."""
         x, y = (self.typed(v, self.type) for v in (a, b))
         kind, wide = x.type, TYPES["float64"]
@@ -266,10 +269,11 @@ class Formula:
             return Val(self.code.call("hypot", kind.reg, x, y), kind)
         inner = Formula(self.code, wide)
         inner.plain = True
-        given = {"x": convert(self.code, x, wide), "y": convert(self.code, y, wide)}
-        made = inner.run("sqrt(x * x + y * y)", given)
-        far = self._compare(ast.Eq, self._fn_fmax(self._abs(x), self._abs(y)), math.inf)
-        return self._select(far, math.inf, Val(self.code.let(f"fptrunc double {made.text} to float"), kind))
+        operands = {"x": convert(self.code, x, wide), "y": convert(self.code, y, wide)}
+        root = inner.run("sqrt(x * x + y * y)", operands)
+        infinite = self._compare(ast.Eq, self._fn_fmax(self._abs(x), self._abs(y)), math.inf)
+        narrow = Val(self.code.let(f"fptrunc double {root.text} to float"), kind)
+        return self._select(infinite, math.inf, narrow)
 
     def _fn_bits(self, x: Val) -> Val:
         return Val(self.code.let(f"bitcast float {x.text} to i32"), _INT32)
@@ -281,7 +285,8 @@ class Formula:
         return Val(self.code.let(f"sitofp i32 {i.text} to float"), _FLOAT32)
 
 
-def _fold(op: type, a: Any, b: Any) -> Any:
+def _fold(op: type, a: float, b: float) -> float:
+    """The result of an operator on two numbers."""
     if op is ast.Add:
         return a + b
     if op is ast.Sub:
@@ -294,7 +299,7 @@ def _fold(op: type, a: Any, b: Any) -> Any:
 
 
 def convert(code: Code, v: Val, to: Type) -> Val:
-    """``v`` in another type, as a C cast does it; a boolean is ``v != 0``."""
+    """``v`` in another type, by the rules of C's casts; a boolean is ``v != 0``."""
     a, b = v.type, to
     if a.reg == b.reg:
         return Val(_rounded(code, v.text, to) if a.bits > b.bits else v.text, to)
@@ -317,7 +322,7 @@ def convert(code: Code, v: Val, to: Type) -> Val:
 
 
 def _rounded(code: Code, text: str, to: Type) -> str:
-    """A float32 to the digits of a 16-bit float."""
-    place = code.variable(to)
-    code.store(Val(text, to), place)
-    return code.load(place, to).text
+    """A float32, rounded to the digits of a 16-bit float."""
+    variable = code.variable(to)
+    code.store(Val(text, to), variable)
+    return code.load(variable, to).text

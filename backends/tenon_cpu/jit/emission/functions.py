@@ -1,11 +1,11 @@
-"""Text of LLVM functions: types, values, memory and loops.
+"""Emit the text of LLVM functions: types, values, memory and loops.
 
-Generated kernels are written in LLVM's own language, not through numba: one compiles in about 20 ms instead
-of a second, and the text can say what Python cannot: that pointers do not overlap, and which sums may be
-reordered. ``emission/formulas.py`` turns the formulas of ops into it, ``emission/pointwise.py`` puts loops
-around, ``compiler/llvm.py`` compiles.
+Generated kernels are written in LLVM's intermediate language, not in Python for numba: one compiles in about
+20 ms instead of a second, and the text can state that pointers do not overlap, and which sums may be
+reordered. ``emission/formulas.py`` emits the formulas of ops, ``emission/pointwise.py`` the loops around
+them, ``compiler/llvm.py`` compiles.
 
-Floats of 16 bits are stored as such and computed in float32.
+Floats of 16 bits are converted to float32 when loaded, and back when stored.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+
+#: An index: the name of an i64 value, or a number.
+Index = int | str
 
 
 class Type(NamedTuple):
-    """A dtype: how LLVM stores it, how it computes with it, and its kind as NumPy's letters have it."""
+    """A dtype: its LLVM types in memory and in registers, and NumPy's letter for its kind."""
 
     name: str
     mem: str
@@ -49,8 +53,8 @@ TYPES: dict[str, Type] = {
 INT, REAL, BOOL = TYPES["int64"], TYPES["float64"], TYPES["bool"]
 
 
-def type_of(dtype: Any) -> Type | None:
-    """The type of a NumPy dtype, None where there is no code for it."""
+def type_of(dtype: npt.DTypeLike) -> Type | None:
+    """The type of a NumPy dtype; None if there is no code for it."""
     return TYPES.get(np.dtype(dtype).name)
 
 
@@ -61,7 +65,11 @@ class Val(NamedTuple):
     type: Type
 
 
-def constant(value: Any, type: Type) -> str:
+#: An operand of a formula: a value, or a Python number that takes the type of the other operand.
+Operand = Val | float
+
+
+def constant(value: float, type: Type) -> str:
     """``value`` as LLVM spells a constant of ``type``."""
     if type.reg == "float":
         with np.errstate(all="ignore"):
@@ -87,60 +95,60 @@ class Code:
         self._count = 0
 
     def let(self, text: str) -> str:
-        """The name of ``text``'s result."""
+        """Append the instruction ``text``; return the name of its result."""
         self._count += 1
         self.lines.append(f"  %t{self._count} = {text}")
         return f"%t{self._count}"
 
     def do(self, text: str) -> None:
-        """A line without a result."""
+        """Append an instruction without a result."""
         self.lines.append(f"  {text}")
 
     def label(self, name: str) -> None:
-        """Begin the block ``name``; jumping there is the caller's business."""
+        """Begin the block ``name``; the caller emits the jump to it."""
         self.lines.append(f"{name}:")
         self.block = name
 
     def call(self, name: str, reg: str, *args: Val) -> str:
-        """Call an external function that returns ``reg``."""
+        """Call an external function that returns ``reg``; return the name of the result."""
         self.declared[name] = f"declare {reg} @{name}({', '.join(a.type.reg for a in args)})"
         return self.let(f"call {reg} @{name}({', '.join(f'{a.type.reg} {a.text}' for a in args)})")
 
     # --- integers, for indices ---
 
-    def plus(self, a: Any, b: Any) -> Any:
-        """Sum of two indices: names or Python integers."""
-        if a.__class__ is int and b.__class__ is int:
+    def plus(self, a: Index, b: Index) -> Index:
+        """The sum of two indices."""
+        if isinstance(a, int) and isinstance(b, int):
             return a + b
         if a == 0:
             return b
         return a if b == 0 else self.let(f"add nsw i64 {a}, {b}")
 
-    def times(self, a: Any, b: int) -> Any:
-        """An index times a number."""
-        if a.__class__ is int:
+    def times(self, a: Index, b: int) -> Index:
+        """The product of an index and a number."""
+        if isinstance(a, int):
             return a * b
         return 0 if b == 0 else a if b == 1 else self.let(f"mul nsw i64 {a}, {b}")
 
-    def least(self, a: Any, b: Any) -> Any:
+    def least(self, a: Index, b: Index) -> Index:
         """The smaller of two indices."""
-        if a.__class__ is int and b.__class__ is int:
+        if isinstance(a, int) and isinstance(b, int):
             return min(a, b)
         c = self.let(f"icmp slt i64 {a}, {b}")
         return self.let(f"select i1 {c}, i64 {a}, i64 {b}")
 
     # --- memory ---
 
-    def at(self, pointer: str, type: Type, index: Any) -> str:
-        """Address of an element."""
+    def at(self, pointer: str, type: Type, index: Index) -> str:
+        """The address of an element of the array at ``pointer``."""
         return (
             pointer
             if index == 0
             else self.let(f"getelementptr inbounds {type.mem}, ptr {pointer}, i64 {index}")
         )
 
-    def load(self, pointer: str, type: Type, index: Any = 0) -> Val:
-        """An element, as it is computed with."""
+    def load(self, pointer: str, type: Type, index: Index = 0) -> Val:
+        """Load an element of the array at ``pointer``."""
         text = self.let(f"load {type.mem}, ptr {self.at(pointer, type, index)}")
         if type.kind == "b":
             text = self.let(f"icmp ne i8 {text}, 0")
@@ -152,8 +160,8 @@ class Code:
             text = self.let(f"bitcast i32 {text} to float")
         return Val(text, type)
 
-    def store(self, value: Val, pointer: str, index: Any = 0) -> None:
-        """Put a value of the array's own type in its place."""
+    def store(self, value: Val, pointer: str, index: Index = 0) -> None:
+        """Store a value of the array's type as an element of it."""
         text, type = value
         if type.kind == "b":
             text = self.let(f"zext i1 {text} to i8")
@@ -174,7 +182,7 @@ class Code:
         return self.let(f"trunc i32 {self.let(f'select i1 {nan}, i32 {quiet}, i32 {rounded}')} to i16")
 
     def variable(self, type: Type, count: int = 1) -> str:
-        """Memory of the running function: an accumulator, or a row of scratch."""
+        """Allocate memory on the function's stack: an accumulator, or a temporary row."""
         self._count += 1
         name = f"%v{self._count}"
         shape = type.mem if count == 1 else f"[{count} x {type.mem}]"
@@ -184,30 +192,30 @@ class Code:
     # --- control ---
 
     @contextlib.contextmanager
-    def loop(self, start: Any, stop: Any, step: int = 1) -> Iterator[str]:
+    def loop(self, start: Index, stop: Index, step: int = 1) -> Iterator[str]:
         """``for i in range(start, stop, step)``; yields the name of ``i``."""
         self.loops += 1
         n = self.loops
-        if start.__class__ is not int or stop.__class__ is not int or start >= stop:
+        if not (isinstance(start, int) and isinstance(stop, int)) or start >= stop:
             some = self.let(f"icmp slt i64 {start}, {stop}")
             self.do(f"br i1 {some}, label %enter{n}, label %done{n}")
             self.label(f"enter{n}")
         before = self.block
         self.do(f"br label %loop{n}")
         self.label(f"loop{n}")
-        place = len(self.lines)
+        phi = len(self.lines)
         self.lines.append("")
         yield f"%i{n}"
         following = self.let(f"add nsw i64 %i{n}, {step}")
         more = self.let(f"icmp slt i64 {following}, {stop}")
-        self.lines[place] = f"  %i{n} = phi i64 [{start}, %{before}], [{following}, %{self.block}]"
+        self.lines[phi] = f"  %i{n} = phi i64 [{start}, %{before}], [{following}, %{self.block}]"
         self.do(f"br i1 {more}, label %loop{n}, label %done{n}")
         self.label(f"done{n}")
 
     def function(self, name: str, parameters: str) -> str:
         """The text of the whole function, which returns nothing."""
-        # An output may lie where an input does, at the same element. A loop made into a call of memset would
-        # run ahead of the loop that reads that input, so LLVM makes none.
+        # An output may be the same array as an input. If LLVM replaced a loop by a call of memset, it would
+        # overwrite elements of the input that the next loop reads, so such replacements are turned off.
         lines = [
             f'define void @{name}({parameters}) "no-builtins" {{',
             "entry:",
@@ -219,18 +227,18 @@ class Code:
         return "\n".join(lines)
 
 
-#: The part of its work that a function is to do.
+#: The parameters for the range of work of a call.
 SPAN = ("i64 %first", "i64 %last")
 
 
 def reading(
     body: str, kinds: Sequence[str], first: int = 0, name: str = "work", span: Sequence[str] = SPAN
 ) -> str:
-    """The text of ``name(table, *span)``: it calls ``body`` with the table's words from ``first`` on, which
-    are of these ``kinds``, and with ``span``."""
+    """The text of ``name(table, *span)``, which calls ``body`` with the table's words from ``first`` on, of
+    these LLVM types (``kinds``), and with ``span``."""
     code, passed = Code(), []
-    for place, kind in enumerate(kinds, first):
-        at = code.at("%table", INT, place)
+    for word, kind in enumerate(kinds, first):
+        at = code.at("%table", INT, word)
         passed.append(f"{kind} {code.let(f'load {kind}, ptr {at}')}")
     code.do(f"call void @{body}({', '.join([*passed, *span])})")
     return code.function(name, ", ".join(["ptr %table", *span]))

@@ -1,15 +1,14 @@
-"""Exponentials, logarithms and their kin as formulas that vectorise.
+"""Exponentials, logarithms and related functions as formulas that LLVM vectorises.
 
-LLVM vectorises a loop only if it knows every function in it, and the C library's are not known to it. For
-float32 (and 16-bit floats) the functions here are polynomials after a reduction of the argument, without a
-branch or a table; every one is right at infinities, NaN, both zeros, overflow and denormal results, and
-within 4 units in the last place elsewhere (``tests/backends/jit/test_codegen.py`` measures them). For
-float64 the C library is called.
+LLVM vectorises a loop only if it knows every function in it, and it does not know those of the C library. For
+float32 (and 16-bit floats) the functions here are polynomials after argument reduction, without branches or
+tables; every one is correct at infinities, NaN, both zeros, overflow and denormal results, and within 4 units
+in the last place elsewhere (``tests/backends/jit/test_codegen.py`` measures them). For float64 the C library
+is called.
 
-The formulas are in the language of ``tenon.kernels.expressions`` with statements, and these functions more:
-``fma(a, b, c)``; ``poly(x, c0, c1, ...)``,
-    lowest coefficient first; ``bits(x)`` and ``real_of_bits(i)`` between
-float32 and int32; ``real(i)`` from int32.
+The language of the formulas is that of ``tenon.kernels.expressions`` with statements, and the functions
+``fma(a, b, c)``; ``poly(x, c0, c1, ...)``, lowest coefficient first; ``bits(x)`` and ``real_of_bits(i)``
+between float32 and int32 of the same bits; ``real(i)``, which converts from int32.
 """
 
 from __future__ import annotations
@@ -21,22 +20,16 @@ from tenon_cpu.jit.emission import angles as mathlib_angles
 FORMULAS: dict[str, str] = {
     **mathlib_angles.FORMULAS,
     # 2^k e^r with |r| <= ln(2) / 2. k is rounded by adding 1.5 * 2^23; 2^k is built of two factors, so that
-    # results below the normal range are rounded, not flushed, and those above become infinite. What is 0 is
-    # computed from 0: a masked score, exp(-inf), would else take its product through the range where
-    # processors are ten times slower.
+    # results below the normal range are rounded, not flushed to 0, and those above become infinite. Where the
+    # result is 0, the argument is replaced by 0: a masked score, exp(-inf), would otherwise have denormal
+    # intermediate results, with which processors are ten times slower.
     "exp": (
         """
 none = x < -104.0
 x = 0.0 if none else x
-x = 89.0 if x > 89.0 else x
-t = fma(x, 1.4426950408889634, 12582912.0)
-k = bits(t) - 1262485504
-n = t - 12582912.0
-r = fma(n, -0.693145751953125, x)
-r = fma(n, -1.428606765330187e-06, r)
-p = poly(r, 0.5, 0.16666665459, 0.041665795894, 0.0083334519073, 0.0013981999507, 0.00019875691500)
-p = fma(p * r, r, r) + 1.0
-h = k >> 1
+x = 89.0 if x > 89.0 else x"""
+        + mathlib_angles.EXP_PARTS
+        + """
 p = p * real_of_bits((h + 127) << 23) * real_of_bits((k - h + 127) << 23)
 return 0.0 if none else p
 """
@@ -117,7 +110,7 @@ return near if a < 0.625 else far
 return 1.0 / (1.0 + exp(-x))
 """
     ),
-    # A polynomial in x^2 below 1, and 1 - erfc from there on.
+    # A polynomial in x^2 below 1, and 1 - erfc above.
     "erf": (
         """
 a = abs(x)
@@ -127,8 +120,9 @@ near = x * poly(z, 1.12837916585, -0.376126266667, 0.112835947152, -0.0268542120
 return near if a < 1.0 else copysign(1.0 - erfc(a), x)
 """
     ),
-    # exp(-x^2) / (1 + x) times a polynomial in t = (x - 2) / (x + 2), both quotients by one division. x^2 is
-    # taken of the upper half of x's digits, which is exact, as its rounding would cost x^2 units.
+    # exp(-x^2) / (1 + x) times a polynomial in t = (x - 2) / (x + 2), both quotients by one division. Only
+    # the upper half of x's digits is squared, which is exact: to round x^2 would cost x^2 units in the last
+    # place.
     "erfc": (
         """
 a = abs(x)
@@ -147,8 +141,8 @@ return 2.0 - far if x < 0.0 else far
     ),
 }
 
-#: The same for floats of 16 bits, where a relative error of 1e-5 is lost in the rounding: Abramowitz and
-#: Stegun 7.1.26 with three more terms, for all arguments.
+#: Formulas for 16-bit floats, whose rounding hides a relative error of 1e-5: Abramowitz and Stegun 7.1.26
+#: with three more terms, for all arguments.
 SHORT: dict[str, str] = {
     "erfc": (
         """
@@ -160,18 +154,9 @@ e = p * t * exp(-x * x)
 return 2.0 - e if x < 0.0 else e
 """
     ),
-    "erf": (
-        """
-a = abs(x)
-z = x * x
-near = x * poly(z, 1.12837916585, -0.376126266667, 0.112835947152, -0.0268542120106,
-    0.00518908742343, -0.000801686428717, 7.87587506269e-05)
-return near if a < 1.0 else copysign(1.0 - erfc(a), x)
-"""
-    ),
 }
 
-#: Functions of the C library, by their names for float64; those for float32 end in f.
+#: Functions of the C library, by their names for float64; the names of those for float32 end in f.
 LIBRARY = expressions.MATHEMATICS - {"sigmoid"}
 
 #: Formulas that also serve float64.

@@ -1,35 +1,36 @@
-"""Loops over elementwise clusters, and over the same small program for many arrays (optimizers).
+"""Emit loops over elementwise clusters, and over one such cluster for many arrays (optimizers).
 
-A pointwise cluster is one nest of loops over its merged axes: everything contiguous becomes a single flat
-loop, a bias two. Inputs are loaded first, outputs stored last, so that an output may lie exactly on an input.
+A pointwise cluster is one nest of loops over its merged axes: one flat loop if all arrays are contiguous, two
+with a bias. Inputs are loaded first, outputs stored last, so that an output may also be an input.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenon.extend import errors
 from tenon_cpu.jit.compiler.llvm import driver
 from tenon_cpu.jit.emission.formulas import Formula, convert
-from tenon_cpu.jit.emission.functions import REAL, Code, Type, Val, reading, type_of
+from tenon_cpu.jit.emission.functions import REAL, Code, Index, Operand, Type, Val, reading, type_of
 from tenon_cpu.jit.fusion.domain import Cluster, Loops, Ref, Step
 
 _LETTERS = "abc"
 
 
 def types_of(cluster: Cluster) -> list[Type]:
-    """The type of every value; NotFusableError if one has none."""
-    found = []
+    """The types of all values; NotFusableError if there is no code for one."""
+    types = []
     for aval in [*cluster.inputs, *(s.aval for s in cluster.steps)]:
         kind = type_of(aval.dtype)
         if kind is None:
             raise errors.NotFusableError(f"no code for {aval.dtype}.")
-        found.append(kind)
-    return found
+        types.append(kind)
+    return types
 
 
-def emit_step(code: Code, step: Step, operands: list[Any]) -> Val:
-    """The value of an elementwise step, given those of its operands (``Val``, number or None)."""
+def emit_step(code: Code, step: Step, operands: Sequence[Operand | None]) -> Val:
+    """The value of an elementwise step, from its operands."""
     out, computed = type_of(step.aval.dtype), type_of(step.computed)
     assert out is not None and computed is not None
     formula = Formula(code, out if step.op == "cast" else computed)
@@ -40,64 +41,66 @@ def emit_step(code: Code, step: Step, operands: list[Any]) -> Val:
             v = formula.truth(v) if position < conditions else convert(code, v, computed)
         names[letter] = v
     if step.moves:
-        return operands[0]
-    made = formula.run(step.expression, names)
-    return convert(code, made, out)
+        moved = operands[0]
+        assert isinstance(moved, Val)
+        return moved
+    return convert(code, formula.run(step.expression, names), out)
 
 
 class Body:
-    """Values of a cluster at one place of the loops, computed when they are asked for."""
+    """The values of a cluster in one iteration of the loops, emitted at their first use."""
 
     def __init__(self, code: Code, cluster: Cluster, fixed: dict[int, Val]) -> None:
         self.code, self.cluster = code, cluster
         self.values: dict[int, Val] = dict(fixed)
 
     def load(self, index: int) -> Val:
-        """An input's element here; overridden."""
+        """Load an input's element of this iteration; overridden."""
         raise NotImplementedError
 
-    def get(self, ref: Any) -> Any:
-        """A value here; numbers and None as they are."""
-        if ref.__class__ is not Ref:
-            return ref
-        found = self.values.get(ref.index)
-        if found is None:
+    def get(self, ref: Ref) -> Val:
+        """A value in this iteration."""
+        value = self.values.get(ref.index)
+        if value is None:
             step = self.cluster.step(ref)
             if step is None:
-                found = self.load(ref.index)
+                value = self.load(ref.index)
             else:
-                found = emit_step(self.code, step, [self.get(a) for a in step.args])
-            self.values[ref.index] = found
-        return found
+                operands = [self.get(a) if a.__class__ is Ref else a for a in step.args]
+                value = emit_step(self.code, step, operands)
+            self.values[ref.index] = value
+        return value
 
 
 class _Element(Body):
+    """The values of a pointwise cluster; ``elements`` has pointer and offset of each input's element."""
+
     def __init__(
-        self, code: Code, cluster: Cluster, fixed: dict[int, Val], places: dict[int, tuple[str, Any]]
+        self, code: Code, cluster: Cluster, fixed: dict[int, Val], elements: Mapping[int, tuple[str, Index]]
     ) -> None:
         super().__init__(code, cluster, fixed)
-        self.places = places
+        self.elements = elements
         self.types = types_of(cluster)
 
     def load(self, index: int) -> Val:
-        pointer, offset = self.places[index]
+        pointer, offset = self.elements[index]
         return self.code.load(pointer, self.types[index], offset)
 
 
 def pointers(cluster: Cluster) -> tuple[list[int], str]:
-    """The values that lie in memory, in the order of the kernel's arguments, and the parameters' text."""
+    """The values that are arrays, in the order of the kernel's parameters, and the text of these."""
     arrays = [*range(len(cluster.inputs)), *(r.index for r in cluster.outputs)]
     marks = ["" if i in cluster.numbers else "noalias " for i in range(len(arrays))]
     return arrays, ", ".join(f"ptr {m}%a{i}" for i, m in enumerate(marks))
 
 
 def numbers(code: Code, cluster: Cluster) -> dict[int, Val]:
-    """The number inputs, read once."""
+    """Load the number inputs, once for all iterations."""
     return {i: code.load(f"%a{i}", REAL) for i in sorted(cluster.numbers)}
 
 
 def worker(code: Code, cluster: Cluster, extra: int = 0) -> str:
-    """``body`` with the code, and ``work(table, first, last)`` that reads the pointers and calls it."""
+    """The text of ``body``, with the code, and of ``work(table, first, last)``, which calls it."""
     arrays, parameters = pointers(cluster)
     parameters += "".join(f", ptr noalias %x{i}" for i in range(extra))
     text = code.function("body", f"{parameters}, i64 %first, i64 %last")
@@ -106,23 +109,23 @@ def worker(code: Code, cluster: Cluster, extra: int = 0) -> str:
 
 
 def pointwise(cluster: Cluster, loops: Loops, fma: bool) -> tuple[str, int]:
-    """The module, and how many pieces its work has: the outermost loop's length."""
+    """The text of the module, and its number of pieces of work: the outermost loop's length."""
     code = Code(fma=fma)
     arrays, _ = pointers(cluster)
     fixed = numbers(code, cluster)
     n = len(cluster.inputs)
-    offsets: dict[int, Any] = {p: 0 for p in range(len(arrays)) if p not in cluster.numbers}
+    offsets: dict[int, Index] = {p: 0 for p in range(len(arrays)) if p not in cluster.numbers}
     count = loops.sizes[0] if loops.sizes else 1
 
-    def nest(depth: int, at: dict[int, Any]) -> None:
+    def nest(depth: int, at: Mapping[int, Index]) -> None:
         if depth == len(loops.sizes):
             body = _Element(code, cluster, fixed, {i: (f"%a{i}", at[i]) for i in range(n) if i in at})
-            made = [body.get(ref) for ref in cluster.outputs]
-            for position, value in enumerate(made, n):
+            results = [body.get(ref) for ref in cluster.outputs]
+            for position, value in enumerate(results, n):
                 code.store(value, f"%a{position}", at[position])
             return
-        start, stop = ("%first", "%last") if depth == 0 else (0, loops.sizes[depth])
-        with code.loop(start, stop) as i:
+        bounds: tuple[Index, Index] = ("%first", "%last") if depth == 0 else (0, loops.sizes[depth])
+        with code.loop(*bounds) as i:
             inner = {}
             for position, offset in at.items():
                 inner[position] = code.plus(offset, code.times(i, loops.strides[position][depth]))
@@ -133,25 +136,25 @@ def pointwise(cluster: Cluster, loops: Loops, fma: bool) -> tuple[str, int]:
 
 
 def each(cluster: Cluster, targets: tuple[int, ...], fma: bool) -> str:
-    """The module of a flat pointwise cluster over many arrays; output ``k`` goes to input ``targets[k]``.
+    """The module of a pointwise cluster over many flat arrays; output ``k`` overwrites input ``targets[k]``.
 
     The table's words are the number of pieces, the address of the pieces and that of the numbers; a piece has
-    the addresses of the input arrays, then its length. Nothing is contracted: the results are NumPy's, bit
-    for bit.
+    the addresses of the input arrays, then its length. There is no contraction to fused multiply-adds: the
+    results are NumPy's, bit for bit.
     """
     code = Code(contract=False, fma=fma)
     arrays = [i for i in range(len(cluster.inputs)) if i not in cluster.numbers]
     fixed = {i: code.load("%numbers", REAL, p) for p, i in enumerate(sorted(cluster.numbers))}
     with code.loop(0, "%length") as i:
         body = _Element(code, cluster, fixed, {v: (f"%a{p}", i) for p, v in enumerate(arrays)})
-        made = [body.get(ref) for ref in cluster.outputs]
-        for target, value in zip(targets, made, strict=True):
+        results = [body.get(ref) for ref in cluster.outputs]
+        for target, value in zip(targets, results, strict=True):
             code.store(value, f"%a{arrays.index(target)}", i)
     listed = ", ".join(f"ptr noalias %a{p}" for p in range(len(arrays)))
     text = code.function("body", f"{listed}, i64 %length, ptr noalias %numbers")
     caller = Code()
     at = [caller.let(f"getelementptr i64, ptr %table, i64 {word}") for word in (1, 2)]
-    pieces, given = (caller.let(f"load ptr, ptr {a}") for a in at)
+    pieces, own_numbers = (caller.let(f"load ptr, ptr {a}") for a in at)
     with caller.loop("%first", "%last") as i:
         row = caller.let(f"mul i64 {i}, {len(arrays) + 1}")
         words = []
@@ -159,6 +162,6 @@ def each(cluster: Cluster, targets: tuple[int, ...], fma: bool) -> str:
             word = caller.let(f"getelementptr i64, ptr {pieces}, i64 {caller.plus(row, p)}")
             words.append(caller.let(f"load {'ptr' if p < len(arrays) else 'i64'}, ptr {word}"))
         listed = ", ".join(f"ptr {w}" for w in words[:-1])
-        caller.do(f"call void @body({listed}, i64 {words[-1]}, ptr {given})")
+        caller.do(f"call void @body({listed}, i64 {words[-1]}, ptr {own_numbers})")
     work = caller.function("work", "ptr %table, i64 %first, i64 %last")
     return "\n".join([text, work, *code.declared.values()]) + driver(None)

@@ -1,13 +1,14 @@
-"""How reductions accumulate, and what happens when all rows are done."""
+"""Emit reductions: how they accumulate, and the function that runs when all rows are done."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tenon.extend import errors
 from tenon_cpu.jit.emission.formulas import convert
-from tenon_cpu.jit.emission.functions import REAL, TYPES, Code, Type, Val, constant, reading
+from tenon_cpu.jit.emission.functions import REAL, TYPES, Code, Index, Type, Val, constant, reading
 from tenon_cpu.jit.emission.pointwise import Body, numbers, pointers
 from tenon_cpu.jit.fusion.domain import Ref, Step
 
@@ -18,7 +19,7 @@ _FLAG, _SINGLE = TYPES["uint8"], TYPES["float32"]
 
 
 class Reduce:
-    """How one reduction accumulates: in ``type``, from ``identity``."""
+    """How a reduction accumulates: in the type ``type``, starting from ``identity``."""
 
     def __init__(self, step: Step, source: Type) -> None:
         joined = step.definition.joined_by
@@ -30,11 +31,11 @@ class Reduce:
             raise errors.NotFusableError(f"no code for {step.op} of booleans.")
         self.logic = step.definition.boolean or source.kind == "b"
         self.type = _FLAG if self.logic else TYPES["float32"] if source.reg == "float" else source
-        #: Sums of floats gather in float64.
+        #: The type of totals: sums of floats are added in float64.
         self.wide = REAL if self.arithmetic and self.type.kind == "f" else self.type
 
     def identity(self, type: Type) -> Val:
-        """What changes nothing."""
+        """The value that changes no other value it is joined with."""
         if self.arithmetic:
             value: float = int(self.product)
         elif self.logic:
@@ -46,15 +47,15 @@ class Reduce:
             value = low if self.largest else low + (1 << type.bits) - 1
         return Val(constant(value, type), type)
 
-    def given(self, code: Code, v: Val) -> Val:
-        """An element as it is accumulated."""
+    def element(self, code: Code, v: Val) -> Val:
+        """An element, converted to the type of accumulation."""
         if not self.logic:
             return Val(v.text, self.type) if v.type.reg == self.type.reg else convert(code, v, self.type)
         truth = convert(code, v, TYPES["bool"])
         return Val(code.let(f"zext i1 {truth.text} to i8"), _FLAG)
 
     def join(self, code: Code, a: Val, b: Val, free: bool = False) -> Val:
-        """Both together; ``free`` lets LLVM choose the order, so that it may use vectors."""
+        """Combine two values; ``free`` lets LLVM choose the order of many, so that it may use vectors."""
         reg, kind = a.type.reg, a.type.kind
         if self.arithmetic:
             if kind == "f":
@@ -68,7 +69,7 @@ class Reduce:
         return Val(code.call(f"llvm.{'s' if kind == 'i' else 'u'}{name}.{reg}", reg, a, b), a.type)
 
     def result(self, code: Code, v: Val, count: int) -> Val:
-        """The reduction's value from all that was accumulated."""
+        """The result of the reduction, from the accumulated value of ``count`` elements."""
         if self.logic:
             return Val(code.let(f"icmp ne i8 {v.text}, 0"), TYPES["bool"])
         if self.mean:
@@ -78,17 +79,17 @@ class Reduce:
 
 
 class After(Body):
-    """``after(table)``: adds the chunks' sums up, and computes what depends on them."""
+    """``after(table)``: joins the results of all chunks, and computes the values that depend on them."""
 
     def __init__(self, rows: Rows) -> None:
         code = Code(fma=rows.fma)
         super().__init__(code, rows.cluster, {})
         self.rows = rows
-        self.offsets: dict[int, Any] = {}
-        self.place: Any = 0
+        self.offsets: Mapping[int, Index] = {}
+        self.column: Index = 0
 
     def function(self) -> tuple[str, list[str]]:
-        """Its text, and the declarations it needs."""
+        """The text of the function, and the declarations that it needs."""
         rows, code = self.rows, self.code
         _, parameters = pointers(self.cluster)
         parameters += "".join(f", ptr noalias %x{i}" for i in range(len(rows.sums)))
@@ -97,7 +98,7 @@ class After(Body):
             how = rows.reduce[index]
             if rows.vector(index):
                 if rows.chunks > 1:
-                    self._added(position, how)
+                    self._join_chunks(position, how)
             else:
                 total = code.load(f"%x{position}", how.wide)
                 for c in range(1, rows.chunks):
@@ -110,15 +111,15 @@ class After(Body):
                 code.store(self.get(ref), f"%a{position}")
         long = [(p, r) for p, r in outputs if rows.loops.has[r.index]]
         if long:
-            start = {p: 0 for p in range(len(rows.arrays)) if p not in self.cluster.numbers}
+            start: dict[int, Index] = {p: 0 for p in range(len(rows.arrays)) if p not in self.cluster.numbers}
             self._along(0, start, 0, long, single)
         text = code.function("inner_after", parameters)
         kinds = ["ptr"] * (len(rows.arrays) + len(rows.sums))
         after = reading("inner_after", kinds, name="after", span=())
         return text + "\n" + after, list(code.declared.values())
 
-    def _added(self, position: int, how: Reduce) -> None:
-        """Every chunk's row of sums onto the first."""
+    def _join_chunks(self, position: int, how: Reduce) -> None:
+        """Join the rows of results of all chunks to that of the first."""
         code, row = self.code, self.rows.plan.row
         with code.loop(1, self.rows.chunks) as c:
             base = code.at(f"%x{position}", how.type, code.times(c, row))
@@ -127,32 +128,34 @@ class After(Body):
                 code.store(how.join(code, a, b), f"%x{position}", j)
 
     def _along(
-        self, depth: int, offsets: dict[int, Any], place: Any, long: Any, single: dict[int, Val]
-    ) -> None:
+        self, depth: int, offsets: Mapping[int, Index], column: Index, long: Sequence[tuple[int, Ref]],
+        single: dict[int, Val],
+    ) -> None:  # fmt: skip
+        """Emit loops over the inner axes from ``depth`` on, which compute the outputs ``long``."""
         rows, code = self.rows, self.code
         axes = rows.plan.inner_axes
         if depth == len(axes):
-            self.offsets, self.place, self.values = offsets, place, dict(single)
-            made = [(p, self.get(ref)) for p, ref in long]
-            for position, value in made:
+            self.offsets, self.column, self.values = offsets, column, dict(single)
+            results = [(p, self.get(ref)) for p, ref in long]
+            for position, value in results:
                 code.store(value, f"%a{position}", offsets[position])
             return
         axis = axes[depth]
         with code.loop(0, rows.loops.sizes[axis]) as i:
             moved = {p: code.plus(o, code.times(i, rows.loops.strides[p][axis])) for p, o in offsets.items()}
-            following = code.plus(code.times(place, rows.loops.sizes[axis]), i)
-            self._along(depth + 1, moved, following, long, single)
+            inner = code.plus(code.times(column, rows.loops.sizes[axis]), i)
+            self._along(depth + 1, moved, inner, long, single)
 
-    def get(self, ref: Any) -> Any:
-        """A sum over all rows, or what is computed of them."""
-        if ref.__class__ is Ref and ref.index not in self.values:
+    def get(self, ref: Ref) -> Val:
+        """The result of a reduction over all rows, or a value that depends on one."""
+        if ref.index not in self.values:
             step = self.cluster.step(ref)
             if step is not None and step.reduces:
                 position, how = self.rows.sums.index(ref.index), self.rows.reduce[ref.index]
-                total = self.code.load(f"%x{position}", how.type, self.place)
+                total = self.code.load(f"%x{position}", how.type, self.column)
                 self.values[ref.index] = how.result(self.code, total, self.rows.counted(ref.index))
         return super().get(ref)
 
     def load(self, index: int) -> Val:
-        """An input's element."""
+        """Load an input's element."""
         return self.code.load(f"%a{index}", self.rows.types[index], self.offsets.get(index, 0))
