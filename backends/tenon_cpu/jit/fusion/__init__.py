@@ -1,1 +1,1 @@
-"""Clusters of ops as one kernel, and what surrounds it in a program."""
+"""Kernels generated for clusters of ops, and how a program calls them."""

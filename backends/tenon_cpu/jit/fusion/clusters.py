@@ -1,15 +1,14 @@
 """Fused clusters on the CPU: ``fuse(cluster)`` is a kernel called as ``kernel(*inputs, *outputs)``.
 
-A kernel is generated for the strides of the arrays it is first given, and kept for the next of the same;
-``bind(*arrays)`` fixes the arrays, so that a program's replay pays for one call into machine code and nothing
-else. Without llvmlite, and for what has no code, ``fuse`` is None: the ops run one by one.
+A kernel is generated at the first call for the strides of its arrays, and kept for later calls with these;
+``bind(*arrays)`` fixes the arrays, so that a program's replay costs one call of machine code and no more.
+Without llvmlite, and for clusters that there is no code for, ``fuse`` returns None: the ops run one by one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -27,63 +26,65 @@ SHARED = 1 << 16
 
 
 class Generated:
-    """Machine code of a cluster for arrays of certain strides."""
+    """The machine code of a cluster for arrays of certain strides."""
 
     def __init__(self, text: str, pieces: int, work: int, scratch: tuple[int, ...] = ()) -> None:
         self.text = text
         self.entry = llvm.load(text)
         self.pieces = pieces
         self.work = work
-        #: Float64 elements of each temporary array that the caller provides.
+        #: The number of float64 elements of each temporary array that the caller provides.
         self.scratch = scratch
 
     @property
     def threads(self) -> int:
-        """How many threads the kernel can use."""
+        """The number of threads that the kernel can use."""
         return llvm.ALL if self.work >= SHARED else 1
 
 
 class FusedKernel:
-    """A cluster as a kernel."""
+    """The kernel of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.domain = Domain(cluster)
         self.types = types_of(cluster)
         self.size = max([1, *(s.aval.size for s in cluster.steps), *(a.size for a in cluster.inputs)])
-        if self.cluster.reduces:  # whether it fits shows before there are arrays
+        if self.cluster.reduces:  # raises NotFusableError now if there is no code for it
             rowwise(cluster, scheduled(cluster, split(cluster, Loops(self.domain, self._contiguous()))), True)
         self.empty = any(s.aval.size == 0 for s in cluster.steps)
-        self._made: dict[Any, Generated] = {}
+        self._generated: dict[tuple[tuple[int, ...], ...], Generated] = {}
 
-    def __call__(self, *arrays: Any) -> None:
+    def __call__(self, *arrays: np.ndarray | float) -> None:
         """Compute the outputs (the last arrays) from the inputs; number inputs are Python floats."""
         self.bind(*arrays)()
 
-    def bind(self, *arrays: Any) -> Callable[[], None]:
-        """A function of nothing that computes on these arrays; a number input may be a 0-d float64 array."""
+    def bind(self, *arrays: np.ndarray | float) -> Callable[[], None]:
+        """A function without arguments that computes on these arrays; a number may be a 0-d float64 array."""
         if self.empty:
             return _nothing
         ins = arrays[: len(self.cluster.inputs)]
         if self.cluster.reduces and _overlap(ins, arrays[len(ins) :]):
             raise errors.NotFusableError("a reduction over a row cannot overwrite the row.")
-        held = [np.asarray(a, np.float64) if i in self.cluster.numbers else a for i, a in enumerate(arrays)]
-        found = self.generated(held)
-        extra = scratch.arrays(found.scratch)
+        numbers = self.cluster.numbers
+        held = [np.asarray(a, np.float64 if i in numbers else None) for i, a in enumerate(arrays)]
+        code = self.generated(held)
+        extra = scratch.arrays(code.scratch)
         table = np.array([a.__array_interface__["data"][0] for a in [*held, *extra]], np.int64)
-        return bound(found.entry, table, found.threads, held, extra)
+        return bound(code.entry, table, code.threads, held, extra)
 
-    def generated(self, arrays: list[Any]) -> Generated:
+    def generated(self, arrays: list[np.ndarray]) -> Generated:
         """The code for arrays with these strides."""
         key = tuple([a.strides for a in arrays])
-        found = self._made.get(key)
-        if found is None:
-            found = self._made[key] = self._generate(self._layouts(arrays))
-        return found
+        code = self._generated.get(key)
+        if code is None:
+            code = self._generated[key] = self._generate(self._layouts(arrays))
+        return code
 
-    def _layouts(self, arrays: list[Any]) -> tuple[tuple[int, ...], ...]:
+    def _layouts(self, arrays: list[np.ndarray]) -> tuple[tuple[int, ...], ...]:
+        """The strides of inputs and outputs in elements; ArgumentError if they do not fit the cluster."""
         refs = [*range(len(self.cluster.inputs)), *(r.index for r in self.cluster.outputs)]
-        made = []
+        layouts = []
         for a, index in zip(arrays, refs, strict=True):
             kind = self.types[index]
             if a.dtype.name != kind.name or a.shape != self.domain.shapes[index]:
@@ -93,19 +94,19 @@ class FusedKernel:
                 )
             if any(s % kind.size for s, n in zip(a.strides, a.shape, strict=True) if n > 1):
                 raise errors.NotFusableError(f"strides {a.strides} are no multiples of {kind.size} bytes.")
-            made.append(
+            layouts.append(
                 tuple(s // kind.size if n > 1 else 0 for s, n in zip(a.strides, a.shape, strict=True))
             )
-        return tuple(made)
+        return tuple(layouts)
 
     def _contiguous(self) -> tuple[tuple[int, ...], ...]:
-        """Layouts of contiguous arrays."""
-        made = []
+        """The layouts of contiguous inputs and outputs."""
+        layouts = []
         for index in (*range(len(self.cluster.inputs)), *(r.index for r in self.cluster.outputs)):
             shape = self.domain.shapes[index]
             strides = [0 if n == 1 else math.prod(shape[d + 1 :]) for d, n in enumerate(shape)]
-            made.append(tuple(strides))
-        return tuple(made)
+            layouts.append(tuple(strides))
+        return tuple(layouts)
 
     def _generate(self, layouts: tuple[tuple[int, ...], ...]) -> Generated:
         fma = llvm.compiler().has_fma
@@ -119,26 +120,26 @@ class FusedKernel:
         return Generated(text, pieces, self.size * weight, scratch)
 
 
-def _overlap(ins: Any, outs: Any) -> bool:
-    """Whether an output lies where an input does."""
-    return any(np.may_share_memory(a, b) for b in outs for a in ins if isinstance(a, np.ndarray) and a.ndim)
+def _overlap(ins: Sequence[np.ndarray | float], outs: Sequence[np.ndarray | float]) -> bool:
+    """Whether an output shares memory with an input."""
+    arrays = [a for a in ins if isinstance(a, np.ndarray) and a.ndim]
+    return any(np.may_share_memory(a, b) for b in outs for a in arrays)
 
 
 def _nothing() -> None:
-    """Arrays without elements need no work."""
+    """The bound kernel of arrays without elements."""
 
 
-_made: dict[Cluster, Any] = {}
+_kernels: dict[Cluster, FusedKernel | None] = {}
 
 
 def fuse(cluster: Cluster) -> FusedKernel | None:
-    """The kernel of ``cluster``; None where its ops are better left apart."""
+    """The kernel of ``cluster``; None if there is no code for it."""
     if not llvm.available():
         return None
-    if cluster not in _made:
+    if cluster not in _kernels:
         try:
-            _made[cluster] = FusedKernel(cluster)
+            _kernels[cluster] = FusedKernel(cluster)
         except errors.NotFusableError:
-            _made[cluster] = None
-    found: FusedKernel | None = _made[cluster]
-    return found
+            _kernels[cluster] = None
+    return _kernels[cluster]

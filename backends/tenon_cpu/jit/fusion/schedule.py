@@ -1,10 +1,10 @@
-"""How a cluster with reductions runs: which axes make a row, and what happens in which pass over it.
+"""Schedule a cluster with reductions: which axes form a row, and what each pass over a row computes.
 
-The *inner* axes make a row, the *outer* ones count rows. A reduction over all inner axes has its result
-when a pass over the row ends, and later passes may use it: softmax, norms. A reduction over all outer axes is
-summed up row by row, and its result is there when all rows are done: bias gradients, losses; what depends
-on it is computed *after*. So softmax takes three passes over a row that stays in the cache, and a layer
-norm's gradient for its input, weight and bias one walk over memory.
+The *inner* axes form a row, the *outer* ones enumerate rows. A reduction over all inner axes has its result
+at the end of a pass over the row, and later passes may use it: softmax, norms. A reduction over all outer
+axes is accumulated row by row, and has its result at the end of all rows: bias gradients, losses; values that
+depend on it are computed *after*. So softmax takes three passes over a row that stays in the cache, and a
+layer norm's gradients for input, weight and bias one pass over memory.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import math
 from tenon.extend import errors, expressions
 from tenon_cpu.jit.fusion.domain import Cluster, Loops, Ref
 
-#: Bytes of row scratch that a kernel may put on its stack.
+#: Bytes of a kernel's temporary rows, which are on its stack.
 SCRATCH = 192 << 10
 #: Elements of the accumulators of all chunks together.
 MOST = 1 << 19
-#: Chunks of rows that are summed up apart, so that results do not depend on the number of threads.
+#: Chunks of rows that are accumulated separately, so that results do not depend on the number of threads.
 CHUNKS = 32
 #: Elements of a row cut from a long axis.
 PIECE = 1 << 12
@@ -49,9 +49,7 @@ class Schedule:
         has, reduced = self.loops.has, self.loops.reduced
         if any(i in self.after for i in sources):
             if reduction or not (has[index] == self.inner or not has[index]):
-                raise errors.NotFusableError(
-                    "what follows a sum over the rows is again as large as they are."
-                )
+                raise errors.NotFusableError("a value after a sum over the rows has all of the rows' axes.")
             self.after.add(index)
             return
         self.stage[index] = max((self.stage[i] for i in sources), default=0)
@@ -75,17 +73,17 @@ class Schedule:
             raise errors.NotFusableError("a reduction runs over some axes of a row, or of the rows, only.")
 
     def is_inner(self, index: int) -> bool:
-        """Whether a value differs along the row."""
+        """Whether a value has axes of the row."""
         return bool(self.loops.has[index] & self.inner)
 
     def _passes(self) -> None:
-        """What each pass over the row must make; values used in a later pass are kept or made again."""
+        """Find what each pass over the row computes; values of earlier passes are kept or computed again."""
         cluster = self.cluster
         outputs = [r.index for r in cluster.outputs if r.index not in self.after]
         reductions = (*self.rowwise, *self.across, *self.total)
         sources = {i: cluster.steps[i - self.n].refs[0].index for i in reductions}
         last = max([self.stage[i] for i in [*outputs, *sources.values()]], default=0)
-        #: Per pass: values of the row that it makes, and values per row that it reads.
+        #: For each pass, the values along the row that it computes, and the values per row that it reads.
         self.makes: list[set[int]] = [set() for _ in range(last + 1)]
         self.reads: list[set[int]] = [set() for _ in range(last + 2)]
         for index in [*outputs, *sources.values()]:
@@ -99,10 +97,11 @@ class Schedule:
             seen: set[int] = set()
             for root in sorted(self.makes[t]):
                 room = self._walk(root, t, seen, room)
-        #: Passes that only make what nobody reads do not exist: every stage has a reduction.
+        #: Every stage has a reduction, so no pass computes values that are not read.
         self.passes = [t for t in range(last + 1) if self.makes[t]]
 
     def _walk(self, index: int, t: int, seen: set[int], room: int) -> int:
+        """Note what value ``index`` needs in pass ``t``; returns the bytes left of ``room`` for kept rows."""
         if index in seen:
             return room
         seen.add(index)
@@ -115,7 +114,7 @@ class Schedule:
         own = self.stage[index]
         if own < t:
             size = self.row * 8
-            if index in self.kept or (self._dear(index) and size <= room):
+            if index in self.kept or (self._is_costly(index) and size <= room):
                 if index not in self.kept:
                     self.kept.add(index)
                     room -= size
@@ -125,8 +124,8 @@ class Schedule:
             room = self._walk(ref.index, t, seen, room)
         return room
 
-    def _dear(self, index: int) -> bool:
-        """Whether making a value again from the inputs costs more than reading it back."""
+    def _is_costly(self, index: int) -> bool:
+        """Whether computing a value again from the inputs costs more than reading it back."""
         work, stack, seen = 0, [index], set()
         while stack:
             i = stack.pop()
@@ -141,13 +140,13 @@ class Schedule:
 
 
 def scheduled(cluster: Cluster, loops: Loops) -> Schedule:
-    """The best plan for a cluster with reductions."""
+    """The best plan for a cluster with reductions; NotFusableError if there is none."""
     size = len(loops.sizes)
     every = frozenset(range(size))
     choices = [frozenset(range(i, size)) for i in range(size - 1, -1, -1)]
     choices += sorted(set(loops.reduced.values()) - set(choices), key=len)
     reason: Exception | None = None
-    found = []
+    plans = []
     for inner in choices:
         try:
             plan = Schedule(cluster, loops, inner)
@@ -159,25 +158,25 @@ def scheduled(cluster: Cluster, loops: Loops) -> Schedule:
             continue
         if plan.row > 1 << 20 and (plan.rowwise or plan.across):
             continue
-        found.append(((strided, inner == every, -len(plan.rowwise), len(inner)), plan))
-    if not found:
+        plans.append(((strided, inner == every, -len(plan.rowwise), len(inner)), plan))
+    if not plans:
         raise errors.NotFusableError(f"no order of loops fits: {reason}")
-    cost, plan = min(found, key=lambda pair: pair[0])
+    cost, plan = min(plans, key=lambda pair: pair[0])
     if cost[0] and math.prod(loops.sizes) > 1 << 14:
         raise errors.NotFusableError("the reduction runs along memory that is not contiguous.")
     return plan
 
 
 def split(cluster: Cluster, loops: Loops) -> Loops:
-    """A single long axis that is reduced as a whole, cut into rows, so that threads can share it."""
+    """Cut a single long axis that is reduced as a whole into rows, so that threads can share it."""
     if len(loops.sizes) != 1 or loops.sizes[0] < 4 * PIECE:
         return loops
-    whole: set[int] = set(loops.reduced)
+    after: set[int] = set(loops.reduced)
     for index, step in enumerate(cluster.steps, len(cluster.inputs)):
-        if index not in whole and any(r.index in whole for r in step.refs):
-            whole.add(index)
+        if index not in after and any(r.index in after for r in step.refs):
+            after.add(index)
             if loops.has[index]:
-                return loops  # needs the result along the axis again: it stays one row
+                return loops  # a value along the axis depends on the result: the axis stays one row
     loops.tail = loops.sizes[0]
     loops.sizes = [-(-loops.tail // PIECE), PIECE]
     loops.strides = [[s[0] * PIECE, s[0]] for s in loops.strides]
