@@ -1,39 +1,36 @@
-"""Which calls of an op a compiled kernel serves, and how threads share them.
+"""Conditions of calls of compiled kernels, their arguments, and how threads share their work.
 
-Kernels take contiguous float32 arrays of some size. Everything else goes to the NumPy kernels, as all does
-where numba is missing or turned off. What a call gets depends on its arguments alone, never on what ran
-before.
+Kernels take large contiguous float32 arrays. All other calls go to the NumPy kernels, and so do all calls
+where numba is missing or turned off. The choice depends on a call's arguments alone, not on earlier calls.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon_cpu.jit.compiler import team
-from tenon_cpu.jit.compiler.compile import Kernel, available
+from tenon_cpu.jit.compiler.compile import Argument, Kernel, available
 
-#: Elements from which a kernel is worth loading numba for.
+#: Elements from which compiled kernels are used.
 WORTH = 1 << 13
-#: Tenths of nanoseconds of work that a second thread is worth being woken for.
+#: Work, in tenths of nanoseconds, from which a second thread pays.
 SHARED = 400_000
 
 FLOAT, INDEX = np.dtype(np.float32), np.dtype(np.int64)
 
 
-def fits(*arrays: Any) -> bool:
-    """All are float32, and numba is there."""
+def fits(*arrays: np.ndarray | np.generic) -> bool:
+    """Whether all arrays are float32, and kernels can be compiled."""
     return all(a.dtype is FLOAT for a in arrays) and available()
 
 
-def plain(x: Any) -> Any:
-    """``x`` as kernels take it: contiguous, aligned, writable. A copy costs less than walking it askew."""
+def plain(x: np.ndarray) -> np.ndarray:
+    """``x``, or a copy of it, in C order, aligned and writable, as kernels require."""
     return x if x.flags.carray else np.array(x, order="C")
 
 
-def memory_order(x: Any) -> tuple[int, ...]:
-    """The axes of ``x`` as they lie in its memory, if that has no gaps; else none."""
+def memory_order(x: np.ndarray) -> tuple[int, ...]:
+    """The axes of ``x`` by falling stride, if its memory has no gaps; else an empty tuple."""
     strides = x.strides
     if 0 in strides:
         return ()
@@ -41,11 +38,10 @@ def memory_order(x: Any) -> tuple[int, ...]:
     return axes if x.transpose(axes).flags.carray else ()
 
 
-def aligned(*arrays: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """Arrays of one shape as kernels take them, and the axes by which a result gets their order back.
+def aligned(*arrays: np.ndarray) -> tuple[list[np.ndarray], tuple[int, ...] | None]:
+    """Arrays of one shape in C order, and the axes that transpose a result of them back; None for none.
 
-    Those that lie in one and the same order without gaps are seen in it: nothing is copied, and channels that
-    lie last stay there.
+    Arrays of one memory order without gaps, such as channels last, are transposed to it instead of copied.
     """
     first = arrays[0]
     if not first.flags.carray and all(a.strides == first.strides for a in arrays[1:]):
@@ -56,14 +52,16 @@ def aligned(*arrays: Any) -> tuple[Any, tuple[int, ...] | None]:
     return [plain(a) for a in arrays], None
 
 
-def indices_fit(array: Any) -> bool:
-    """It holds indices as kernels take them."""
+def indices_fit(array: np.ndarray) -> bool:
+    """Whether an array of indices is int64 in C order, as kernels require."""
     return bool(array.dtype is INDEX and array.flags.carray)
 
 
-def share(kernel: Kernel, args: tuple[Any, ...], count: int, tenths: int) -> None:
-    """``kernel(*args, start, stop)`` over ``range(count)``, by several threads where it takes ``tenths`` of
-    nanoseconds enough."""
+def share(kernel: Kernel, args: tuple[Argument, ...], count: int, tenths: int) -> None:
+    """Run ``kernel(*args, start, stop)`` over ``range(count)``, on all threads where that pays.
+
+    ``tenths`` is the time that it takes on one thread, in tenths of nanoseconds.
+    """
     if tenths < SHARED or count < 2 or not team.several():
         kernel.ready()(*args, 0, count)
     else:

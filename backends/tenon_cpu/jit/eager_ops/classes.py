@@ -1,8 +1,6 @@
-"""Losses over the classes of images, and at targets alone, of large float32 arrays, by compiled kernels."""
+"""Cross entropy of images, and negative log likelihood, of large float32 arrays, by compiled kernels."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -15,8 +13,8 @@ _NONE = np.empty(0, FLOAT)
 _NO_TOTALS = np.empty((0, 0), FLOAT)
 
 
-def shapes_fit(x: Any, target: Any, weight: Any) -> bool:
-    """Shapes are right; the reference says what is wrong with others."""
+def shapes_fit(x: np.ndarray, target: np.ndarray, weight: np.ndarray | None) -> bool:
+    """Whether the shapes are those of a loss; the reference raises the error for others."""
     shape = x.shape
     return bool(
         target.size
@@ -25,11 +23,15 @@ def shapes_fit(x: Any, target: Any, weight: Any) -> bool:
     )
 
 
-def _images(x: Any) -> Any:
+def _images(x: np.ndarray) -> np.ndarray:
+    """``x`` as ``[N, C, places]``."""
     return plain(x).reshape(x.shape[0], x.shape[1], -1)
 
 
-def _reduced(x: Any, totals: Any, target: Any, weight: Any, reduction: str, ignore_index: int) -> Any:
+def _reduced(
+    x: np.ndarray, totals: np.ndarray, target: np.ndarray, weight: np.ndarray | None, reduction: str,
+    ignore_index: int,
+) -> np.ndarray | np.floating:  # fmt: skip
     """The loss at each target, or their sum or mean."""
     parts = np.empty((2, *target.shape), FLOAT)
     each, weights = parts.reshape(2, x.shape[0], -1)
@@ -38,7 +40,7 @@ def _reduced(x: Any, totals: Any, target: Any, weight: Any, reduction: str, igno
     arrays = (_images(x), totals, places, known, ignore_index, each, weights, outside)
     share(losses.picked, arrays, x.shape[0], 20 * target.size)
     if outside[0]:
-        present_targets(np, target, x.shape[1], ignore_index)  # says which
+        present_targets(np, target, x.shape[1], ignore_index)  # raises the error
     if reduction == "none":
         return parts[0]
     if reduction == "sum":
@@ -47,31 +49,37 @@ def _reduced(x: Any, totals: Any, target: Any, weight: Any, reduction: str, igno
     return each.sum() / present if present else np.float32("nan")
 
 
-def nll_loss(x: Any, target: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100) -> Any:
-    """One walk over the targets."""
+def nll_loss(
+    x: np.ndarray, target: np.ndarray, weight: np.ndarray | None, *, reduction: str = "mean",
+    ignore_index: int = -100,
+) -> np.ndarray | np.floating:  # fmt: skip
+    """The negative log likelihood of the targets, in one pass."""
     return _reduced(x, _NO_TOTALS, target, weight, reduction, ignore_index)
 
 
 def cross_entropy(
-    x: Any, target: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100
-) -> Any:
-    """Of images: loss, and the log-sum-exp of each place."""
-    given = _images(x)
-    peaks, totals = np.empty((2, given.shape[0], given.shape[2]), FLOAT)
-    share(losses.powers, (given, peaks, totals), given.shape[0], 6 * x.size)
+    x: np.ndarray, target: np.ndarray, weight: np.ndarray | None, *, reduction: str = "mean",
+    ignore_index: int = -100,
+) -> tuple[np.ndarray | np.floating, np.ndarray]:  # fmt: skip
+    """The loss of images, and the log-sum-exp over classes at each place."""
+    images = _images(x)
+    peaks, totals = np.empty((2, images.shape[0], images.shape[2]), FLOAT)
+    share(losses.powers, (images, peaks, totals), images.shape[0], 6 * x.size)
     np.add(np.log(totals, out=totals), peaks, out=totals)
     loss = _reduced(x, totals, target, weight, reduction, ignore_index)
     return loss, totals.reshape(x.shape[0], 1, *x.shape[2:])
 
 
 def cross_entropy_grad(
-    g: Any, x: Any, total: Any, target: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100
-) -> Any:
-    """Of images."""
+    g: np.ndarray | np.floating, x: np.ndarray, total: np.ndarray, target: np.ndarray,
+    weight: np.ndarray | None, *, reduction: str = "mean", ignore_index: int = -100,
+) -> np.ndarray:  # fmt: skip
+    """The gradient of the loss of images for ``x``."""
     slopes = plain(eager_rows.slopes_of(g, target, weight, reduction, ignore_index))
-    out, given = np.empty(x.shape, FLOAT), _images(x)
-    places = (given.shape[0], given.shape[2])
-    arrays = (given, *(a.reshape(places) for a in (plain(total), target, slopes)), ignore_index, _images(out))
+    out, images = np.empty(x.shape, FLOAT), _images(x)
+    places = (images.shape[0], images.shape[2])
+    totals, targets, slopes = (a.reshape(places) for a in (plain(total), target, slopes))
+    arrays = (images, totals, targets, slopes, ignore_index, _images(out))
     share(losses.images_grad, arrays, places[0], 5 * x.size)
     return out
 

@@ -1,11 +1,11 @@
-"""Fourier transforms of many lines of float32 by generated code; everything else by NumPy."""
+"""Fourier transforms of many lines of float32 by generated code."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 import struct
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.eager_ops.calls import FLOAT, plain
 
 _COMPLEX = np.dtype(np.complex64)
-#: Sizes whose buffers, 256 KB, any thread's stack holds.
+#: Sizes with buffers of up to 256 KB, which fit on every thread's stack.
 _SMALLEST, _LARGEST = 8, 1024
 #: Elements from which a second thread pays.
 _SHARED = 1 << 17
@@ -24,19 +24,19 @@ def _is_power(size: int) -> bool:
     return _SMALLEST <= size <= _LARGEST and size & (size - 1) == 0
 
 
-def powers(x: Any, axes: Any) -> bool:
-    """Sizes of all axes are powers of 2 that code is generated for."""
+def powers(x: np.ndarray, axes: Sequence[int]) -> bool:
+    """Whether the sizes of all axes are powers of 2 that code is generated for."""
     return bool(axes) and all(_is_power(x.shape[a]) for a in axes)
 
 
-def halves(x: Any, axis: int) -> bool:
-    """The same for pairs of numbers."""
+def halves(x: np.ndarray, axis: int) -> bool:
+    """Whether code is generated for the transform of ``axis``, real numbers, to half a spectrum."""
     size = x.shape[axis]
     return _is_power(size // 2) and size % 2 == 0 and x.size // size >= fourier.LANES
 
 
-def pairs(x: Any, axis: int, size: int) -> bool:
-    """The same for half a spectrum."""
+def pairs(x: np.ndarray, axis: int, size: int) -> bool:
+    """Whether code is generated for the transform of ``axis``, half a spectrum, to ``size`` real numbers."""
     return (
         _is_power(size // 2)
         and x.shape[axis] == size // 2 + 1
@@ -45,8 +45,10 @@ def pairs(x: Any, axis: int, size: int) -> bool:
     )
 
 
-def _run(kind: str, x: Any, out: Any, size: int, inverse: bool, scale: float, inner: int) -> Any:
-    """``out`` from the rows of ``x``, or from the columns of its matrices ``[size, inner]``."""
+def _run(
+    kind: str, x: np.ndarray, out: np.ndarray, size: int, inverse: bool, scale: float, inner: int
+) -> np.ndarray:
+    """Transform the rows of ``x`` into ``out``; with ``inner``, the columns of matrices ``[size, inner]``."""
     lines = 0 if inner else x.size // x.shape[-1]
     blocks = -(-(inner or lines) // fourier.LANES)
     count = x.size // (size * inner) * blocks if inner else blocks
@@ -61,40 +63,43 @@ def _run(kind: str, x: Any, out: Any, size: int, inverse: bool, scale: float, in
     return out
 
 
-def fft_complex(x: Any, *, axes: Any, inverse: bool = False, scale: float = 1.0) -> Any:
-    """Axis by axis, where each has enough lines."""
+def fft_complex(
+    x: np.ndarray, *, axes: Sequence[int], inverse: bool = False, scale: float = 1.0
+) -> np.ndarray:
+    """The transform along ``axes``, one after the other; declines if one has too few lines."""
     inners = [math.prod(x.shape[a + 1 :]) if a != x.ndim - 1 else 0 for a in axes]
     if any((inner or x.size // x.shape[-1]) < fourier.LANES for inner in inners):
         return NotImplemented
-    made = plain(x if x.dtype is _COMPLEX else x.astype(_COMPLEX))
+    out = plain(x if x.dtype is _COMPLEX else x.astype(_COMPLEX))
     for number, (axis, inner) in enumerate(zip(axes, inners, strict=True), 1):
         factor = scale if number == len(axes) else 1.0
-        made = _run(fourier.COMPLEX, made, np.empty_like(made), x.shape[axis], inverse, factor, inner)
-    return made
+        out = _run(fourier.COMPLEX, out, np.empty_like(out), x.shape[axis], inverse, factor, inner)
+    return out
 
 
-def _last(x: Any, axis: int) -> Any:
-    """``x`` with ``axis`` behind the others."""
+def _last(x: np.ndarray, axis: int) -> np.ndarray:
+    """``x`` in C order, with ``axis`` moved to the end."""
     return plain(x if axis == x.ndim - 1 else np.moveaxis(x, axis, -1))
 
 
-def _back(made: Any, axis: int) -> Any:
-    return made if axis == made.ndim - 1 else np.ascontiguousarray(np.moveaxis(made, -1, axis))
+def _back(x: np.ndarray, axis: int) -> np.ndarray:
+    """``x`` in C order, with its last axis moved to ``axis``."""
+    return x if axis == x.ndim - 1 else np.ascontiguousarray(np.moveaxis(x, -1, axis))
 
 
-def fft_half(x: Any, *, axis: int, scale: float = 1.0) -> Any:
-    """Of many lines, as pairs of numbers."""
+def fft_half(x: np.ndarray, *, axis: int, scale: float = 1.0) -> np.ndarray:
+    """Half of the spectrum of real numbers."""
     size = x.shape[axis]
-    given = _last(x, axis)
-    out = np.empty((*given.shape[:-1], size // 2 + 1), _COMPLEX)
-    return _back(_run(fourier.HALF, given, out, size, False, scale, 0), axis)
+    lines = _last(x, axis)
+    out = np.empty((*lines.shape[:-1], size // 2 + 1), _COMPLEX)
+    return _back(_run(fourier.HALF, lines, out, size, False, scale, 0), axis)
 
 
-def fft_real(x: Any, *, axis: int, size: int, scale: float = 1.0) -> Any:
-    """Of many lines, as pairs of numbers."""
-    given = _last(x, axis)
-    out = np.empty((*given.shape[:-1], size), FLOAT)
-    return _back(_run(fourier.REAL, given, out, size, True, scale, 0), axis)
+def fft_real(x: np.ndarray, *, axis: int, size: int, scale: float = 1.0) -> np.ndarray:
+    """``size`` real numbers from half of their spectrum."""
+    lines = _last(x, axis)
+    out = np.empty((*lines.shape[:-1], size), FLOAT)
+    return _back(_run(fourier.REAL, lines, out, size, True, scale, 0), axis)
 
 
 __all__ = ["fft_complex", "fft_half", "fft_real", "halves", "pairs", "powers"]

@@ -1,4 +1,4 @@
-"""Eager kernels that write straight into a compiled program's memory, instead of an array to be copied."""
+"""Eager kernels that write directly into a compiled program's memory, instead of an array to be copied."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 
 from tenon.extend import Kernel
 from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
+from tenon_cpu.jit.fusion.chains import Input
 
-#: Ops of which a row fills the ``out`` that it is given; other rows leave it alone.
+#: Ops with a kernel that writes to ``out``; their other kernels ignore it.
 _FILLING = frozenset(("embedding", "cross_entropy_grad"))
 
 
 def prepare(
-    kernel: Kernel, name: str, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
+    kernel: Kernel, name: str, ins: Sequence[Input], attrs: Mapping[str, Any], outs: Sequence[np.ndarray]
 ) -> Callable[[], None] | None:
-    """``kernel``, of the op called ``name``, bound to ``outs``; None where a copy is as good."""
+    """``kernel``, of the op called ``name``, bound to ``outs``; None where that does not pay."""
     if name not in _FILLING:
         return None
     (out,) = outs
@@ -25,8 +26,8 @@ def prepare(
         return None
 
     def run() -> None:
-        made = kernel(*ins, **attrs, out=out)
-        if made is not out:
-            np.copyto(out, made)
+        result = kernel(*ins, **attrs, out=out)
+        if result is not out:
+            np.copyto(out, result)
 
     return run

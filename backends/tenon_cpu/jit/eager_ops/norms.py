@@ -1,8 +1,6 @@
-"""Batch norm of large float32 matrices, and factors and summands of channels, by compiled kernels."""
+"""Batch norm of large float32 matrices, and scale and shift of channels, by compiled kernels."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -10,12 +8,14 @@ from tenon_cpu.jit.eager_ops.calls import FLOAT, plain, share
 from tenon_cpu.jit.loops import columns, lines
 
 
-def _vector(given: Any, size: int, default: float) -> Any:
-    return np.full(size, default, FLOAT) if given is None else plain(given).reshape(-1)
+def _vector(array: np.ndarray | None, size: int, default: float) -> np.ndarray:
+    return np.full(size, default, FLOAT) if array is None else plain(array).reshape(-1)
 
 
-def batch_norm(x: Any, weight: Any, bias: Any, *, eps: float = 1e-5) -> Any:
-    """Of a matrix."""
+def batch_norm(
+    x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, *, eps: float = 1e-5
+) -> tuple[np.ndarray, ...]:
+    """Normalise a matrix's columns: result, mean, variance, and mean and reciprocal deviation as rows."""
     x, width = plain(x), x.shape[1]
     out, blocks = np.empty_like(x), -(-width // columns.WIDE)
     mean, variance, deviation = (np.empty(width, FLOAT) for _ in range(3))
@@ -26,8 +26,10 @@ def batch_norm(x: Any, weight: Any, bias: Any, *, eps: float = 1e-5) -> Any:
     return out, mean, variance, mean.copy().reshape(1, width), deviation.reshape(1, width)
 
 
-def batch_norm_grad(g: Any, x: Any, weight: Any, mean: Any, deviation: Any) -> Any:
-    """All three gradients of a matrix's, whichever are needed."""
+def batch_norm_grad(
+    g: np.ndarray, x: np.ndarray, weight: np.ndarray | None, mean: np.ndarray, deviation: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """The gradients of a matrix's batch norm for input, weight and bias, all three."""
     g, x, width = plain(g), plain(x), x.shape[1]
     dx, dweight, dbias = np.empty_like(x), np.empty(width, FLOAT), np.empty(width, FLOAT)
     kept = _vector(weight, width, 1), _vector(mean, width, 0), _vector(deviation, width, 0)
@@ -35,12 +37,12 @@ def batch_norm_grad(g: Any, x: Any, weight: Any, mean: Any, deviation: Any) -> A
     return dx, dweight, dbias
 
 
-def _images(x: Any) -> Any:
+def _images(x: np.ndarray) -> np.ndarray:
     return x.reshape(*x.shape[:2], -1)
 
 
-def channel_affine(x: Any, weight: Any, bias: Any) -> Any:
-    """One pass over images whose channels are long."""
+def channel_affine(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None) -> np.ndarray:
+    """Scale and shift the channels of images in one pass."""
     x, channels = plain(x), x.shape[1]
     out = np.empty_like(x)
     affine = _vector(weight, channels, 1), _vector(bias, channels, 0)
@@ -48,8 +50,8 @@ def channel_affine(x: Any, weight: Any, bias: Any) -> Any:
     return out
 
 
-def channel_affine_grad(g: Any, x: Any, weight: Any) -> Any:
-    """All three gradients in one pass, whichever are needed."""
+def channel_affine_grad(g: np.ndarray, x: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, ...]:
+    """The gradients of ``channel_affine`` for input, weight and bias, all three, in one pass."""
     g, x, channels = plain(g), plain(x), x.shape[1]
     dx, dweight, dbias = np.empty_like(x), np.empty(channels, FLOAT), np.empty(channels, FLOAT)
     arrays = (_images(g), _images(x), _vector(weight, channels, 1), _images(dx), dweight, dbias)

@@ -1,14 +1,15 @@
-"""Elementwise ops on large float32 arrays by generated code, where NumPy has no loop of its own for them, or
-takes several."""
+"""Elementwise ops on large float32 arrays by generated code, where NumPy has no vectorised loop for them, or
+needs several."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel, Op
+from tenon.extend import Kernel, Op, Primitive
 from tenon.ops import acos as _acos
 from tenon.ops import asin as _asin
 from tenon.ops import atan as _atan
@@ -35,6 +36,7 @@ from tenon.ops import softplus_grad as _softplus_grad
 from tenon.ops import tan as _tan
 from tenon.ops import tanh as _tanh
 from tenon_cpu.jit.compiler import llvm
+from tenon_cpu.jit.compiler.compile import Kernel as Compiled
 from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH, aligned, fits, plain, share
 from tenon_cpu.jit.loops import gamma, points
 from tenon_cpu.jit.short_floats import elementwise as short
@@ -42,8 +44,8 @@ from tenon_cpu.jit.short_floats import elementwise as short
 _BOOL = np.dtype(np.bool_)
 
 
-def _by_code(op: Op, args: Any, attrs: Any) -> Any:
-    """The op of large arrays; None where they are small, or there is no compiler."""
+def _by_code(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> np.ndarray | None:
+    """The op's result on large arrays; None if they are not supported, or code cannot be compiled."""
     first, out = args[0], attrs.get("out")
     if first.__class__ is not np.ndarray or first.size < WORTH:
         return None
@@ -59,90 +61,90 @@ def _by_code(op: Op, args: Any, attrs: Any) -> Any:
 
 
 def coded(op: Op) -> Kernel:
-    """``op`` by generated code; the kernel declines what that cannot do."""
+    """A kernel of ``op`` by generated code, which declines the calls that the code does not support."""
 
-    def kernel(*args: Any, **attrs: Any) -> Any:
-        found = _by_code(op, args, attrs)
-        return NotImplemented if found is None else found
+    def kernel(*args: Any, **attrs: Any) -> np.ndarray:
+        result = _by_code(op, args, attrs)
+        return NotImplemented if result is None else result
 
     return kernel
 
 
-def divides(x: Any, y: Any, out: Any) -> bool:
-    """Whether a loop serves: large float32 arrays, or one and a number."""
-    array = x if hasattr(x, "dtype") else y
-    return (
-        out is None
-        and array.size >= WORTH
-        and fits(array)
-        and all(v.dtype is FLOAT for v in (x, y) if hasattr(v, "dtype"))
-    )
+#: An operand of a division.
+_Operand = np.ndarray | float
 
 
-def _quotients(kernel: Any, x: Any, y: Any) -> Any:
-    """By a loop for quotients below 2**22."""
+def divides(x: _Operand, y: _Operand, out: np.ndarray | None) -> bool:
+    """Whether the loops below support the operands: large float32 arrays, or one and a number."""
+    arrays = [v for v in (x, y) if isinstance(v, np.ndarray | np.generic)]
+    first = arrays[0]
+    return out is None and first.size >= WORTH and fits(first) and all(v.dtype is FLOAT for v in arrays)
+
+
+def _quotients(kernel: Compiled, x: _Operand, y: _Operand) -> np.ndarray:
+    """The result of a division by a loop; declines if a quotient is 2**22 or more."""
     shape = np.broadcast_shapes(np.shape(x), np.shape(y))
-    given = [plain(np.broadcast_to(np.asarray(v, FLOAT), shape)).reshape(-1) for v in (x, y)]
-    made, unusual = np.empty(shape, FLOAT), np.zeros(1, np.uint8)
-    share(kernel, (*given, made.reshape(-1), unusual), made.size, 10 * made.size)
-    return NotImplemented if unusual[0] else made
+    operands = [plain(np.broadcast_to(np.asarray(v, FLOAT), shape)).reshape(-1) for v in (x, y)]
+    out, unusual = np.empty(shape, FLOAT), np.zeros(1, np.uint8)
+    share(kernel, (*operands, out.reshape(-1), unusual), out.size, 10 * out.size)
+    return NotImplemented if unusual[0] else out
 
 
-def remainder(x: Any, y: Any) -> Any:
+def remainder(x: _Operand, y: _Operand) -> np.ndarray:
     """Python's modulo."""
     return _quotients(points.remainder, x, y)
 
 
-def floor_divide(x: Any, y: Any) -> Any:
-    """The whole quotient below."""
+def floor_divide(x: _Operand, y: _Operand) -> np.ndarray:
+    """The quotient, rounded down."""
     return _quotients(points.floor_divide, x, y)
 
 
-def fmod(x: Any, y: Any) -> Any:
+def fmod(x: _Operand, y: _Operand) -> np.ndarray:
     """C's modulo."""
     return _quotients(points.fmod, x, y)
 
 
-def tan(x: Any) -> Any:
-    """By a loop for what is below 2**20; NumPy does all others."""
+def tan(x: np.ndarray) -> np.ndarray:
+    """The tangent, by a loop if all arguments are below 2**20, else by NumPy."""
     (x,), back = aligned(x)
-    made, unusual = np.empty_like(x), np.zeros(1, np.uint8)
-    share(points.tan, (x.reshape(-1), made.reshape(-1), unusual), made.size, 20 * made.size)
+    out, unusual = np.empty_like(x), np.zeros(1, np.uint8)
+    share(points.tan, (x.reshape(-1), out.reshape(-1), unusual), out.size, 20 * out.size)
     if unusual[0]:
-        np.tan(x, made)
-    return made if back is None else made.transpose(back)
+        np.tan(x, out)
+    return out if back is None else out.transpose(back)
 
 
-def _alone(kernel: Any, x: Any) -> Any:
-    """A large array by a loop that does nothing else."""
+def _elementwise(kernel: Compiled, x: np.ndarray) -> np.ndarray:
+    """The result of a loop of one input, at 20 ns an element."""
     (x,), back = aligned(x)
-    made = np.empty_like(x)
-    share(kernel, (x.reshape(-1), made.reshape(-1)), made.size, 200 * made.size)
-    return made if back is None else made.transpose(back)
+    out = np.empty_like(x)
+    share(kernel, (x.reshape(-1), out.reshape(-1)), out.size, 200 * out.size)
+    return out if back is None else out.transpose(back)
 
 
-def lgamma(x: Any) -> Any:
-    """By a loop."""
-    return _alone(gamma.lgamma, x)
+def lgamma(x: np.ndarray) -> np.ndarray:
+    """The logarithm of the absolute value of the gamma function."""
+    return _elementwise(gamma.lgamma, x)
 
 
-def digamma(x: Any) -> Any:
-    """By a loop."""
-    return _alone(gamma.digamma, x)
+def digamma(x: np.ndarray) -> np.ndarray:
+    """The first derivative of ``lgamma``."""
+    return _elementwise(gamma.digamma, x)
 
 
-def trigamma(x: Any) -> Any:
-    """The first derivative of ``digamma`` by a loop."""
-    return _alone(gamma.trigamma, x)
+def trigamma(x: np.ndarray) -> np.ndarray:
+    """The second derivative of ``lgamma``."""
+    return _elementwise(gamma.trigamma, x)
 
 
-def cube(x: Any, y: Any) -> Any:
-    """In one pass."""
-    found = _by_code(_pow, (x, 3), {})
-    return NotImplemented if found is None else found
+def cube(x: np.ndarray, y: float) -> np.ndarray:
+    """``x ** 3`` in one pass."""
+    result = _by_code(_pow, (x, 3), {})
+    return NotImplemented if result is None else result
 
 
-FOR_WIDE: tuple[Any, ...] = (
+FOR_WIDE: tuple[Primitive, ...] = (
     _exp2, _expm1, _log1p, _log2, _log10, _tanh, _tan, _asin, _acos, _atan, _atan2, _sinh, _cosh, _atanh,
 )  # fmt: skip
 
@@ -157,26 +159,27 @@ GENERATED: dict[str, Kernel] = {
 
 @functools.cache
 def outrun() -> frozenset[str]:
-    """Functions for which NumPy runs no AVX-512 loop in float32: those that it has are for such processors
-    alone, and elsewhere it goes number by number (``log1p`` of 262,144: 4,600 us; generated 420).
+    """The names of functions for which NumPy runs no AVX-512 loop in float32.
 
-    Where it runs them, they are taken: they need half to nine tenths of the generated kernels' time, and are
-    right to 4 units in the last place, which is what NumPy promises of them.
+    Without one it computes number by number (``log1p`` of 262,144: 4,600 us; generated 420). With one it is
+    preferred: it needs half to nine tenths of the generated kernel's time, and is accurate to 4 units in the
+    last place, as NumPy documents.
     """
     try:
         from numpy.lib.introspect import opt_func_info
-    except ImportError:  # NumPy 2.0 does not tell
+    except ImportError:  # NumPy 2.0 lacks it
         return frozenset()
-    loops = opt_func_info(f"^({'|'.join(op.ufunc for op in FOR_WIDE)})$", "^float32$")
+    ufuncs = {op.name: op.ufunc for op in FOR_WIDE if op.ufunc is not None}
+    loops = opt_func_info(f"^({'|'.join(ufuncs.values())})$", "^float32$")
     slow = []
-    for op in FOR_WIDE:
-        used = "".join(loop["current"] for loop in loops.get(op.ufunc, {}).values())
+    for name, ufunc in ufuncs.items():
+        used = "".join(loop["current"] for loop in loops.get(ufunc, {}).values())
         if "V4" not in used and "AVX512" not in used:
-            slow.append(op.name)
+            slow.append(name)
     return frozenset(slow)
 
 
-#: Ops that NumPy has no loop for, or takes several.
+#: Ops that NumPy has no loop for, or needs several.
 WITHOUT_LOOP: tuple[Op, ...] = (_erf, _erfc, _copysign, _rsqrt, _hypot, _logaddexp)
-#: Composites of which the code does all parts at once.
+#: Composites that the code computes in one pass.
 IN_PARTS: tuple[Op, ...] = (_leaky_relu_grad, _softplus_grad, _nan_to_num)

@@ -1,21 +1,21 @@
-"""Products with a float32 weight in compressed rows, by compiled kernels."""
+"""Products with a float32 weight in compressed rows (CSR), by compiled kernels."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from tenon_cpu.jit.eager_ops.calls import FLOAT, fits, indices_fit, plain, share
 from tenon_cpu.jit.loops import sparse
 
-#: Multiplications from which a kernel is worth loading numba for.
+#: Multiplications from which the compiled kernel is used.
 _WORTH = 1 << 12
 _COLUMN = np.dtype(np.uint16)
 
 
-def multiplies(x: Any, values: Any, columns: Any, starts: Any, bias: Any) -> bool:
-    """Whether the arrays are such rows, large enough, and all columns lie inside."""
+def multiplies(
+    x: np.ndarray, values: np.ndarray, columns: np.ndarray, starts: np.ndarray, bias: np.ndarray | None
+) -> bool:
+    """Whether the arrays are valid compressed rows, of the kernel's dtypes, and large enough for it."""
     affine = [] if bias is None else [bias]
     rows, width = starts.shape[0] - 1, x.shape[-1]
     return (
@@ -29,18 +29,21 @@ def multiplies(x: Any, values: Any, columns: Any, starts: Any, bias: Any) -> boo
     )
 
 
-def sparse_linear(x: Any, values: Any, columns: Any, starts: Any, bias: Any) -> Any:
-    """With the rows of ``x`` as columns, so that every value meets a run of numbers."""
+def sparse_linear(
+    x: np.ndarray, values: np.ndarray, columns: np.ndarray, starts: np.ndarray, bias: np.ndarray | None
+) -> np.ndarray:
+    """``x @ weight.T + bias``; ``x`` is transposed, so that every value multiplies a contiguous row."""
     rows, width = starts.shape[0] - 1, x.shape[-1]
     work = values.size * (x.size // max(width, 1))
-    turned = _turned(plain(x).reshape(-1, width))
+    transposed = _transposed(plain(x).reshape(-1, width))
     shift = np.zeros(rows, FLOAT) if bias is None else plain(bias)
-    made = np.empty((rows, turned.shape[1]), FLOAT)
-    share(sparse.linear, (turned, plain(values), plain(columns), starts, shift, made), rows, 2 * work)
-    return _turned(made).reshape(*x.shape[:-1], rows)
+    out = np.empty((rows, transposed.shape[1]), FLOAT)
+    share(sparse.linear, (transposed, plain(values), plain(columns), starts, shift, out), rows, 2 * work)
+    return _transposed(out).reshape(*x.shape[:-1], rows)
 
 
-def _turned(x: Any) -> Any:
+def _transposed(x: np.ndarray) -> np.ndarray:
+    """The transpose of a matrix, in C order."""
     rows, width = x.shape
     if rows == 1 or width == 1:
         return x.reshape(width, rows)
@@ -49,8 +52,8 @@ def _turned(x: Any) -> Any:
     return out
 
 
-def _outside(columns: Any, starts: Any, count: int, width: int) -> bool:
-    """Whether a column or a row lies outside of what there is."""
+def _outside(columns: np.ndarray, starts: np.ndarray, count: int, width: int) -> bool:
+    """Whether a column index or a row's start is out of range."""
     rows = bool(starts[0] != 0 or starts[-1] != count or (starts[1:] < starts[:-1]).any())
     return rows or bool(columns.max(initial=0) >= width)
 

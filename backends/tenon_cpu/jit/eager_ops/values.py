@@ -1,8 +1,6 @@
-"""Activations where no gradient will need their slopes: values only, of float32 and of bfloat16."""
+"""Activations without their slopes, which only gradients need, of float32 and of bfloat16."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -15,19 +13,19 @@ from tenon_cpu.jit.short_floats import smooth as short_smooth
 _ALONE = {"gelu": smooth.gelu_alone, "gelu_tanh": smooth.gelu_tanh_alone, "silu": smooth.silu_alone}
 
 
-def gelu(kernel: Kernel, x: Any, *, approximate: str = "none") -> Any:
-    """The value in a tuple; from ``kernel``, with the slope, where loops do not serve."""
-    found = _alone("gelu_tanh" if approximate == "tanh" else "gelu", x)
-    return kernel(x, approximate=approximate) if found is None else found
+def gelu(kernel: Kernel, x: np.ndarray, *, approximate: str = "none") -> tuple[np.ndarray, ...]:
+    """``(value,)``; the result of ``kernel``, with the slope, if no compiled loop supports ``x``."""
+    result = _alone("gelu_tanh" if approximate == "tanh" else "gelu", x)
+    return kernel(x, approximate=approximate) if result is None else result
 
 
-def silu(kernel: Kernel, x: Any) -> Any:
-    """As ``gelu``."""
-    found = _alone("silu", x)
-    return kernel(x) if found is None else found
+def silu(kernel: Kernel, x: np.ndarray) -> tuple[np.ndarray, ...]:
+    """``(value,)``, by the rules of ``gelu``."""
+    result = _alone("silu", x)
+    return kernel(x) if result is None else result
 
 
-def _alone(name: str, x: Any) -> tuple[Any, ...] | None:
+def _alone(name: str, x: np.ndarray) -> tuple[np.ndarray, ...] | None:
     if x.size < WORTH or not available():
         return None
     if x.dtype is short_smooth.BFLOAT:
@@ -40,7 +38,7 @@ def _alone(name: str, x: Any) -> tuple[Any, ...] | None:
     return (out if back is None else out.transpose(back),)
 
 
-#: By op name; they get the kernel that makes the residuals too.
+#: By op name: functions of the kernel that also returns the residuals, and of the op's arguments.
 VISIBLE: dict[str, Kernel] = {"gelu": gelu, "silu": silu}
 
 __all__ = ["VISIBLE"]

@@ -32,18 +32,18 @@ _N7, _N8 = np.float32(0.4861846486839383 / 2), np.float32(-0.13869747924110734 /
 
 
 @inlined(fastmath={"reassoc", "contract", "nsz"})
-def plus(a, b):  # type: ignore[no-untyped-def]
+def plus(a, b):
     """``a + b``, in any order with other sums."""
     return a + b
 
 
 #: Ways of ``combined``, by the names that scattering has for them.
-WAYS = {None: 0, "add": 1, "multiply": 2, "amax": 3, "amin": 4}
+REDUCTIONS = {None: 0, "add": 1, "multiply": 2, "amax": 3, "amin": 4}
 
 
 @inlined
-def combined(a, b, how):  # type: ignore[no-untyped-def]
-    """``a`` and ``b`` in one of ``WAYS``; the first NaN stays."""
+def combined(a, b, how):
+    """``a`` and ``b`` in one of ``REDUCTIONS``; the first NaN stays."""
     if how == 1:
         return a + b
     if how == 2:
@@ -54,38 +54,38 @@ def combined(a, b, how):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def bits(x):  # type: ignore[no-untyped-def]
+def bits(x):
     """The bits of a float32 as an int32."""
     return np.float32(x).view(np.int32)
 
 
 @inlined
-def number(i):  # type: ignore[no-untyped-def]
+def number(i):
     """The float32 with the bits of an int32."""
     return np.int32(i).view(np.float32)
 
 
 @inlined
-def order(x):  # type: ignore[no-untyped-def]
+def order(x):
     """An int32 that sorts as ``x`` does, and is its own inverse on bits: integer maxima use vectors."""
     i = bits(x)
     return i ^ ((i >> _LAST) & _NOT_SIGN)
 
 
 @inlined
-def unorder(i):  # type: ignore[no-untyped-def]
+def unorder(i):
     """The float32 whose ``order`` is ``i``."""
     return number(i ^ ((i >> _LAST) & _NOT_SIGN))
 
 
 @inlined
-def _power(r):  # type: ignore[no-untyped-def]
+def _power(r):
     p = (((((_E6 * r + _E5) * r + _E4) * r + _E3) * r + _E2) * r + _E1) * (r * r)
     return p + r + _ONE
 
 
 @inlined
-def exp(x):  # type: ignore[no-untyped-def]
+def exp(x):
     """``e ** x``, down to denormal numbers and up to infinity."""
     y = _HIGH if x > _HIGH else x
     y = _LOW if y < _LOW else y
@@ -99,7 +99,7 @@ def exp(x):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def exp_below(x):  # type: ignore[no-untyped-def]
+def exp_below(x):
     """``e ** x`` for ``x <= 0``; 0 where the result would be denormal."""
     y = _LOWEST if x < _LOWEST else x
     z = y * _LOG2E + _ROUND
@@ -109,13 +109,13 @@ def exp_below(x):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def sigmoid(x):  # type: ignore[no-untyped-def]
+def sigmoid(x):
     """``1 / (1 + exp(-x))``."""
     return _ONE / (_ONE + exp(-x))
 
 
 @inlined
-def normal_tail(x, e):  # type: ignore[no-untyped-def]
+def normal_tail(x, e):
     """``erfc(|x| / sqrt(2)) / 2``, given ``e = exp(-x^2 / 2)``."""
     t = _ONE / (abs(x) * _STEP + _ONE)
     p = ((((((_N8 * t + _N7) * t + _N6) * t + _N5) * t + _N4) * t + _N3) * t + _N2) * t + _N1
