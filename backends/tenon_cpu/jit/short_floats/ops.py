@@ -1,9 +1,9 @@
-"""Ops on large arrays of 16-bit floats: one kernel where there is a formula, else float32's kernel between
+"""Ops on large arrays of 16-bit floats: one generated kernel for a formula, else float32's kernel between
 conversions.
 
 Float32's kernel between conversions rounds once, at the end, where NumPy's ops would round each step of a
-softmax. Calls with arrays of several float dtypes stay with the kernel for all dtypes, as all does without
-llvmlite.
+softmax. Calls with arrays of several float dtypes, and all calls without llvmlite, are left to the kernels
+for all dtypes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from tenon.extend import Composite, Kernel, Kind, Op, ShortKernel
 from tenon.ops import where as _where
@@ -23,12 +24,13 @@ from tenon_cpu.jit.short_floats import elementwise as short
 from tenon_cpu.jit.short_floats import rows as short_rows
 from tenon_cpu.jit.short_floats import smooth as short_smooth
 
-#: Elements from which a kernel is faster than NumPy's loops.
+#: Elements from which these kernels are faster than NumPy's loops.
 WORTH = 1 << 13
 FLOAT, BFLOAT, HALF = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
 SHORT = frozenset((BFLOAT, HALF))
 _FLOATS = frozenset((FLOAT, BFLOAT, HALF))
 _NUMBERS = frozenset((bool, int, float))
+_BOOL = np.dtype(np.bool_)
 
 
 _LARGE = f"arrays of {WORTH:,} elements or more; llvmlite"
@@ -65,15 +67,15 @@ def kernels_for(op: Op) -> Sequence[ShortKernel]:
     return ()
 
 
-#: Operands that are no numbers, to ask whether an op has a formula at all.
+#: Operands that are no numbers, to find out whether an op has a formula.
 _ANY = (..., ..., ...)
 
 
-def _elementwise(op: Op, kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
+def _elementwise(op: Op, kernel: Kernel, /, *args: Any, **attrs: Any) -> np.ndarray:
+    """An elementwise op by generated code, where all promoted operands have one dtype."""
     out = attrs.pop("out", None)
-    given, dtype = args[op.promoted_from :], None
-    size = 0
-    for a in given:
+    dtype, size = None, 0
+    for a in args[op.promoted_from :]:
         if isinstance(a, np.ndarray):
             if dtype is None:
                 dtype = a.dtype
@@ -81,17 +83,16 @@ def _elementwise(op: Op, kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
                 break
             size = max(size, a.size)
     else:
-        if dtype in SHORT and size >= WORTH and _reachable(args, out, dtype):
-            plain = tuple([_number(a) for a in args])
-            made = np.dtype(np.bool_) if op.boolean else dtype
-            found = short.elementwise(op, plain, attrs, dtype, made, out)
-            if found is not None:
-                return found
+        if dtype is not None and dtype in SHORT and size >= WORTH and _supported(args, out, dtype):
+            operands = tuple([_number(a) for a in args])
+            result = short.elementwise(op, operands, attrs, dtype, _BOOL if op.boolean else dtype, out)
+            if result is not None:
+                return result
     return kernel(*args, **attrs) if out is None else kernel(*args, out=out, **attrs)
 
 
-def _reachable(args: Any, out: Any, dtype: Any) -> bool:
-    """There is a compiler; all arrays lie as kernels take them, and numbers are real ones."""
+def _supported(args: Sequence[object], out: np.ndarray | None, dtype: np.dtype) -> bool:
+    """Whether generated code supports the arguments: aligned arrays, real numbers, ``out`` in C order."""
     if not llvm.available() or (out is not None and not (out.dtype is dtype and out.flags.carray)):
         return False
     for a in args:
@@ -104,12 +105,12 @@ def _reachable(args: Any, out: Any, dtype: Any) -> bool:
 
 
 def _number(a: Any) -> Any:
-    """NumPy's scalars, bfloat16's too, as Python numbers."""
+    """``a``, but a Python number in place of one of NumPy's scalars or of bfloat16's."""
     return float(a) if isinstance(a, np.generic) else a
 
 
-def _widened(dtypes: frozenset[Any], kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
-    """float32's kernel on ``args``, its float results rounded to their dtype."""
+def _widened(dtypes: frozenset[np.dtype], kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
+    """The results of float32's kernel, rounded to the dtype of the arguments, where it is of ``dtypes``."""
     dtype, size = None, 0
     for a in args:
         if isinstance(a, np.ndarray):
@@ -128,13 +129,13 @@ def _widened(dtypes: frozenset[Any], kernel: Kernel, /, *args: Any, **attrs: Any
         or not llvm.available()
     ):
         return kernel(*args, **attrs)
-    made = kernel(*[_wide(a, dtype) for a in args], **attrs)
-    if isinstance(made, tuple):
-        return tuple([_narrow(m, dtype) for m in made])
-    return _narrow(made, dtype)
+    result = kernel(*[_wide(a, dtype) for a in args], **attrs)
+    if isinstance(result, tuple):
+        return tuple([_narrow(r, dtype) for r in result])
+    return _narrow(result, dtype)
 
 
-def _rows(name: str, kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
+def _rows(name: str, kernel: Kernel, /, *args: np.ndarray, **attrs: Any) -> np.ndarray:
     """An op of ``short_rows.ROWS`` along the last axis of bfloat16 arrays."""
     x = args[0]
     if _bfloats_of_one_shape(args) and attrs["axis"] == x.ndim - 1:
@@ -142,31 +143,32 @@ def _rows(name: str, kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
     return kernel(*args, **attrs)
 
 
-def _summed(kernel: Kernel, /, x: Any, *, shape: Any) -> Any:
+def _summed(kernel: Kernel, /, x: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
     """The sum of a bfloat16 array over its leading axes."""
     lead = x.ndim - len(shape)
     if _bfloats_of_one_shape((x,)) and lead and shape and x.shape[lead:] == shape:
         return short_rows.summed(x, shape)
-    return kernel(x, shape=shape)
+    result: np.ndarray = kernel(x, shape=shape)
+    return result
 
 
-def _bfloats_of_one_shape(args: Any) -> bool:
+def _bfloats_of_one_shape(args: Sequence[np.ndarray]) -> bool:
     """Whether all arrays are large, of bfloat16 and of one shape, and kernels can be compiled."""
     shape = args[0].shape
     return args[0].size >= WORTH and all(a.dtype is BFLOAT and a.shape == shape for a in args) and available()
 
 
-def _activated(name: str, kernel: Kernel, /, x: Any, **attrs: Any) -> Any:
-    """Value and slope, by kernels for bfloat16."""
+def _activated(name: str, kernel: Kernel, /, x: np.ndarray, **attrs: Any) -> tuple[np.ndarray, ...]:
+    """The value and slope of an activation of bfloat16."""
     if x.size < WORTH or x.dtype is not BFLOAT or not available():
         return kernel(x, **attrs)
     return short_smooth.activated("gelu_tanh" if attrs.get("approximate") == "tanh" else name, x, slope=True)
 
 
-def _normalised(gradient: bool, kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
-    """A norm, or its gradients: parameters and statistics may be float32 beside an input of 16 bits.
+def _normalised(gradient: bool, kernel: Kernel, /, *args: Any, **attrs: Any) -> tuple[np.ndarray, ...]:
+    """A norm, or its gradients: with an input of 16 bits, parameters and statistics may be float32.
 
-    Statistics stay float32; gradients get the dtypes of what they are gradients of.
+    Statistics stay float32; gradients get the dtypes of the arguments that they are gradients of.
     """
     x = args[0]
     if x.size < WORTH or x.dtype not in SHORT or not llvm.available():
@@ -179,27 +181,29 @@ def _normalised(gradient: bool, kernel: Kernel, /, *args: Any, **attrs: Any) -> 
     return (out, *rest)
 
 
-def _wide(a: Any, dtype: Any) -> Any:
+def _wide(a: Any, dtype: np.dtype) -> Any:
+    """``a`` in float32 if it is of ``dtype``."""
     if isinstance(a, np.ndarray) and a.dtype is dtype:
         return converted(a, FLOAT)
     return float(a) if isinstance(a, np.generic) and a.dtype == dtype else a
 
 
-def _narrow(a: Any, dtype: Any) -> Any:
+def _narrow(a: Any, dtype: np.dtype) -> Any:
+    """``a`` in ``dtype`` if it is of float32."""
     if getattr(a, "dtype", None) == FLOAT:
         return converted(a, dtype) if isinstance(a, np.ndarray) else a.astype(dtype)
     return a
 
 
-def converted(x: Any, dtype: Any) -> Any:
-    """``x`` in another float dtype, as an array of the same axes."""
+def converted(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """``x`` in another float dtype; a new array."""
     if x.size < WORTH or not x.flags.aligned or not llvm.available():
         return x.astype(dtype)
     return short.cast(x, dtype)
 
 
-def casts(x: Any, dtype: Any) -> bool:
-    """Between float32 and 16 bits, of large arrays."""
+def casts(x: np.ndarray, dtype: npt.DTypeLike) -> bool:
+    """Whether ``cast`` supports the call: a large array, from and to float32, float16 or bfloat16."""
     to, own = np.dtype(dtype), x.dtype
     return bool(
         x.size >= WORTH
@@ -212,23 +216,23 @@ def casts(x: Any, dtype: Any) -> bool:
     )
 
 
-def cast(x: Any, *, dtype: Any) -> Any:
-    """By a kernel."""
+def cast(x: np.ndarray, *, dtype: npt.DTypeLike) -> np.ndarray:
+    """``x`` in another float dtype."""
     return short.cast(x, np.dtype(dtype))
 
 
-def chooses(x: Any, y: Any) -> bool:
-    """An operand of ``where`` is an array of 16-bit floats: its first operand does not say so."""
-    other = y if isinstance(y, np.ndarray) else x
-    return other.__class__ is np.ndarray and other.dtype in SHORT
+def chooses(x: object, y: object) -> bool:
+    """Whether ``where`` selects from 16-bit floats, which its first operand does not show."""
+    array = y if isinstance(y, np.ndarray) else x
+    return isinstance(array, np.ndarray) and array.__class__ is np.ndarray and array.dtype in SHORT
 
 
-def _declined(*args: Any, **attrs: Any) -> Any:
+def _declined(*args: object, **attrs: object) -> Any:
     return NotImplemented
 
 
-def where(condition: Any, x: Any, y: Any) -> Any:
-    """Selection between 16-bit floats."""
+def where(condition: np.ndarray, x: np.ndarray | float, y: np.ndarray | float) -> np.ndarray:
+    """Select from 16-bit floats; declines calls that generated code does not support."""
     return _elementwise(_where, _declined, condition, x, y)
 
 

@@ -1,33 +1,32 @@
-"""Softmax and sums over rows of bfloat16, read and written as their bits: no float32 array in between."""
+"""Softmax and sums over rows of bfloat16, loaded and stored as their bits, without float32 arrays."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from tenon_cpu.jit.compiler.compile import inlined, kernel
-from tenon_cpu.jit.eager_ops.calls import share
+from tenon_cpu.jit.eager_ops.calls import plain, share
 from tenon_cpu.jit.loops.rows import peak
 from tenon_cpu.jit.loops.vectors import bits, exp_below, number, plus
 from tenon_cpu.kernels.blocks import rows_of
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _HALF_WAY, _LAST, _QUIET, _SHIFT = np.int32(0x7FFF), np.int32(1), np.int32(0x40), np.int32(16)
-_BLOCK = 64  # rows added up before they join the rest: less rounding
+_BLOCK = 64  # rows that are summed before they are added to the total: less rounding
 _BFLOAT, _BITS = np.dtype(ml_dtypes.bfloat16), np.dtype(np.uint16)
 
 
 @inlined
-def wide(b):  # type: ignore[no-untyped-def]
-    """The float32 that a bfloat16's bits stand for."""
+def wide(b):
+    """The float32 with the value of a bfloat16, given as its bits."""
     return number(np.int32(b) << _SHIFT)
 
 
 @inlined
-def narrow(x):  # type: ignore[no-untyped-def]
+def narrow(x):
     """The bits of the nearest bfloat16, ties to even; NaN stays NaN."""
     b = bits(x)
     high = b >> _SHIFT
@@ -36,13 +35,13 @@ def narrow(x):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(uint16[:,::1], uint16[:,::1], int64, int64)")
-def softmax(x, out, start, stop):  # type: ignore[no-untyped-def]
-    """As for float32, on a widened row."""
+def softmax(x, out, start, stop):
+    """Softmax of rows ``start`` to ``stop``, as for float32 on a widened row."""
     row = np.empty(x.shape[1], np.float32)
     for r in range(start, stop):
-        given, made = x[r], out[r]
+        ins, outs = x[r], out[r]
         for i in range(row.size):
-            row[i] = wide(given[i])
+            row[i] = wide(ins[i])
         top = peak(row)
         s = _ZERO
         for i in range(row.size):
@@ -51,23 +50,23 @@ def softmax(x, out, start, stop):  # type: ignore[no-untyped-def]
             s = plus(s, e)
         part = _ONE / s
         for i in range(row.size):
-            made[i] = narrow(row[i] * part)
+            outs[i] = narrow(row[i] * part)
 
 
 @kernel("void(uint16[:,::1], uint16[:,::1], uint16[:,::1], int64, int64)")
-def softmax_grad(g, y, out, start, stop):  # type: ignore[no-untyped-def]
+def softmax_grad(g, y, out, start, stop):
     """``y * (g - sum(g * y))``."""
     for r in range(start, stop):
-        given, row, made = g[r], y[r], out[r]
+        slopes, row, outs = g[r], y[r], out[r]
         s = _ZERO
         for i in range(row.size):
-            s = plus(s, wide(given[i]) * wide(row[i]))
+            s = plus(s, wide(slopes[i]) * wide(row[i]))
         for i in range(row.size):
-            made[i] = narrow((wide(given[i]) - s) * wide(row[i]))
+            outs[i] = narrow((wide(slopes[i]) - s) * wide(row[i]))
 
 
 @kernel("void(uint16[:,::1], uint16[::1], int64, int64)")
-def sum_rows(x, out, start, stop):  # type: ignore[no-untyped-def]
+def sum_rows(x, out, start, stop):
     """Columns ``start`` to ``stop`` of the sum of all rows."""
     total = np.zeros(stop - start, np.float32)
     part = np.zeros(stop - start, np.float32)
@@ -79,31 +78,32 @@ def sum_rows(x, out, start, stop):  # type: ignore[no-untyped-def]
         for i in range(total.size):
             total[i] += part[i]
             part[i] = _ZERO
-    made = out[start:stop]
+    outs = out[start:stop]
     for i in range(total.size):
-        made[i] = narrow(total[i])
+        outs[i] = narrow(total[i])
 
 
-def _matrix(x: Any) -> Any:
-    return rows_of(x if x.flags.carray else np.array(x, order="C")).view(_BITS)
+def _matrix(x: np.ndarray) -> np.ndarray:
+    """The bits of ``x`` as rows along its last axis."""
+    return rows_of(plain(x)).view(_BITS)
 
 
 #: Ops along the last axis of bfloat16 arrays.
 ROWS = {"softmax": softmax, "softmax_grad": softmax_grad}
 
 
-def by_rows(name: str, *arrays: Any) -> Any:
-    """One of ``ROWS``: ``softmax(x)`` or ``softmax_grad(g, y)``."""
+def by_rows(name: str, *arrays: np.ndarray) -> np.ndarray:
+    """The result of one of ``ROWS``: ``softmax(x)`` or ``softmax_grad(g, y)``."""
     out = np.empty(arrays[0].shape, _BFLOAT)
-    given = tuple([_matrix(a) for a in (*arrays, out)])
-    share(ROWS[name], given, given[0].shape[0], 6 * out.size)
+    matrices = tuple([_matrix(a) for a in (*arrays, out)])
+    share(ROWS[name], matrices, matrices[0].shape[0], 6 * out.size)
     return out
 
 
-def summed(x: Any, shape: tuple[int, ...]) -> Any:
-    """``x`` added up over its leading axes, down to ``shape``."""
+def summed(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The sum of ``x`` over its leading axes, of shape ``shape``."""
     columns = math.prod(shape)
-    matrix = (x if x.flags.carray else np.array(x, order="C")).reshape(-1, columns).view(_BITS)
+    matrix = plain(x).reshape(-1, columns).view(_BITS)
     out = np.empty(columns, _BITS)
     share(sum_rows, (matrix, out), columns, 2 * x.size)
     return out.view(_BFLOAT).reshape(shape)

@@ -1,8 +1,6 @@
-"""GELU and SiLU of bfloat16, read and written as their bits, with their slopes and without."""
+"""GELU and SiLU of bfloat16, loaded and stored as their bits, with their slopes and without."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -19,8 +17,8 @@ _ALONE = "void(uint16[::1], uint16[::1], int64, int64)"
 
 
 @kernel(_WITH_SLOPE)
-def gelu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
-    """Values and slopes."""
+def gelu(x, out, slope, start, stop):
+    """Values and slopes of elements ``start`` to ``stop``."""
     x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
     for i in range(x.size):
         v = wide(x[i])
@@ -31,8 +29,8 @@ def gelu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel(_ALONE)
-def gelu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
-    """Values."""
+def gelu_alone(x, out, start, stop):
+    """Values of elements ``start`` to ``stop``."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
         v = wide(x[i])
@@ -42,8 +40,8 @@ def gelu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel(_WITH_SLOPE)
-def gelu_tanh(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
-    """Values and slopes."""
+def gelu_tanh(x, out, slope, start, stop):
+    """Values and slopes of elements ``start`` to ``stop``."""
     x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
     for i in range(x.size):
         v = wide(x[i])
@@ -53,8 +51,8 @@ def gelu_tanh(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel(_ALONE)
-def gelu_tanh_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
-    """Values."""
+def gelu_tanh_alone(x, out, start, stop):
+    """Values of elements ``start`` to ``stop``."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
         v = wide(x[i])
@@ -63,8 +61,8 @@ def gelu_tanh_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel(_WITH_SLOPE)
-def silu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
-    """Values and slopes."""
+def silu(x, out, slope, start, stop):
+    """Values and slopes of elements ``start`` to ``stop``."""
     x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
     for i in range(x.size):
         v = wide(x[i])
@@ -74,8 +72,8 @@ def silu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel(_ALONE)
-def silu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
-    """Values."""
+def silu_alone(x, out, start, stop):
+    """Values of elements ``start`` to ``stop``."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
         v = wide(x[i])
@@ -87,13 +85,13 @@ WITH_SLOPE = {"gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu}
 ALONE = {"gelu": gelu_alone, "gelu_tanh": gelu_tanh_alone, "silu": silu_alone}
 
 
-def activated(name: str, x: Any, *, slope: bool) -> tuple[Any, ...]:
-    """The function called ``name`` of a bfloat16 array, and its slope if wanted."""
+def activated(name: str, x: np.ndarray, *, slope: bool) -> tuple[np.ndarray, ...]:
+    """The activation called ``name`` of a bfloat16 array, and with ``slope`` its slope."""
     x = plain(x)
-    made = [np.empty_like(x) for _ in range(1 + slope)]
-    arrays = tuple([a.reshape(-1).view(np.uint16) for a in (x, *made)])
+    outs = [np.empty_like(x) for _ in range(1 + slope)]
+    arrays = tuple([a.reshape(-1).view(np.uint16) for a in (x, *outs)])
     share((WITH_SLOPE if slope else ALONE)[name], arrays, x.size, 8 * x.size)
-    return tuple(made)
+    return tuple(outs)
 
 
 __all__ = ["activated"]
