@@ -1,4 +1,4 @@
-"""Attention by generated code (``attention_code.py``): which arrays it serves, its calls, and bound ones."""
+"""Attention by generated code (``attention_code.py``): the arrays it supports, calls and bound kernels."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tenon.extend import Kernel
 from tenon_cpu.jit import attention_code as code
 from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
-from tenon_cpu.jit.fusion.chains import bound
+from tenon_cpu.jit.fusion.chains import Input, bound
 from tenon_cpu.onednn.primitives import address_of
 
 #: The widest head, and the fewest queries: a tile of rows.
 _WIDEST, _FEWEST = 256, 8
-#: Multiplications that a second thread is worth being woken for.
+#: Multiplications from which a second thread pays.
 _SHARED = 1 << 19
 _FORWARD = ("query", "key", "value", "bias", "out")
 _BACKWARD = ("g", "out", "query", "key", "value", "bias", "dquery", "dkey", "dvalue")
@@ -27,12 +27,12 @@ _BACKWARD = ("g", "out", "query", "key", "value", "bias", "dquery", "dkey", "dva
 
 @functools.cache
 def _lanes() -> int:
-    """Floats of a vector."""
+    """The number of floats of a vector."""
     return 16 if "+avx512f" in llvm.compiler().features else 8
 
 
-def attends(query: Any, key: Any, value: Any) -> bool:
-    """Whether the code below serves these, and is worth being compiled for them."""
+def attends(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> bool:
+    """Whether the generated code supports these arrays, and they are large enough to compile it."""
     shape, other = query.shape, key.shape
     return bool(
         query.dtype is FLOAT
@@ -50,26 +50,26 @@ def attends(query: Any, key: Any, value: Any) -> bool:
     )
 
 
-def _four(x: Any) -> Any:
-    """``x`` as batch, heads, rows and columns; the columns side by side."""
+def _four(x: np.ndarray) -> np.ndarray:
+    """``x`` with the axes batch, heads, rows and columns, rows without gaps."""
     if x.strides[-1] != 4 or any(s % 4 for s in x.strides):
         x = np.ascontiguousarray(x)
     return x if x.ndim == 4 else x[None]
 
 
 class _Call:
-    """One call's table, which holds its arrays."""
+    """One call's table, which keeps its arrays alive."""
 
     def __init__(
-        self, names: Sequence[str], arrays: Sequence[Any], scale: float, peak: Any, share: Any
+        self, arrays: Mapping[str, np.ndarray | None], scale: float, peak: np.ndarray, share: np.ndarray
     ) -> None:
-        given = dict(zip(names, arrays, strict=True))
-        query, key = given["query"], given["key"]
+        query, key = arrays["query"], arrays["key"]
+        assert query is not None and key is not None
         self.flag = array.array("q", [0])
         words = [query.shape[0] * query.shape[1], self.flag.buffer_info()[0], query.shape[1]]
         words += [query.shape[2], key.shape[2], int(np.float32(scale).view(np.uint32))]
         words += [address_of(peak), address_of(share)]
-        used = [given.get(name) for name in code.ARRAYS]
+        used = [arrays.get(name) for name in code.ARRAYS]
         words += [0 if a is None else address_of(a) for a in used]
         for a in used:
             if a is None:
@@ -83,17 +83,17 @@ class _Call:
 
     @property
     def threads(self) -> int:
-        """How many can use it."""
+        """The number of threads to use."""
         return llvm.ALL if self.work >= _SHARED else 1
 
     def run(self, entry: llvm.Entry) -> bool:
-        """Compute; whether all numbers are finite."""
+        """Compute; return whether all numbers are finite."""
         entry(self.table.buffer_info()[0], self.threads)
         return not self.flag[0]
 
 
-def _bias(bias: Any, query: Any, key: Any, causal: bool) -> Any:
-    """What is read of it, as rows for each head; None for what is known without it."""
+def _bias(bias: np.ndarray | None, query: np.ndarray, key: np.ndarray, causal: bool) -> np.ndarray | None:
+    """The bias of float32, broadcast to all heads; None if the code is causal and needs none."""
     if bias is None or causal:
         return None
     wide = np.broadcast_to(bias, (*query.shape[:3], key.shape[2]))
@@ -101,59 +101,71 @@ def _bias(bias: Any, query: Any, key: Any, causal: bool) -> Any:
 
 
 def _forward(
-    query: Any, key: Any, value: Any, bias: Any, scale: float, causal: bool, outs: Sequence[Any]
+    ins: Sequence[np.ndarray | None], scale: float, causal: bool, outs: Sequence[np.ndarray]
 ) -> tuple[_Call, llvm.Entry]:
-    query, key, value = _four(query), _four(key), _four(value)
-    bias = _bias(bias, query, key, causal)
+    """The call for ``query, key, value, bias`` and ``out, peak, share``, and its entry."""
+    query, key, value = (_four(a) for a in ins[:3] if a is not None)
+    bias = _bias(ins[3], query, key, causal)
     out, peak, share = outs
     entry = llvm.load(code.forward(query.shape[3], _lanes(), causal, bias is not None))
-    return _Call(_FORWARD, (query, key, value, bias, _four(out)), scale, peak, share), entry
+    arrays = dict(zip(_FORWARD, (query, key, value, bias, _four(out)), strict=True))
+    return _Call(arrays, scale, peak, share), entry
 
 
 def _backward(
-    ins: Sequence[Any], scale: float, causal: bool, outs: Sequence[Any]
+    ins: Sequence[np.ndarray | None], scale: float, causal: bool, outs: Sequence[np.ndarray]
 ) -> tuple[_Call, llvm.Entry]:
-    *arrays, bias, peak, share = ins
-    g, out, query, key, value = (_four(a) for a in arrays)
-    bias = _bias(bias, query, key, causal)
+    """The call for ``g, out, query, key, value, bias, peak, share`` and the gradients, and its entry."""
+    g, out, query, key, value = (_four(a) for a in ins[:5] if a is not None)
+    bias, (peak, share) = _bias(ins[5], query, key, causal), (a for a in ins[6:] if a is not None)
     entry = llvm.load(code.backward(query.shape[3], _lanes(), causal, bias is not None))
-    arrays = [g, out, query, key, value, bias, *(_four(a) for a in outs)]
-    return _Call(_BACKWARD, arrays, scale, peak, share), entry
+    gradients = (_four(a) for a in outs)
+    arrays = dict(zip(_BACKWARD, (g, out, query, key, value, bias, *gradients), strict=True))
+    return _Call(arrays, scale, peak, share), entry
 
 
-def attention(query: Any, key: Any, value: Any, bias: Any, *, scale: float, causal: bool = False) -> Any:
-    """A block of queries at a time; numbers that are not finite, by the parts."""
+def attention(
+    query: np.ndarray, key: np.ndarray, value: np.ndarray, bias: np.ndarray | None,
+    *, scale: float, causal: bool = False,
+) -> tuple[np.ndarray, ...]:  # fmt: skip
+    """Result, row maxima and reciprocals of row sums; declines if a number is not finite."""
     outs = np.empty(query.shape, FLOAT), *(np.empty(query.shape[:-1], FLOAT) for _ in range(2))
-    call, entry = _forward(query, key, value, bias, scale, causal, outs)
-    return outs if call.run(entry) else NotImplemented
+    call, entry = _forward((query, key, value, bias), scale, causal, outs)
+    if not call.run(entry):
+        return NotImplemented
+    return outs
 
 
 def attention_grad(
-    g: Any, out: Any, query: Any, key: Any, value: Any, bias: Any, peak: Any, share: Any,
-    *, scale: float, causal: bool = False,
-) -> Any:  # fmt: skip
-    """All three gradients, whichever are needed."""
+    g: np.ndarray, out: np.ndarray, query: np.ndarray, key: np.ndarray, value: np.ndarray,
+    bias: np.ndarray | None, peak: np.ndarray, share: np.ndarray, *, scale: float, causal: bool = False,
+) -> tuple[np.ndarray, ...]:  # fmt: skip
+    """The gradients of query, key and value, all three; declines if a number is not finite."""
     outs = tuple(np.empty(x.shape, FLOAT) for x in (query, key, value))
     call, entry = _backward((g, out, query, key, value, bias, peak, share), scale, causal, outs)
-    return outs if call.run(entry) else NotImplemented
+    if not call.run(entry):
+        return NotImplemented
+    return outs
 
 
 def prepare(
-    kernel: Kernel, name: str, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
+    kernel: Kernel, name: str, ins: Sequence[Input], attrs: Mapping[str, Any], outs: Sequence[np.ndarray]
 ) -> Callable[[], None] | None:
-    """A call bound to its arrays; None for other ops, and for arrays that the code does not serve."""
+    """A kernel bound to its arrays; None for other ops, and for arrays that the code does not support."""
     if name not in ("attention", "attention_grad") or not all(o.flags.c_contiguous for o in outs):
         return None
-    query, key, value = ins[:3] if name == "attention" else ins[2:5]
-    read = [a for a in ins if a is not None and a.ndim > 2]
-    if not attends(query, key, value) or any(a.strides[-1] != 4 or a.dtype is not FLOAT for a in read):
+    arrays = [a if isinstance(a, np.ndarray) else None for a in ins]
+    query, key, value = arrays[:3] if name == "attention" else arrays[2:5]
+    if query is None or key is None or value is None or not attends(query, key, value):
+        return None
+    if any(a.strides[-1] != 4 or a.dtype is not FLOAT for a in arrays if a is not None and a.ndim > 2):
         return None
     scale, causal = attrs["scale"], attrs.get("causal", False)
     if name == "attention":
         room = [np.empty(query.shape[:-1], FLOAT) for _ in range(3 - len(outs))]
-        call, entry = _forward(*ins, scale, causal, (*outs, *room))  # type: ignore[misc]
+        call, entry = _forward(arrays, scale, causal, (*outs, *room))
     else:
-        call, entry = _backward(ins, scale, causal, outs)
+        call, entry = _backward(arrays, scale, causal, outs)
     walk = bound(entry, np.frombuffer(call.table, np.int64), call.threads, call)
     flag = call.flag
 
@@ -161,8 +173,8 @@ def prepare(
         walk()
         if flag[0]:
             flag[0] = 0
-            for made, target in zip(kernel(*ins, **attrs), outs, strict=False):
-                np.copyto(target, made)
+            for result, target in zip(kernel(*ins, **attrs), outs, strict=False):
+                np.copyto(target, result)
 
     return run
 

@@ -1,12 +1,13 @@
-"""LLVM text of attention: one head, a block of queries at a time, so that scores never leave the cache.
+"""Emit the LLVM text of attention: one head, a block of queries at a time, whose scores stay in the cache.
 
-A piece of work is one head of one sample. Keys are turned into panels (``[columns / 32][width][32]``), values
-are copied into such panels as well, and a block of queries passes through product, softmax and product; its
-gradient through five products, for which the weights are made anew from the peak and the share of each row.
-What a causal block cannot see is left out. Tiles of a product stay in registers: eight rows of two vectors.
+A piece of work is one head of one sample. Keys are transposed into panels (``[columns / 32][width][32]``),
+values are copied into such panels as well, and a block of queries passes through product, softmax and
+product; its gradient through five products, for which the weights are recomputed from the maximum of each
+row (``peak``) and the reciprocal of its sum (``share``). Keys that a causal block cannot see are left out.
+Tiles of a product stay in registers: eight rows of two vectors.
 
-Numbers that are not finite leave 1 at ``flag``: the caller then computes by the parts, whose products say
-where NaN and infinity go.
+Numbers that are not finite set ``flag`` to 1: the caller then computes by separate ops, whose products
+propagate NaN and infinity as they should.
 """
 
 from __future__ import annotations
@@ -14,35 +15,36 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from tenon_cpu.jit.attention_vectors import Index, Vectors, declarations, product
+from tenon_cpu.jit.attention_vectors import Vectors, declarations, product
 from tenon_cpu.jit.compiler.llvm import driver
+from tenon_cpu.jit.emission.functions import Index
 
-#: Queries that are worked on at a time.
+#: Queries of a block.
 BLOCK = 16
-#: What the table of a call holds: addresses, sizes, and strides in elements of axes batch, head and row.
+#: The words of a call's table: addresses, sizes, and strides in elements along batch, head and row.
 ARRAYS = ("query", "key", "value", "bias", "out", "g", "dquery", "dkey", "dvalue")
 WORDS = (
     "count", "flag", "heads", "queries", "keys", "scale", "peak", "share",
     *ARRAYS, *(f"{name}_{axis}" for name in ARRAYS for axis in ("batch", "head", "row")),
 )  # fmt: skip
-#: Minus infinity, as LLVM spells it.
+#: Minus infinity in LLVM's notation.
 _LOWEST = "0xFFF0000000000000"
 
 
 def panels(width: int, lanes: int) -> list[tuple[int, int]]:
-    """First column and number of vectors of each panel of ``width`` columns."""
+    """The first column and the number of vectors of each panel of ``width`` columns."""
     return [(at, min(2, (width - at) // lanes)) for at in range(0, width, 2 * lanes)]
 
 
 class _Head(Vectors):
-    """``work``: attention of the heads ``first`` to ``last``."""
+    """The function ``work``: attention of the heads ``first`` to ``last``."""
 
     def __init__(self, width: int, lanes: int, rows: int, causal: bool, biased: bool) -> None:
         super().__init__(lanes)
         self.width, self.rows, self.causal, self.biased = width, rows, causal, biased
 
     def begin(self, scratch: Sequence[tuple[str, Index, Index]]) -> None:
-        """Read the table and take memory: ``(name, factor, factor)`` for each array of scratch."""
+        """Read the table and allocate temporary arrays: ``(name, factor, factor)`` for each, the size."""
         for index, word in enumerate(WORDS):
             at = self.let(f"getelementptr i64, ptr %table, i64 {index}")
             self.do(f"%{word}.word = load i64, ptr {at}")
@@ -56,9 +58,9 @@ class _Head(Vectors):
         up = self.let(f"add i64 %keys, {wide - 1}")
         self.do(f"%columns = and i64 {up}, {-wide}")
         self.do(f"%stride = add i64 %columns, {self.lanes}")
-        places, total = [], "0"
+        offsets, total = [], "0"
         for _, a, b in scratch:
-            places.append(total)
+            offsets.append(total)
             size = self.let(f"mul i64 {a}, {b}")
             total = self.let(f"add i64 {total}, {size}")
         self.do(f"%bytes = shl i64 {total}, 2")
@@ -66,11 +68,11 @@ class _Head(Vectors):
         self.do("%none = icmp eq ptr %memory, null")
         self.do("br i1 %none, label %wrong, label %ready")
         self.label("ready")
-        for (name, _, _), place in zip(scratch, places, strict=True):
-            self.do(f"%{name} = getelementptr float, ptr %memory, i64 {place}")
+        for (name, _, _), offset in zip(scratch, offsets, strict=True):
+            self.do(f"%{name} = getelementptr float, ptr %memory, i64 {offset}")
 
     def head(self, piece: str, used: Sequence[str]) -> None:
-        """Where the arrays of a head begin: ``%<name>.head``."""
+        """Compute the addresses of the arrays of a head: ``%<name>.head``."""
         batch, head = self.let(f"sdiv i64 {piece}, %heads"), self.let(f"srem i64 {piece}, %heads")
         for name in used:
             at = self.place(f"%{name}", (batch, f"%{name}_batch"), (head, f"%{name}_head"))
@@ -79,8 +81,8 @@ class _Head(Vectors):
             at = self.place(f"%{name}", (piece, "%queries"))
             self.do(f"%{name}.head = getelementptr float, ptr {at}, i64 0")
 
-    def turned(self, name: str, target: str) -> None:
-        """The rows of ``name`` as columns of panels; those after the last are like it."""
+    def transposed(self, name: str, target: str) -> None:
+        """Copy the rows of ``name`` to columns of panels; the last row also fills the rest of its panel."""
         lanes, wide = self.lanes, 2 * self.lanes
         last = self.let("sub i64 %keys, 1")
         with self.loop(0, "%columns", lanes) as j:
@@ -95,15 +97,15 @@ class _Head(Vectors):
                 values = [self.read(self.place(at, (e, 1))) for at in sources]
                 for value in values:
                     self.look(value)
-                for i, value in enumerate(self._turn(values)):
+                for i, value in enumerate(self._transpose(values)):
                     row = self.let(f"add i64 {e}, {i}")
                     self.write(value, self.place(base, (row, wide)))
 
-    def _turn(self, values: list[str]) -> list[str]:
-        """The transposed square of vectors: halves of ever smaller squares change places."""
+    def _transpose(self, values: list[str]) -> list[str]:
+        """Transpose a square of vectors: exchange blocks of half their size, then of a quarter, and so on."""
         lanes, step = self.lanes, self.lanes // 2
         while step:
-            made = list(values)
+            exchanged = list(values)
             for i in range(lanes):
                 if i & step:
                     continue
@@ -111,15 +113,15 @@ class _Head(Vectors):
                 high = [k + step if not k & step else lanes + k for k in range(lanes)]
                 for at, order in ((i, low), (i + step, high)):
                     mask = ", ".join(f"i32 {k}" for k in order)
-                    made[at] = self.let(
+                    exchanged[at] = self.let(
                         f"shufflevector {self.vector} {values[i]}, {self.vector} {values[i + step]},"
                         f" <{lanes} x i32> <{mask}>"
                     )
-            values, step = made, step // 2
+            values, step = exchanged, step // 2
         return values
 
     def paneled(self, name: str, target: str) -> None:
-        """The rows of ``name`` in panels."""
+        """Copy the rows of ``name`` to panels."""
         with self.loop(0, "%keys") as j:
             source = self.place(f"%{name}.head", (j, f"%{name}_row"))
             for at, vectors in panels(self.width, self.lanes):
@@ -130,8 +132,8 @@ class _Head(Vectors):
                     self.write(value, self.place(own, (w, self.lanes)))
 
     def bounds(self, start: str) -> None:
-        """``%count.q``: queries of the block; ``%visible``: keys that some of them see; ``%limit``: whole
-        panels of them."""
+        """Compute ``%count.q``, the block's queries, ``%visible``, the keys that some of them see, and
+        ``%limit``, these rounded up to whole panels."""
         rest = self.let(f"sub i64 %queries, {start}")
         self.do(f"%count.q = call i64 @llvm.smin.i64(i64 {rest}, i64 {BLOCK})")
         up = self.let(f"add i64 %count.q, {self.rows - 1}")
@@ -146,7 +148,7 @@ class _Head(Vectors):
         self.do(f"%limit = and i64 {up}, {-wide}")
 
     def copied(self, name: str, start: str, target: str, factor: str | None) -> None:
-        """The block's rows of ``name`` side by side, times ``factor``."""
+        """Copy the block's rows of ``name`` to ``target``, without gaps, times ``factor``."""
         wide = self.same(factor) if factor else ""
         with self.loop(0, "%count.q") as r:
             row = self.let(f"add i64 {start}, {r}")
@@ -160,18 +162,18 @@ class _Head(Vectors):
                 self.write(value, self.place(own, (at, 1)))
 
     def scores(self, left: str, right: str, target: str) -> None:
-        """The block's products with panels of all columns that it sees."""
+        """Multiply the block by the panels of all keys that it sees."""
         wide = 2 * self.lanes
         with self.loop(0, "%limit", wide) as j:
             b = self.place(right, (j, self.width))
             self.multiply("scores", left, b, self.place(target, (j, 1)), "%tiles", self.width)
 
     def multiply(self, name: str, a: str, b: str, c: str, tiles: Index, k: Index) -> None:
-        """One call of a product."""
+        """Call the product ``name``."""
         self.do(f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, i64 {tiles}, i64 {k}, i64 %stride)")
 
     def hidden(self, row: str, query: str) -> None:
-        """Add the bias; minus infinity where ``query`` may not look."""
+        """Add the bias to a row of scores; set those that ``query`` may not see to minus infinity."""
         lanes, v = self.lanes, self.vector
         if self.biased:
             source = self.place("%bias.head", (query, "%bias_row"))
@@ -183,26 +185,26 @@ class _Head(Vectors):
                     f" {v} zeroinitializer)"
                 )
                 self.write(self.both("fadd", self.read(own), more), own)
-        end = "%keys"
+        end: Index = "%keys"
         if self.causal:
             end = self.least(self.let(f"add i64 {query}, 1"), "%keys")
-        whole = self.let(f"and i64 {end}, {-lanes}")
+        first = self.let(f"and i64 {end}, {-lanes}")
         lowest = self.same(_LOWEST)
-        with self.loop(whole, "%limit", lanes) as j:
+        with self.loop(first, "%limit", lanes) as j:
             own = self.place(row, (j, 1))
-            seen = self.lower(j, end)
+            seen = self.lower(j, str(end))
             kept = self.let(f"select <{lanes} x i1> {seen}, {v} {self.read(own)}, {v} {lowest}")
             self.write(kept, own)
 
     def reduced(self, name: str, start: str, step: Callable[[str, str], str]) -> str:
-        """``%name`` as a vector that ``step(code, vector, j)`` changes over the columns of a row."""
+        """Fold the columns of a row: from ``start``, ``%name`` becomes ``step(%name, j)`` for each vector."""
         self.do(f"store {self.vector} {start}, ptr %{name}, align 64")
         with self.loop(0, "%limit", self.lanes) as j:
             self.write(step(self.read(f"%{name}"), j), f"%{name}")
         return self.read(f"%{name}")
 
     def peaked(self, row: str, query: str) -> None:
-        """Powers of the row's scores below their peak; peak and share of their sum are kept."""
+        """Replace a row of scores by ``exp(score - peak)``; store the peak and the sum's reciprocal."""
         lanes, v = self.lanes, self.vector
 
         def larger(old: str, j: str) -> str:
@@ -232,13 +234,13 @@ class _Head(Vectors):
             self.do(f"store float {value}, ptr {self.place(f'%{name}.head', (query, 1))}, align 4")
 
     def share_of(self, query: str) -> str:
-        """The share of a query's row."""
+        """Load the share of a query's row."""
         return self.let(f"load float, ptr {self.place('%share.head', (query, 1))}, align 4")
 
     def returned(
         self, source: str, name: str, start: Index, count: str, factor: Callable[[str], str] | None
     ) -> None:
-        """Rows side by side to those of ``name`` from ``start`` on, times ``factor(row)``."""
+        """Copy rows without gaps to those of ``name`` from ``start`` on, times ``factor(row)``."""
         with self.loop(0, count) as r:
             row = self.let(f"add i64 {start}, {r}")
             wide = self.same(factor(row)) if factor else ""
@@ -252,7 +254,7 @@ class _Head(Vectors):
                 self.write(value, self.place(target, (at, 1)))
 
     def end(self) -> str:
-        """The text of ``work``."""
+        """Free the memory, and report numbers that are not finite; return the text of ``work``."""
         lanes, v = self.lanes, self.vector
         self.do("call void @free(ptr %memory)")
         odd = self.let(f"fcmp uno {v} {self.read('%seen')}, zeroinitializer")
@@ -283,11 +285,14 @@ def forward(width: int, lanes: int, causal: bool, biased: bool) -> str:
     rows = lanes // 2
     code = _Head(width, lanes, rows, causal, biased)
     used = ("query", "key", "value", "out", *(("bias",) if biased else ()))
-    sizes = [("keys.t", "%columns", width), ("values", "%columns", width), ("q", BLOCK, width)]
-    code.begin([*sizes, ("s", BLOCK, "%stride"), ("o", BLOCK, width)])
+    sizes: list[tuple[str, Index, Index]] = [
+        ("keys.t", "%columns", width), ("values", "%columns", width), ("q", BLOCK, width),
+        ("s", BLOCK, "%stride"), ("o", BLOCK, width),
+    ]  # fmt: skip
+    code.begin(sizes)
     with code.loop("%first", "%last") as piece:
         code.head(piece, used)
-        code.turned("key", "%keys.t")
+        code.transposed("key", "%keys.t")
         code.paneled("value", "%values")
         with code.loop(0, "%queries", BLOCK) as start:
             code.bounds(start)
@@ -312,13 +317,16 @@ def backward(width: int, lanes: int, causal: bool, biased: bool) -> str:
     code = _Head(width, lanes, rows, causal, biased)
     names = ("query", "key", "value", "out", "g", "dquery", "dkey", "dvalue")
     used = (*names, *(("bias",) if biased else ()))
-    whole = [(name, "%columns", width) for name in ("keys.t", "values.t", "keys.p", "dk", "dv")]
-    blocks = [(name, BLOCK, width) for name in ("q", "gs", "dq")]
-    code.begin([*whole, *blocks, ("s", BLOCK, "%stride"), ("ds", BLOCK, "%stride")])
+    sizes: list[tuple[str, Index, Index]] = [
+        *((name, "%columns", width) for name in ("keys.t", "values.t", "keys.p", "dk", "dv")),
+        *((name, BLOCK, width) for name in ("q", "gs", "dq")),
+        *((name, BLOCK, "%stride") for name in ("s", "ds")),
+    ]
+    code.begin(sizes)
     with code.loop("%first", "%last") as piece:
         code.head(piece, used)
-        code.turned("key", "%keys.t")
-        code.turned("value", "%values.t")
+        code.transposed("key", "%keys.t")
+        code.transposed("value", "%values.t")
         code.paneled("key", "%keys.p")
         with code.loop(0, code.let(f"mul i64 %columns, {width}"), lanes) as i:
             for name in ("dk", "dv"):
@@ -340,8 +348,8 @@ def backward(width: int, lanes: int, causal: bool, biased: bool) -> str:
             tiles = code.let(f"sdiv i64 {up}, {rows}")
             for left, right, total in (("%s", "%gs", "%dv"), ("%ds", "%q", "%dk")):
                 for at, vectors in panels(width, lanes):
-                    places = code.place(right, (at, 1)), code.place(total, (at, 1))
-                    code.multiply(f"sums{vectors}", left, *places, tiles, "%count.q")
+                    b, c = code.place(right, (at, 1)), code.place(total, (at, 1))
+                    code.multiply(f"sums{vectors}", left, b, c, tiles, "%count.q")
         for name in ("dk", "dv"):
             target = "dkey" if name == "dk" else "dvalue"
             code.returned(f"%{name}", target, 0, "%keys", None)
@@ -350,13 +358,14 @@ def backward(width: int, lanes: int, causal: bool, biased: bool) -> str:
 
 
 def _slopes(code: _Head, r: str, query: str) -> None:
-    """A row's weights, and ``weights * (slope - sum(g * out))``, in place of scores and slopes."""
+    """Replace a row of scores by the weights, and its slopes by ``weights * (slope - sum(g * out))``."""
     row, slope = code.place("%s", (r, "%stride")), code.place("%ds", (r, "%stride"))
     code.hidden(row, query)
-    given, made = code.place("%gs", (r, code.width)), code.place("%out.head", (query, "%out_row"))
+    g, out = code.place("%gs", (r, code.width)), code.place("%out.head", (query, "%out_row"))
     total = "zeroinitializer"
-    for at in range(0, code.width, code.lanes):
-        total = code.fused(code.read(code.place(given, (at, 1))), code.read(code.place(made, (at, 1))), total)
+    for column in range(0, code.width, code.lanes):
+        left, right = (code.read(code.place(array, (column, 1))) for array in (g, out))
+        total = code.fused(left, right, total)
     pull = code.same(code.sum(total))
     peak = code.let(f"load float, ptr {code.place('%peak.head', (query, 1))}, align 4")
     peaks, share = code.same(peak), code.same(code.share_of(query))

@@ -1,15 +1,12 @@
-"""LLVM text on vectors of floats: loads, powers, sums, and tiles of a product that stay in registers."""
+"""Emit LLVM text on vectors of floats: loads, exponentials, sums, and tiles of a product in registers."""
 
 from __future__ import annotations
 
-from tenon_cpu.jit.emission.functions import TYPES, Code, constant
-
-#: An index, or its name.
-Index = int | str
+from tenon_cpu.jit.emission.functions import TYPES, Code, Index, constant
 
 
 class Vectors(Code):
-    """Code on vectors of ``lanes`` floats."""
+    """Code on vectors of ``lanes`` floats; a vector is the name of its register."""
 
     def __init__(self, lanes: int) -> None:
         super().__init__()
@@ -17,18 +14,18 @@ class Vectors(Code):
         self.vector = f"<{lanes} x float>"
 
     def place(self, base: str, *offsets: tuple[Index, Index]) -> str:
-        """``base`` plus the products of the pairs, in floats."""
+        """The address ``base`` plus the sum of the products of the pairs, in floats."""
         for a, b in offsets:
             offset = a * b if isinstance(a, int) and isinstance(b, int) else self.let(f"mul i64 {a}, {b}")
             base = base if offset == 0 else self.let(f"getelementptr float, ptr {base}, i64 {offset}")
         return base
 
     def read(self, at: str) -> str:
-        """The vector there."""
+        """Load the vector at an address."""
         return self.let(f"load {self.vector}, ptr {at}, align 4")
 
     def write(self, value: str, at: str) -> None:
-        """Put a vector there."""
+        """Store a vector at an address."""
         self.do(f"store {self.vector} {value}, ptr {at}, align 4")
 
     def both(self, operation: str, a: str, b: str) -> str:
@@ -47,20 +44,20 @@ class Vectors(Code):
         return self.let(f"shufflevector {wide} {one}, {wide} poison, <{self.lanes} x i32> zeroinitializer")
 
     def number(self, value: float) -> str:
-        """A constant in all lanes."""
+        """A vector constant with ``value`` in all lanes."""
         return self.number_of(constant(value, TYPES["float32"]))
 
     def number_of(self, text: str) -> str:
-        """A constant, spelt by LLVM, in all lanes."""
+        """A vector constant of a number that is spelt as LLVM does."""
         return f"<{', '.join([f'float {text}'] * self.lanes)}>"
 
     def sum(self, value: str) -> str:
-        """Of all lanes."""
+        """The sum of all lanes."""
         name = f"@llvm.vector.reduce.fadd.v{self.lanes}f32"
         return self.let(f"call reassoc float {name}(float 0.0, {self.vector} {value})")
 
     def look(self, value: str) -> None:
-        """Leave NaN in ``%seen`` if a lane is not finite."""
+        """Make ``%seen`` NaN if a lane is not finite."""
         odd = self.both("fmul", value, "zeroinitializer")
         self.write(self.both("fadd", self.read("%seen"), odd), "%seen")
 
@@ -69,64 +66,65 @@ class Vectors(Code):
         count = self.lanes
         magic = self.number(12582912.0)
         raised = self.fused(x, self.number(1.44269504088896341), magic)
-        whole = self.both("fsub", raised, magic)
-        rest = self.fused(whole, self.number(-0.693359375), x)
-        rest = self.fused(whole, self.number(2.12194440e-4), rest)
-        made = self.number(1.9875691500e-4)
+        exponent = self.both("fsub", raised, magic)
+        rest = self.fused(exponent, self.number(-0.693359375), x)
+        rest = self.fused(exponent, self.number(2.12194440e-4), rest)
+        power = self.number(1.9875691500e-4)
         for k in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
-            made = self.fused(made, rest, self.number(k))
-        made = self.fused(made, self.both("fmul", rest, rest), rest)
-        made = self.both("fadd", made, self.number(1.0))
+            power = self.fused(power, rest, self.number(k))
+        power = self.fused(power, self.both("fmul", rest, rest), rest)
+        power = self.both("fadd", power, self.number(1.0))
         bits = self.let(f"bitcast {self.vector} {raised} to <{count} x i32>")
         high = self.let(f"shl <{count} x i32> {bits}, <{', '.join(['i32 23'] * count)}>")
         one = self.let(f"add <{count} x i32> {high}, <{', '.join(['i32 1065353216'] * count)}>")
-        made = self.both("fmul", made, self.let(f"bitcast <{count} x i32> {one} to {self.vector}"))
+        power = self.both("fmul", power, self.let(f"bitcast <{count} x i32> {one} to {self.vector}"))
         low = self.let(f"fcmp olt {self.vector} {x}, {self.number(-87.0)}")
-        return self.let(f"select <{count} x i1> {low}, {self.vector} zeroinitializer, {self.vector} {made}")
+        return self.let(f"select <{count} x i1> {low}, {self.vector} zeroinitializer, {self.vector} {power}")
 
     def lower(self, index: str, limit: str) -> str:
-        """Which lanes of the vector at element ``index`` lie below ``limit``."""
+        """The mask of the lanes of the vector at element ``index`` whose elements are below ``limit``."""
         count = self.lanes
         steps = f"<{', '.join(f'i64 {i}' for i in range(count))}>"
-        places = self.let(f"add <{count} x i64> {self.same(index, 'i64')}, {steps}")
-        return self.let(f"icmp slt <{count} x i64> {places}, {self.same(limit, 'i64')}")
+        indices = self.let(f"add <{count} x i64> {self.same(index, 'i64')}, {steps}")
+        return self.let(f"icmp slt <{count} x i64> {indices}, {self.same(limit, 'i64')}")
 
 
 def product(
     name: str, lanes: int, width: int, rows: int, a: tuple[Index, Index], b: int, c: Index, added: bool
 ) -> str:
-    """``c[rows of a tile, width vectors] = sum over k of a[row, k] * b[k]`` for ``tiles`` tiles.
+    """The function ``name``: ``c[row, j] = sum over k of a[row, k] * b[k, j]`` for ``tiles`` tiles.
 
-    ``a`` has the strides of its rows and of k, ``b`` that of k, ``c`` that of its rows; ``"%stride"`` is the
-    caller's. ``added``: to what is there.
+    A tile has ``rows`` rows, and ``j`` runs over ``width`` vectors. ``a`` has the strides of its rows and of
+    k, ``b`` that of k, ``c`` that of its rows; ``"%stride"`` is a parameter of the function. ``added`` adds
+    to ``c``.
     """
     code = Vectors(lanes)
     v = code.vector
     with code.loop(0, "%tiles") as t:
         first = code.let(f"mul i64 {t}, {rows}")
-        own, made = code.place("%a", (first, a[0])), code.place("%c", (first, c))
+        left, tile = code.place("%a", (first, a[0])), code.place("%c", (first, c))
         targets = [
-            code.place(code.place(made, (r, c)), (w, lanes)) for r in range(rows) for w in range(width)
+            code.place(code.place(tile, (r, c)), (w, lanes)) for r in range(rows) for w in range(width)
         ]
         start = [code.read(at) if added else "zeroinitializer" for at in targets]
         before, n = code.block, code.loops + 1
         code.loops = n
         code.do(f"br label %k{n}")
         code.label(f"k{n}")
-        place = len(code.lines)
+        phis = len(code.lines)
         names = [f"%acc{n}.{i}" for i in range(len(targets))]
         line = code.place("%b", (f"%k.at{n}", b))
         right = [code.read(code.place(line, (w, lanes))) for w in range(width)]
-        column = code.place(own, (f"%k.at{n}", a[1]))
+        column = code.place(left, (f"%k.at{n}", a[1]))
         sums: list[str] = []
         for r in range(rows):
             one = code.let(f"load float, ptr {code.place(column, (r, a[0]))}, align 4")
-            left = code.same(one)
-            sums += [code.fused(left, right[w], names[r * width + w]) for w in range(width)]
+            factor = code.same(one)
+            sums += [code.fused(factor, right[w], names[r * width + w]) for w in range(width)]
         following = code.let(f"add i64 %k.at{n}, 1")
         more = code.let(f"icmp slt i64 {following}, %k")
         code.do(f"br i1 {more}, label %k{n}, label %sum{n}")
-        code.lines[place:place] = [
+        code.lines[phis:phis] = [
             f"  %k.at{n} = phi i64 [0, %{before}], [{following}, %k{n}]",
             *(
                 f"  {name} = phi {v} [{s}, %{before}], [{e}, %k{n}]"
@@ -145,7 +143,7 @@ def product(
 
 
 def declarations(lanes: int) -> str:
-    """Of all that the text calls."""
+    """The declarations of all external functions."""
     v = f"<{lanes} x float>"
     return f"""
 declare {v} @llvm.fma.v{lanes}f32({v}, {v}, {v})

@@ -1,46 +1,49 @@
-"""Machine code for Fourier transforms of float32 whose size is a power of two, sixteen lines at a time.
+"""Emit Fourier transforms of float32 whose size is a power of two, sixteen lines at a time.
 
-The elements of sixteen lines lie side by side, so that every step is one of whole vectors with one factor
-for all. Lines that are rows are turned on their way in and out, 16 x 16 numbers at a time; columns lie so
-already. The steps are Stockham's: lines go from one buffer to another and back, eight elements at once, and
-are in order at the end. Half spectra of real lines are transforms of half the size over pairs of numbers.
+The elements of sixteen lines are interleaved, so that a step operates on whole vectors with one factor for
+all. Lines that are rows are transposed when loaded and stored, 16 x 16 numbers at a time; columns are
+interleaved already. The algorithm is Stockham's of radix 8: lines are read from one buffer and written to
+another and back, and need no reordering at the end. Half spectra of real lines are transforms of half the
+size over pairs of numbers.
 
-``eager_ops/fourier.py`` says which calls come here.
+``eager_ops/fourier.py`` has the conditions for calls.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 
 from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.compiler.llvm import driver
-from tenon_cpu.jit.emission.functions import Code, reading
+from tenon_cpu.jit.emission.functions import Code, Index, reading
 
-#: Lines in a vector, and numbers of one element of them: real parts, then imaginary parts.
+#: A complex number of all lines: the names of the vectors of real and imaginary parts.
+_Complex = tuple[str, str]
+#: Lines in a vector, and floats of one element of all: real parts, then imaginary parts.
 LANES, _ELEMENT = 16, 32
 _V = f"<{LANES} x float>"
 _MASK = f"<{LANES} x i32>"
-#: What a kernel makes of lines: complex to complex, real to half a spectrum, and back.
+#: The transforms: complex to complex, real to half a spectrum, and half a spectrum to real.
 COMPLEX, HALF, REAL = "complex", "half", "real"
 _WORDS = ("source", "target", "factors", "turns", "source_step", "target_step", "lines", "inner", "scale")
 
 
 def radices(size: int) -> list[int]:
-    """Eights, then what is left."""
-    found = []
+    """The radices of the steps of a transform: eights, then the factor that is left."""
+    eights = []
     while size % 8 == 0:
-        found.append(8)
+        eights.append(8)
         size //= 8
-    return [*found, size] if size > 1 else found
+    return [*eights, size] if size > 1 else eights
 
 
 @functools.cache
-def factors(size: int) -> Any:
-    """Of all steps but the last: ``exp(-2 pi i p j / n)`` for each place p and output j above 0."""
+def factors(size: int) -> np.ndarray:
+    """The twiddle factors of all steps but the last: ``exp(-2 pi i p j / n)``, p from 0, j from 1."""
     parts, n = [], size
     for r in radices(size)[:-1]:
         angles = np.outer(np.arange(n // r), np.arange(1, r)) * (-2 * math.pi / n)
@@ -50,27 +53,27 @@ def factors(size: int) -> Any:
 
 
 @functools.cache
-def turns(half: int) -> Any:
-    """``exp(-2 pi i k / n)`` for the first half of the frequencies."""
+def turns(half: int) -> np.ndarray:
+    """The factors ``exp(-2 pi i k / n)`` for the first half of the frequencies."""
     angles = np.arange(half) * (-math.pi / half)
     return np.stack([np.cos(angles), np.sin(angles)], -1).reshape(-1).astype(np.float32)
 
 
 class _Lines(Code):
-    """Code over vectors of lines; a complex number is a pair of names."""
+    """Code over vectors of lines."""
 
-    def vector(self, pointer: str, place: Any) -> str:
-        return self.let(f"load {_V}, ptr {self._at(pointer, place)}, align 4")
+    def vector(self, pointer: str, index: Index) -> str:
+        return self.let(f"load {_V}, ptr {self._at(pointer, index)}, align 4")
 
-    def keep(self, value: str, pointer: str, place: Any) -> None:
-        self.do(f"store {_V} {value}, ptr {self._at(pointer, place)}, align 4")
+    def keep(self, value: str, pointer: str, index: Index) -> None:
+        self.do(f"store {_V} {value}, ptr {self._at(pointer, index)}, align 4")
 
-    def _at(self, pointer: str, place: Any) -> str:
-        return self.let(f"getelementptr float, ptr {pointer}, i64 {place}")
+    def _at(self, pointer: str, index: Index) -> str:
+        return self.let(f"getelementptr float, ptr {pointer}, i64 {index}")
 
-    def number(self, pointer: str, place: Any) -> str:
-        """One number for all lines."""
-        return self.everywhere(self.let(f"load float, ptr {self._at(pointer, place)}, align 4"))
+    def number(self, pointer: str, index: Index) -> str:
+        """Load one number for all lines."""
+        return self.everywhere(self.let(f"load float, ptr {self._at(pointer, index)}, align 4"))
 
     def everywhere(self, value: str) -> str:
         one = self.let(f"insertelement {_V} poison, float {value}, i32 0")
@@ -85,36 +88,37 @@ class _Lines(Code):
     def product(self, a: str, b: str) -> str:
         return self.let(f"fmul contract {_V} {a}, {b}")
 
-    def chosen(self, a: str, b: str, lanes: Any) -> str:
-        """Lanes of ``a`` and, from 16, of ``b``."""
+    def chosen(self, a: str, b: str, lanes: Iterable[int]) -> str:
+        """A vector of the given lanes of ``a`` (0 to 15) and ``b`` (16 to 31)."""
         mask = ", ".join(f"i32 {k}" for k in lanes)
         return self.let(f"shufflevector {_V} {a}, {_V} {b}, {_MASK} <{mask}>")
 
-    def add(self, a: Any, b: Any) -> Any:
+    def add(self, a: _Complex, b: _Complex) -> _Complex:
         return self.sum(a[0], b[0]), self.sum(a[1], b[1])
 
-    def sub(self, a: Any, b: Any) -> Any:
+    def sub(self, a: _Complex, b: _Complex) -> _Complex:
         return self.less(a[0], b[0]), self.less(a[1], b[1])
 
-    def mul(self, a: Any, b: Any) -> Any:
+    def mul(self, a: _Complex, b: _Complex) -> _Complex:
         real = self.less(self.product(a[0], b[0]), self.product(a[1], b[1]))
         return real, self.sum(self.product(a[0], b[1]), self.product(a[1], b[0]))
 
-    def scaled(self, a: Any, by: str) -> Any:
+    def scaled(self, a: _Complex, by: str) -> _Complex:
         return self.product(a[0], by), self.product(a[1], by)
 
-    def element(self, buffer: str, place: Any) -> Any:
-        """A complex number of all lines."""
-        at = self.times(place, _ELEMENT)
+    def element(self, buffer: str, index: Index) -> _Complex:
+        """Load an element of all lines."""
+        at = self.times(index, _ELEMENT)
         return self.vector(buffer, at), self.vector(buffer, self.plus(at, LANES))
 
-    def put(self, value: Any, buffer: str, place: Any) -> None:
-        at = self.times(place, _ELEMENT)
+    def put(self, value: _Complex, buffer: str, index: Index) -> None:
+        """Store an element of all lines."""
+        at = self.times(index, _ELEMENT)
         self.keep(value[0], buffer, at)
         self.keep(value[1], buffer, self.plus(at, LANES))
 
-    def turned(self, rows: list[str]) -> list[str]:
-        """Sixteen vectors with rows and columns exchanged: halves, then quarters, then pairs."""
+    def transposed(self, rows: list[str]) -> list[str]:
+        """Transpose sixteen vectors: exchange blocks of half their size, then of a quarter, and so on."""
         d = LANES // 2
         while d:
             for i in (i for i in range(LANES) if not i & d):
@@ -124,21 +128,21 @@ class _Lines(Code):
             d //= 2
         return rows
 
-    def transform(self, x: list[Any]) -> list[Any]:
-        """Of two, four or eight numbers."""
+    def transform(self, x: list[_Complex]) -> list[_Complex]:
+        """The transform of two, four or eight numbers."""
         if len(x) == 2:
             return [self.add(*x), self.sub(*x)]
         even, odd = self.transform(x[::2]), self.transform(x[1::2])
         half = len(x) // 2
         for k in range(1, half):
-            (a, b), place = odd[k], 8 * k // len(x)
-            if place == 2:  # times -i
+            (a, b), eighth = odd[k], 8 * k // len(x)
+            if eighth == 2:  # times -i
                 odd[k] = (b, self.less(_ZEROS, a))
             else:  # times (1 - i) / sqrt(2), or (-1 - i) / sqrt(2)
                 both, gap = self.sum(a, b), self.less(b, a)
                 odd[k] = (
                     (self.product(both, _ROOT), self.product(gap, _ROOT))
-                    if place == 1
+                    if eighth == 1
                     else (self.product(gap, _ROOT), self.product(both, _MINUS_ROOT))
                 )
         lower = [self.add(a, b) for a, b in zip(even, odd, strict=True)]
@@ -146,6 +150,7 @@ class _Lines(Code):
 
 
 def _all(value: float) -> str:
+    """A vector constant with ``value`` in all lanes."""
     text = f"float 0x{np.float64(np.float32(value)).view(np.uint64):016X}"
     return "<" + ", ".join([text] * LANES) + ">"
 
@@ -155,36 +160,36 @@ _ROOT, _MINUS_ROOT = _all(math.sqrt(0.5)), _all(-math.sqrt(0.5))
 
 
 def _steps(code: _Lines, size: int, a: str, b: str) -> str:
-    """Stockham's steps from buffer ``a`` over ``b`` and back; the buffer that holds the result."""
-    n, s, behind = size, 1, 0
+    """Emit Stockham's steps from buffer ``a`` to ``b`` and back; return the buffer with the result."""
+    n, s, offset = size, 1, 0
     for r in radices(size):
         m = n // r
         with code.loop(0, m) as p:
             ws = []
             if m > 1:
-                start = code.plus(code.times(p, 2 * (r - 1)), behind)
+                start = code.plus(code.times(p, 2 * (r - 1)), offset)
                 for j in range(r - 1):
                     at = code.plus(start, 2 * j)
                     ws.append((code.number("%factors", at), code.number("%factors", code.plus(at, 1))))
             low, high = code.times(p, s), code.times(p, s * r)
             with code.loop(0, s) as q:
                 first, to = code.plus(low, q), code.plus(high, q)
-                made = code.transform([code.element(a, code.plus(first, s * m * k)) for k in range(r)])
-                for j, value in enumerate(made):
+                values = code.transform([code.element(a, code.plus(first, s * m * k)) for k in range(r)])
+                for j, value in enumerate(values):
                     code.put(code.mul(value, ws[j - 1]) if ws and j else value, b, code.plus(to, s * j))
-        behind += 2 * m * (r - 1) if m > 1 else 0
+        offset += 2 * m * (r - 1) if m > 1 else 0
         n, s, a, b = m, s * r, b, a
     return a
 
 
 def _rows_in(code: _Lines, numbers: int, buffer: str) -> None:
-    """Sixteen rows of ``numbers`` floats each into elements, and the last pair if it stands alone."""
+    """Load sixteen rows of ``numbers`` floats and store them interleaved."""
     with code.loop(0, numbers // LANES) as t:
         at = code.times(t, LANES)
         rows = [
             code.vector("%from", code.plus(code.let(f"mul i64 %source_step, {r}"), at)) for r in range(LANES)
         ]
-        for k, column in enumerate(code.turned(rows)):
+        for k, column in enumerate(code.transposed(rows)):
             code.keep(column, buffer, code.plus(code.times(t, LANES * LANES), LANES * k))
     for k in range(numbers // LANES * LANES, numbers):
         column = "poison"
@@ -196,11 +201,11 @@ def _rows_in(code: _Lines, numbers: int, buffer: str) -> None:
 
 
 def _rows_out(code: _Lines, numbers: int, buffer: str) -> None:
-    """Back, times the scale."""
+    """Store the elements as sixteen rows, times the scale."""
     with code.loop(0, numbers // LANES) as t:
         begin = code.times(t, LANES * LANES)
         columns = [code.vector(buffer, code.plus(begin, LANES * k)) for k in range(LANES)]
-        for r, row in enumerate(code.turned(columns)):
+        for r, row in enumerate(code.transposed(columns)):
             at = code.plus(code.let(f"mul i64 %target_step, {r}"), code.times(t, LANES))
             code.keep(code.product(row, "%scales"), "%to", at)
     for k in range(numbers // LANES * LANES, numbers):
@@ -212,6 +217,7 @@ def _rows_out(code: _Lines, numbers: int, buffer: str) -> None:
 
 
 def _columns_in(code: _Lines, size: int, buffer: str) -> None:
+    """Load sixteen columns of complex numbers and store real and imaginary parts apart."""
     with code.loop(0, size) as k:
         at = code.let(f"mul i64 %source_step, {k}")
         a, b = code.vector("%from", at), code.vector("%from", code.plus(at, LANES))
@@ -219,6 +225,7 @@ def _columns_in(code: _Lines, size: int, buffer: str) -> None:
 
 
 def _columns_out(code: _Lines, size: int, buffer: str) -> None:
+    """Store the elements as sixteen columns of complex numbers, times the scale."""
     pairs = [k for j in range(LANES) for k in (j, j + LANES)]
     with code.loop(0, size) as k:
         a, b = code.scaled(code.element(buffer, k), "%scales")
@@ -228,20 +235,21 @@ def _columns_out(code: _Lines, size: int, buffer: str) -> None:
 
 
 def _exchanged(code: _Lines, size: int, buffer: str) -> None:
-    """Real and imaginary parts change places: a transform between two such runs the other way."""
+    """Exchange real and imaginary parts: a transform between two exchanges is the inverse one."""
     with code.loop(0, size) as k:
         a, b = code.element(buffer, k)
         code.put((b, a), buffer, k)
 
 
-def _turn(code: _Lines, k: Any) -> Any:
+def _turn(code: _Lines, k: Index) -> _Complex:
+    """Load the factor of frequency ``k``."""
     at = code.times(k, 2)
     return code.number("%turns", at), code.number("%turns", code.plus(at, 1))
 
 
 # With Z of half the size h over pairs: X[k] = ((Z[k] + Z*[h-k]) - i w^k (Z[k] - Z*[h-k])) / 2
 def _spread(code: _Lines, half: int, a: str, b: str) -> None:
-    """From the transform of pairs in ``a`` to the half spectrum in ``b``."""
+    """Compute the half spectrum in ``b`` from the transform of pairs in ``a``."""
     x, y = code.element(a, 0)
     code.put((code.sum(x, y), _ZEROS), b, 0)
     code.put((code.less(x, y), _ZEROS), b, half)
@@ -250,13 +258,13 @@ def _spread(code: _Lines, half: int, a: str, b: str) -> None:
         even = (code.sum(one[0], other[0]), code.less(one[1], other[1]))
         odd = (code.less(one[0], other[0]), code.sum(one[1], other[1]))
         x, y = code.mul(odd, _turn(code, k))
-        made = (code.sum(even[0], y), code.less(even[1], x))
-        code.put(code.scaled(made, _HALVES), b, k)
+        both = (code.sum(even[0], y), code.less(even[1], x))
+        code.put(code.scaled(both, _HALVES), b, k)
 
 
-# and back: Z[k] = (X[k] + X*[h-k]) + i w^-k (X[k] - X*[h-k])
+# The inverse: Z[k] = (X[k] + X*[h-k]) + i w^-k (X[k] - X*[h-k])
 def _joined(code: _Lines, half: int, a: str, b: str) -> None:
-    """From the half spectrum in ``a`` to the transform of pairs in ``b``, parts exchanged."""
+    """Compute the transform of pairs in ``b``, parts exchanged, from the half spectrum in ``a``."""
     first, last = code.element(a, 0)[0], code.element(a, half)[0]
     code.put((code.less(first, last), code.sum(first, last)), b, 0)
     with code.loop(1, half) as k:
@@ -269,8 +277,8 @@ def _joined(code: _Lines, half: int, a: str, b: str) -> None:
 
 
 @functools.cache
-def kernel(kind: str, size: int, inverse: bool, columns: bool) -> Any:
-    """The entry for lines of ``size`` numbers; its table holds the count of blocks, then ``_WORDS``."""
+def kernel(kind: str, size: int, inverse: bool, columns: bool) -> llvm.Entry:
+    """The entry for lines of ``size`` numbers; its table has the number of blocks, then ``_WORDS``."""
     code = _Lines()
     n = size if kind == COMPLEX else size // 2
     code.entry += [f"  %{name} = alloca [{(n + 1) * _ELEMENT} x float], align 64" for name in ("a", "b")]
@@ -279,8 +287,8 @@ def kernel(kind: str, size: int, inverse: bool, columns: bool) -> Any:
         f"  %scales = shufflevector {_V} %one, {_V} poison, {_MASK} zeroinitializer",
     ]
     with code.loop("%first", "%last") as block:
-        begin = code.let(f"mul i64 {block}, {LANES}")
-        if columns:  # blocks of columns of one matrix after the other
+        begin: Index = code.let(f"mul i64 {block}, {LANES}")
+        if columns:  # the blocks of columns of each matrix in turn
             blocks = code.let(f"sdiv i64 {code.let(f'add i64 %inner, {LANES - 1}')}, {LANES}")
             matrix, own = code.let(f"sdiv i64 {block}, {blocks}"), code.let(f"srem i64 {block}, {blocks}")
             begin = code.least(code.let(f"mul i64 {own}, {LANES}"), code.let(f"sub i64 %inner, {LANES}"))
@@ -298,27 +306,28 @@ def kernel(kind: str, size: int, inverse: bool, columns: bool) -> Any:
 
 
 def _body(code: _Lines, kind: str, n: int, inverse: bool, columns: bool) -> None:
+    """Emit the transform of one block of lines."""
     if kind == REAL:
         _rows_in(code, 2 * n + 2, "%a")
         _joined(code, n, "%a", "%b")
-        made = _steps(code, n, "%b", "%a")
+        result = _steps(code, n, "%b", "%a")
     else:
         (_columns_in if columns else _rows_in)(code, n if columns else 2 * n, "%a")
         if inverse:
             _exchanged(code, n, "%a")
-        made = _steps(code, n, "%a", "%b")
+        result = _steps(code, n, "%a", "%b")
     if kind == HALF:
-        other = "%b" if made == "%a" else "%a"
-        _spread(code, n, made, other)
+        other = "%b" if result == "%a" else "%a"
+        _spread(code, n, result, other)
         _rows_out(code, 2 * n + 2, other)
         return
     if inverse:
-        _exchanged(code, n, made)
-    (_columns_out if columns else _rows_out)(code, n if columns else 2 * n, made)
+        _exchanged(code, n, result)
+    (_columns_out if columns else _rows_out)(code, n if columns else 2 * n, result)
 
 
 def _module(code: _Lines) -> str:
-    """``code`` as a function, and the one that reads its arguments from the table."""
+    """The text of ``code`` as a function, and of the one that reads its arguments from the table."""
     kinds = ["ptr"] * 4 + ["i64"] * 4 + ["float"]
     names = ", ".join(
         f"{kind}{' noalias' if kind == 'ptr' else ''} %{name}"

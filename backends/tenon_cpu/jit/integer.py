@@ -1,7 +1,7 @@
 """Exact products of 8-bit integers by generated code (``integer_code.py``): packed weights, tables, calls.
 
-For processors whose int8 instructions add in 16 bits and take what does not fit for the largest number, which
-is why oneDNN's kernels are not exact there: x86 with AVX2 and without VNNI.
+They are for processors whose int8 instructions add in 16 bits with saturation, so that oneDNN's kernels are
+not exact there: x86 with AVX2 and without VNNI.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,21 +19,19 @@ from tenon_cpu.jit.integer_code import PANEL, TABLE, text
 from tenon_cpu.jit.loops import rounding
 from tenon_cpu.onednn.primitives import address_of
 
-Array = np.ndarray[Any, Any]
-
-#: Rows that a panel of the weight is read for before the next, and products that a second thread is worth.
+#: Rows that use one panel of the weight before the next is read; multiplications that need a second thread.
 _GROUP, _SHARED = 48, 1 << 18
 _FLOAT = np.dtype(np.float32)
 
 
 @functools.cache
 def usable() -> bool:
-    """Whether this processor has the instruction, and there is a compiler."""
+    """Whether this processor has the instruction, and code can be compiled."""
     return available() and llvm.available() and "+avx2" in llvm.compiler().features
 
 
-def panels(weight: Array) -> Array:
-    """``weight[columns, taps, inner]`` as panels of 16 columns, pair after pair, with zeros where it ends."""
+def panels(weight: np.ndarray) -> np.ndarray:
+    """Pack ``weight[columns, taps, inner]`` into panels of 16 columns, pair by pair, padded with zeros."""
     columns, taps, inner = weight.shape
     count, pairs = -(-columns // PANEL), -(-inner // 2)
     wide = np.zeros((count * PANEL, taps, 2 * pairs), np.int8)
@@ -43,16 +40,16 @@ def panels(weight: Array) -> Array:
 
 
 class Product:
-    """``target[row] = source[row] @ weight.T`` for rows that start at ``places`` and are runs at ``taps``.
+    """``target[row] = source[row] @ weight.T``; a row is the runs at ``taps`` behind its index in ``places``.
 
-    ``source`` holds int16 and two numbers more than are used, since the last pair may be half. The results
-    are ``sums * scale + bias``, not below ``least``, as float32, or with ``out`` a step and a zero point as
-    uint8.
+    ``source`` holds int16, and two numbers of padding at its end for the last pair. The results are
+    ``sums * scale + bias``, but at least ``least``, as float32, or as uint8 with ``out``, a step and a zero
+    point.
     """
 
     def __init__(
-        self, source: Array, places: Array, taps: Sequence[int], inner: int, columns: int, target_row: int,
-        *, least: float = -math.inf, out: tuple[float, int] | None = None,
+        self, source: np.ndarray, places: np.ndarray, taps: Sequence[int], inner: int, columns: int,
+        target_row: int, *, least: float = -math.inf, out: tuple[float, int] | None = None,
     ) -> None:  # fmt: skip
         rows, count = places.size, -(-columns // PANEL)
         groups = -(-rows // _GROUP)
@@ -75,9 +72,9 @@ class Product:
         self._weight, self._target = (TABLE.index(word) for word in ("weight", "target"))
 
     def __call__(
-        self, weight: Array, scale: Array, step: np.float32, bias: Array | None, target: int
+        self, weight: np.ndarray, scale: np.ndarray, step: np.float32, bias: np.ndarray | None, target: int
     ) -> None:
-        """Compute with ``panels``, to the address ``target``."""
+        """Multiply by the packed ``weight`` and write the results to the address ``target``."""
         np.multiply(scale, step, out=self._scale[: self.columns])
         if bias is not None:
             self._bias[: self.columns] = bias
@@ -85,9 +82,9 @@ class Product:
         table[self._weight], table[self._target] = address_of(weight), target
         self._entry(self._at, self.threads)
 
-    def table(self, weight: Array, scale: Array, source: int, target: int) -> int:
-        """Where the table lies of a product from the address ``source`` to ``target``, for a loop that calls
-        the code at ``address`` with it."""
+    def table(self, weight: np.ndarray, scale: np.ndarray, source: int, target: int) -> int:
+        """The address of the table of a product from the address ``source`` to ``target``, for a loop that
+        calls the code at ``address`` with it."""
         self._scale[: self.columns] = scale
         words = {"weight": address_of(weight), "source": source, "target": target}
         for word, value in words.items():
@@ -96,22 +93,22 @@ class Product:
 
 
 class Rows:
-    """``size`` numbers of 16 bits: rows of ``inner`` that start at ``places``, and zeros around them."""
+    """``size`` numbers of 16 bits: rows of ``inner`` numbers from ``places`` on, and zeros around them."""
 
-    def __init__(self, size: int, places: Array, inner: int) -> None:
+    def __init__(self, size: int, places: np.ndarray, inner: int) -> None:
         self.source = np.zeros(size + 2, np.uint16)
         self.places, self.inner = np.ascontiguousarray(places, np.int64), inner
 
-    def fill(self, x: Array, zero: int) -> None:
-        """With ``x[count, inner]`` of uint8, less its zero point."""
+    def fill(self, x: np.ndarray, zero: int) -> None:
+        """Fill the rows with ``x[count, inner]`` of uint8, minus its zero point."""
         share(rounding.words, (x, zero, self.places, self.source), len(x), x.size)
 
-    def fill_steps(self, x: Array, step: float, zero: int) -> None:
-        """With steps of float32 ``x[count, inner]``, less their zero point."""
+    def fill_steps(self, x: np.ndarray, step: float, zero: int) -> None:
+        """Fill the rows with float32 ``x[count, inner]``, quantized, minus the zero point."""
         share(rounding.word_steps, (x, step, zero, self.places, self.source), len(x), 4 * x.size)
 
-    def fill_scaled(self, x: Array, factor: float) -> None:
-        """With ``rint(x * factor)``, for products within 16 bits."""
+    def fill_scaled(self, x: np.ndarray, factor: float) -> None:
+        """Fill the rows with ``rint(x * factor)``, which must fit into 16 bits."""
         share(rounding.scaled_words, (x, factor, self.places, self.source), len(x), x.size)
 
 

@@ -1,13 +1,13 @@
-"""LLVM text of exact products of 8-bit integers, for processors with AVX2 and without VNNI.
+"""Emit the LLVM text of exact products of 8-bit integers, for processors with AVX2 and without VNNI.
 
-There the widest instruction whose sums are exact, ``vpmaddwd``, takes pairs of 16 bits. So rows are stored as
-int16, less their zero point, and the weight as int8 in panels of 16 columns, pair after pair; it is widened
-on its way into a register. Six rows by a panel fill the registers.
+There the widest instruction with exact sums, ``vpmaddwd``, multiplies pairs of 16 bits. So rows are stored as
+int16, minus their zero point, and the weight as int8 in panels of 16 columns, pair by pair; it is widened
+when it is loaded. Six rows by a panel fill the registers.
 
-A row need not lie in one piece: it is ``tap_count`` runs of ``pairs`` pairs, each at an offset from where the
-row starts. That makes a convolution over a padded image a product, and nothing is copied for it.
+A row need not be contiguous: it is ``tap_count`` runs of ``pairs`` pairs, each at an offset from the row's
+start. That makes a convolution over a padded image a product without copying.
 
-``text`` writes a module for ``compiler/llvm.py``; ``TABLE`` names the words of its table.
+``text`` emits a module for ``compiler/llvm.py``; ``TABLE`` names the words of its table.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections.abc import Iterable
 
 from tenon_cpu.jit.compiler.llvm import driver
 
-#: ``places`` and ``taps`` are offsets in elements of ``source``; ``panels`` and ``groups`` of ``group`` rows
-#: share the work. ``numbers`` holds the least result, and the step and zero point of what is written.
+#: ``places`` and ``taps`` are offsets in elements of ``source``; a piece of work is a panel by a group of
+#: ``group`` rows. ``numbers`` has the least result, and the step and zero point of the results.
 TABLE = (
     "count", "source", "places", "taps", "tap_count", "pairs", "weight", "scale", "bias", "target",
     "target_row", "rows", "columns", "group", "groups", "numbers",
 )  # fmt: skip
-#: Columns of a panel, and rows that are multiplied at once.
+#: Columns of a panel, and rows of a block.
 PANEL, ROWS = 16, 6
 _PRODUCT = "@llvm.x86.avx2.pmadd.wd"
 _POINTERS = frozenset({"source", "places", "taps", "weight", "scale", "bias", "target", "numbers"})
@@ -109,7 +109,7 @@ def _words() -> str:
 
 
 def _block(rows: int) -> str:
-    """``block<rows>``: the sums of so many rows and a panel."""
+    """The function ``block<rows>``: the sums of products of so many rows and a panel."""
     sums = [f"s{r}_{h}" for r in range(rows) for h in (0, 1)]
     start = [f"%t{s} = phi <8 x i32> [zeroinitializer, %entry], [%n{s}, %tap_end]" for s in sums]
     inner = [f"%p{s} = phi <8 x i32> [%t{s}, %tap], [%n{s}, %pair]" for s in sums]
@@ -183,7 +183,7 @@ end:
 
 
 def _finish(whole: bool) -> str:
-    """``finish``: sixteen sums as float32, or in steps as uint8."""
+    """The function ``finish``: stores sixteen sums as float32, or quantized to uint8 (``whole``)."""
     lines, kind = [], "<16 x float>"
     for index, name in enumerate(("least", "step", "zero")):
         lines += [
@@ -243,7 +243,7 @@ declare <8 x i32> {_PRODUCT}(<16 x i16>, <16 x i16>)
 
 @functools.cache
 def text(whole: bool) -> str:
-    """The module whose results are uint8 (``whole``) or float32."""
+    """The text of the module whose results are uint8 (``whole``) or float32."""
     counts = range(1, ROWS + 1)
     calls = "\n".join(
         f"rows{n}:\n  call void @block{n}(ptr %to_source, ptr %row_places, ptr %to_taps, i64 %tap_count,"
