@@ -5,9 +5,9 @@ the next step then pays a page fault and 4 KB of zeroing for every page of every
 process that trains uses the same memory again at once, so up to 256 MB stay with it: steps of an MLP took
 21 % less time, of a GPT 12 %, of a CNN 8 % (one thread, processor time), at the same peak memory.
 
-The heap also grows by that much at once, and where Linux leaves the choice it is asked to back it with huge
-pages, as NumPy asks for blocks of 4 MB and more (``NUMPY_MADVISE_HUGEPAGE=0`` stops both). With fewer misses
-in the table of pages, AdamW over 100 arrays of 400 kB took 10 % less time, steps of an MLP 5 %, of a GPT 3 %,
+The heap also grows by that much at once. Where Linux leaves the choice to programs, it is advised to back the
+heap with huge pages, as NumPy does for blocks of 4 MB and more (``NUMPY_MADVISE_HUGEPAGE=0`` stops both).
+With fewer TLB misses, AdamW over 100 arrays of 400 kB took 10 % less time, steps of an MLP 5 %, of a GPT 3 %,
 of a CNN 1 %, at the same peak memory but for 4 MB. What the heap grows by beyond that has pages as usual.
 
 ``TENON_CPU_KEEP_MB`` sets how much is kept; 0 leaves the allocator alone, as other C libraries are.
@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any
 
 from tenon.extend import Config, environment, errors
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
-#: ``madvise``'s word for huge pages, and where Linux says whether it listens.
+#: ``madvise``'s advice for huge pages, and the file in which Linux says whether it follows it.
 _HUGE_PAGES, _CHOICE = 14, "/sys/kernel/mm/transparent_hugepage/enabled"
 _HUGE = 2 << 20
 #: The largest that glibc takes, and where its own adaptation would end.
@@ -32,7 +31,7 @@ _MOST_MB = 2047  # mallopt takes a C int
 
 
 def megabytes(config: Config) -> int:
-    """``TENON_CPU_KEEP_MB``, checked."""
+    """The value of ``TENON_CPU_KEEP_MB``; ConfigError if it is no number."""
     text = config.setting("cpu_keep_mb", str(_DEFAULT_MB)) or "0"
     if not text.isdecimal():
         raise errors.ConfigError(
@@ -42,7 +41,7 @@ def megabytes(config: Config) -> int:
 
 
 def keep_freed_memory(kept: int) -> bool:
-    """Tell glibc to keep ``kept`` megabytes; False where nothing was changed."""
+    """Tell glibc to keep ``kept`` megabytes of freed memory; False if nothing was changed."""
     if not kept or not sys.platform.startswith("linux"):
         return False
     library = ctypes.CDLL(None)
@@ -51,21 +50,21 @@ def keep_freed_memory(kept: int) -> bool:
     set_option = library.mallopt
     set_option.argtypes, set_option.restype = (ctypes.c_int, ctypes.c_int), ctypes.c_int
     size = kept << 20
-    done = bool(set_option(_MMAP_THRESHOLD, _LARGEST_FROM_HEAP) and set_option(_TRIM_THRESHOLD, size))
-    if done and _may_choose_pages() and set_option(_TOP_PAD, size):
-        _Heap.asks = True
-        _ask_for_huge_pages(library)
-    return done
+    changed = bool(set_option(_MMAP_THRESHOLD, _LARGEST_FROM_HEAP) and set_option(_TRIM_THRESHOLD, size))
+    if changed and _may_choose_pages() and set_option(_TOP_PAD, size):
+        _Heap.huge = True
+        _advise_huge_pages(library)
+    return changed
 
 
 class _Heap:
-    """Whether huge pages are asked for in this process."""
+    """Whether this process advises Linux to use huge pages for the heap."""
 
-    asks = False
+    huge = False
 
 
 def _may_choose_pages() -> bool:
-    """Whether Linux gives huge pages to those who ask, and nobody told NumPy not to."""
+    """Whether Linux gives huge pages to programs that advise them, and NumPy is allowed to."""
     if environment("NUMPY_MADVISE_HUGEPAGE") == "0":
         return False
     try:
@@ -75,27 +74,27 @@ def _may_choose_pages() -> bool:
         return False
 
 
-def _ask_for_huge_pages(library: Any) -> None:
-    """For the heap as it is after it has grown once; none of it is touched."""
+def _advise_huge_pages(library: ctypes.CDLL) -> None:
+    """Advise huge pages for the heap, which is made to grow once; none of its new pages is touched."""
     library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
     library.free.restype, library.free.argtypes = None, (ctypes.c_void_p,)
     library.free(library.malloc(_LARGEST_FROM_HEAP - (1 << 16)))
     library.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     with open("/proc/self/maps", encoding="utf-8") as maps:
         heap = [line.split()[0] for line in maps if line.rstrip().endswith("[heap]")]
-    for place in heap:
-        first, last = (int(end, 16) for end in place.split("-"))
+    for span in heap:
+        first, last = (int(end, 16) for end in span.split("-"))
         first = -(-first // _HUGE) * _HUGE
         if first < last:
             library.madvise(first, last - first, _HUGE_PAGES)
 
 
 def give_back() -> bool:
-    """Return free memory to the system, once; False where glibc is not the C library."""
+    """Return the heap's free memory to the system; False if there is none, or glibc is not the C library."""
     library = ctypes.CDLL(None)
     if not hasattr(library, "malloc_trim"):
         return False
-    done = bool(library.malloc_trim(0))
-    if _Heap.asks:
-        _ask_for_huge_pages(library)  # what the heap grows by again has not been asked for
-    return done
+    returned = bool(library.malloc_trim(0))
+    if _Heap.huge:
+        _advise_huge_pages(library)  # memory by which the heap grows again has no such advice yet
+    return returned

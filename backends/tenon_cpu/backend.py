@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -49,7 +48,7 @@ class CpuBackend(Backend):
         return CpuCompiler(self)
 
     def is_available(self) -> Availability:
-        """Always."""
+        """Available everywhere."""
         return Availability(True, f"NumPy {np.__version__}")
 
     def devices(self) -> Sequence[Device]:
@@ -63,7 +62,7 @@ class CpuBackend(Backend):
         return kernel_table()
 
     def rows(self, op: Op) -> Sequence[KernelRow]:
-        """Those of the table; code generated from the expression for ops that have nothing else."""
+        """The rows of the table, after code generated from the op's expression where they have no kernel."""
         rows = super().rows(op)
         if op.expression is None or self.has_kernel(op) or not isinstance(op, Primitive):
             return rows
@@ -74,72 +73,72 @@ class CpuBackend(Backend):
         return (generated(op), *rows)
 
     def kernels_for_short(self, op: Op) -> Sequence[ShortKernel]:
-        """Generated code where NumPy would convert number by number."""
+        """Generated code, as NumPy converts 16-bit floats number by number."""
         from tenon_cpu.jit.short_floats import ops as short_ops
 
         return short_ops.kernels_for(op)
 
     def for_values(self, op: Op, kernel: Kernel) -> Kernel:
-        """Loops that leave out the slopes of activations, and singular values alone."""
+        """Activations without their slopes, singular values without the vectors."""
         from tenon_cpu.jit.eager_ops import values
         from tenon_cpu.kernels import factoring
 
-        found = values.VISIBLE.get(op.name) or factoring.VISIBLE.get(op.name)
-        return kernel if found is None else functools.partial(found, kernel)
+        reduced = values.VISIBLE.get(op.name) or factoring.VISIBLE.get(op.name)
+        return kernel if reduced is None else functools.partial(reduced, kernel)
 
-    def attends(self, query: Any, key: Any, value: Any) -> bool:
-        """Where heads are whole vectors of float32."""
+    def attends(self, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> bool:
+        """Whether the heads are of float32 and their width is a multiple of a vector's."""
         from tenon_cpu.jit import attention
 
         return attention.attends(query, key, value)
 
     def prefers_bfloat16(self, op: Op) -> bool:
-        """Where oneDNN finds instructions that multiply it, whatever the op."""
+        """Whether oneDNN finds instructions that multiply bfloat16, whatever the op."""
         from tenon_cpu.onednn.runtime import multiplies_bfloat16
 
-        return multiplies_bfloat16()
+        return bool(multiplies_bfloat16())
 
-    def matmul_into(self, x: Any, y: Any, out: Any) -> bool:
-        """By oneDNN."""
+    def matmul_into(self, x: np.ndarray, y: np.ndarray, out: np.ndarray) -> bool:
+        """Let oneDNN write the product into ``out``."""
         from tenon_cpu import onednn
         from tenon_cpu.onednn import eager
 
-        return onednn.available() and eager.matmul_into(x, y, out)
+        return bool(onednn.available()) and eager.matmul_into(x, y, out)
 
-    def from_host(self, array: np.ndarray[Any, Any], device: Device | None = None) -> np.ndarray[Any, Any]:
+    def from_host(self, array: np.ndarray, device: Device | None = None) -> np.ndarray:
         """``array`` itself."""
         return array
 
-    def to_host(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """``array`` itself, or the data of what stands where one does."""
+    def to_host(self, array: np.ndarray) -> np.ndarray:
+        """``array`` itself, or the data of an object that converts to an array."""
         return np.asarray(array)
 
-    def as_array(self, value: Any) -> np.ndarray[Any, Any]:
-        """NumPy's scalars as 0-d arrays."""
+    def as_array(self, value: object) -> np.ndarray:
+        """``value`` as an array, NumPy's scalars as 0-d arrays."""
         return np.asarray(value)
 
-    def shares_memory(self, a: Any, b: Any) -> bool:
+    def shares_memory(self, a: np.ndarray, b: np.ndarray) -> bool:
         """Whether two arrays overlap."""
         return np.may_share_memory(a, b)
 
-    def split(self, work: Callable[[int, int], Any], count: int, least: int = 1) -> None:
-        """On as many threads as BLAS has."""
+    def split(self, work: Callable[[int, int], object], count: int, least: int = 1) -> None:
+        """Call ``work(start, stop)`` on chunks of ``range(count)``, on as many threads as BLAS has."""
         split(work, count, least)
 
     def threads(self) -> int:
-        """Of BLAS, oneDNN and everything else here: there is one number."""
+        """The number of threads of BLAS, oneDNN and all other kernels."""
         return usable()
 
     def set_threads(self, count: int) -> None:
-        """Tell BLAS, the pool, and oneDNN where it is in use."""
+        """Set the number of threads of BLAS, the thread pool, and oneDNN where it is in use."""
         set_count(count)
 
-    def device_of(self, array: Any) -> Device:
+    def device_of(self, array: object) -> Device:
         """The CPU."""
         return _CPU
 
     def trim(self) -> None:
-        """What recordings and a compilation leave: cycles, scratch memory, and what the C library keeps."""
+        """Free what recordings and compilation leave: cycles, scratch memory, the C library's free lists."""
         from tenon_cpu import onednn
 
         gc.collect()

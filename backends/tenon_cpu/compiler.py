@@ -39,7 +39,7 @@ class CpuCompiler(Compiler):
     def prepare(
         self, op: Op, ins: Sequence[Operand], attrs: Mapping[str, Any], outs: Sequence[np.ndarray]
     ) -> Thunk | None:
-        """Generated loops for tiny products, a oneDNN primitive, or a kernel that fills ``outs``."""
+        """Bind loops for tiny products, a oneDNN primitive, or a kernel that fills ``outs``."""
         from tenon_cpu import onednn
         from tenon_cpu.jit import attention
         from tenon_cpu.jit.eager_ops import into
@@ -54,19 +54,19 @@ class CpuCompiler(Compiler):
         )
 
     def chain(self, thunks: Sequence[Thunk]) -> Sequence[tuple[int, Thunk]]:
-        """Consecutive generated kernels as one walk over a list of machine code."""
+        """Merge consecutive generated kernels into one walk over a list of machine code."""
         from tenon_cpu.jit.fusion import chains
 
         return chains.chain(thunks)
 
     def layouts(self) -> LayoutRules | None:
-        """oneDNN's blocked layouts."""
+        """oneDNN's blocked layouts; None without oneDNN."""
         from tenon_cpu.onednn import available, wanted
 
         return wanted if available() else None
 
     def binding(self) -> AbstractContextManager[None]:
-        """Generated kernels that are bound inside share their temporary arrays."""
+        """A context in which generated kernels are bound that share their temporary arrays."""
         from tenon_cpu.jit.fusion import scratch
 
         return scratch.shared()

@@ -1,9 +1,8 @@
-"""What ``tenon doctor`` says about the CPU's threads and compiled kernels."""
+"""The sections of ``tenon doctor`` on the CPU's threads and compiled kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from tenon_cpu import threads
 from tenon_cpu.jit.compiler import compile as jit
@@ -12,25 +11,25 @@ Row = tuple[str, str]
 
 
 def thread_rows() -> Iterable[Row]:
-    """Each set of threads in the process, and its size."""
+    """The name and size of each set of threads in the process."""
     from tenon_cpu.onednn.runtime import available as onednn_available
     from tenon_cpu.onednn.runtime import runtime
 
-    found = threads.pool()
+    pool = threads.pool()
     yield "in use", str(threads.usable())
-    yield "BLAS", f"{found.blas.get()}{'' if found.blas.found else ' (not an OpenBLAS: it cannot be told)'}"
+    yield "BLAS", f"{pool.blas.get()}{'' if pool.blas.found else ' (no OpenBLAS: cannot be changed)'}"
     yield "oneDNN", str(runtime().threads) if onednn_available() else "not in use"
-    yield "shared-out work", f"{found.size}, one of them the caller's"
+    yield "thread pool", f"{pool.size}, one of them the caller's"
     yield "OpenMP libraries", ", ".join(openmp_libraries()) or "none loaded"
 
 
 def openmp_libraries() -> list[str]:
-    """Files of the OpenMP libraries that this process has loaded; more than one means rival threads."""
+    """Files of the OpenMP libraries that this process has loaded; with several, their threads compete."""
     return [path for name in ("libgomp", "libiomp5", "libomp") for path in threads.loaded_libraries(name)]
 
 
 def kernel_rows() -> Iterable[Row]:
-    """numba's version, or why there is none; where machine code is kept."""
+    """numba's version, or why it is not used; where machine code is kept, and how much of it."""
     if not jit.available():
         yield "numba", f"not in use: {jit.reason()}"
         return
@@ -41,8 +40,8 @@ def kernel_rows() -> Iterable[Row]:
         yield "machine code", f"{count} kernels, {size / 1e6:.1f} MB in {store.folder}"
     else:
         yield "machine code", f"not kept: {store.reason}"
-    done = jit.counts
-    yield "this process", f"{done.loaded} loaded, {done.compiled} compiled, {done.seconds:.1f} s"
+    counts = jit.counts
+    yield "this process", f"{counts.loaded} loaded, {counts.compiled} compiled, {counts.seconds:.1f} s"
 
 
 def _version(name: str) -> str:
@@ -52,7 +51,6 @@ def _version(name: str) -> str:
 
 
 def _llvm() -> str:
-    import importlib
+    from llvmlite import binding
 
-    binding: Any = importlib.import_module("llvmlite.binding")
     return ".".join(map(str, binding.llvm_version_info))

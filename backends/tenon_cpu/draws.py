@@ -4,56 +4,64 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
-#: Words of a draw from which it is worth loading machine code for, and from which it pays once some is.
-_WORTH, _LEAST = 1 << 19, 1 << 13
+#: Words of a draw from which loading machine code pays, and from which using it pays once it is loaded.
+_LOADING, _LEAST = 1 << 19, 1 << 13
 _BLOCK = 624  # words of MT19937's state; the position in it follows
 
 
 class CompiledLoops:
-    """``tenon.random.loops.Loops``; loads nothing before a long draw."""
+    """Implements ``tenon.random.loops.Loops``; loads no machine code before a long draw."""
 
     def __init__(self) -> None:
-        self._kernels: Any = None
-        self._lies_as_expected: bool | None = None
+        self._draws: ModuleType | None = None
+        self._available: bool | None = None
+        self._known_layout: bool | None = None
 
     def worth(self, words: int) -> bool:
-        """By size, and whether compiled code is in use already: the numbers are the same either way."""
-        if words < _LEAST or (words < _WORTH and "llvmlite" not in sys.modules):
+        """Whether compiled loops are faster for a draw of so many words; the numbers are the same."""
+        if words < _LEAST or (words < _LOADING and "llvmlite" not in sys.modules):
             return False
-        if self._kernels is None:
+        if self._available is None:
             from tenon_cpu.jit.compiler import compile as jit
+
+            self._available = jit.available()
+        return self._available
+
+    @property
+    def _kernels(self) -> ModuleType:
+        if self._draws is None:
             from tenon_cpu.jit.loops import draws
 
-            self._kernels = draws if jit.available() else False
-        return self._kernels is not False
+            self._draws = draws
+        return self._draws
 
-    def words(self, bits: Any, out: Any) -> bool:
-        """Step the state of NumPy's generator itself, if it lies in memory as expected."""
+    def words(self, bits: np.random.MT19937, out: np.ndarray) -> bool:
+        """Fill ``out`` with the next words of ``bits``; False if its state lies otherwise in memory."""
         memory = (ctypes.c_uint32 * (_BLOCK + 1)).from_address(bits.ctypes.state_address)
-        state = np.frombuffer(memory, np.uint32)
-        if self._lies_as_expected is None:
+        state = np.frombuffer(memoryview(memory), np.uint32)
+        if self._known_layout is None:
             known = bits.state["state"]
-            self._lies_as_expected = bool((state[:-1] == known["key"]).all() and state[-1] == known["pos"])
-        if self._lies_as_expected:
+            self._known_layout = bool((state[:-1] == known["key"]).all() and state[-1] == known["pos"])
+        if self._known_layout:
             self._kernels.words(state, out)
-        return self._lies_as_expected
+        return self._known_layout
 
-    def below(self, words: Any, threshold: float, out: Any) -> None:
-        """Coins."""
+    def below(self, words: np.ndarray, threshold: float, out: np.ndarray) -> None:
+        """Write 1.0 where the number of two words is below ``threshold``, else 0.0."""
         self._kernels.below(words, threshold, out)
 
-    def unit32(self, words: Any, out: Any) -> None:
-        """Normals."""
+    def unit32(self, words: np.ndarray, out: np.ndarray) -> None:
+        """Write standard normals of float32, made of ``words``."""
         self._kernels.unit32(words, out)
 
-    def log1p(self, values: Any) -> None:
-        """Logarithms."""
+    def log1p(self, values: np.ndarray) -> None:
+        """Replace each of ``values`` by ``log(1 + value)``."""
         self._kernels.log1p(values)
 
-    def swaps(self, values: Any, jumps: Any) -> None:
-        """Permutations."""
+    def swaps(self, values: np.ndarray, jumps: np.ndarray) -> None:
+        """Exchange ``values[i]`` and ``values[jumps[i]]`` for each ``i`` in order: a permutation."""
         self._kernels.swaps(values, jumps)

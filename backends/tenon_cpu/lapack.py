@@ -1,36 +1,35 @@
-"""LAPACK's and BLAS's routines that NumPy has no function for, in the OpenBLAS that NumPy loaded.
+"""Routines of LAPACK and BLAS that NumPy has no function for, called in the OpenBLAS that NumPy loaded.
 
-LU factors that are kept for a second solution, Cholesky's without a matrix turned around, ``Q`` and ``R`` by
-blocks, solutions with triangles, least squares by QR. Matrices are float32 or float64. A matrix by rows is
-its transpose by columns, which is how these routines read memory.
+LU factors that are kept for a second solution, Cholesky's without transposing the matrix, ``Q`` and ``R`` by
+blocks, solutions of triangular systems, least squares by QR. Matrices are float32 or float64. These routines
+read memory by columns, so a matrix in C order is its transpose to them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any
 
 import numpy as np
 
 from tenon_cpu.threads import loaded_libraries
 
-#: How OpenBLAS's names begin and end, and the integers that go with them.
+#: Prefix and suffix of OpenBLAS's names, and the integer type of such a build.
 _NAMINGS = (
     ("scipy_", "_64_", np.int64),
     ("scipy_", "_", np.int32),
     ("", "_64_", np.int64),
     ("", "_", np.int32),
 )
-#: Rows that BLAS solves with a triangle by itself.
+#: Rows of a triangular system that is left to BLAS as a whole.
 _BLOCK = 64
-#: Reflections of a block of ``Q``.
+#: Reflections in a block of ``Q``.
 _REFLECTIONS = 32
 _LETTERS = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
 
 
 class Routines:
-    """Routines of one dtype by name; ``found`` says whether there are any."""
+    """The routines of one dtype, by name; ``found`` says whether the library was found."""
 
     def __init__(self, letter: str) -> None:
         self.letter, self.found = letter, False
@@ -42,15 +41,15 @@ class Routines:
                     self.found = True
                     return
 
-    def run(self, name: str, *args: Any) -> None:
-        """Letters, whole numbers and arrays as Fortran takes them: by address, lengths of letters behind."""
-        held: list[Any] = []
+    def run(self, name: str, *args: str | int | np.ndarray) -> None:
+        """Call a routine as Fortran does: arguments by address, the lengths of strings after all others."""
+        held: list[object] = []
         letters = 0
         for a in args:
-            if a.__class__ is str:
+            if isinstance(a, str):
                 held.append(ctypes.c_char_p(a.encode()))
                 letters += 1
-            elif a.__class__ is int:
+            elif isinstance(a, int):
                 held.append(ctypes.byref(self.integer_of(a)))
             else:
                 held.append(ctypes.c_void_p(a.ctypes.data))
@@ -58,52 +57,56 @@ class Routines:
         getattr(self.library, f"{self.first}{self.letter}{name}{self.last}")(*held, *lengths)
 
     def has(self, name: str) -> bool:
-        """Whether the library has a routine that not every LAPACK has."""
+        """Whether the library has the routine ``name``, which not every LAPACK has."""
         return hasattr(self.library, f"{self.first}{self.letter}{name}{self.last}")
 
-    def integer_of(self, value: int) -> Any:
-        """``value`` in the library's size."""
+    def integer_of(self, value: int) -> ctypes.c_int64 | ctypes.c_int32:
+        """``value`` as an integer of the library's size."""
         return (ctypes.c_int64 if self.integer is np.int64 else ctypes.c_int32)(value)
 
-    def integers(self, count: int) -> Any:
-        """Zeros in the library's size."""
+    def integers(self, count: int) -> np.ndarray:
+        """``count`` zeros of the library's integer type."""
         return np.zeros(count, self.integer)
 
 
-@functools.cache
-def _made(letter: str) -> Routines:
-    return Routines(letter)
+_routines = functools.cache(Routines)
 
 
-def routines(*arrays: Any) -> Routines | None:
-    """Those of the arrays' common dtype; None where there are none."""
+def routines(*arrays: np.ndarray) -> Routines | None:
+    """The routines of the arrays' common dtype; None if they have none, or the library was not found."""
     letter = _LETTERS.get(arrays[0].dtype)
     if letter is None or any(a.dtype is not arrays[0].dtype for a in arrays):
         return None
-    made = _made(letter)
-    return made if made.found else None
+    known = _routines(letter)
+    return known if known.found else None
 
 
-def factor(known: Routines, columns: Any) -> tuple[Any, int]:
-    """Pivots, and where ``U`` is 0; the factors replace the matrix whose columns are ``columns``' rows."""
+def factor(known: Routines, columns: np.ndarray) -> tuple[np.ndarray, int]:
+    """Replace the matrix whose columns are the rows of ``columns`` by its LU factors.
+
+    Returns the pivots, and the number (from 1) of the first 0 on the diagonal of ``U``; 0 if there is none.
+    """
     count, rows = columns.shape
     pivots, info = known.integers(min(rows, count)), known.integers(1)
     known.run("getrf", rows, count, columns, max(rows, 1), pivots, info)
     return pivots, int(info[0])
 
 
-def solve_factored(known: Routines, columns: Any, pivots: Any, b: Any, *, turned: bool) -> Any:
-    """``X`` of ``A X = b`` (``A^T X = b`` if ``turned``) from what ``factor`` left, as ``b.T`` by rows."""
+def solve_factored(
+    known: Routines, columns: np.ndarray, pivots: np.ndarray, b: np.ndarray, *, turned: bool
+) -> np.ndarray:
+    """``X^T`` with ``A X = b`` (``A^T X = b`` if ``turned``), from the results of ``factor``."""
     x, info = np.array(b.T, order="C"), known.integers(1)
     size, count = b.shape
     known.run("getrs", "T" if turned else "N", size, count, columns, size, pivots, x, size, info)
     return x
 
 
-def solve_triangle(known: Routines, a: Any, x: Any, *, upper: bool) -> None:
-    """``x`` becomes ``X`` of ``A X = x``; both by rows, or ``a`` the transpose of such.
+def solve_triangle(known: Routines, a: np.ndarray, x: np.ndarray, *, upper: bool) -> None:
+    """Replace ``x`` by ``X`` with ``A X = x``, ``a`` triangular in C or Fortran order, ``x`` in C order.
 
-    Half after half, so that most of it is products of matrices (320 x 320: 0.9 ms; OpenBLAS alone 3.9).
+    It recurses into halves, so that most of the work is matrix products (320 x 320: 0.9 ms; OpenBLAS alone
+    3.9).
     """
     size = x.shape[0]
     if size <= _BLOCK:
@@ -118,7 +121,7 @@ def solve_triangle(known: Routines, a: Any, x: Any, *, upper: bool) -> None:
     solve_triangle(known, a[last, last], x[last], upper=upper)
 
 
-def _solve_block(known: Routines, a: Any, x: Any, *, upper: bool) -> None:
+def _solve_block(known: Routines, a: np.ndarray, x: np.ndarray, *, upper: bool) -> None:
     size, count = x.shape
     by_rows = a.strides[1] == a.itemsize
     long = max(a.strides) // a.itemsize
@@ -127,19 +130,18 @@ def _solve_block(known: Routines, a: Any, x: Any, *, upper: bool) -> None:
     known.run("trsm", "R", side, "N" if by_rows else "T", "N", count, size, one, a, long, x, count)
 
 
-def triangle(known: Routines, matrix: Any) -> int:
-    """The lower triangle of ``matrix``, by rows, becomes that of its Cholesky factor; not 0 where it has
-    none."""
+def triangle(known: Routines, matrix: np.ndarray) -> int:
+    """Replace the lower triangle of ``matrix``, in C order, by its Cholesky factor; not 0 if it has none."""
     size, info = len(matrix), known.integers(1)
     known.run("potrf", "U", size, matrix, max(size, 1), info)
     return int(info[0])
 
 
-def orthogonal(known: Routines, columns: Any, count: int) -> tuple[Any, Any]:
-    """``Q``, with ``count`` columns, and ``R`` of the matrix whose columns are ``columns``' rows.
+def orthogonal(known: Routines, columns: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """``Q``, with ``count`` columns, and ``R`` of the matrix whose columns are the rows of ``columns``.
 
-    Reflections come in blocks with their triangles, ``I - V T V^T``, so that ``Q`` is products of matrices
-    (320 x 320: 2.2 ms; ``geqrf`` and ``orgqr`` 4.2).
+    LAPACK returns blocks of reflections ``I - V T V^T`` with their triangles ``T``, and ``Q`` is computed by
+    matrix products (320 x 320: 2.2 ms; ``geqrf`` and ``orgqr`` 4.2).
     """
     (width, rows), block = columns.shape, _REFLECTIONS
     inner = min(rows, width)
@@ -158,8 +160,8 @@ def orthogonal(known: Routines, columns: Any, count: int) -> tuple[Any, Any]:
     return q, np.triu(matrix[:count])
 
 
-def least_squares(known: Routines, a: Any, b: Any, rcond: float) -> tuple[Any, int]:
-    """The smallest ``X`` with the least ``|A X - b|``, and ``A``'s rank, by QR with columns exchanged."""
+def least_squares(known: Routines, a: np.ndarray, b: np.ndarray, rcond: float) -> tuple[np.ndarray, int]:
+    """The smallest ``X`` that minimises ``|A X - b|``, and ``A``'s rank, by QR with column pivoting."""
     (rows, columns), count = a.shape, b.shape[1]
     long = max(rows, columns)
     x = np.zeros((count, long), a.dtype)
@@ -168,9 +170,9 @@ def least_squares(known: Routines, a: Any, b: Any, rcond: float) -> tuple[Any, i
     bound, size = np.full(1, rcond, a.dtype), np.zeros(1, a.dtype)
     memory = np.array(a.T, order="C")
 
-    def call(work: Any, length: int) -> None:
-        head = (rows, columns, count, memory, rows, x, long, order, bound, rank, work, length, info)
-        known.run("gelsy", *head)
+    def call(work: np.ndarray, length: int) -> None:
+        head = (rows, columns, count, memory, rows, x, long, order, bound, rank)
+        known.run("gelsy", *head, work, length, info)
 
     call(size, -1)
     work = np.empty(int(size[0]), a.dtype)

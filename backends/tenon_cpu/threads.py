@@ -1,4 +1,4 @@
-"""Two cores for what NumPy does on one: a range of work cut into one piece per thread.
+"""Run a NumPy function on several cores: a range of work is cut into one piece per thread.
 
 NumPy's own loops and compiled kernels run on the thread that calls them and release the interpreter lock;
 only BLAS and oneDNN have threads. ``split`` gives each of a few waiting threads a piece, and holds BLAS to
@@ -7,10 +7,10 @@ multi-threaded BLAS wait for each other (measured on a 64-image convolution: 9.5
 and 26 with both kinds of threads).
 
 There is one number of threads, ``usable()``: BLAS's own at the start, so that ``OMP_NUM_THREADS`` and
-``OPENBLAS_NUM_THREADS`` rule all; ``set_count`` changes it for BLAS, for these threads, and for whoever asked
-to be told by ``on_change``, as oneDNN does. A worker of OpenMP that still spins after its last task does not
-hold up these threads: the kernel lets a thread that wakes go first (product on two threads, then GELU split:
-3.23 ms against 2.47 + 0.73 alone).
+``OPENBLAS_NUM_THREADS`` decide; ``set_count`` changes it for BLAS, for these threads, and for the listeners
+that ``on_change`` registers, such as oneDNN. A worker of OpenMP that still spins after its last task does not
+delay these threads: Linux schedules a thread that wakes first (product on two threads, then GELU split: 3.23
+ms, against 2.47 + 0.73 each by itself).
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import TypeVar, TypeVarTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tenon.extend import errors
+
+_R = TypeVar("_R")
+_Ts = TypeVarTuple("_Ts")
 
 _PREFIXES = (("scipy_openblas", "64_"), ("scipy_openblas", ""), ("openblas", "64_"), ("openblas", ""))
 
@@ -35,7 +39,7 @@ class Blas:
     def __init__(self) -> None:
         self.found = False
         self.get: Callable[[], int] = lambda: 1
-        self.set: Callable[[int], Any] = lambda count: None
+        self.set: Callable[[int], object] = lambda count: None
         for path in loaded_libraries("openblas"):
             library = ctypes.CDLL(path)
             for prefix, suffix in _PREFIXES:
@@ -56,14 +60,18 @@ def loaded_libraries(name: str) -> list[str]:
         return []
 
 
+#: A piece of work: the function, and the range to call it with; None ends a thread.
+_Task = tuple[Callable[[int, int], object], int, int] | None
+
+
 class Pool:
-    """Threads that wait for pieces of work; made at the first use, and anew in a forked child."""
+    """Threads that wait for pieces of work; created at the first use, and again in a forked child."""
 
     def __init__(self, size: int | None = None) -> None:
         self.blas = Blas()
         self.size = size or max(1, self.blas.get())
         self.lock = threading.Lock()
-        self.tasks: SimpleQueue[Any] = SimpleQueue()
+        self.tasks: SimpleQueue[_Task] = SimpleQueue()
         self.done: SimpleQueue[BaseException | None] = SimpleQueue()
         for _ in range(self.size - 1):
             threading.Thread(target=self._wait, name="tenon-cpu", daemon=True).start()
@@ -74,20 +82,20 @@ class Pool:
         while (task := self.tasks.get()) is not None:
             failure = None
             try:
-                task[0](*task[1:])
+                task[0](task[1], task[2])
             except BaseException as error:
                 failure = error
-            del task  # or what it worked on would live until the next one
+            del task  # or the arrays that it worked on would live until the next one
             self.done.put(failure)
             del failure
 
     def close(self) -> None:
-        """Let the threads end."""
+        """End the threads, once they have done the work in the queue."""
         for _ in range(self.size - 1):
             self.tasks.put(None)
 
-    def run(self, work: Callable[[int, int], Any], count: int) -> None:
-        """``work`` over all of ``range(count)``; the caller takes the last piece."""
+    def run(self, work: Callable[[int, int], object], count: int) -> None:
+        """Call ``work`` on all pieces of ``range(count)``; the calling thread takes the last."""
         pieces = min(self.size, count)
         bounds = [count * i // pieces for i in range(pieces + 1)]
         threads = self.blas.get()
@@ -115,7 +123,7 @@ _pool_lock = threading.Lock()
 
 
 def _forget() -> None:
-    """A forked child has none of the parent's threads."""
+    """Drop the pool, in a forked child: it has none of the parent's threads."""
     global _pool, _pool_lock
     _pool, _pool_lock = None, threading.Lock()
 
@@ -125,7 +133,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def pool() -> Pool:
-    """The process's pool."""
+    """The process's pool, created at the first call."""
     global _pool
     if _pool is None:
         with _pool_lock:
@@ -138,18 +146,18 @@ _listeners: list[Callable[[int], None]] = []
 
 
 def on_change(listener: Callable[[int], None]) -> Callable[[int], None]:
-    """Have ``listener(count)`` called when the number of threads changes."""
+    """Register ``listener(count)``, to be called when the number of threads changes; return it."""
     _listeners.append(listener)
     return listener
 
 
 def usable() -> int:
-    """How many threads kernels may use."""
+    """The number of threads that kernels may use."""
     return (_pool or pool()).size
 
 
 def set_count(count: int) -> None:
-    """Use ``count`` threads from now on; waits for work that is under way."""
+    """Use ``count`` threads from now on, once running work has ended; UnsupportedError without OpenBLAS."""
     global _pool
     old = pool()
     if not old.blas.found:
@@ -165,38 +173,37 @@ def set_count(count: int) -> None:
         listener(count)
 
 
-def split(work: Callable[[int, int], Any], count: int, least: int = 1) -> None:
+def split(work: Callable[[int, int], object], count: int, least: int = 1) -> None:
     """Call ``work(start, stop)`` on pieces that make up ``range(count)``, each at least ``least`` long.
 
-    One call on the caller's thread where there is too little to share, or the threads are busy: another
-    thread of
-    the program, or a piece of work that itself splits.
+    It is one call on the caller's thread where there is too little to share, or where the pool is busy with
+    work of another thread of the program, or of the work that this call is part of.
     """
     if count < 2 * least or count < 2:
         work(0, count)
         return
-    found = _pool or pool()
-    if found.size == 1 or not found.lock.acquire(blocking=False):
+    own = _pool or pool()
+    if own.size == 1 or not own.lock.acquire(blocking=False):
         work(0, count)
         return
     try:
-        found.run(work, count)
+        own.run(work, count)
     finally:
-        found.lock.release()
+        own.lock.release()
 
 
-def alone(work: Callable[..., Any], *args: Any) -> Any:
-    """``work(*args)`` with BLAS on one thread: where its second one would come too late to help."""
-    found = _pool or pool()
-    if found.size == 1 or not found.lock.acquire(blocking=False):
+def alone(work: Callable[[*_Ts], _R], *args: *_Ts) -> _R:
+    """Return ``work(*args)`` with BLAS on one thread: where a second one would wake too late to help."""
+    own = _pool or pool()
+    if own.size == 1 or not own.lock.acquire(blocking=False):
         return work(*args)
-    threads = found.blas.get()
-    found.blas.set(1)
+    threads = own.blas.get()
+    own.blas.set(1)
     try:
         return work(*args)
     finally:
-        found.blas.set(threads)
-        found.lock.release()
+        own.blas.set(threads)
+        own.lock.release()
 
 
 class Scratch(threading.local):
@@ -205,10 +212,10 @@ class Scratch(threading.local):
     limit = 8 << 20
 
     def __init__(self) -> None:
-        self.held: dict[str, np.ndarray[Any, Any]] = {}
+        self.held: dict[str, np.ndarray] = {}
 
-    def get(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
-        """An uninitialised array; the same memory as the last one of this name."""
+    def get(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
+        """An uninitialised array, in the memory of the last one of this name."""
         size = np.dtype(dtype).itemsize
         for s in shape:
             size *= s
@@ -217,8 +224,7 @@ class Scratch(threading.local):
             held = np.empty(max(size, 64), np.uint8)
             if size <= self.limit:
                 self.held[name] = held
-        found: np.ndarray[Any, Any] = held[:size].view(dtype).reshape(shape)
-        return found
+        return held[:size].view(dtype).reshape(shape)
 
 
 scratch = Scratch()
