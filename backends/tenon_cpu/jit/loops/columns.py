@@ -18,7 +18,7 @@ WIDE = 256
 
 
 @inlined
-def empty(part, whole):  # type: ignore[no-untyped-def]
+def empty(part, whole):
     """Add the sums of a block of rows to those of all, and begin again."""
     for j in range(part.size):
         whole[j] += part[j]
@@ -29,7 +29,7 @@ def empty(part, whole):  # type: ignore[no-untyped-def]
     "void(float32[:,::1], float32[::1], float32[::1], float32, float32[:,::1], float32[::1], float32[::1],"
     " float32[::1], int64, int64)"
 )
-def batch_norm(x, weight, bias, eps, out, means, variances, deviations, start, stop):  # type: ignore[no-untyped-def]
+def batch_norm(x, weight, bias, eps, out, means, variances, deviations, start, stop):
     """Result, mean, variance and reciprocal deviation of blocks of columns ``start`` to ``stop``."""
     count = x.shape[0]
     for block in range(start, stop):
@@ -70,7 +70,7 @@ def batch_norm(x, weight, bias, eps, out, means, variances, deviations, start, s
     "void(float32[:,::1], float32[:,::1], float32[::1], float32[::1], float32[::1], float32[:,::1],"
     " float32[::1], float32[::1], int64, int64)"
 )
-def batch_norm_grad(g, x, weight, means, deviations, out, dweights, dbiases, start, stop):  # type: ignore[no-untyped-def]
+def batch_norm_grad(g, x, weight, means, deviations, out, dweights, dbiases, start, stop):
     """The gradients for input, weight and bias of blocks of columns ``start`` to ``stop``."""
     count = x.shape[0]
     share = 1.0 / count
@@ -106,7 +106,7 @@ def batch_norm_grad(g, x, weight, means, deviations, out, dweights, dbiases, sta
     "void(float32[:,:,::1], float32[:,:,::1], float32[::1], float32[:,:,::1], float32[::1], float32[::1],"
     " int64, int64)"
 )
-def scale_grad(g, x, scale, out, dscale, dshift, start, stop):  # type: ignore[no-untyped-def]
+def scale_grad(g, x, scale, out, dscale, dshift, start, stop):
     """The gradients of ``x[:, c] * scale[c] + shift[c]`` for channels ``start`` to ``stop``."""
     for c in range(start, stop):
         a, product, total = scale[c], np.float64(0), np.float64(0)

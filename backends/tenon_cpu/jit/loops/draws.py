@@ -47,19 +47,19 @@ _SIGN, _TO_SIGN = np.int32(-(2**31)), np.int32(29)
 
 
 @inlined(fastmath=())
-def _next(a, b):  # type: ignore[no-untyped-def]
+def _next(a, b):
     y = np.uint32((a & _UPPER) | (b & _LOWER))
     return np.uint32((y >> _ONE) ^ (_TWIST if y & _ONE else _ZERO))
 
 
 @inlined(fastmath=())
-def _mix(first, second, third, out):  # type: ignore[no-untyped-def]
+def _mix(first, second, third, out):
     for i in range(out.size):
         out[i] = np.uint32(third[i] ^ _next(first[i], second[i]))
 
 
 @inlined(fastmath=())
-def _temper(y):  # type: ignore[no-untyped-def]
+def _temper(y):
     y = np.uint32(y ^ (y >> np.uint32(11)))
     y = np.uint32(y ^ (np.uint32(y << np.uint32(7)) & _MASK_B))
     y = np.uint32(y ^ (np.uint32(y << np.uint32(15)) & _MASK_C))
@@ -67,7 +67,7 @@ def _temper(y):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(uint32[::1], uint32[::1])", fastmath=())
-def words(state, out):  # type: ignore[no-untyped-def]
+def words(state, out):
     """``state`` is the block and, behind it, the position in the block of the next word."""
     at, done = np.int64(state[_BLOCK]), 0
     old = np.empty(_BLOCK, np.uint32)
@@ -81,7 +81,7 @@ def words(state, out):  # type: ignore[no-untyped-def]
             _mix(old[227:454], old[228:455], new[:227], new[227:454])
             _mix(old[454:623], old[455:], new[227:396], new[454:623])
             new[623] = np.uint32(new[396] ^ _next(old[623], new[0]))
-            at = 0
+            at = np.int64(0)
         count = min(_BLOCK - at, out.size - done)
         part, made = new[at : at + count], out[done : done + count]
         for i in range(count):
@@ -92,7 +92,7 @@ def words(state, out):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(uint32[::1], float64, float32[::1])", fastmath=())
-def below(given, threshold, out):  # type: ignore[no-untyped-def]
+def below(given, threshold, out):
     """1 where the low 53 bits of (first << 32 | second) are below the threshold."""
     for i in range(out.size):
         number = np.float64(np.uint32(given[2 * i] & _LOW21)) * _WORD + np.float64(given[2 * i + 1])
@@ -100,7 +100,7 @@ def below(given, threshold, out):  # type: ignore[no-untyped-def]
 
 
 @inlined(fastmath=())
-def _radius(word):  # type: ignore[no-untyped-def]
+def _radius(word):
     x = np.float32(np.int32(_WHOLE - np.int32(word & _LOW24))) * _UNIT
     i = np.float32(x).view(np.int32)
     k = np.int32((i - _SQRT_HALF) >> _SHIFT)
@@ -124,7 +124,7 @@ def _radius(word):  # type: ignore[no-untyped-def]
 
 
 @inlined(fastmath=())
-def _normals(radii, angles, cosines, sines):  # type: ignore[no-untyped-def]
+def _normals(radii, angles, cosines, sines):
     for i in range(radii.size):
         radius = _radius(radii[i])
         angle = np.float32(np.int32(angles[i] & _LOW24)) * _ANGLE
@@ -149,7 +149,7 @@ def _normals(radii, angles, cosines, sines):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(uint32[::1], float32[::1])", fastmath=())
-def unit32(given, out):  # type: ignore[no-untyped-def]
+def unit32(given, out):
     """Eight radii and eight angles of each block of 16 words, a run of blocks at a time."""
     radii, angles = np.empty(_RUN, np.uint32), np.empty(_RUN, np.uint32)
     cosines, sines = np.empty(_RUN, np.float32), np.empty(_RUN, np.float32)
@@ -168,14 +168,14 @@ def unit32(given, out):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float64[::1])", fastmath=())
-def log1p(values):  # type: ignore[no-untyped-def]
+def log1p(values):
     """By the C library, in place."""
     for i in range(values.size):
         values[i] = math.log1p(values[i])
 
 
 @kernel("void(int64[::1], int64[::1])", fastmath=())
-def swaps(values, jumps):  # type: ignore[no-untyped-def]
+def swaps(values, jumps):
     """The steps of Fisher and Yates."""
     for i in range(jumps.size):
         j = jumps[i]

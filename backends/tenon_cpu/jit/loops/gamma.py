@@ -19,14 +19,14 @@ _T5 = np.float64(5 / 66)
 
 
 @kernel(_ALONE)
-def lgamma(x, out, start, stop):  # type: ignore[no-untyped-def]
+def lgamma(x, out, start, stop):
     """The C library's."""
     for i in range(start, stop):
         out[i] = math.lgamma(x[i])
 
 
 @inlined
-def _digamma(v):  # type: ignore[no-untyped-def]
+def _digamma(v):
     """Of what is not negative: six steps up, whose reciprocals are one quotient, then the series."""
     above, below = _ONE, v
     for k in range(1, 6):
@@ -40,7 +40,7 @@ def _digamma(v):  # type: ignore[no-untyped-def]
 
 
 @kernel(_ALONE)
-def digamma(x, out, start, stop):  # type: ignore[no-untyped-def]
+def digamma(x, out, start, stop):
     """Poles are NaN, but those at 0 infinite."""
     for i in range(start, stop):
         v = np.float64(x[i])
@@ -57,7 +57,7 @@ def digamma(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel(_ALONE)
-def trigamma(x, out, start, stop):  # type: ignore[no-untyped-def]
+def trigamma(x, out, start, stop):
     """Poles are infinite."""
     for i in range(start, stop):
         v = np.float64(x[i])

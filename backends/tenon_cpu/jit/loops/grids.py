@@ -10,7 +10,7 @@ _ZERO, _ONE, _TWO, _HALF = np.float32(0), np.float32(1), np.float32(2), np.float
 
 
 @inlined
-def _folded(u, low, span, most, padding):  # type: ignore[no-untyped-def]
+def _folded(u, low, span, most, padding):
     """``u`` inside, and its slope: ``padding`` 1 stops at the border, 2 is reflected there first."""
     slope = _ONE
     if padding == 2:
@@ -33,9 +33,7 @@ def _folded(u, low, span, most, padding):  # type: ignore[no-untyped-def]
     "void(float32[:,::1], int64, float32, float32, float32, float32, float32, int64, int64, float32[::1],"
     " float32[::1], float32[::1], int64, int64)"
 )
-def split(  # type: ignore[no-untyped-def]
-    grid, axis, scale, shift, low, span, most, padding, nearest, base, fraction, slope, start, stop
-):
+def split(grid, axis, scale, shift, low, span, most, padding, nearest, base, fraction, slope, start, stop):
     """Per point, the element below (or nearest), the fraction behind it and the slope of the padding."""
     for p in range(start, stop):
         u, s = (grid[p, axis] + _ONE) * scale - shift, _ONE
@@ -49,7 +47,7 @@ def split(  # type: ignore[no-untyped-def]
     "void(float32[::1], float32, float32, float32, float32, int64, int64[::1], int64, int64[::1], int64,"
     " int64)"
 )
-def places(base, offset, low, span, most, padding, before, size, out, start, stop):  # type: ignore[no-untyped-def]
+def places(base, offset, low, span, most, padding, before, size, out, start, stop):
     """Indices of the element ``offset`` behind each base, behind those of the axes ``before``; -1 outside."""
     for p in range(start, stop):
         u = base[p] + offset

@@ -18,13 +18,13 @@ _NAN, _INFINITY = np.float32(np.nan), np.float32(np.inf)
 
 
 @inlined(fastmath={"reassoc", "contract", "nsz"})
-def times(a, b):  # type: ignore[no-untyped-def]
+def times(a, b):
     """``a * b``, in any order with other products."""
     return a * b
 
 
 @inlined
-def product(row):  # type: ignore[no-untyped-def]
+def product(row):
     """Of all elements."""
     p = _ONE
     for i in range(row.size):
@@ -33,7 +33,7 @@ def product(row):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64, int64)")
-def cumprod(x, out, start, stop):  # type: ignore[no-untyped-def]
+def cumprod(x, out, start, stop):
     """Running products, in float64 as PyTorch's: they may leave float32's range and come back."""
     size, inner = x.shape[1], x.shape[2]
     products = np.empty(inner, np.float64)
@@ -54,7 +54,7 @@ def cumprod(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64, int64)")
-def cumsum(x, out, start, stop):  # type: ignore[no-untyped-def]
+def cumsum(x, out, start, stop):
     """Running sums; of rows in float64."""
     size, inner = x.shape[1], x.shape[2]
     for r in range(start, stop):
@@ -73,7 +73,7 @@ def cumsum(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,::1], int64, float32[::1], int64, int64)")
-def extreme(x, largest, out, start, stop):  # type: ignore[no-untyped-def]
+def extreme(x, largest, out, start, stop):
     """The largest of each row, or the smallest; NaN, which sorts beyond an infinity, wins.
 
     Bits of floats above 0 sort as integers do, those of floats below 0 the other way and, without a sign,
@@ -96,14 +96,14 @@ def extreme(x, largest, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,::1], float32[::1], int64, int64)")
-def prod(x, out, start, stop):  # type: ignore[no-untyped-def]
+def prod(x, out, start, stop):
     """The product of each row."""
     for r in range(start, stop):
         out[r] = product(x[r])
 
 
 @kernel("void(float32[:,::1], float32[:,::1], int64, int64)")
-def prod_of_others(x, out, start, stop):  # type: ignore[no-untyped-def]
+def prod_of_others(x, out, start, stop):
     """The row's product by each element; products from both sides where that is no number to divide.
 
     A product of 0 has no infinity and no NaN in it: what is 0 from one side stays so.
@@ -132,7 +132,7 @@ def prod_of_others(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,::1], float32[::1], int64, int64)")
-def squares(x, out, start, stop):  # type: ignore[no-untyped-def]
+def squares(x, out, start, stop):
     """The sum of the squares of each row."""
     for r in range(start, stop):
         row, s = x[r], np.float64(0)
@@ -145,7 +145,7 @@ def squares(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,:,::1], int64[::1], float32[:,:,::1], int64, int64)")
-def take(x, places, out, start, stop):  # type: ignore[no-untyped-def]
+def take(x, places, out, start, stop):
     """Lines at the same places of every outer element."""
     inner = x.shape[2]
     for r in range(start, stop):
@@ -159,7 +159,7 @@ def take(x, places, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,:,::1], int64[::1], float32[:,:,::1], int64, int64)")
-def add_at(y, places, out, start, stop):  # type: ignore[no-untyped-def]
+def add_at(y, places, out, start, stop):
     """Lines added at the same places of every outer element, in their order."""
     inner = y.shape[2]
     for r in range(start, stop):
@@ -173,7 +173,7 @@ def add_at(y, places, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], uint8[::1], int64, int64)")
-def pick(x, places, out, outside, start, stop):  # type: ignore[no-untyped-def]
+def pick(x, places, out, outside, start, stop):
     """``out[r, i, j] = x[r, places[r, i, j], j]``; ``outside`` says that a place is none."""
     size, inner = x.shape[1], x.shape[2]
     for r in range(start, stop):
@@ -188,7 +188,7 @@ def pick(x, places, out, outside, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], uint8[::1], int64, int64, int64)")
-def place(y, places, out, outside, how, start, stop):  # type: ignore[no-untyped-def]
+def place(y, places, out, outside, how, start, stop):
     """``out[r, places[r, i, j], j] = y[r, i, j]``, or combined with it: see ``combined``."""
     size, inner = out.shape[1], out.shape[2]
     for r in range(start, stop):
@@ -205,7 +205,7 @@ def place(y, places, out, outside, how, start, stop):  # type: ignore[no-untyped
 
 
 @kernel("void(float32[:,:,::1], int64[::1], float32[:,:,::1], uint8[::1], int64, int64, int64)")
-def place_rows(y, places, out, outside, how, start, stop):  # type: ignore[no-untyped-def]
+def place_rows(y, places, out, outside, how, start, stop):
     """The same of whole rows: ``out[r, places[i]]`` and ``y[r, i]``."""
     for r in range(start, stop):
         for i in range(places.size):
@@ -219,7 +219,7 @@ def place_rows(y, places, out, outside, how, start, stop):  # type: ignore[no-un
 
 
 @kernel("void(float32[:,:,::1], float32[::1], float32[::1], float32[:,:,::1], int64, int64)")
-def scale_and_shift(x, scale, shift, out, start, stop):  # type: ignore[no-untyped-def]
+def scale_and_shift(x, scale, shift, out, start, stop):
     """``x[:, c] * scale[c] + shift[c]``."""
     for r in range(start, stop):
         for c in range(x.shape[1]):
@@ -229,7 +229,7 @@ def scale_and_shift(x, scale, shift, out, start, stop):  # type: ignore[no-untyp
 
 
 @kernel("void(float32[:,:,::1], int64, float32[:,:,::1], int64, int64)")
-def solve_triangle(a, upper, x, start, stop):  # type: ignore[no-untyped-def]
+def solve_triangle(a, upper, x, start, stop):
     """Each ``x`` becomes ``X`` of ``A X = x`` for a small triangle, row after row."""
     size = a.shape[1]
     for m in range(start, stop):
@@ -246,7 +246,7 @@ def solve_triangle(a, upper, x, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,:,::1], int64, int64, float32[:,:,::1], int64, int64)")
-def triangle(x, k, lower, out, start, stop):  # type: ignore[no-untyped-def]
+def triangle(x, k, lower, out, start, stop):
     """Each matrix up to its diagonal ``k`` (from it on if not ``lower``), zeros beyond."""
     width = x.shape[2]
     for m in range(start, stop):
@@ -262,7 +262,7 @@ def triangle(x, k, lower, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,::1], int64, int64[:,::1], int64, int64)")
-def first(x, flipped, out, start, stop):  # type: ignore[no-untyped-def]
+def first(x, flipped, out, start, stop):
     """Where the smallest elements of each row are (the largest with -1 for ``flipped``), in order, as many as
     ``out`` is wide: ties keep order, NaN counts as largest."""
     count = out.shape[1]

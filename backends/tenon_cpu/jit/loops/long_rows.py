@@ -19,7 +19,7 @@ LONG = 1 << 17
 
 
 @inlined
-def long_spread(row, mean):  # type: ignore[no-untyped-def]
+def long_spread(row, mean):
     """The sum of the squares of ``row - mean``."""
     s = np.float64(0)
     for first in range(0, row.size, RUN):
@@ -28,7 +28,7 @@ def long_spread(row, mean):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def slopes(given, row, mean):  # type: ignore[no-untyped-def]
+def slopes(given, row, mean):
     """The sums of ``given`` and of ``given * (row - mean)``."""
     a, b = _ZERO, _ZERO
     for i in range(row.size):
@@ -38,7 +38,7 @@ def slopes(given, row, mean):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,::1], float32, float32[:,::1], float32[::1], float32[::1], int64, int64)")
-def standardise(x, eps, out, means, deviations, start, stop):  # type: ignore[no-untyped-def]
+def standardise(x, eps, out, means, deviations, start, stop):
     """Result, mean and reciprocal deviation."""
     for r in range(start, stop):
         row, made = x[r], out[r]
@@ -51,7 +51,7 @@ def standardise(x, eps, out, means, deviations, start, stop):  # type: ignore[no
 
 
 @kernel("void(float32[:,::1], float32[:,::1], float32[::1], float32[::1], float32[:,::1], int64, int64)")
-def standardise_grad(g, x, means, deviations, out, start, stop):  # type: ignore[no-untyped-def]
+def standardise_grad(g, x, means, deviations, out, start, stop):
     """The input's gradient of ``standardise``."""
     for r in range(start, stop):
         given, row, made = g[r], x[r], out[r]

@@ -13,7 +13,7 @@ _INFINITY = np.float32(np.inf)
 
 
 @inlined
-def log_sum_exp(row):  # type: ignore[no-untyped-def]
+def log_sum_exp(row):
     """The logarithm of the sum of exponentials; an infinite maximum is the result, unless there is NaN."""
     top = peak(row)
     if abs(top) == _INFINITY:
@@ -28,7 +28,7 @@ def log_sum_exp(row):  # type: ignore[no-untyped-def]
     "void(float32[:,::1], int64[::1], float32[::1], int64, float32[:,::1], float32[::1], float32[::1],"
     " int64[::1], int64, int64)"
 )
-def cross_entropy(x, target, weight, ignored, totals, losses, weights, outside, start, stop):  # type: ignore[no-untyped-def]
+def cross_entropy(x, target, weight, ignored, totals, losses, weights, outside, start, stop):
     """Each row's log-sum-exp, loss and weight; ``outside[0]`` is 1 if a target is no class."""
     classes = x.shape[1]
     for r in range(start, stop):
@@ -46,7 +46,7 @@ def cross_entropy(x, target, weight, ignored, totals, losses, weights, outside, 
 
 
 @kernel("void(float32[:,::1], float32[:,::1], int64[::1], float32[::1], int64, float32[:,::1], int64, int64)")
-def cross_entropy_grad(x, totals, target, slopes, ignored, out, start, stop):  # type: ignore[no-untyped-def]
+def cross_entropy_grad(x, totals, target, slopes, ignored, out, start, stop):
     """``(1 at the target - exp(x - total)) * slope``."""
     for r in range(start, stop):
         row, made = x[r], out[r]
@@ -62,9 +62,7 @@ def cross_entropy_grad(x, totals, target, slopes, ignored, out, start, stop):  #
     "void(float32[:,:,::1], float32[:,::1], int64[:,::1], float32[::1], int64, float32[:,::1],"
     " float32[:,::1], int64[::1], int64, int64)"
 )
-def picked(  # type: ignore[no-untyped-def]
-    x, totals, target, weight, ignored, losses, weights, outside, start, stop
-):
+def picked(x, totals, target, weight, ignored, losses, weights, outside, start, stop):
     """``weight * (total - x)`` at targets of images ``[N, C, P]``, and the weights; totals may be none."""
     classes, given = x.shape[1], totals.shape[0] > 0
     for r in range(start, stop):
@@ -82,7 +80,7 @@ def picked(  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,:,::1], float32[:,::1], float32[:,::1], int64, int64)")
-def powers(x, peaks, sums, start, stop):  # type: ignore[no-untyped-def]
+def powers(x, peaks, sums, start, stop):
     """Of each place of images ``[N, C, P]`` the largest score, and the sum of ``exp(x - peak)`` over classes:
     1 beside an infinite peak or NaN, which is the logarithm of the sum itself."""
     for r in range(start, stop):
@@ -106,7 +104,7 @@ def powers(x, peaks, sums, start, stop):  # type: ignore[no-untyped-def]
     "void(float32[:,:,::1], float32[:,::1], int64[:,::1], float32[:,::1], int64, float32[:,:,::1], int64,"
     " int64)"
 )
-def images_grad(x, totals, target, slopes, ignored, out, start, stop):  # type: ignore[no-untyped-def]
+def images_grad(x, totals, target, slopes, ignored, out, start, stop):
     """``(1 at the target - exp(x - total)) * slope`` of images ``[N, C, P]``."""
     for r in range(start, stop):
         t, slope = totals[r], slopes[r]

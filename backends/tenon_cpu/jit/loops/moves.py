@@ -10,7 +10,7 @@ _ONE = np.uint64(1)
 
 
 @kernel("void(float32[::1], float32, int64, int64)")
-def fill(x, value, start, stop):  # type: ignore[no-untyped-def]
+def fill(x, value, start, stop):
     """``value`` everywhere."""
     x = x[start:stop]
     for i in range(x.size):
@@ -18,7 +18,7 @@ def fill(x, value, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,::1], float32[:,::1], int64, int64)")
-def reverse(x, out, start, stop):  # type: ignore[no-untyped-def]
+def reverse(x, out, start, stop):
     """Each row backwards. Unsigned places need no look at their sign, so that LLVM makes vectors of them."""
     size = np.uint64(x.shape[1])
     for r in range(start, stop):

@@ -24,7 +24,7 @@ _PAIRS = "void(float32[::1], float32[::1], float32[::1], uint8[::1], int64, int6
 
 
 @inlined
-def _divided(v, w):  # type: ignore[no-untyped-def]
+def _divided(v, w):
     """The quotient's whole part, what is left of ``v``, and whether the quotient was rounded up to it."""
     whole = np.floor(v / w)
     left = np.float32(np.float64(v) - np.float64(whole) * np.float64(w))
@@ -32,13 +32,13 @@ def _divided(v, w):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _unusual(whole, w):  # type: ignore[no-untyped-def]
+def _unusual(whole, w):
     """1 where the whole part may not be exact, or there is none."""
     return np.int32(not abs(whole) < _MOST) | np.int32(abs(w) == _INFINITY)
 
 
 @kernel(_PAIRS)
-def remainder(x, y, out, unusual, start, stop):  # type: ignore[no-untyped-def]
+def remainder(x, y, out, unusual, start, stop):
     """Python's modulo where the quotient's whole part is exact; ``unusual`` says that one was not."""
     x, y, out = x[start:stop], y[start:stop], out[start:stop]
     far = np.int32(0)
@@ -51,7 +51,7 @@ def remainder(x, y, out, unusual, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel(_PAIRS)
-def floor_divide(x, y, out, unusual, start, stop):  # type: ignore[no-untyped-def]
+def floor_divide(x, y, out, unusual, start, stop):
     """The quotient's whole part likewise."""
     x, y, out = x[start:stop], y[start:stop], out[start:stop]
     far = np.int32(0)
@@ -64,7 +64,7 @@ def floor_divide(x, y, out, unusual, start, stop):  # type: ignore[no-untyped-de
 
 
 @kernel(_PAIRS)
-def fmod(x, y, out, unusual, start, stop):  # type: ignore[no-untyped-def]
+def fmod(x, y, out, unusual, start, stop):
     """C's modulo, likewise: what is left has the sign of ``x``."""
     x, y, out = x[start:stop], y[start:stop], out[start:stop]
     far = np.int32(0)
@@ -79,7 +79,7 @@ def fmod(x, y, out, unusual, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[::1], float32[::1], uint8[::1], int64, int64)")
-def tan(x, out, unusual, start, stop):  # type: ignore[no-untyped-def]
+def tan(x, out, unusual, start, stop):
     """The tangent, by what float64 leaves of multiples of pi / 2; ``unusual`` says that one was too large."""
     x, out = x[start:stop], out[start:stop]
     far = np.int32(0)

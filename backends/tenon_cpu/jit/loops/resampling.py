@@ -13,7 +13,7 @@ _BLOCK = BLOCK = 512
 
 
 @kernel("void(float32[:,:,::1], int64[::1], int64[::1], float32[::1], float32[:,:,::1], int64, int64)")
-def rows(x, starts, places, weights, out, start, stop):  # type: ignore[no-untyped-def]
+def rows(x, starts, places, weights, out, start, stop):
     """Each row of ``out`` is a weighted sum of rows of ``x``, two at a time."""
     for o in range(start, stop):
         for i in range(starts.size - 1):
@@ -43,7 +43,7 @@ def rows(x, starts, places, weights, out, start, stop):  # type: ignore[no-untyp
 
 
 @kernel("void(float32[:,::1], int64[::1], int64[::1], float32[::1], float32[:,::1], int64, int64)")
-def points(x, starts, places, weights, out, start, stop):  # type: ignore[no-untyped-def]
+def points(x, starts, places, weights, out, start, stop):
     """Each element of a row of ``out`` is a weighted sum of elements of that row of ``x``."""
     count = starts.size - 1
     taps, even = starts[1], True
@@ -71,7 +71,7 @@ def points(x, starts, places, weights, out, start, stop):  # type: ignore[no-unt
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], int64, int64)")
-def tap_sum(x, weights, places, out, start, stop):  # type: ignore[no-untyped-def]
+def tap_sum(x, weights, places, out, start, stop):
     """A block of places of all channels at a time; four taps at a time where there are as many.
 
     A place that is none reads the first cell and counts 0 times, unless that cell would spoil the sum.
@@ -108,7 +108,7 @@ def tap_sum(x, weights, places, out, start, stop):  # type: ignore[no-untyped-de
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], int64, int64)")
-def tap_spread(g, weights, places, out, start, stop):  # type: ignore[no-untyped-def]
+def tap_spread(g, weights, places, out, start, stop):
     """Into zeros: every tap of every place adds its part."""
     channels = g.shape[1]
     for row in range(start, stop):
@@ -122,7 +122,7 @@ def tap_spread(g, weights, places, out, start, stop):  # type: ignore[no-untyped
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], int64, int64)")
-def tap_dot(g, x, places, out, start, stop):  # type: ignore[no-untyped-def]
+def tap_dot(g, x, places, out, start, stop):
     """A block of places at a time, channels two by two; what was read for no place is dropped at the end."""
     taps, count, channels = places.shape[1], out.shape[2], x.shape[1]
     blocks = (count + _BLOCK - 1) // _BLOCK
@@ -150,7 +150,7 @@ def tap_dot(g, x, places, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,::1], int64[:,::1], float32[:,::1], uint8[::1], int64, int64)")
-def pick(x, places, out, outside, start, stop):  # type: ignore[no-untyped-def]
+def pick(x, places, out, outside, start, stop):
     """Elements of each row at its places; ``outside`` says that a place is none."""
     for r in range(start, stop):
         line, at, made = x[r], places[r], out[r]
@@ -163,7 +163,7 @@ def pick(x, places, out, outside, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,::1], int64[:,::1], float32[:,::1], uint8[::1], int64, int64, int64)")
-def place(y, places, out, outside, how, start, stop):  # type: ignore[no-untyped-def]
+def place(y, places, out, outside, how, start, stop):
     """Elements of each row written at its places, or combined with what is there."""
     for r in range(start, stop):
         line, at, given = out[r], places[r], y[r]
@@ -180,7 +180,7 @@ def place(y, places, out, outside, how, start, stop):  # type: ignore[no-untyped
 @kernel(
     "void(float32[:,:,:,::1], int64[:,:,::1], int64[:,:,::1], int64[:,:,::1], int64[:,:,:,::1], int64, int64)"
 )
-def largest(x, depth, height, width, out, start, stop):  # type: ignore[no-untyped-def]
+def largest(x, depth, height, width, out, start, stop):
     """Where the first largest element of each window of planes ``[D, H, W]`` is; or its last NaN.
 
     Per axis, windows are ``[planes or 1, (first, stop, step), windows]``.

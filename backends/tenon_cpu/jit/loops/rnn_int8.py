@@ -13,7 +13,7 @@ from tenon_cpu.jit.loops.rounding import to_whole, to_words
 
 
 @inlined
-def _product(library, steps, t, first, place, h, sizes, whole, words):  # type: ignore[no-untyped-def]
+def _product(library, steps, t, first, place, h, sizes, whole, words):
     """The states of step ``t``, rounded, times the weights; oneDNN's status."""
     if steps[t, 1] == 0:
         return 0
@@ -28,13 +28,13 @@ def _product(library, steps, t, first, place, h, sizes, whole, words):  # type: 
 
 
 @inlined
-def _scaled(x, more, step):  # type: ignore[no-untyped-def]
+def _scaled(x, more, step):
     for j in range(x.size):
         x[j] += more[j] * step
 
 
 @inlined
-def _scale(x, step):  # type: ignore[no-untyped-def]
+def _scale(x, step):
     for j in range(x.size):
         x[j] *= step
 
@@ -43,7 +43,7 @@ def _scale(x, step):  # type: ignore[no-untyped-def]
     "int64(int64[::1], int64[:,::1], int64, boolean, float32[:,::1], float32[:,::1], uint8[:,::1],"
     " uint16[:,::1], float32[::1], float32[::1], float32[:,::1], float32[:,::1], float32[:,::1])"
 )
-def lstm(library, steps, first, reverse, gates, own, whole, words, sizes, zeros, out, h, c):  # type: ignore[no-untyped-def]
+def lstm(library, steps, first, reverse, gates, own, whole, words, sizes, zeros, out, h, c):
     """``gates`` come as the inputs' products and go activated."""
     place = own.ctypes.data + first * own.shape[1] * 4
     count = steps.shape[0]
@@ -65,7 +65,7 @@ def lstm(library, steps, first, reverse, gates, own, whole, words, sizes, zeros,
     "int64(int64[::1], int64[:,::1], int64, boolean, float32[:,::1], float32[:,::1], uint8[:,::1],"
     " uint16[:,::1], float32[::1], float32[::1], float32[:,::1], float32[:,::1])"
 )
-def gru(library, steps, first, reverse, gates, own, whole, words, sizes, bias, out, h):  # type: ignore[no-untyped-def]
+def gru(library, steps, first, reverse, gates, own, whole, words, sizes, bias, out, h):
     """``gates`` come as the inputs' products and go activated."""
     place = own.ctypes.data + first * own.shape[1] * 4
     count = steps.shape[0]
@@ -87,7 +87,7 @@ def gru(library, steps, first, reverse, gates, own, whole, words, sizes, bias, o
     "int64(int64[::1], int64[:,::1], int64, boolean, boolean, float32[:,::1], uint8[:,::1],"
     " uint16[:,::1], float32[::1], float32[:,::1], float32[:,::1])"
 )
-def rnn(library, steps, first, reverse, relu, own, whole, words, sizes, out, h):  # type: ignore[no-untyped-def]
+def rnn(library, steps, first, reverse, relu, own, whole, words, sizes, out, h):
     """``out`` comes as the inputs' products and goes activated."""
     place = own.ctypes.data + first * own.shape[1] * 4
     count = steps.shape[0]

@@ -19,7 +19,7 @@ _LARGEST, _SMALLEST, _INFINITE = np.float32(127), np.float32(1e-36), np.float32(
 
 
 @kernel("void(float32[:,::1], float32[::1], int64, int64)")
-def sizes(x, out, start, stop):  # type: ignore[no-untyped-def]
+def sizes(x, out, start, stop):
     """The largest absolute value of each row; NaN is larger than infinity."""
     for r in range(start, stop):
         row = x[r]
@@ -30,7 +30,7 @@ def sizes(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,::1], float32, uint8[:,::1], int64, int64)", fastmath=())
-def whole(x, factor, out, start, stop):  # type: ignore[no-untyped-def]
+def whole(x, factor, out, start, stop):
     """``rint(x * factor)`` as the bytes of int8, for products within its range."""
     for r in range(start, stop):
         row, made = x[r], out[r]
@@ -39,7 +39,7 @@ def whole(x, factor, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,::1], float32, int64[::1], uint16[::1], int64, int64)", fastmath=())
-def scaled_words(x, factor, places, out, start, stop):  # type: ignore[no-untyped-def]
+def scaled_words(x, factor, places, out, start, stop):
     """``rint(x * factor)`` as the bits of int16; each row goes to its place."""
     for r in range(start, stop):
         row = x[r]
@@ -49,7 +49,7 @@ def scaled_words(x, factor, places, out, start, stop):  # type: ignore[no-untype
 
 
 @kernel("void(float32[:,::1], float32, int64, int64[::1], uint16[::1], int64, int64)", fastmath=())
-def word_steps(x, step, zero, places, out, start, stop):  # type: ignore[no-untyped-def]
+def word_steps(x, step, zero, places, out, start, stop):
     """``rint(x / step + zero)``, within 0 to 255, less ``zero``, as the bits of int16."""
     shift, less = np.float32(zero), np.int32(zero)
     for r in range(start, stop):
@@ -63,7 +63,7 @@ def word_steps(x, step, zero, places, out, start, stop):  # type: ignore[no-unty
 
 
 @kernel("void(uint8[:,::1], int64, int64[::1], uint16[::1], int64, int64)")
-def words(x, zero, places, out, start, stop):  # type: ignore[no-untyped-def]
+def words(x, zero, places, out, start, stop):
     """``x - zero`` as the bits of int16; each row goes to its place."""
     less = np.int32(zero)
     for r in range(start, stop):
@@ -74,7 +74,7 @@ def words(x, zero, places, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _factor(x, step):  # type: ignore[no-untyped-def]
+def _factor(x, step):
     """What numbers are multiplied by, 0 where all are to be 0; ``step`` gets what 1 stands for."""
     best = _NONE
     for i in range(x.size):
@@ -88,7 +88,7 @@ def _factor(x, step):  # type: ignore[no-untyped-def]
 
 
 @inlined(fastmath=())
-def to_whole(x, step, out):  # type: ignore[no-untyped-def]
+def to_whole(x, step, out):
     """``x`` by the largest size in it as the bytes of int8; ``step`` gets what 1 stands for."""
     factor = _factor(x, step)
     if factor == _LEAST:
@@ -99,7 +99,7 @@ def to_whole(x, step, out):  # type: ignore[no-untyped-def]
 
 
 @inlined(fastmath=())
-def to_words(x, step, out):  # type: ignore[no-untyped-def]
+def to_words(x, step, out):
     """The same as the bits of int16."""
     factor = _factor(x, step)
     if factor == _LEAST:
@@ -110,12 +110,12 @@ def to_words(x, step, out):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[::1], float32[::1], uint8[::1])")
-def all_whole(x, step, out):  # type: ignore[no-untyped-def]
+def all_whole(x, step, out):
     """``to_whole`` of one array."""
     to_whole(x, step, out)
 
 
 @kernel("void(float32[::1], float32[::1], uint16[::1])", fastmath=())
-def all_words(x, step, out):  # type: ignore[no-untyped-def]
+def all_words(x, step, out):
     """``to_words`` of one array."""
     to_words(x, step, out)

@@ -17,7 +17,7 @@ BLOCK = 64
 
 
 @inlined
-def peak(row):  # type: ignore[no-untyped-def]
+def peak(row):
     """The largest element. NaN may be passed over: it comes through the sums."""
     best = _SMALLEST
     for i in range(row.size):
@@ -26,7 +26,7 @@ def peak(row):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def total(row):  # type: ignore[no-untyped-def]
+def total(row):
     """The sum."""
     s = _ZERO
     for i in range(row.size):
@@ -35,7 +35,7 @@ def total(row):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def total_power(row, top):  # type: ignore[no-untyped-def]
+def total_power(row, top):
     """The sum of ``exp(row - top)``."""
     s = _ZERO
     for i in range(row.size):
@@ -44,7 +44,7 @@ def total_power(row, top):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def spread(row, mean):  # type: ignore[no-untyped-def]
+def spread(row, mean):
     """The sum of the squares of ``row - mean``."""
     s = _ZERO
     for i in range(row.size):
@@ -54,7 +54,7 @@ def spread(row, mean):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,::1], float32[:,::1], int64, int64)")
-def softmax(x, out, start, stop):  # type: ignore[no-untyped-def]
+def softmax(x, out, start, stop):
     """Maximum, exponentials with their sum, quotient."""
     for r in range(start, stop):
         row, made = x[r], out[r]
@@ -70,7 +70,7 @@ def softmax(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,::1], float32[:,::1], float32[:,::1], int64, int64)")
-def softmax_grad(g, y, out, start, stop):  # type: ignore[no-untyped-def]
+def softmax_grad(g, y, out, start, stop):
     """``y * (g - sum(g * y))``."""
     for r in range(start, stop):
         given, row, made = g[r], y[r], out[r]
@@ -82,7 +82,7 @@ def softmax_grad(g, y, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,::1], float32[:,::1], int64, int64)")
-def log_softmax(x, out, start, stop):  # type: ignore[no-untyped-def]
+def log_softmax(x, out, start, stop):
     """``x - top - log(sum(exp(x - top)))``."""
     for r in range(start, stop):
         row, made = x[r], out[r]
@@ -93,7 +93,7 @@ def log_softmax(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,::1], float32[:,::1], float32[:,::1], int64, int64)")
-def log_softmax_grad(g, y, out, start, stop):  # type: ignore[no-untyped-def]
+def log_softmax_grad(g, y, out, start, stop):
     """``g - exp(y) * sum(g)``."""
     for r in range(start, stop):
         given, row, made = g[r], y[r], out[r]
@@ -106,7 +106,7 @@ def log_softmax_grad(g, y, out, start, stop):  # type: ignore[no-untyped-def]
     "void(float32[:,::1], float32[::1], float32[::1], float32, float32[:,::1], float32[::1], float32[::1],"
     " int64, int64)"
 )
-def layer_norm(x, weight, bias, eps, out, means, deviations, start, stop):  # type: ignore[no-untyped-def]
+def layer_norm(x, weight, bias, eps, out, means, deviations, start, stop):
     """Result, mean and reciprocal deviation."""
     for r in range(start, stop):
         row, made = x[r], out[r]
@@ -123,7 +123,7 @@ def layer_norm(x, weight, bias, eps, out, means, deviations, start, stop):  # ty
     "void(float32[:,::1], float32[:,::1], float32[::1], float32[::1], float32[::1], float32[:,::1],"
     " float32[:,::1], int64, int64)"
 )
-def layer_norm_grad(g, x, weight, means, deviations, out, sums, start, stop):  # type: ignore[no-untyped-def]
+def layer_norm_grad(g, x, weight, means, deviations, out, sums, start, stop):
     """The input's gradient in blocks of rows ``start`` to ``stop``; the weight's and the bias's over a block
     go to two rows of ``sums``."""
     count, width = x.shape
@@ -153,7 +153,7 @@ def layer_norm_grad(g, x, weight, means, deviations, out, sums, start, stop):  #
 
 
 @kernel("void(float32[:,::1], float32, float32[:,::1], float32[::1], float32[::1], int64, int64)")
-def standardise(x, eps, out, means, deviations, start, stop):  # type: ignore[no-untyped-def]
+def standardise(x, eps, out, means, deviations, start, stop):
     """``layer_norm`` without weight and bias, whose rows would take the cache's place."""
     for r in range(start, stop):
         row, made = x[r], out[r]
@@ -167,7 +167,7 @@ def standardise(x, eps, out, means, deviations, start, stop):  # type: ignore[no
 
 
 @kernel("void(float32[:,::1], float32[:,::1], float32[::1], float32[::1], float32[:,::1], int64, int64)")
-def standardise_grad(g, x, means, deviations, out, start, stop):  # type: ignore[no-untyped-def]
+def standardise_grad(g, x, means, deviations, out, start, stop):
     """The input's gradient of ``standardise``."""
     share = _ONE / np.float32(x.shape[1])
     for r in range(start, stop):

@@ -18,38 +18,38 @@ _ALONE = "void(float32[::1], float32[::1], int64, int64)"
 
 
 @inlined
-def gelu_gate(v, e):  # type: ignore[no-untyped-def]
+def gelu_gate(v, e):
     """The normal distribution function of ``v``; ``e`` is ``exp(-v^2 / 2)``."""
     tail = normal_tail(v, e)
     return tail if v < _ZERO else _ONE - tail
 
 
 @inlined
-def gelu_slope(v, e, gate):  # type: ignore[no-untyped-def]
+def gelu_slope(v, e, gate):
     """The derivative of ``v F(v)``."""
     return gate + v * e * _DENSITY
 
 
 @inlined
-def tanh_gate(v, s):  # type: ignore[no-untyped-def]
+def tanh_gate(v, s):
     """The usual approximation of it, ``(1 + tanh(u)) / 2`` without its cancellation; ``s`` is ``v^2``."""
     return sigmoid(_TWO * v * (s * _CUBIC + _LINEAR))
 
 
 @inlined
-def tanh_slope(v, s, gate):  # type: ignore[no-untyped-def]
+def tanh_slope(v, s, gate):
     """And its derivative."""
     return gate + (gate + gate) * (_ONE - gate) * ((s * _CUBIC * _THREE + _LINEAR) * v)
 
 
 @inlined
-def silu_slope(v, gate):  # type: ignore[no-untyped-def]
+def silu_slope(v, gate):
     """The derivative of ``v s(v)``, s being the sigmoid."""
     return gate * (_ONE + v * (_ONE - gate))
 
 
 @kernel(_WITH_SLOPE)
-def gelu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
+def gelu(x, out, slope, start, stop):
     """Values and slopes."""
     x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
     for i in range(x.size):
@@ -61,7 +61,7 @@ def gelu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel(_ALONE)
-def gelu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
+def gelu_alone(x, out, start, stop):
     """Values."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
@@ -72,7 +72,7 @@ def gelu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel(_WITH_SLOPE)
-def gelu_tanh(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
+def gelu_tanh(x, out, slope, start, stop):
     """Values and slopes."""
     x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
     for i in range(x.size):
@@ -83,7 +83,7 @@ def gelu_tanh(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel(_ALONE)
-def gelu_tanh_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
+def gelu_tanh_alone(x, out, start, stop):
     """Values."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
@@ -93,7 +93,7 @@ def gelu_tanh_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel(_WITH_SLOPE)
-def silu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
+def silu(x, out, slope, start, stop):
     """Values and slopes."""
     x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
     for i in range(x.size):
@@ -104,7 +104,7 @@ def silu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel(_ALONE)
-def silu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
+def silu_alone(x, out, start, stop):
     """Values."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
@@ -114,7 +114,7 @@ def silu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel(_ALONE)
-def relu(x, out, start, stop):  # type: ignore[no-untyped-def]
+def relu(x, out, start, stop):
     """0 where ``x`` is below; NaN stays."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
@@ -122,7 +122,7 @@ def relu(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[::1], float32, float32, int64, int64)")
-def clamp_over(x, low, high, start, stop):  # type: ignore[no-untyped-def]
+def clamp_over(x, low, high, start, stop):
     """``x`` itself between the bounds, of which the higher wins; NaN stays."""
     x = x[start:stop]
     for i in range(x.size):
@@ -131,7 +131,7 @@ def clamp_over(x, low, high, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[::1], float32[::1], float32[::1], int64, int64)")
-def relu_grad(g, y, out, start, stop):  # type: ignore[no-untyped-def]
+def relu_grad(g, y, out, start, stop):
     """``g`` where ``y`` is not at or below 0."""
     g, y, out = g[start:stop], y[start:stop], out[start:stop]
     for i in range(g.size):

@@ -8,7 +8,7 @@ from tenon_cpu.jit.compiler.compile import kernel
 @kernel(
     "void(float32[:,::1], float32[::1], uint16[::1], int64[::1], float32[::1], float32[:,::1], int64, int64)"
 )
-def linear(x, values, columns, starts, bias, out, start, stop):  # type: ignore[no-untyped-def]
+def linear(x, values, columns, starts, bias, out, start, stop):
     """Rows ``start`` to ``stop`` of ``W @ x + bias[:, None]``; four values of a row in one pass."""
     width = x.shape[1]
     for r in range(start, stop):
@@ -34,7 +34,7 @@ TILE = 16
 
 
 @kernel("void(float32[:,::1], float32[:,::1], int64, int64)")
-def turn(x, out, start, stop):  # type: ignore[no-untyped-def]
+def turn(x, out, start, stop):
     """``out = x.T`` for tiles ``start`` to ``stop`` of the rows of ``x``."""
     rows, width = x.shape
     for tile in range(start, stop):

@@ -13,7 +13,7 @@ RUN = 1024
 
 
 @inlined
-def long_total(row):  # type: ignore[no-untyped-def]
+def long_total(row):
     """The sum in float64 of sums of runs."""
     s = np.float64(0)
     for first in range(0, row.size, RUN):
@@ -22,7 +22,7 @@ def long_total(row):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,:,::1], float32[::1], int64, int64)")
-def sum_outer_and_inner(x, out, start, stop):  # type: ignore[no-untyped-def]
+def sum_outer_and_inner(x, out, start, stop):
     """``out[b]`` is the sum of ``x[:, b, :]``."""
     for b in range(start, stop):
         s = np.float64(0)
@@ -32,7 +32,7 @@ def sum_outer_and_inner(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,:,::1], float64[:,::1], int64, int64)")
-def sum_rows(x, out, start, stop):  # type: ignore[no-untyped-def]
+def sum_rows(x, out, start, stop):
     """``out[a]`` is the sum of the rows of ``x[a]``, which are no wider than a block of columns."""
     for a in range(start, stop):
         whole, part = out[a], np.zeros(x.shape[2], np.float32)

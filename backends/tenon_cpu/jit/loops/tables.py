@@ -6,7 +6,7 @@ from tenon_cpu.jit.compiler.compile import kernel
 
 
 @kernel("void(float32[:,::1], int64[::1], float32[:,::1], int64[::1], int64, int64)")
-def gather(table, indices, out, outside, start, stop):  # type: ignore[no-untyped-def]
+def gather(table, indices, out, outside, start, stop):
     """``table[indices]``; ``outside[0]`` is 1 if an index is outside the table: its row is left as it is."""
     rows, width = table.shape
     for r in range(start, stop):
@@ -19,7 +19,7 @@ def gather(table, indices, out, outside, start, stop):  # type: ignore[no-untype
 
 
 @kernel("void(float32[:,::1], int64[::1], int64, float32[:,::1], int64, int64)")
-def scatter_add(g, indices, ignored, out, start, stop):  # type: ignore[no-untyped-def]
+def scatter_add(g, indices, ignored, out, start, stop):
     """Rows ``start`` to ``stop`` of a table of sums of ``g``'s rows, each in the order of ``indices``."""
     width = g.shape[1]
     for k in range(start, stop):
@@ -33,7 +33,7 @@ def scatter_add(g, indices, ignored, out, start, stop):  # type: ignore[no-untyp
 
 
 @kernel("void(float32[:,::1], int64[::1], float32[:,::1], int64, int64)")
-def segment_sum(x, bounds, out, start, stop):  # type: ignore[no-untyped-def]
+def segment_sum(x, bounds, out, start, stop):
     """Sums of the rows of ``x`` from each of ``bounds`` to the next."""
     width = x.shape[1]
     for k in range(start, stop):

@@ -14,7 +14,7 @@ _LOWEST, _NAN = np.float32(-np.inf), np.float32(np.nan)
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64, int64)")
-def max_pool_2x2(x, out, start, stop):  # type: ignore[no-untyped-def]
+def max_pool_2x2(x, out, start, stop):
     """Windows of 2 by 2 side by side; NaN wins."""
     for p in range(start, stop):
         for i in range(out.shape[1]):
@@ -27,7 +27,7 @@ def max_pool_2x2(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _at_last_nans(g, x, y, out):  # type: ignore[no-untyped-def]
+def _at_last_nans(g, x, y, out):
     """The gradient of windows whose maximum is NaN goes to its last place."""
     for i in range(g.shape[0]):
         for j in range(g.shape[1]):
@@ -40,7 +40,7 @@ def _at_last_nans(g, x, y, out):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], float32[:,:,::1], float32[:,:,::1], int64, int64)")
-def max_pool_2x2_grad(g, x, y, out, start, stop):  # type: ignore[no-untyped-def]
+def max_pool_2x2_grad(g, x, y, out, start, stop):
     """The first of a window that is its maximum takes its gradient, or the last NaN."""
     for p in range(start, stop):
         for i in range(g.shape[1]):
@@ -66,7 +66,7 @@ def max_pool_2x2_grad(g, x, y, out, start, stop):  # type: ignore[no-untyped-def
 
 
 @kernel("void(float32[:,::1], int64, int64, int64, int64, float32[:,::1], int64, int64)")
-def max_pool_lines(x, size, step, before, dilation, out, start, stop):  # type: ignore[no-untyped-def]
+def max_pool_lines(x, size, step, before, dilation, out, start, stop):
     """Windows along lines, one place of the window after the other; NaN wins."""
     length, count = x.shape[1], out.shape[1]
     for r in range(start, stop):
@@ -83,7 +83,7 @@ def max_pool_lines(x, size, step, before, dilation, out, start, stop):  # type: 
 
 
 @inlined
-def _largest(seen, tops, shift, step, places):  # type: ignore[no-untyped-def]
+def _largest(seen, tops, shift, step, places):
     """``shift`` is the place of a maximum where the line has it so far from the window's begin; the first NaN
     that is seen stays."""
     for i in range(places.size):
@@ -95,7 +95,7 @@ def _largest(seen, tops, shift, step, places):  # type: ignore[no-untyped-def]
     "void(float32[:,::1], float32[:,::1], float32[:,::1], int64, int64, int64, int64, float32[:,::1], int64,"
     " int64)"
 )
-def max_pool_lines_grad(g, x, y, size, step, before, dilation, out, start, stop):  # type: ignore[no-untyped-def]
+def max_pool_lines_grad(g, x, y, size, step, before, dilation, out, start, stop):
     """Into zeros: the first of a window that is its maximum takes its gradient, or the last NaN."""
     length, count = x.shape[1], y.shape[1]
     found = np.empty(count, np.int32)
@@ -121,7 +121,7 @@ def max_pool_lines_grad(g, x, y, size, step, before, dilation, out, start, stop)
 
 
 @inlined
-def _at_last_nan(g, x, y, layout, out):  # type: ignore[no-untyped-def]
+def _at_last_nan(g, x, y, layout, out):
     """The gradient of windows whose maximum is NaN goes to its last place."""
     deep, high, wide = x.shape
     for a in range(y.shape[0]):
@@ -144,7 +144,7 @@ def _at_last_nan(g, x, y, layout, out):  # type: ignore[no-untyped-def]
     "void(float32[:,:,:,::1], float32[:,:,:,::1], float32[:,:,:,::1], int64[:,::1], int64[::1],"
     " float32[:,::1], int64, int64)"
 )
-def max_pool_grad(g, x, y, layout, offsets, out, start, stop):  # type: ignore[no-untyped-def]
+def max_pool_grad(g, x, y, layout, offsets, out, start, stop):
     """The same of volumes. ``layout`` has sizes of windows, steps, padding, dilation and padded sizes of the
     three axes, ``offsets`` the places of a window in a padded volume, from the last.
 
