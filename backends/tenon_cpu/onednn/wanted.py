@@ -23,8 +23,9 @@ import numpy as np
 from tenon.extend import Kind, Op
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.descriptors import Descriptor
-from tenon_cpu.onednn.layouts import PLAIN, Assigned, Layout, blocked, named, packing
-from tenon_cpu.onednn.layouts import reorder as reorder  # for the pass, with PLAIN
+from tenon_cpu.onednn.layouts import PLAIN as PLAIN  # for the pass, with reorder
+from tenon_cpu.onednn.layouts import Assigned, Layout, blocked, named, packing
+from tenon_cpu.onednn.layouts import reorder as reorder
 from tenon_cpu.onednn.prepared_int8 import wanted_convolution, wanted_pool
 from tenon_cpu.onednn.primitives import Primitive
 from tenon_cpu.onednn.problems import Problem

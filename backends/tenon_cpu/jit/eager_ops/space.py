@@ -16,7 +16,7 @@ from tenon.ops import max_pool_indices as _max_pool_indices
 from tenon.ops.scatter_extreme import worst
 from tenon.ops.spatial.axis_tables import Table
 from tenon.ops.spatial.grid import OFFSETS, products
-from tenon.ops.spatial.resampling import along, tables, walked
+from tenon.ops.spatial.resampling import Plan, along, tables, walked
 from tenon.ops.spatial.window_choice import adaptive_bounds, fractional_starts
 from tenon_cpu.jit.eager_ops.calls import FLOAT, INDEX, WORTH, fits, plain, share
 from tenon_cpu.jit.loops import grids, lines, resampling
@@ -41,12 +41,12 @@ def _along(xp: ArrayNamespace, x: np.ndarray, table: Table, axis: int) -> np.nda
     return out
 
 
-def resample(x: np.ndarray, *, plan: Sequence[object]) -> np.ndarray:
+def resample(x: np.ndarray, *, plan: Plan) -> np.ndarray:
     """``x`` resampled along the axes of ``plan``, one after the other."""
     return walked(np, x, tables(x.shape, plan, FLOAT, turned=False), _along)
 
 
-def resample_grad(g: np.ndarray, *, shape: tuple[int, ...], plan: Sequence[object]) -> np.ndarray:
+def resample_grad(g: np.ndarray, *, shape: tuple[int, ...], plan: Plan) -> np.ndarray:
     """The gradient of ``resample`` for an input of ``shape``."""
     return walked(np, g, tables(shape, plan, FLOAT, turned=True), _along)
 
@@ -226,7 +226,7 @@ def adaptive_max_pool_indices(x: np.ndarray, *, sizes: Sequence[int]) -> np.ndar
 
 
 def fractional_max_pool_indices(
-    x: np.ndarray, samples: np.ndarray, *, kernel: Sequence[int], sizes: Sequence[int]
+    x: np.ndarray, samples: np.ndarray, *, kernel: tuple[int, ...], sizes: tuple[int, ...]
 ) -> np.ndarray:
     """The indices of the maxima of windows at random steps."""
     _fractional.infer(x, samples, kernel=kernel, sizes=sizes)

@@ -31,6 +31,7 @@ def types_of(cluster: Cluster) -> list[Type]:
 
 def emit_step(code: Code, step: Step, operands: Sequence[Operand | None]) -> Val:
     """The value of an elementwise step, from its operands."""
+    assert step.computed is not None
     out, computed = type_of(step.aval.dtype), type_of(step.computed)
     assert out is not None and computed is not None
     formula = Formula(code, out if step.op == "cast" else computed)
@@ -66,7 +67,7 @@ class Body:
             if step is None:
                 value = self.load(ref.index)
             else:
-                operands = [self.get(a) if a.__class__ is Ref else a for a in step.args]
+                operands = [self.get(a) if isinstance(a, tuple) else a for a in step.args]
                 value = emit_step(self.code, step, operands)
             self.values[ref.index] = value
         return value

@@ -46,14 +46,14 @@ class Domain:
         """Join the dimensions of the step's result with those of its operands."""
         rank = len(self.shapes[index])
         if step.reduces:
-            source = step.args[0].index
+            source = step.refs[0].index
             axes, keep = step.attr("axes"), step.attr("keepdims")
             kept = [d for d in range(len(self.shapes[source])) if keep or d not in axes]
             for own_dim, dim in enumerate(kept):
                 if dim not in axes:
                     self._join(index, own_dim, source, dim)
         elif step.op == "reshape":
-            source = step.args[0].index
+            source = step.refs[0].index
             old = [d for d, s in enumerate(self.shapes[source]) if s != 1]
             new = [d for d, s in enumerate(self.shapes[index]) if s != 1]
             for dim, own_dim in zip(old, new, strict=True):
@@ -103,7 +103,7 @@ class Domain:
 
     def reduced(self, step: Step) -> frozenset[int]:
         """The axes that a reduction removes."""
-        own = self.axes[step.args[0].index]
+        own = self.axes[step.refs[0].index]
         return frozenset(a for d in step.attr("axes") if (a := own[d]) is not None)
 
     def strides(self, value: int, strides: tuple[int, ...]) -> tuple[int, ...]:
