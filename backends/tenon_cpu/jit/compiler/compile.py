@@ -32,6 +32,7 @@ import numpy as np
 
 from tenon.extend import Config, environment, errors
 from tenon_cpu.jit.compiler import llvm
+from tenon_cpu.jit.compiler.flags import FASTMATH, Flags, flags_of, text_of
 from tenon_cpu.jit.compiler.native import Native, Signature, described, object_code
 from tenon_cpu.jit.compiler.store import Store
 from tenon_cpu.jit.compiler.undisturbed import undisturbed
@@ -44,13 +45,8 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 #: An argument of a kernel.
 Argument = np.ndarray | float | np.number | np.bool_
-#: Options of ``numba.njit``.
-_Flags = dict[str, bool | str | set[str]]
 
 _OFF = frozenset({"0", "false", "no", "off"})
-#: nnan and ninf would let LLVM assume that there is no NaN and no infinity; arcp and afn lose digits.
-_SAFE_FASTMATH = frozenset({"contract", "reassoc", "nsz"})
-_FASTMATH = ("contract",)
 _OLDEST = (0, 60)
 _INSTALL = "pip install 'tenon-platform[fast]'"
 
@@ -180,10 +176,10 @@ def _platform() -> str:
 class Inlined:
     """A function for kernels to call; see ``inlined``."""
 
-    def __init__(self, function: Function, fastmath: Collection[str] = _FASTMATH) -> None:
+    def __init__(self, function: Function, fastmath: Collection[str] = FASTMATH) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self.flags = _flags(fastmath)
+        self.flags = flags_of(fastmath)
         self._dispatcher: Function | None = None
 
     def __call__(self, *args: Any) -> Any:
@@ -225,7 +221,7 @@ class Kernel:
         functools.update_wrapper(self, function)
         self.function = function
         self.signature = Signature(signature)
-        self.flags = _flags(fastmath)
+        self.flags = flags_of(fastmath)
         self._native: Native | None = None
 
     def __call__(self, *args: Argument) -> int | None:
@@ -250,7 +246,7 @@ class Kernel:
         return native
 
 
-def kernel(signature: str, fastmath: Collection[str] = _FASTMATH) -> Callable[[Function], Kernel]:
+def kernel(signature: str, fastmath: Collection[str] = FASTMATH) -> Callable[[Function], Kernel]:
     """Decorate a function to compile it for ``signature``, such as ``"void(float32[::1], int64)"``."""
     return lambda function: Kernel(function, signature, fastmath)
 
@@ -264,7 +260,7 @@ def inlined(*, fastmath: Collection[str]) -> Callable[[Function], Inlined]: ...
 
 
 def inlined(
-    function: Function | None = None, *, fastmath: Collection[str] = _FASTMATH
+    function: Function | None = None, *, fastmath: Collection[str] = FASTMATH
 ) -> Inlined | Callable[[Function], Inlined]:
     """Decorate a function that kernels call; it is compiled into each of them, for the types of its call."""
     if function is not None:
@@ -280,7 +276,7 @@ def compiled(
     name: str,
     signature: str,
     namespace: Mapping[str, object] | None = None,
-    fastmath: Collection[str] = _FASTMATH,
+    fastmath: Collection[str] = FASTMATH,
 ) -> Function:
     """The function ``name`` that ``source`` defines, as machine code for ``signature``.
 
@@ -288,15 +284,15 @@ def compiled(
     arguments return the same function.
     """
     names = dict(namespace or {})
-    flags = _flags(fastmath)
+    flags = flags_of(fastmath)
     text = source + _described(names)
-    key = (text, name, signature, _flags_text(flags))
+    key = (text, name, signature, text_of(flags))
     return _generated.get(key) or _generate(key, source, names, flags)
 
 
 @undisturbed
 def _generate(
-    key: tuple[str, str, str, str], source: str, names: Mapping[str, object], flags: _Flags
+    key: tuple[str, str, str, str], source: str, names: Mapping[str, object], flags: Flags
 ) -> Function:
     text, name, signature, _ = key
     with _lock:
@@ -310,27 +306,12 @@ def _generate(
     return function
 
 
-def _flags(fastmath: Collection[str]) -> _Flags:
-    fast = frozenset(fastmath)
-    if not fast <= _SAFE_FASTMATH:
-        raise errors.ArgumentError(
-            f"fastmath {sorted(fast - _SAFE_FASTMATH)} changes what NaN, infinity or digits come out; only"
-            f" {sorted(_SAFE_FASTMATH)} may be asked for."
-        )
-    return {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": set(fast)}
-
-
-def _flags_text(flags: _Flags) -> str:
-    """``flags`` as text that is the same in every process, unlike the order of a set."""
-    return repr(sorted((k, sorted(v) if isinstance(v, set) else v) for k, v in flags.items()))
-
-
-def _build(function: Function, signature: Signature, flags: _Flags, text: str) -> Native:
+def _build(function: Function, signature: Signature, flags: Flags, text: str) -> Native:
     """The machine code of ``function``: from disk, or compiled and written to disk."""
     name = function.__name__
     if _numba.reason is not None:
         raise errors.BackendError(f"{name} cannot be compiled: {_numba.reason}.")
-    source = f"{text}\n{_flags_text(flags)}\n{described(name, signature)}"
+    source = f"{text}\n{text_of(flags)}\n{described(name, signature)}"
     key = f"{name}-{hashlib.sha256(source.encode()).hexdigest()[:24]}"
     started = time.perf_counter()
     try:
@@ -358,7 +339,7 @@ def _load(name: str, signature: Signature, key: str) -> Native | None:
     return Native(name, signature, body)
 
 
-def _compile(function: Function, signature: Signature, flags: _Flags) -> bytes:
+def _compile(function: Function, signature: Signature, flags: Flags) -> bytes:
     """The object file that numba and LLVM compile ``function`` to."""
     numba = _numba.load()
     from numba.core import sigutils
@@ -406,7 +387,7 @@ def _described(names: Mapping[str, object]) -> str:
     lines = []
     for name, value in sorted(names.items()):
         if isinstance(value, Inlined):
-            lines.append(f"{name} = {_flags_text(value.flags)}\n{_source(value.function)}")
+            lines.append(f"{name} = {text_of(value.flags)}\n{_source(value.function)}")
         elif isinstance(value, np.ndarray):
             digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
             lines.append(f"{name} = {value.dtype}{value.shape} {digest}")
