@@ -1,7 +1,7 @@
 """Save and load PyTorch's ``.pt`` and ``.safetensors`` files: atomic, checksummed, never executing code.
 
-``save`` writes the format that the suffix names, by default PyTorch's; ``load`` reads both, also files that
-PyTorch wrote. ``checkpoint`` adds what a training loop needs: sections, schema versions, folders.
+``save`` chooses the format by the suffix, by default PyTorch's; ``load`` reads both, including files that
+PyTorch wrote. ``checkpoint`` adds sections, schema versions and folders for training loops.
 
 >>> import io, tenon
 >>> buffer = io.BytesIO()
@@ -19,7 +19,7 @@ import pickle
 from collections.abc import Iterator
 from mmap import MAP_SHARED
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias, TypeGuard
 
 from tenon.errors import (
     CheckpointError,
@@ -31,31 +31,33 @@ from tenon.errors import (
 from tenon.serialize import options, tensor_arrays, tensors, torch_legacy, torch_zip
 from tenon.serialize.atomic import replacing
 from tenon.serialize.placement import CallerError, MapLocation, Placement
+from tenon.serialize.zip_writer import Writable
 
 __all__ = ["load", "save", "verify"]
 
-FileLike = str | os.PathLike[str] | BinaryIO | io.IOBase
+#: A path, or a binary file object.
+FileLike: TypeAlias = str | os.PathLike[str] | BinaryIO | io.IOBase
 SAFETENSORS = ".safetensors"
 
 
 def save(
     obj: object,
     f: FileLike,
-    pickle_module: Any = pickle,
+    pickle_module: object = pickle,
     pickle_protocol: int = 2,
     _use_new_zipfile_serialization: bool = True,
 ) -> None:
     """Save tensors, plain containers and numbers to ``f``, a path or a file object open for writing.
 
-    A path that ends in ``.safetensors`` gets one safetensors file, anything else PyTorch's zip format,
-    which ``torch.load`` reads. A path is replaced atomically once all bytes are on disk: after a crash, a
-    kill or a full disk the former file is intact. Views and tied weights share memory again after loading.
-    Modules made of layers of ``tenon.nn`` alone can be saved whole, in PyTorch's format. Nothing is written
-    if ``obj`` holds something else (``UnsavableError`` says where).
+    A path that ends in ``.safetensors`` is written in that format, any other in PyTorch's zip format, which
+    ``torch.load`` reads. A path is replaced atomically once all bytes are on disk: after a crash, a kill or
+    a full disk the former file is intact. Views and tied weights share memory again after loading. Modules
+    that consist of layers of ``tenon.nn`` can be saved whole, in PyTorch's format. If ``obj`` contains any
+    other object, nothing is written, and ``UnsavableError`` names its key path.
 
-    Without ``_use_new_zipfile_serialization`` it is the format of PyTorch before 1.6. No pickler runs:
-    ``pickle_module`` can only be Python's own, and every ``pickle_protocol`` from 2 on gives the same
-    file, in protocol 2.
+    With ``_use_new_zipfile_serialization=False`` the format is that of PyTorch before 1.6. No pickler is
+    used: ``pickle_module`` must be Python's own, and every ``pickle_protocol`` from 2 on gives the same file,
+    in protocol 2.
     """
     if pickle_module is not None and pickle_module is not pickle:
         raise UnsupportedError(
@@ -67,24 +69,25 @@ def save(
         raise ValueError(
             f"save: pickle_protocol must be 2 to {pickle.HIGHEST_PROTOCOL}, not {pickle_protocol!r}."
         )
-    packed: Any = torch_zip.Archive if _use_new_zipfile_serialization else torch_legacy.OldArchive
+    prepare = torch_zip.Archive if _use_new_zipfile_serialization else torch_legacy.OldArchive
     if isinstance(f, (str, os.PathLike)):
         path = Path(f)
         is_safetensors = path.suffix == SAFETENSORS
-        ready: Any = tensors.Packed(obj) if is_safetensors else packed(obj)
+        prepared = tensors.Packed(obj) if is_safetensors else prepare(obj)
         with replacing(path) as file:
-            ready.write(file, path.stem.encode("utf-8", "replace").decode())
+            prepared.write(file, path.stem.encode("utf-8", "replace").decode())
         return
-    if not callable(getattr(f, "write", None)):
+    if not _is_writable(f):
         raise FileObjectError(
             "expected 'f' to be string, path, or a file-like object with a 'write' attribute, got a "
             f"{type(f).__name__} (save: f must be a path or a file object with write())"
         )
-    archive = packed(obj)
+    archive = prepare(obj)
     try:
         archive.write(f, "archive")
-        if callable(getattr(f, "flush", None)):
-            f.flush()
+        flush = getattr(f, "flush", None)
+        if callable(flush):
+            flush()
     except OSError as error:
         raised = CheckpointWriteError(
             f"could not write to {_named(f)}: {error.strerror or error}. What it holds now is incomplete; "
@@ -95,20 +98,24 @@ def save(
         raise raised from error
 
 
+def _is_writable(f: object) -> TypeGuard[Writable]:
+    return callable(getattr(f, "write", None))
+
+
 def load(
     f: FileLike,
     map_location: MapLocation = None,
-    pickle_module: Any = None,
+    pickle_module: object = None,
     *,
     weights_only: bool | None = None,
     mmap: bool | None = None,
     **pickle_load_args: Any,
 ) -> Any:
-    """Load what ``save``, ``torch.save`` or safetensors wrote, from a path or a seekable file object.
+    """Load a file written by ``save``, ``torch.save`` or safetensors, from a path or a file object.
 
-    ``map_location`` is PyTorch's: a device for all tensors, a dict from saved to wanted devices, or a
-    function ``(storage, location)`` that returns the storage (moved or not) or None. A file that is cut
-    short or changed raises ``CheckpointError``; one that names anything but tensors, containers and
+    ``map_location`` is PyTorch's: a device for all tensors, a dict from saved to requested devices, or a
+    function ``(storage, location)`` that returns the storage (moved or not) or None. A file that is truncated
+    or damaged raises ``CheckpointError``; one with globals other than those of tensors, containers and
     numbers raises ``UnsafeCheckpointError``.
 
     No code in a checkpoint is ever executed. ``weights_only=False`` also reads layers of ``tenon.nn`` and
@@ -148,7 +155,7 @@ def load(
 
 
 def verify(f: FileLike) -> None:
-    """Read all of ``f`` and raise ``CheckpointError`` if any checksum is wrong; builds no tensors."""
+    """Read all of ``f``, without loading tensors; raise ``CheckpointError`` if any checksum is wrong."""
     with _reading(f) as (file, source):
         start, kind = file.tell(), _format(file, source)
         if kind == "zip":
@@ -160,7 +167,7 @@ def verify(f: FileLike) -> None:
 
 
 def unsafe_globals(f: FileLike) -> list[str]:
-    """The globals in a ``.pt`` file that ``load`` would refuse, without reading any tensor."""
+    """The globals in a ``.pt`` file that ``load`` refuses; no tensor is read."""
     with _reading(f) as (file, source):
         if _format(file, source) != "zip":
             raise CheckpointError(
@@ -169,7 +176,8 @@ def unsafe_globals(f: FileLike) -> list[str]:
         return torch_zip.unknown_globals(file, source)
 
 
-def _read(file: Any, placement: Placement, encoding: str, layers: bool, shared: bool = False) -> Any:
+def _read(file: BinaryIO, placement: Placement, encoding: str, layers: bool, shared: bool = False) -> object:
+    """Load ``file`` in its format; the arguments are those of ``torch_zip.read``."""
     kind = _format(file, placement.source)
     if kind == "zip":
         return torch_zip.read(file, placement, encoding, layers, shared)
@@ -180,18 +188,18 @@ def _read(file: Any, placement: Placement, encoding: str, layers: bool, shared: 
 
 @contextlib.contextmanager
 def _reading(f: FileLike, mode: str = "rb") -> Iterator[tuple[Any, str]]:
-    """Open ``f`` as a seekable file; yields it and its name for messages."""
+    """Open ``f`` as a seekable file; yield it, a ``BinaryIO`` or similar, and its name for messages."""
     if isinstance(f, (str, os.PathLike)):
         with open(f, mode) as file:
             yield file, repr(os.fspath(f))
         return
     if not callable(getattr(f, "read", None)):
         raise TypeError(f"load: f must be a path or a file object with read(), not a {type(f).__name__}.")
-    seekable: Any = getattr(f, "seekable", None)
-    moves = all(callable(getattr(f, name, None)) for name in ("seek", "tell", "readline"))
-    if moves and not callable(seekable):
+    seekable = getattr(f, "seekable", None)
+    has_methods = all(callable(getattr(f, name, None)) for name in ("seek", "tell", "readline"))
+    if has_methods and not callable(seekable):
         yield _Seekable(f), _named(f)
-    elif moves and seekable():
+    elif has_methods and seekable is not None and seekable():
         yield f, _named(f)
     else:
         yield io.BytesIO(f.read()), _named(f)
@@ -200,23 +208,27 @@ def _reading(f: FileLike, mode: str = "rb") -> Iterator[tuple[Any, str]]:
 class _Seekable:
     """Adapts a file object that has ``seek`` but no ``seekable``."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: object) -> None:
         self._file = file
 
     def seekable(self) -> bool:
         return True
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # a method of the file
         return getattr(self._file, name)
 
 
-def _named(f: Any) -> str:
+def _named(f: object) -> str:
+    """The name of a file object in messages."""
     name = getattr(f, "name", None)
     return repr(name) if isinstance(name, str) else f"<{type(f).__name__}>"
 
 
-def _format(file: Any, source: str) -> str:
-    """The format of ``file`` by its first bytes: zip, legacy or safetensors; the position is restored."""
+def _format(file: BinaryIO, source: str) -> str:
+    """The format of ``file`` by its first bytes, "zip", "legacy" or "safetensors"; restores the position.
+
+    Raises ``CheckpointError`` for other files.
+    """
     start = file.tell()
     head = file.read(512)
     file.seek(start)
@@ -227,19 +239,19 @@ def _format(file: Any, source: str) -> str:
     if tensor_arrays.begins(head):
         return "safetensors"
     if not head:
-        what = "it is empty; whatever wrote it did not finish"
+        problem = "it is empty; whatever wrote it did not finish"
     elif head.startswith(b"\x1f\x8b"):
-        what = "it is compressed with gzip; unpack it first"
+        problem = "it is compressed with gzip; unpack it first"
     elif head[257:262] == b"ustar":
-        what = "it is in PyTorch's tar format of before 0.1.10; save it again with a newer PyTorch"
+        problem = "it is in PyTorch's tar format of before 0.1.10; save it again with a newer PyTorch"
     elif head.startswith(b"\x80"):
         raise UnsafeCheckpointError(
             f"cannot load {source}: it is a bare pickle, which may run any code when read; save its tensors"
             " with torch.save or safetensors."
         )
     else:
-        what = (
+        problem = (
             "it begins like neither a PyTorch (.pt) nor a safetensors file, so it is damaged or something "
             "else"
         )
-    raise CheckpointError(f"cannot load {source}: {what}.")
+    raise CheckpointError(f"cannot load {source}: {problem}.")

@@ -40,8 +40,8 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a temporary binary file that replaces ``path`` on success and is deleted on an exception.
 
-    A symbolic link stays, and the file it points to is replaced. What is not a regular file, as
-    ``/dev/null`` or a named pipe, is written to directly.
+    If ``path`` is a symbolic link, the file that it points to is replaced. A target that is not a regular
+    file, as ``/dev/null`` or a named pipe, is written to directly.
     """
     target = Path(os.path.realpath(path))
     mode = _mode_of(target)
@@ -75,11 +75,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _explained(path: str | os.PathLike[str], *, untouched: bool = True) -> Iterator[None]:
-    """Convert an OSError of the disk into CheckpointWriteError with the file's state and advice."""
+    """Convert an ``OSError`` of the disk to ``CheckpointWriteError``, with the file's state and advice."""
     try:
         yield
     except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError):
-        raise  # Python's own words name the path and the reason
+        raise  # Python's message names the path and the reason
     except OSError as error:
         reason = error.strerror or str(error)
         folder = os.path.dirname(os.path.abspath(path))
@@ -93,6 +93,7 @@ def _explained(path: str | os.PathLike[str], *, untouched: bool = True) -> Itera
 
 
 def _room(folder: str) -> str:
+    """A sentence with the free space of the disk of ``folder``; empty if unknown."""
     try:
         free = shutil.disk_usage(folder).free
     except OSError:

@@ -1,8 +1,8 @@
 """Asynchronous checkpoints: training waits for a copy in memory, not for the disk.
 
 ``save`` copies all bytes into a reused buffer and returns; a background thread adds checksums, writes the
-file atomically (``atomic.py``), reads it back and then deletes the oldest. Its errors are raised by the next
-call. One file is written at a time, so ``save`` blocks if the one before is still being written.
+file atomically (``atomic.py``), verifies it and then deletes the oldest. Its errors are raised by the next
+call. One file is written at a time, so ``save`` blocks while the previous one is being written.
 
 >>> import tempfile, tenon
 >>> folder = tempfile.mkdtemp()
@@ -19,17 +19,18 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+
+import numpy as np
 
 from tenon.serialize.atomic import remove_abandoned, replacing
 from tenon.serialize.checkpoint import document_of, keep_last
-from tenon.serialize.tensors import Array, Packed
+from tenon.serialize.tensors import Packed
 
 PREFIX = "step-"
 
 
 class CheckpointWriter:
-    """Writes checkpoints into ``folder`` and keeps the newest ``keep``; to be closed at the end.
+    """Writes checkpoints into ``folder`` and keeps the newest ``keep``; must be closed at the end.
 
     A ``with`` block left by an exception waits at most ``patience`` seconds for the file being written.
     """
@@ -42,12 +43,12 @@ class CheckpointWriter:
         self.patience = patience
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_abandoned(self.folder, f".{PREFIX}", 0.0)
-        self._memory: Array | None = None
+        self._memory: np.ndarray | None = None
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
 
-    def save(self, step: int, sections: Mapping[str, Any]) -> Path:
-        """Start to write a snapshot of ``sections`` to ``step-<step>.safetensors``; returns its path."""
+    def save(self, step: int, sections: Mapping[str, object]) -> Path:
+        """Start to write a snapshot of ``sections`` to ``step-<step>.safetensors``; return its path."""
         path = self.folder / f"{PREFIX}{step:08d}.safetensors"
         packed = Packed(document_of(sections))
         self.wait()
@@ -58,7 +59,7 @@ class CheckpointWriter:
         return path
 
     def check(self) -> None:
-        """Raise the error of the last write, if any, once."""
+        """Raise the error of the last write, if there is one that has not been raised."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error

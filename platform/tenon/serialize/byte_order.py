@@ -1,4 +1,4 @@
-"""The byte order of old files that do not say which they have: torch's ``set_default_load_endianness``."""
+"""The byte order of files without a byte order mark: torch's ``set_default_load_endianness``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class LoadEndianness(Enum):
-    """Which byte of a number comes first."""
+    """The byte order of numbers."""
 
     NATIVE = 1
     LITTLE = 2

@@ -1,9 +1,8 @@
 """Training checkpoints: named sections in one file, and folders of such files.
 
-A section belongs to whoever saves it: the model, the optimizer, the data loader, a plugin. Files are
-ordered by the last number in their name (``step-000300.safetensors``), so that copying a folder, which
-changes dates, changes nothing. Damaged files are passed over with a warning and are never the last one
-that is kept.
+A section is the state of one object: the model, the optimizer, the data loader, a plugin. Files are ordered
+by the last number in their name (``step-000300.safetensors``), so that copying a folder, which changes dates,
+keeps the order. Damaged files are skipped with a warning, and the newest valid file is never deleted.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _HEADER = "tenon.checkpoint"
 _NUMBER = re.compile(r"(\d+)(?!.*\d)")
 
 
-def write_checkpoint(path: str | os.PathLike[str], sections: Mapping[str, Any]) -> None:
+def write_checkpoint(path: str | os.PathLike[str], sections: Mapping[str, object]) -> None:
     """Save ``sections`` to ``path`` (``.safetensors`` or ``.pt``) atomically.
 
     >>> import pathlib, tempfile, tenon
@@ -46,7 +45,7 @@ def write_checkpoint(path: str | os.PathLike[str], sections: Mapping[str, Any]) 
     save(document_of(sections), path)
 
 
-def document_of(sections: Mapping[str, Any]) -> dict[str, Any]:
+def document_of(sections: Mapping[str, object]) -> dict[str, object]:
     """The document of a checkpoint: a header with the schema version, and ``sections``."""
     wrong = [name for name in sections if type(name) is not str or name == _HEADER]
     if wrong:
@@ -55,7 +54,7 @@ def document_of(sections: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_checkpoint(path: FileLike, map_location: MapLocation = None) -> dict[str, Any]:
-    """The sections in ``path``, or in a file open for reading, brought up to the current schema."""
+    """The sections in ``path``, or in a file open for reading, upgraded to the current schema."""
     document = load(path, map_location)
     source = repr(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else "the checkpoint"
     header = document.pop(_HEADER, None) if type(document) is dict else None
@@ -68,15 +67,15 @@ def read_checkpoint(path: FileLike, map_location: MapLocation = None) -> dict[st
 
 
 def checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
-    """The checkpoint files in ``folder``, newest first; none if there is no such folder."""
+    """The checkpoint files in ``folder``, newest first; empty if there is no such folder."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
         return []
-    found = [
+    paths = [
         Path(folder, name) for name in names if Path(name).suffix in SUFFIXES and not name.startswith(".")
     ]
-    return sorted((path for path in found if path.is_file()), key=_age, reverse=True)
+    return sorted((path for path in paths if path.is_file()), key=_age, reverse=True)
 
 
 def latest_valid(folder: str | os.PathLike[str]) -> Path | None:
@@ -98,7 +97,7 @@ def read_latest(
 ) -> tuple[Path, dict[str, Any]] | None:
     """Read the newest valid checkpoint and return it with its path.
 
-    A whole one that cannot be read here (a newer schema, an absent device) is an error, not passed over.
+    A valid one that cannot be read here (a newer schema, an absent device) raises an error.
     """
     for path in checkpoints(folder):
         try:
@@ -111,18 +110,17 @@ def read_latest(
 
 
 def keep_last(folder: str | os.PathLike[str], n: int) -> list[Path]:
-    """Delete all but the newest ``n`` checkpoints and return what was deleted.
+    """Delete all but the newest ``n`` checkpoints; return the paths of the deleted ones.
 
-    At least one of those that stay is valid: if the newest ``n`` are all damaged, the newest valid one
-    stays too, and so does everything if none is valid.
+    If the newest ``n`` are all damaged, the newest valid one is kept too; if none is valid, all are kept.
     """
     if n < 1:
         raise ValueError(f"keep_last: n must be 1 or more, not {n}.")
-    found = checkpoints(folder)
-    kept, old = found[:n], found[n:]
+    paths = checkpoints(folder)
+    kept, old = paths[:n], paths[n:]
     if not old:
         return []
-    valid = next((path for path in found if _is_valid(path)), None)
+    valid = next((path for path in paths if _is_valid(path)), None)
     if valid is None:
         return []
     removed = [path for path in old if path != valid]
@@ -146,6 +144,7 @@ def keep_last(folder: str | os.PathLike[str], n: int) -> list[Path]:
 
 
 def _age(path: Path) -> tuple[int, float, str]:
+    """The key by which files are ordered: the last number in the name, else the date."""
     number = _NUMBER.search(path.stem)
     return (int(number.group(1)) if number else -1, path.stat().st_mtime, path.name)
 

@@ -8,7 +8,7 @@ written.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from typing import Any, NoReturn
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage
 from tenon.tensors.tensor import Tensor
 
-#: Containers inside containers beyond this are refused: readers everywhere recurse.
+#: The deepest nesting of containers: readers everywhere recurse.
 MAX_DEPTH = 200
 
 #: Bits of the largest integer that PyTorch's safe reader accepts (255 bytes).
@@ -32,11 +32,12 @@ MAX_INTEGER_BITS = 255 * 8 - 1
 MAPPINGS = (dict, OrderedDict, Counter)
 SEQUENCES = (list, tuple, set, Size)
 SCALARS = (type(None), bool, int, float, complex, str, bytes, bytearray, dtype, Device)
-#: Memory without a tensor, which PyTorch's files can hold.
+#: Storages by themselves, which PyTorch's files can hold.
 STORAGES = (TypedStorage, UntypedStorage)
 _KEYS = (type(None), bool, int, float, complex, str, bytes, dtype, Device, Size)
 
-Path = tuple[Any, ...]
+#: A key path: the keys, indices and ``MarkedStep``s that lead from the saved object to a value.
+Path: TypeAlias = tuple[object, ...]
 
 
 def spell(path: Path) -> str:
@@ -59,8 +60,8 @@ KEY = MarkedStep("{key}")
 METADATA = MarkedStep("._metadata")
 
 
-def simple(value: Any) -> Any:
-    """``value`` with a NumPy scalar replaced by the Python number it stands for."""
+def simple(value: object) -> object:
+    """``value``, or the equal Python number if it is a NumPy scalar."""
     if isinstance(value, np.generic):
         number = value.item()
         if type(number) in SCALARS:
@@ -68,8 +69,8 @@ def simple(value: Any) -> Any:
     return value
 
 
-def check_key(key: Any, path: Path) -> Any:
-    """A dict key or set member that every reader can rebuild."""
+def check_key(key: object, path: Path) -> object:
+    """Return ``key``, a dict key or a set member, made ``simple``; raise unless every reader supports it."""
     key = simple(key)
     if type(key) in _KEYS:
         return key
@@ -81,43 +82,50 @@ def check_key(key: Any, path: Path) -> Any:
     )
 
 
-def attributes_of(mapping: Any, path: Path) -> dict[str, Any]:
-    """The instance attributes of an OrderedDict: ``_metadata`` of a state dict, or nothing."""
-    found = vars(mapping) if type(mapping) is OrderedDict else {}
-    unknown = [name for name in found if name != "_metadata"]
+def attributes_of(mapping: object, path: Path) -> dict[str, object]:
+    """The instance attributes of an OrderedDict: ``_metadata`` of a state dict, or none."""
+    attributes = vars(mapping) if type(mapping) is OrderedDict else {}
+    unknown = [name for name in attributes if name != "_metadata"]
     if unknown:
         raise UnsavableError(
             f"cannot save {spell(path)}: the OrderedDict has attributes {unknown}, and only `_metadata` is "
             "kept. "
             "Put them into the dict, or delete them."
         )
-    return dict(found)
+    return dict(attributes)
 
 
-def attributes_of_tensor(tensor: Tensor) -> dict[str, Any]:
+def attributes_of_tensor(tensor: Tensor) -> dict[str, object]:
     """The attributes that users have set on a tensor, and for a ``Buffer`` the mark ``_is_buffer``."""
-    found = {name: value for name, value in tensor.__dict__.items() if not name.startswith("_")}
-    return found | {"_is_buffer": True} if isinstance(tensor, Buffer) else found
+    attributes = {name: value for name, value in tensor.__dict__.items() if not name.startswith("_")}
+    return attributes | {"_is_buffer": True} if isinstance(tensor, Buffer) else attributes
 
 
-def tensors_of(obj: Any, *, whole: bool = False) -> list[Any]:
-    """All distinct tensors in ``obj``, in order of traversal.
+def tensors_of(obj: object) -> list[Tensor]:
+    """All distinct tensors in ``obj``, in order of traversal."""
+    return [value for value in _traverse(obj, attributes=False) if isinstance(value, Tensor)]
 
-    With ``whole``, for formats that hold objects, also storages and tensors in attributes of tensors.
-    """
-    found: dict[int, Any] = {}
-    seen: dict[int, Any] = {}  # keyed by id; the values keep the objects alive, so that ids stay unique
-    pending: list[tuple[Any, Path]] = [(obj, ())]
+
+def tensors_and_storages_of(obj: object) -> list[Tensor | TypedStorage | UntypedStorage]:
+    """All distinct tensors and storages in ``obj``, in order of traversal, also in attributes of tensors."""
+    return _traverse(obj, attributes=True)
+
+
+def _traverse(obj: object, *, attributes: bool) -> list[Tensor | TypedStorage | UntypedStorage]:
+    """All distinct tensors and storages in ``obj``; with ``attributes``, also in those of tensors."""
+    found: dict[int, Tensor | TypedStorage | UntypedStorage] = {}
+    seen: dict[int, object] = {}  # keyed by id; the values keep the objects alive, so that ids stay unique
+    pending: list[tuple[object, Path]] = [(obj, ())]
     while pending:
         value, path = pending.pop()
         if isinstance(value, Tensor):
             _check_tensor(value, path)
             if id(value) not in found:
                 found[id(value)] = value
-                held = attributes_of_tensor(value) if whole else {}
-                pending.extend((item, (*path, attribute(name))) for name, item in held.items())
+                items = attributes_of_tensor(value) if attributes else {}
+                pending.extend((item, (*path, attribute(name))) for name, item in items.items())
             continue
-        if whole and isinstance(value, STORAGES):
+        if isinstance(value, STORAGES):
             found.setdefault(id(value), value)
             continue
         plain = type(value) in MAPPINGS or type(value) in SEQUENCES
@@ -130,9 +138,9 @@ def tensors_of(obj: Any, *, whole: bool = False) -> list[Any]:
     return list(found.values())
 
 
-def refuse(value: Any, path: Path) -> NoReturn:
-    """Raise UnsavableError with the type, the key path and advice."""
-    what, where = _name(value), spell(path)
+def refuse(value: object, path: Path) -> NoReturn:
+    """Raise ``UnsavableError`` with the type of ``value``, its key path, and advice on what to save."""
+    name, where = _name(value), spell(path)
     if hasattr(value, "state_dict"):
         advice = f"Save its state instead: {where}.state_dict()."
     elif isinstance(value, np.ndarray):
@@ -151,7 +159,7 @@ def refuse(value: Any, path: Path) -> NoReturn:
     else:
         advice = "Save what it consists of: tensors, numbers, strings, bytes, dicts, lists, tuples, sets."
     raise UnsavableError(
-        f"cannot save {where}: a checkpoint cannot hold a {what}, because reading it back would run code. "
+        f"cannot save {where}: a checkpoint cannot hold a {name}, because reading it back would run code. "
         f"{advice}"
     )
 
@@ -166,7 +174,7 @@ def refuse_depth(path: Path) -> NoReturn:
 
 
 def check_integer(value: int, path: Path) -> int:
-    """An integer that PyTorch's safe reader accepts."""
+    """Return ``value``; raise ``UnsavableError`` if it is too large for PyTorch's safe reader."""
     if value.bit_length() > MAX_INTEGER_BITS:
         raise UnsavableError(
             f"cannot save {spell(path)}: an integer of {value.bit_length()} bits; the limit is "
@@ -181,20 +189,22 @@ def attribute(name: str) -> MarkedStep:
     return MarkedStep(f".{name}")
 
 
-def _children(value: Any, path: Path) -> list[tuple[Any, Path]]:
+def _children(value: object, path: Path) -> list[tuple[object, Path]]:
+    """The values that a module or container holds, with their key paths."""
     if isinstance(value, Module):
         return [(item, (*path, attribute(name))) for name, item in state_of(value, spell(path))[1].items()]
     if isinstance(value, dict):
-        children = [(item, (*path, key)) for key, item in value.items()]
+        children: list[tuple[object, Path]] = [(item, (*path, key)) for key, item in value.items()]
         if getattr(value, "__dict__", None):
             children.extend((item, (*path, METADATA)) for item in vars(value).values())
         return children
-    if isinstance(value, set):
-        return []  # members are keys: check_key refuses tensors
-    return [(item, (*path, index)) for index, item in enumerate(value)]
+    if isinstance(value, (list, tuple)):
+        return [(item, (*path, index)) for index, item in enumerate(value)]
+    return []  # the members of a set are keys: check_key refuses tensors
 
 
-def _check_tensor(tensor: Any, path: Path) -> None:
+def _check_tensor(tensor: Tensor, path: Path) -> None:
+    """Raise ``UnsavableError`` for a tensor without data."""
     if isinstance(tensor, UninitializedTensorMixin):
         raise UnsavableError(
             f"cannot save {spell(path)}: it is uninitialised, so it has no data yet. "
@@ -202,6 +212,7 @@ def _check_tensor(tensor: Any, path: Path) -> None:
         )
 
 
-def _name(value: Any) -> str:
+def _name(value: object) -> str:
+    """The full name of the class of ``value``."""
     cls = type(value)
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

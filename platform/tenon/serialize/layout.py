@@ -13,38 +13,43 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
 from tenon.device import CPU, Device
 from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.engine.aval import Aval, contiguous_strides
+from tenon.engine.types import Array
 from tenon.errors import CheckpointError, DTypeError
-from tenon.kernels.backend import backend_for
+from tenon.kernels.backend import Backend, backend_for
 from tenon.nn.parameter import Parameter
 from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage
 from tenon.tensors.tensor import Tensor
 
-Array = np.ndarray
+#: A tensor, or a storage by itself.
+TensorOrStorage: TypeAlias = Tensor | TypedStorage | UntypedStorage
 
 
 @dataclass(slots=True, eq=False)
 class Storage:
-    """A range of memory, written to a file once. ``dtype`` is None if its views have different ones."""
+    """A range of memory, written to a file once. ``dtype`` is None if its views have different ones.
+
+    ``fetch`` returns its bytes on the host, ``low`` is its address, ``key`` its name in the file.
+    """
 
     location: str
     nbytes: int
     dtype: dtype | None
-    fetch: Callable[[], Array]
+    fetch: Callable[[], np.ndarray]
     low: int = 0
     key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """Metadata of a tensor for files: strides and offset in elements; no storage on ``meta``."""
+    """Metadata of a tensor for files: strides and offset in elements; ``storage`` is None on ``meta``."""
 
     storage: Storage | None
     dtype: dtype
@@ -62,38 +67,39 @@ class _Extent:
 
     low: int
     high: int
-    fetch: Callable[[], Array]
+    fetch: Callable[[], np.ndarray]
 
 
 class StorageTable:
     """The storages of the tensors of one save, shared or separate."""
 
-    def __init__(self, tensors: Iterable[Any]) -> None:
+    def __init__(self, tensors: Iterable[TensorOrStorage]) -> None:
         self._described: dict[int, Described] = {}
-        self._kept: list[Any] = []  # tensors, so that no id is used twice
+        self._kept: list[object] = []  # tensors, so that no id is used twice
         extents: dict[str, list[_Extent]] = {}
-        pending: list[tuple[int, Any, str]] = []
-        for given in tensors:
-            if id(given) in self._described:
+        pending: list[tuple[int, Array, str]] = []
+        for each in tensors:
+            if id(each) in self._described:
                 continue
-            tensor = given if isinstance(given, Tensor) else _as_tensor(given)
-            self._kept += (given, tensor)
-            self._described[id(given)] = _separate(tensor)
+            tensor = each if isinstance(each, Tensor) else _as_tensor(each)
+            self._kept += (each, tensor)
+            self._described[id(each)] = _separate(tensor)
             extent = _extent_of(tensor)
             if extent is None:
                 continue
             location = location_of(tensor)
             extents.setdefault(location, []).append(extent)
-            pending.append((id(given), tensor.raw, location))
-        storages = {location: _merge(found, location) for location, found in extents.items()}
+            pending.append((id(each), tensor.raw, location))
+        storages = {location: _merge(ranges, location) for location, ranges in extents.items()}
         for key, raw, location in pending:
-            self._place(key, raw, storages[location])
+            self._assign(key, raw, storages[location])
 
-    def describe(self, tensor: Any) -> Described:
-        """The layout of ``tensor``, or of a storage; it must be among those this table was built from."""
+    def describe(self, tensor: TensorOrStorage) -> Described:
+        """The layout of ``tensor``, which must be one of those that this table was built from."""
         return self._described[id(tensor)]
 
-    def _place(self, key: int, raw: Any, storages: list[Storage]) -> None:
+    def _assign(self, key: int, raw: Array, storages: list[Storage]) -> None:
+        """Describe the tensor of id ``key`` as a view of its storage among ``storages``, if it can be one."""
         address = address_of(raw)
         storage = _storage_at(storages, address)
         separate = self._described[key]
@@ -101,7 +107,7 @@ class StorageTable:
         strides = _element_strides(raw)
         reach = sum((n - 1) * s for n, s in zip(separate.shape, strides, strict=True)) + 1
         if (address - storage.low) % itemsize or address - storage.low + reach * itemsize > storage.nbytes:
-            return  # unaligned in a shared buffer, or memory of two owners: saved separately
+            return  # unaligned in a shared buffer, or in memory of two owners: saved separately
         if storage.dtype is None and not storage.key:
             storage.dtype, storage.key = separate.dtype, "seen"
         elif storage.dtype is not separate.dtype:
@@ -120,47 +126,47 @@ class StorageTable:
         )
 
 
-def _as_tensor(storage: Any) -> Any:
+def _as_tensor(storage: TypedStorage | UntypedStorage) -> Tensor:
     """A 1-D tensor of all elements of a typed storage, or of all bytes of an untyped one."""
     kind = storage.dtype if isinstance(storage, TypedStorage) else FROM_NUMPY[np.dtype(np.uint8)]
     return Tensor._of(storage.untyped().array(kind), backend_for(storage.device))
 
 
-def location_of(tensor: Any) -> str:
+def location_of(tensor: Tensor) -> str:
     """The location tag of a tensor, as PyTorch writes it: ``cpu``, ``cuda:0``, ``meta``."""
     device = tensor.device
     return "cuda:0" if device.type == "cuda" and device.index is None else str(device)
 
 
-def address_of(raw: Any) -> int:
-    """Address of the first element, in the address space of the array's device."""
+def address_of(raw: Array) -> int:
+    """The address of the first element, in the address space of the array's device."""
     interface = raw.__array_interface__ if isinstance(raw, np.ndarray) else raw.__cuda_array_interface__
     return int(interface["data"][0])
 
 
-def packed(tensor: Any) -> Array:
-    """The tensor's values as a C-contiguous host array in native byte order; a copy only where needed."""
+def packed(tensor: Tensor) -> np.ndarray:
+    """The tensor's values as a C-contiguous host array in native byte order, copied only if necessary."""
     host = tensor._backend.to_host(tensor.raw)
     if not host.dtype.isnative:
         host = host.astype(host.dtype.newbyteorder("="))
     return np.ascontiguousarray(host).reshape(host.shape)
 
 
-def dtype_of(raw: Any) -> dtype:
+def dtype_of(raw: Array) -> dtype:
     """The tenon dtype of an array in any byte order."""
-    found = FROM_NUMPY.get(raw.dtype) or FROM_NUMPY.get(raw.dtype.newbyteorder("="))
-    if found is None:
+    kind = FROM_NUMPY.get(raw.dtype) or FROM_NUMPY.get(raw.dtype.newbyteorder("="))
+    if kind is None:
         raise DTypeError(f"cannot save an array of type {raw.dtype}. Convert it to a tenon dtype first.")
-    return found
+    return kind
 
 
-def bytes_of(array: Array) -> Array:
+def bytes_of(array: np.ndarray) -> np.ndarray:
     """The memory of a C-contiguous array as bytes, without copying."""
     return array.reshape(-1).view(np.uint8)
 
 
-def _separate(tensor: Any) -> Described:
-    """Describe a tensor in a contiguous storage of its own; without a storage on ``meta``."""
+def _separate(tensor: Tensor) -> Described:
+    """Describe a tensor in a contiguous storage of its own, or without a storage on ``meta``."""
     raw = tensor.raw
     kind = dtype_of(raw)
     shape = tuple(int(n) for n in raw.shape)
@@ -180,16 +186,16 @@ def _separate(tensor: Any) -> Described:
     )
 
 
-def _element_strides(raw: Any) -> tuple[int, ...]:
-    """Strides in elements; axes of one element get the stride they would have if contiguous."""
+def _element_strides(raw: Array) -> tuple[int, ...]:
+    """The strides in elements; axes of size 1 get the stride of a contiguous array."""
     itemsize, plain = raw.dtype.itemsize, contiguous_strides(raw.shape)
     return tuple(
         p if n <= 1 else s // itemsize for n, s, p in zip(raw.shape, raw.strides, plain, strict=True)
     )
 
 
-def _extent_of(tensor: Any) -> _Extent | None:
-    """The memory range of the array's owner, or None if the tensor has to be copied to be written."""
+def _extent_of(tensor: Tensor) -> _Extent | None:
+    """The memory range of the array's owner, or None if the tensor must be copied to be written."""
     raw = tensor.raw
     if isinstance(raw, Aval) or raw.size == 0:
         return None
@@ -217,10 +223,10 @@ def _extent_of(tensor: Any) -> _Extent | None:
     )
 
 
-def _owner(array: Array) -> Array:
-    """The array that owns the memory of ``array``, through views, buffers and ``as_strided``."""
+def _owner(array: np.ndarray) -> np.ndarray:
+    """The array that owns the memory of ``array``, below views, buffers and ``as_strided``."""
     while True:
-        base: Any = array.base
+        base: object = array.base
         if isinstance(base, memoryview):
             base = base.obj
         elif base is not None and not isinstance(base, np.ndarray):
@@ -231,19 +237,15 @@ def _owner(array: Array) -> Array:
 
 
 class _Window:
-    """Bytes at an address, in NumPy's array interface."""
+    """Exports the bytes between two addresses by NumPy's array interface."""
 
     def __init__(self, low: int, high: int) -> None:
-        self.__array_interface__ = {
-            "data": (low, True),
-            "shape": (high - low,),
-            "typestr": "|u1",
-            "version": 3,
-        }
+        shape = (high - low,)
+        self.__array_interface__ = {"data": (low, True), "shape": shape, "typestr": "|u1", "version": 3}
 
 
-def _memory(low: int, high: int) -> Array:
-    """The bytes between two addresses as an array; the caller keeps their owners alive."""
+def _memory(low: int, high: int) -> np.ndarray:
+    """The bytes between two addresses as an array; the caller must keep their owners alive."""
     return np.asarray(_Window(low, high))
 
 
@@ -264,7 +266,7 @@ def _merge(extents: list[_Extent], location: str) -> list[Storage]:
 
 
 def _storage_at(storages: list[Storage], address: int) -> Storage:
-    """The last storage that begins at or before ``address``."""
+    """The last of ``storages``, sorted by address, that begins at or before ``address``."""
     first, last = 0, len(storages)
     while last - first > 1:
         middle = (first + last) // 2
@@ -277,16 +279,16 @@ class LoadedStorage:
 
     __slots__ = ("_placed", "_typed", "array", "device", "dtype", "nbytes")
 
-    def __init__(self, array: Array | None, nbytes: int, kind: dtype, device: Device) -> None:
-        self.array = array  # None on meta, where only the size counts
+    def __init__(self, array: np.ndarray | None, nbytes: int, kind: dtype, device: Device) -> None:
+        self.array = array  # None on meta
         self.nbytes = nbytes
         self.dtype = kind
         self.device = device
-        self._placed: dict[dtype, Any] = {}
-        self._typed: Any = None
+        self._placed: dict[dtype, Array] = {}
+        self._typed: TypedStorage | Tensor | None = None
 
-    def alone(self) -> Any:
-        """The storage as a ``TypedStorage``, cached so that it is one object; a tensor on ``meta``."""
+    def alone(self) -> TypedStorage | Tensor:
+        """The storage as a ``TypedStorage``, the same object at each call; a tensor on ``meta``."""
         if self._typed is None and self.array is None:
             self._typed = self.tensor()
         if self._typed is None:
@@ -295,16 +297,16 @@ class LoadedStorage:
             self._typed = TypedStorage(wrap_storage=memory, dtype=self.dtype)
         return self._typed
 
-    def tensor(self) -> Any:
+    def tensor(self) -> Tensor:
         """All elements, as a 1-d tensor."""
         return rebuild(self, self.dtype, 0, (self.nbytes // self.dtype.itemsize,), (1,))
 
-    def on_device(self, kind: dtype) -> Any:
-        """The backend's 1-d array of all elements, uploaded once."""
+    def on_device(self, kind: dtype) -> Array:
+        """The backend's 1-d array of all elements as ``kind``, copied to the device once."""
         if kind not in self._placed:
             assert self.array is not None
-            whole = self.array[: self.nbytes // kind.itemsize * kind.itemsize].view(kind.numpy)
-            self._placed[kind] = backend_for(self.device).from_host(whole, self.device)
+            elements = self.array[: self.nbytes // kind.itemsize * kind.itemsize].view(kind.numpy)
+            self._placed[kind] = backend_for(self.device).from_host(elements, self.device)
         return self._placed[kind]
 
 
@@ -315,31 +317,36 @@ def rebuild(
     shape: tuple[int, ...],
     stride: tuple[int, ...],
     requires_grad: bool = False,
-) -> Any:
-    """A tensor that views ``storage`` from byte ``start``; all views of a storage share its memory."""
+) -> Tensor:
+    """A tensor that views ``storage`` from byte ``start``; all views of a storage share its memory.
+
+    Raises ``CheckpointError`` if the numbers, which may be from a file, are not those of such a view.
+    """
     _check(storage, kind, start, shape, stride)
     backend = backend_for(storage.device)
-    raw: Any
+    raw: Array
     if storage.array is None:
         raw = Aval(shape, kind.numpy)
     elif storage.device.type == CPU.type:
         raw = _view(storage.array, kind, start, shape, stride)
     else:
         raw = _view_on_device(storage, backend, kind, start, shape, stride)
-    tensor = Tensor._of(raw, backend)
+    tensor: Tensor = Tensor._of(raw, backend)
     if requires_grad:
         tensor.requires_grad_(True)
     return tensor
 
 
-def meta_tensor(kind: dtype, shape: tuple[int, ...], requires_grad: bool = False) -> Any:
-    """A tensor without data."""
+def meta_tensor(kind: dtype, shape: tuple[int, ...], requires_grad: bool = False) -> Tensor:
+    """A contiguous tensor on ``meta``."""
     storage = LoadedStorage(None, math.prod(shape) * kind.itemsize, kind, Device("meta"))
     return rebuild(storage, kind, 0, shape, contiguous_strides(shape), requires_grad)
 
 
-def _view(memory: Array, kind: dtype, start: int, shape: tuple[int, ...], stride: tuple[int, ...]) -> Array:
-    # ``buffer`` has to be bytes: NumPy's buffer protocol knows no bfloat16.
+def _view(
+    memory: np.ndarray, kind: dtype, start: int, shape: tuple[int, ...], stride: tuple[int, ...]
+) -> np.ndarray:
+    """The view of ``memory``, bytes, as NumPy's buffer protocol does not support bfloat16."""
     itemsize = kind.itemsize
     if 0 in shape:
         return np.empty(shape, kind.numpy)
@@ -353,19 +360,20 @@ def _view(memory: Array, kind: dtype, start: int, shape: tuple[int, ...], stride
 
 def _view_on_device(
     storage: LoadedStorage,
-    backend: Any,
+    backend: Backend,
     kind: dtype,
     start: int,
     shape: tuple[int, ...],
     stride: tuple[int, ...],
-) -> Any:
+) -> Array:
+    """The view of a storage on another device than the CPU; a copy where the backend has no such views."""
     assert storage.array is not None
-    count, (offset, odd) = math.prod(shape), divmod(start, kind.itemsize)
-    if count and not odd and _is_contiguous(shape, stride) and backend.xp is not None:
+    count, (offset, remainder) = math.prod(shape), divmod(start, kind.itemsize)
+    if count and not remainder and _is_contiguous(shape, stride) and backend.xp is not None:
         return storage.on_device(kind)[offset : offset + count].reshape(shape)
-    tricks = getattr(getattr(getattr(backend.xp, "lib", None), "stride_tricks", None), "as_strided", None)
-    if count and not odd and tricks is not None:
-        return tricks(storage.on_device(kind)[offset:], shape, tuple(s * kind.itemsize for s in stride))
+    as_strided = getattr(getattr(getattr(backend.xp, "lib", None), "stride_tricks", None), "as_strided", None)
+    if count and not remainder and as_strided is not None:
+        return as_strided(storage.on_device(kind)[offset:], shape, tuple(s * kind.itemsize for s in stride))
     host = _view(storage.array, kind, start, shape, stride)
     return backend.from_host(np.ascontiguousarray(host).reshape(shape), storage.device)
 
@@ -377,7 +385,7 @@ def _is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 def _check(
     storage: LoadedStorage, kind: dtype, start: int, shape: tuple[int, ...], stride: tuple[int, ...]
 ) -> None:
-    """CheckpointError for a tensor that exceeds its storage."""
+    """Raise ``CheckpointError`` for impossible numbers, and for a tensor that exceeds its storage."""
     if any(type(n) is not int or n < 0 for n in (start, *shape, *stride)) or len(shape) != len(stride):
         raise CheckpointError(
             f"a tensor is described by impossible numbers: first byte {start!r}, shape {shape!r}, stride "
@@ -386,7 +394,6 @@ def _check(
     last = sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
     if 0 not in shape and start + (last + 1) * kind.itemsize > storage.nbytes:
         raise CheckpointError(
-            f"a {kind} tensor of shape {list(shape)} and stride {list(stride)} from byte {start} reaches "
-            "beyond its "
-            f"storage of {storage.nbytes} bytes"
+            f"a {kind} tensor of shape {list(shape)} and stride {list(stride)} from byte {start} reaches"
+            f" beyond its storage of {storage.nbytes} bytes"
         )

@@ -1,8 +1,8 @@
-"""The structure of a saved object as JSON: what a safetensors file carries beside its tensors.
+"""The structure of a saved object as JSON, which a safetensors file has beside its tensors.
 
-Numbers, strings, None and lists are themselves; everything else is an object with one tag:
-``{"dict": {...}}``, ``{"tuple": [...]}``, ``{"tensor": 3}`` (an index into the manifest's table of
-tensors), ``{"bytes": "base64"}`` and so on. Reading knows these tags and no others.
+Numbers, strings, None and lists are encoded as JSON's; all other values as an object with one tag:
+``{"dict": {...}}``, ``{"tuple": [...]}``, ``{"tensor": 3}`` (an index into the manifest's table of tensors),
+``{"bytes": "base64"}`` and so on. Unknown tags raise an error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon import dtypes
 from tenon.device import Device
@@ -23,9 +23,12 @@ from tenon.serialize.pickle_reader import check_key
 from tenon.tensors.size import Size
 from tenon.tensors.tensor import Tensor
 
+#: Returns the index of a tensor at a key path.
+Number: TypeAlias = Callable[[Tensor, Path], int]
 
-def encode(value: Any, number: Callable[[Any, Path], int], path: Path = ()) -> Any:
-    """``value`` as JSON data; ``number`` gives each tensor its index."""
+
+def encode(value: object, number: Number, path: Path = ()) -> object:
+    """``value`` as JSON data, with tensors replaced by their indices."""
     value = contents.simple(value)
     kind = type(value)
     if isinstance(value, Tensor):
@@ -36,24 +39,26 @@ def encode(value: Any, number: Callable[[Any, Path], int], path: Path = ()) -> A
         return _encode_container(value, kind, number, path)
     if kind not in contents.SCALARS:
         contents.refuse(value, path)
-    return _encode_scalar(value, kind, path)
+    return _encode_scalar(value, path)
 
 
-def _encode_container(value: Any, kind: type, number: Callable[[Any, Path], int], path: Path) -> Any:
-    if issubclass(kind, dict):
+def _encode_container(value: object, kind: type, number: Number, path: Path) -> object:
+    if isinstance(value, dict):
         node = {_DICT_TAGS[kind]: _encode_items(value, number, path)}
         attributes = contents.attributes_of(value, path)
         if attributes:
             node["metadata"] = encode(attributes["_metadata"], number, (*path, contents.METADATA))
         return node
-    if kind is set:
+    if isinstance(value, set):
         members = [contents.check_key(v, (*path, contents.MEMBER)) for v in value]
         return {"set": [encode(v, number, (*path, contents.MEMBER)) for v in members]}
+    assert isinstance(value, (list, tuple))
     items = [encode(item, number, (*path, index)) for index, item in enumerate(value)]
     return items if kind is list else {"size" if kind is Size else "tuple": items}
 
 
-def _encode_items(mapping: Any, number: Callable[[Any, Path], int], path: Path) -> Any:
+def _encode_items(mapping: dict[Any, object], number: Number, path: Path) -> object:
+    """The items as a JSON object if all keys are strings, else as a list of pairs."""
     keys = [contents.check_key(key, (*path, key)) for key in mapping]
     values = [encode(item, number, (*path, key)) for key, item in mapping.items()]
     if all(type(key) is str and _is_unicode(key) for key in keys):
@@ -62,28 +67,28 @@ def _encode_items(mapping: Any, number: Callable[[Any, Path], int], path: Path) 
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether JSON keeps ``text``: two lone surrogates in a row would come back as one character."""
+    """Whether JSON preserves ``text``: two lone surrogates in a row would be decoded as one character."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _encode_scalar(value: Any, kind: type, path: Path) -> Any:
-    if kind is str:
+def _encode_scalar(value: object, path: Path) -> object:
+    if type(value) is str:
         return value if _is_unicode(value) else {"str": [ord(character) for character in value]}
-    if kind is int:
+    if type(value) is int:
         return contents.check_integer(value, path)
-    if kind is float:
+    if type(value) is float:
         return value if math.isfinite(value) else {"float": repr(value)}
-    if kind is complex:
-        return {"complex": [_encode_scalar(part, float, path) for part in (value.real, value.imag)]}
-    if kind is bytes or kind is bytearray:
-        return {kind.__name__: base64.b64encode(value).decode()}
-    if kind is dtype:
+    if type(value) is complex:
+        return {"complex": [_encode_scalar(part, path) for part in (value.real, value.imag)]}
+    if type(value) is bytes or type(value) is bytearray:
+        return {type(value).__name__: base64.b64encode(value).decode()}
+    if type(value) is dtype:
         return {"dtype": value.name}
-    return {"device": str(value)} if kind is Device else value
+    return {"device": str(value)} if type(value) is Device else value
 
 
-def decode(node: Any, tensors: Sequence[Any]) -> Any:
-    """The value of a JSON node."""
+def decode(node: object, tensors: Sequence[Tensor]) -> object:
+    """The value of a JSON node; raises an error of any kind if the node is malformed."""
     if type(node) is list:
         return [decode(item, tensors) for item in node]
     if type(node) is not dict:
@@ -99,55 +104,79 @@ def decode(node: Any, tensors: Sequence[Any]) -> Any:
     return value
 
 
-def _items(body: Any, tensors: Sequence[Any]) -> list[tuple[Any, Any]]:
+def _list(body: object) -> list[Any]:
+    """``body``, which must be a list of JSON nodes."""
+    if type(body) is not list:
+        raise CheckpointError(f"the structure has a {type(body).__name__} where a list belongs")
+    return body
+
+
+def _text(body: object) -> str:
+    """``body``, which must be a string."""
+    if type(body) is not str:
+        raise CheckpointError(f"the structure has a {type(body).__name__} where a string belongs")
+    return body
+
+
+def _items(body: object, tensors: Sequence[Tensor]) -> list[tuple[object, Any]]:
+    """The keys and values of a dict."""
     if type(body) is dict:
         return [(key, decode(item, tensors)) for key, item in body.items()]
-    pairs = [(decode(key, tensors), decode(item, tensors)) for key, item in body]
+    pairs = [(decode(key, tensors), decode(item, tensors)) for key, item in _list(body)]
     for key, _ in pairs:
         check_key(key)
     return pairs
 
 
-def _tensor(body: Any, tensors: Sequence[Any]) -> Any:
+def _tensor(body: object, tensors: Sequence[Tensor]) -> Tensor:
     if type(body) is not int or not 0 <= body < len(tensors):
         raise CheckpointError(f"the structure refers to tensor {body!r} of {len(tensors)}")
     return tensors[body]
 
 
-def _members(body: Any, tensors: Sequence[Any]) -> set[Any]:
-    members = [decode(item, tensors) for item in body]
+def _members(body: object, tensors: Sequence[Tensor]) -> set[object]:
+    """The members of a set."""
+    members = [decode(item, tensors) for item in _list(body)]
     for member in members:
         check_key(member)
     return set(members)
 
 
-def _size(body: Any) -> Size:
-    if any(type(n) is not int for n in body):
+def _size(body: object) -> Size:
+    if any(type(n) is not int for n in _list(body)):
         raise CheckpointError(f"a size of {body!r}")
-    return Size(body)
+    return Size(_list(body))
 
 
-def _float(body: Any) -> float:
+def _float(body: object) -> float:
+    """A float that JSON cannot represent."""
     if body not in ("inf", "-inf", "nan"):
         raise CheckpointError(f"a float is spelt {body!r}")
-    return float(body)
+    return float(_text(body))
+
+
+def _complex(body: object, tensors: Sequence[Tensor]) -> complex:
+    real, imaginary = (decode(part, tensors) for part in _list(body))
+    if not isinstance(real, (int, float)) or not isinstance(imaginary, (int, float)):
+        raise CheckpointError(f"a complex number of {body!r}")
+    return complex(real, imaginary)
 
 
 _DICT_TAGS: dict[type, str] = {dict: "dict", OrderedDict: "ordered_dict", Counter: "counter"}
 
-_DECODERS: dict[str, Callable[[Any, Sequence[Any]], Any]] = {
+_DECODERS: dict[str, Callable[[object, Sequence[Tensor]], object]] = {
     "dict": lambda body, tensors: dict(_items(body, tensors)),
     "ordered_dict": lambda body, tensors: OrderedDict(_items(body, tensors)),
     "counter": lambda body, tensors: Counter(dict(_items(body, tensors))),
-    "tuple": lambda body, tensors: tuple(decode(item, tensors) for item in body),
+    "tuple": lambda body, tensors: tuple(decode(item, tensors) for item in _list(body)),
     "size": lambda body, tensors: _size(body),
     "set": _members,
     "tensor": _tensor,
-    "str": lambda body, tensors: "".join(map(chr, body)),
+    "str": lambda body, tensors: "".join(map(chr, _list(body))),
     "float": lambda body, tensors: _float(body),
-    "complex": lambda body, tensors: complex(*(decode(part, tensors) for part in body)),
-    "bytes": lambda body, tensors: base64.b64decode(body, validate=True),
-    "bytearray": lambda body, tensors: bytearray(base64.b64decode(body, validate=True)),
-    "dtype": lambda body, tensors: dtypes.BY_NAME[body],
-    "device": lambda body, tensors: Device(body),
+    "complex": _complex,
+    "bytes": lambda body, tensors: base64.b64decode(_text(body), validate=True),
+    "bytearray": lambda body, tensors: bytearray(base64.b64decode(_text(body), validate=True)),
+    "dtype": lambda body, tensors: dtypes.BY_NAME[_text(body)],
+    "device": lambda body, tensors: Device(_text(body)),
 }

@@ -1,18 +1,21 @@
-"""Keep old files readable: every change of a schema comes with a function from the version before.
+"""Keep old files readable: every change of a schema comes with a function that upgrades documents.
 
 A document (the manifest of a safetensors file, the sections of a training checkpoint, or a plugin's own
-section) carries the version that wrote it. Reading applies the steps in between, one after another, so
-each step only knows two neighbouring versions. A document from the future is refused with its version.
+section) has the version of its schema. Reading applies the steps from that version to the current one in
+turn, so that each step converts between two consecutive versions only. A newer version raises an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.errors import CheckpointError, CheckpointVersionError
 
-Step = Callable[[dict[str, Any]], dict[str, Any]]
+#: A document, as loaded from a file; its schema states the types of the values.
+Document: TypeAlias = dict[str, Any]
+#: Upgrades a document by one version.
+Step: TypeAlias = Callable[[Document], Document]
 
 
 class Migrations:
@@ -26,8 +29,8 @@ class Migrations:
     {'lr': 0.1}
     """
 
-    def __init__(self, what: str, current: int) -> None:
-        self.what = what
+    def __init__(self, kind: str, current: int) -> None:
+        self.kind = kind
         self.current = current
         self._steps: dict[int, Step] = {}
 
@@ -37,33 +40,33 @@ class Migrations:
         def register(function: Step) -> Step:
             if not 1 <= since < self.current:
                 raise ValueError(
-                    f"a {self.what} of version {since} needs no step: versions are 1 to {self.current}."
+                    f"a {self.kind} of version {since} needs no step: versions are 1 to {self.current}."
                 )
             if since in self._steps:
                 raise ValueError(
-                    f"a {self.what} of version {since} already has the step {self._steps[since]!r}."
+                    f"a {self.kind} of version {since} already has the step {self._steps[since]!r}."
                 )
             self._steps[since] = function
             return function
 
         return register
 
-    def upgrade(self, document: dict[str, Any], version: Any, source: str) -> dict[str, Any]:
-        """``document`` in the current version."""
+    def upgrade(self, document: Document, version: object, source: str) -> Document:
+        """``document``, which has ``version``, in the current version; ``source`` names its file."""
         if type(version) is not int or version < 1:
             raise CheckpointError(
-                f"cannot load {source}: its {self.what} has the impossible schema version {version!r}."
+                f"cannot load {source}: its {self.kind} has the impossible schema version {version!r}."
             )
         if version > self.current:
             raise CheckpointVersionError(
-                f"cannot load {source}: its {self.what} has schema version {version}, and this tenon knows "
+                f"cannot load {source}: its {self.kind} has schema version {version}, and this tenon knows "
                 "versions up to "
                 f"{self.current}. Upgrade tenon to read it."
             )
         for number in range(version, self.current):
             if number not in self._steps:
                 raise CheckpointError(
-                    f"cannot load {source}: no step leads from version {number} of a {self.what} to the next."
+                    f"cannot load {source}: no step leads from version {number} of a {self.kind} to the next."
                 )
             document = self._steps[number](document)
         return document

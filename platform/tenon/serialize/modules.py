@@ -1,9 +1,9 @@
-"""Whole modules in ``.pt`` files: layers of ``tenon.nn`` as what they are called and what they hold.
+"""Whole modules in ``.pt`` files: layers of ``tenon.nn``, stored as their names and attributes.
 
-A file names a layer as PyTorch's do, ``torch.nn.Linear``, and lists its attributes, so that either library
-reads the other's. Nothing runs but ``Module.__init__``: classes and functions are found in a table of what
-``tenon.nn`` and ``nn.functional`` offer, attributes are plain values, tensors and modules of the same kinds,
-and none may hide a method. Classes of the user's own are not in the table: their code would have to be
+A file names a layer as PyTorch's files do, ``torch.nn.Linear``, and lists its attributes, so that either
+library reads the other's files. No code is executed but ``Module.__init__``: classes and functions are looked
+up in a table of those in ``tenon.nn`` and ``nn.functional``; attributes are plain values, tensors and such
+modules, and may not hide a method. Classes of the user's are not in the table: their code would have to be
 imported.
 """
 
@@ -13,7 +13,8 @@ import dataclasses
 import functools
 import importlib
 import inspect
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeAlias, TypeGuard
 
 from tenon.compat.finder import second_names
 from tenon.dtypes import dtype
@@ -26,16 +27,18 @@ from tenon.nn.parameter import Parameter
 from tenon.tensors.tensor import Tensor
 
 _LAYERS, _FUNCTIONS = "torch.nn", "torch.nn.functional"
-#: What each registry of a module may hold, besides None.
+#: Registry of a module -> the class of its members, which may also be None.
 _REGISTRIES: dict[str, type] = {"_parameters": Parameter, "_buffers": Tensor, "_modules": Module}
-#: Names of hook dictionaries: empty in a file, and absent here as long as they are.
+#: Names of hook dictionaries: empty in a file; here a module has none until a hook is registered.
 HOOKS = tuple(name for name, value in vars(Module).items() if isinstance(value, HookAttribute))
-#: What some of PyTorch's layers keep as attributes, and layers here work out when they are asked.
-_LISTED = ("_flat_weights", "_flat_weights_names", "activation_relu_or_gelu")
-#: What PyTorch's modules have besides, and modules here do not.
+#: Attributes of some of PyTorch's layers that are properties here.
+_PROPERTIES = ("_flat_weights", "_flat_weights_names", "activation_relu_or_gelu")
+#: Attributes of PyTorch's modules that modules here do not have.
 _FOREIGN = frozenset((*HOOKS, "_is_full_backward_hook"))
 
-#: Plain records among a module's attributes: class -> where a file says it is, and its name there.
+#: A dataclass of plain values among a module's attributes.
+Record: TypeAlias = LinearCrossEntropyOptions
+#: Class of records -> the module and the name of that class in files.
 RECORDS: dict[type, tuple[str, str]] = {
     LinearCrossEntropyOptions: (
         f"{_LAYERS}.modules.linear_cross_entropy_options",
@@ -45,7 +48,7 @@ RECORDS: dict[type, tuple[str, str]] = {
 
 
 class Named:
-    """A function of ``nn.functional`` among a module's attributes, by its name."""
+    """The name of a function of ``nn.functional`` among a module's attributes."""
 
     __slots__ = ("name",)
 
@@ -53,8 +56,16 @@ class Named:
         self.name = name
 
 
-def state_of(module: Module, where: str) -> tuple[tuple[str, str], dict[str, Any]]:
-    """Name and attributes of a module that a file can hold; UnsavableError for any other."""
+def is_record(value: object) -> TypeGuard[Record]:
+    """Whether ``value`` is an instance of one of ``RECORDS``."""
+    return type(value) in RECORDS
+
+
+def state_of(module: Module, where: str) -> tuple[tuple[str, str], dict[str, object]]:
+    """``((module, name) of the class, attributes)`` for a file.
+
+    Raises ``UnsavableError``, naming the key path ``where``, if a file cannot hold ``module``.
+    """
     kind = type(module)
     if kind not in _names():
         raise UnsavableError(
@@ -68,7 +79,7 @@ def state_of(module: Module, where: str) -> tuple[tuple[str, str], dict[str, Any
             " batch, then save."
         )
     state: dict[str, Any] = dict(module.__getstate__())
-    for name in _LISTED:
+    for name in _PROPERTIES:
         if hasattr(module, name):
             state[name] = getattr(module, name)
     for name in [n for n in state if n == "_hooks" or n in _FOREIGN]:
@@ -92,26 +103,26 @@ def state_of(module: Module, where: str) -> tuple[tuple[str, str], dict[str, Any
     return _names()[kind], state
 
 
-def known() -> dict[str, Any]:
-    """Full name in a file -> class or function, for all that a file may name."""
-    table: dict[str, Any] = dict(_layers())
+def known() -> dict[str, object]:
+    """Full name in a file -> class or function, for all those that a file may name."""
+    table: dict[str, object] = dict(_layers())
     for name, function in _functions().items():
         table[f"{_FUNCTIONS}.{name}"] = function
     table["torch._C._nn.gelu"] = _functions()["gelu"]
-    for record, (place, name) in RECORDS.items():
-        table[f"{place}.{name}"] = record
+    for record, (module, name) in RECORDS.items():
+        table[f"{module}.{name}"] = record
     return table
 
 
 def new(kind: type[Module]) -> Module:
-    """A module of ``kind`` without attributes, as a file's object tree begins one."""
-    made = kind.__new__(kind)
-    Module.__init__(made)
-    return made
+    """A module of class ``kind`` without its attributes, which ``restore`` sets."""
+    module = kind.__new__(kind)
+    Module.__init__(module)
+    return module
 
 
-def restore_record(record: Any, state: Any) -> None:
-    """Give a record the values that a file lists, in the order of its fields; its own checks follow."""
+def restore_record(record: Record, state: object) -> None:
+    """Set the fields of ``record`` to the values in the list ``state``, then run its own checks."""
     fields = dataclasses.fields(record)
     if type(state) is not list or len(state) != len(fields):
         raise CheckpointError(f"a {type(record).__name__} of other fields than {[f.name for f in fields]}")
@@ -122,15 +133,20 @@ def restore_record(record: Any, state: Any) -> None:
     record.__post_init__()
 
 
-def restore(module: Module, state: Any, source: str) -> None:
-    """Give ``module`` the attributes that a file lists."""
+def restore(module: Module, state: object, source: str) -> None:
+    """Set the attributes of ``module`` to those in the dict ``state``, after checking them.
+
+    Raises ``CheckpointError`` for values of wrong types, ``UnsafeCheckpointError`` for hooks and names of
+    methods.
+    """
     kind = type(module)
     if type(state) is not dict or any(type(name) is not str for name in state):
         raise CheckpointError(f"the attributes of a {kind.__name__} are no dict of names")
     for registry, member in _REGISTRIES.items():
-        held = state.get(registry)
-        if not isinstance(held, dict) or not all(
-            type(name) is str and (value is None or isinstance(value, member)) for name, value in held.items()
+        members = state.get(registry)
+        if not isinstance(members, dict) or not all(
+            type(name) is str and (value is None or isinstance(value, member))
+            for name, value in members.items()
         ):
             raise CheckpointError(
                 f"{registry} of a {kind.__name__} holds something else than {member.__name__}s"
@@ -157,14 +173,14 @@ def restore(module: Module, state: Any, source: str) -> None:
 
 @functools.cache
 def _layers() -> dict[str, type[Module]]:
-    """The public layers and ``Module`` itself, by all the names that PyTorch's files have for them."""
-    faces = {_LAYERS: importlib.import_module("tenon.nn")}
-    for face in ("container", *sorted(second_names("tenon.nn.modules") - {"container"})):
-        faces[f"{_LAYERS}.modules.{face}"] = importlib.import_module(f"tenon.nn.modules.{face}")
+    """The public layers and ``Module`` itself, by all their full names in PyTorch's files."""
+    sources = {_LAYERS: importlib.import_module("tenon.nn")}
+    for family in ("container", *sorted(second_names("tenon.nn.modules") - {"container"})):
+        sources[f"{_LAYERS}.modules.{family}"] = importlib.import_module(f"tenon.nn.modules.{family}")
     layers = {
-        f"{place}.{name}": value
-        for place, face in faces.items()
-        for name, value in ((name, getattr(face, name)) for name in dir(face) if name[:1].isupper())
+        f"{path}.{name}": value
+        for path, source in sources.items()
+        for name, value in ((name, getattr(source, name)) for name in dir(source) if name[:1].isupper())
         if isinstance(value, type) and issubclass(value, Module)
     }
     return layers | {f"{_LAYERS}.modules.module.Module": Module}
@@ -172,20 +188,20 @@ def _layers() -> dict[str, type[Module]]:
 
 @functools.cache
 def _names() -> dict[type[Module], tuple[str, str]]:
-    """Class -> where a file says it is, and its name there."""
-    found: dict[type[Module], tuple[str, str]] = {}
+    """Class of layers -> its module and name in files."""
+    names: dict[type[Module], tuple[str, str]] = {}
     for full, kind in _layers().items():
-        place, _, name = full.rpartition(".")
+        module, _, name = full.rpartition(".")
         if name == kind.__name__:
-            found.setdefault(kind, (place, name))
-    return found
+            names.setdefault(kind, (module, name))
+    return names
 
 
 @functools.cache
-def _functions() -> dict[str, Any]:
-    """The public functions of ``nn.functional``."""
+def _functions() -> dict[str, FunctionType]:
+    """The public functions of ``nn.functional`` by name."""
     functional = importlib.import_module("tenon.nn.functional")
-    found = {name: getattr(functional, name) for name in dir(functional) if not name.startswith("_")}
+    public = {name: getattr(functional, name) for name in dir(functional) if not name.startswith("_")}
     return {
-        name: value for name, value in found.items() if inspect.isfunction(value) and value.__name__ == name
+        name: value for name, value in public.items() if inspect.isfunction(value) and value.__name__ == name
     }

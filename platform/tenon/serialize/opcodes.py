@@ -1,4 +1,4 @@
-"""The opcodes of pickle that object trees are written in: numbers, strings, names, and the memo.
+"""The opcodes of pickle in which object trees are written: numbers, strings, globals, and the memo.
 
 Next: ``pickle_writer.py`` writes containers and tensors with them.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pickle
 import struct
-from typing import Any
 
 from tenon.device import Device
 from tenon.errors import UnsavableError
@@ -15,13 +14,13 @@ from tenon.serialize import contents
 
 
 class Opcodes:
-    """A stream of opcodes; ``_path`` is where in the object the writer is, for messages."""
+    """A stream of opcodes; ``_path`` is the key path of the value being written, for messages."""
 
     def __init__(self) -> None:
         self._out = bytearray()
-        self._memo: dict[Any, int] = {}
+        self._memo: dict[object, int] = {}
         self._next = 0
-        self._path: list[Any] = []
+        self._path: list[object] = []
 
     def _int(self, value: int) -> None:
         contents.check_integer(value, tuple(self._path))
@@ -47,7 +46,7 @@ class Opcodes:
         self._remember(("str", value))
 
     def _bytes(self, value: bytes) -> None:
-        # Protocol 2 has no bytes; this is how Python itself spells them there.
+        # Protocol 2 has no opcode for bytes; Python itself writes them like this there.
         self._global("_codecs", "encode")
         self._str(value.decode("latin1"))
         self._str("latin1")
@@ -73,7 +72,8 @@ class Opcodes:
             self._out += pickle.GLOBAL + f"{module}\n{name}\n".encode()
             self._remember(key)
 
-    def _remember(self, key: Any) -> None:
+    def _remember(self, key: object) -> None:
+        """Store the value just written in the memo, under ``key``."""
         number = self._next
         self._memo[key] = number
         self._next += 1
@@ -83,7 +83,8 @@ class Opcodes:
             else pickle.LONG_BINPUT + struct.pack("<I", number)
         )
 
-    def _recall(self, key: Any) -> bool:
+    def _recall(self, key: object) -> bool:
+        """Write a reference to the value stored under ``key``; False, without effect, if there is none."""
         number = self._memo.get(key)
         if number is None:
             return False

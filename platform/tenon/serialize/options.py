@@ -1,7 +1,6 @@
 """Defaults of ``load`` and ``save``: torch's ``torch.utils.serialization.config``.
 
-``load`` and ``save`` are records of settings; ``skip_data`` and ``set_default_mmap_options`` are context
-managers.
+``load`` and ``save`` hold the settings; ``skip_data`` and ``set_default_mmap_options`` are context managers.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from tenon.serialize.byte_order import LoadEndianness
 
 @dataclass(slots=True)
 class _Load:
-    """``endianness`` is that of files without a mark; ``calculate_storage_offsets`` speeds up torch's own
-    reader alone."""
+    """``endianness`` is that of files without a byte order mark; ``calculate_storage_offsets`` has no effect,
+    as it speeds up torch's reader only."""
 
     mmap: bool = False
     endianness: LoadEndianness | None = None
@@ -88,24 +87,24 @@ class skip_data:
     """
 
     def __init__(self, materialize_fake_tensors: bool = False) -> None:
-        self.materialize_fake_tensors = materialize_fake_tensors  # of which there are none here
-        self._before = (False, False)
+        self.materialize_fake_tensors = materialize_fake_tensors  # without effect: there are no fake tensors
+        self._previous = (False, False)
 
     def __enter__(self) -> None:
-        self._before = (scope.skip_data, scope.materialize_fake_tensors)
+        self._previous = (scope.skip_data, scope.materialize_fake_tensors)
         scope.skip_data, scope.materialize_fake_tensors = True, self.materialize_fake_tensors
 
     def __exit__(self, *exc: object) -> None:
-        scope.skip_data, scope.materialize_fake_tensors = self._before
+        scope.skip_data, scope.materialize_fake_tensors = self._previous
 
 
 def get_default_load_endianness() -> LoadEndianness | None:
-    """The byte order assumed for files without a mark; None means little endian."""
+    """The byte order assumed for files without a byte order mark; None means little endian."""
     return load.endianness
 
 
 def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
-    """Set the byte order assumed for files without a mark."""
+    """Set the byte order assumed for files without a byte order mark."""
     if not isinstance(endianness, LoadEndianness) and endianness is not None:
         raise TypeError(
             f"Invalid argument type in function set_default_load_endianness: {endianness!r} is no "
@@ -115,24 +114,24 @@ def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
 
 
 def unmarked() -> bytes:
-    """The byte order assumed for a file without a mark, as a file's mark spells it."""
+    """The byte order assumed for a file without a mark, ``b"little"`` or ``b"big"`` like a mark."""
     if load.endianness is LoadEndianness.NATIVE:
         return sys.byteorder.encode()
     return b"big" if load.endianness is LoadEndianness.BIG else b"little"
 
 
 def get_crc32_options() -> bool:
-    """Whether records are written with their checksums."""
+    """Whether ``save`` writes checksums of records."""
     return save.compute_crc32
 
 
 def set_crc32_options(compute_crc32: bool) -> None:
-    """Set whether records get checksums; without them only torch and tenon can read the files."""
+    """Set whether ``save`` writes checksums; without them, only torch and tenon can read the files."""
     save.compute_crc32 = compute_crc32
 
 
 def get_default_mmap_options() -> int | None:
-    """``mmap.MAP_PRIVATE``, or ``MAP_SHARED`` if tensors of mapped files write into them."""
+    """``mmap.MAP_PRIVATE``, or ``MAP_SHARED`` if writes to tensors of a mapped file change it."""
     return load.mmap_flags
 
 
@@ -148,11 +147,11 @@ class set_default_mmap_options:
                 "Invalid argument in function set_default_mmap_options, expected mmap.MAP_PRIVATE or "
                 f"mmap.MAP_SHARED, but got {flags}"
             )
-        self._before = load.mmap_flags
+        self._previous = load.mmap_flags
         load.mmap_flags = flags
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *exc: object) -> None:
-        load.mmap_flags = self._before
+        load.mmap_flags = self._previous

@@ -1,25 +1,27 @@
 """The arrays of a safetensors file, and the alias table that restores shared memory.
 
-The format has only contiguous arrays without shared memory. Tensors with the same layout in the same memory
-become one array with several names. Where views overlap, the one that spans them all is written and the
-others are described relative to it; if there is none, their memory is written as bytes.
+The format has only contiguous arrays that share no memory. Tensors of one layout in the same memory are
+written as one array. Of overlapping views, the one that spans them all is written and the others are
+described relative to it; if there is none, their memory is written as bytes.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
+from tenon.dtypes import dtype
 from tenon.engine.aval import contiguous_strides
 from tenon.serialize.layout import Described, Storage, bytes_of
 
 _MAX_WORK = 10_000
 _MAX_PAIRS = 64
 
-Layout = tuple[Any, int, tuple[int, ...], tuple[int, ...]]
+#: Dtype, offset, shape and strides of a tensor in its storage.
+Layout: TypeAlias = tuple[dtype, int, tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +35,24 @@ class View:
 
 @dataclass(slots=True)
 class Entry:
-    """An array of the file: ``owner`` is the first tensor in it, ``whole`` says if it is just that one."""
+    """An array of the file: its bytes, and the index of a tensor in it.
 
-    data: Any
+    If ``whole``, the array has that tensor's shape and dtype, else it is bytes.
+    """
+
+    data: np.ndarray
     owner: int
     whole: bool
 
 
 class Packing:
-    """The arrays for a list of described tensors, and where each tensor lies in them."""
+    """The arrays for a list of described tensors, and each tensor as a view of one of them."""
 
     def __init__(self, described: list[Described]) -> None:
         self.entries: list[Entry] = []
         self.views: list[View | None] = [None] * len(described)
         self._described = described
-        self._bytes: dict[int, Any] = {}
+        self._bytes: dict[int, np.ndarray] = {}
         by_storage: dict[int, list[int]] = {}
         for index, tensor in enumerate(described):
             if tensor.storage is not None:
@@ -57,7 +62,7 @@ class Packing:
                 self._pack(group)
 
     def _overlapping(self, members: list[int]) -> list[list[int]]:
-        """Split the tensors of one storage where their extents do not overlap."""
+        """Split the tensors of one storage into groups whose extents do not overlap."""
         groups: list[list[int]] = []
         high = -1
         for index in sorted(members, key=lambda i: (*_extent(self._described[i]), i)):
@@ -74,6 +79,7 @@ class Packing:
         return _layout(self._described[first]) == _layout(self._described[second])
 
     def _pack(self, group: list[int]) -> None:
+        """Add the arrays for tensors whose extents overlap."""
         layouts = dict.fromkeys(_layout(self._described[i]) for i in group)
         if len(layouts) == 1:
             self._write_whole(group[0], group)
@@ -93,23 +99,25 @@ class Packing:
         self._refer(group, low)
 
     def _write_whole(self, root: int, group: list[int]) -> None:
+        """Add the array of tensor ``root``, of which all others in ``group`` are views."""
         tensor = self._described[root]
         self.entries.append(Entry(bytes_of(np.ascontiguousarray(self._array(root))), root, True))
         if tensor.stride == contiguous_strides(tensor.shape):
             self._refer(group, _extent(tensor)[0])
-        else:  # packed on the way, so all members have this one layout
+        else:  # made contiguous, which is only done if all members have this layout
             view = View(len(self.entries) - 1, 0, contiguous_strides(tensor.shape))
             for index in group:
                 self.views[index] = view
 
     def _refer(self, group: list[int], low: int) -> None:
+        """Make the tensors views of the last array, which begins at byte ``low`` of their storage."""
         for index in group:
             tensor = self._described[index]
             offset = tensor.offset * tensor.dtype.itemsize - low
             self.views[index] = View(len(self.entries) - 1, offset, tensor.stride)
 
     def _spanning(self, group: list[int]) -> int | None:
-        """A contiguous tensor that covers the whole group."""
+        """A contiguous tensor of ``group`` whose extent covers those of all; None if there is none."""
         low = min(_extent(self._described[i])[0] for i in group)
         high = max(_extent(self._described[i])[1] for i in group)
         for index in group:
@@ -119,7 +127,7 @@ class Packing:
         return None
 
     def _sharing(self, group: list[int]) -> list[list[int]]:
-        """Split tensors whose extents overlap but whose elements do not, as the columns of a matrix."""
+        """Split tensors into groups that share no elements, though extents overlap: columns of a matrix."""
         if len(group) > _MAX_PAIRS:
             return [group]
         part = {index: {index} for index in group}
@@ -137,14 +145,16 @@ class Packing:
         except np.exceptions.TooHardError:
             return True
 
-    def _memory(self, index: int) -> Any:
+    def _memory(self, index: int) -> np.ndarray:
+        """The bytes of the storage of a tensor."""
         storage = self._described[index].storage
         assert isinstance(storage, Storage)
         if id(storage) not in self._bytes:
             self._bytes[id(storage)] = storage.fetch()
         return self._bytes[id(storage)]
 
-    def _array(self, index: int) -> Any:
+    def _array(self, index: int) -> np.ndarray:
+        """A tensor as an array, a view of the bytes of its storage."""
         tensor = self._described[index]
         itemsize = tensor.dtype.itemsize
         if 0 in tensor.shape:
@@ -160,7 +170,7 @@ def _layout(tensor: Described) -> Layout:
 
 
 def _extent(tensor: Described) -> tuple[int, int]:
-    """The bytes of its storage that a tensor spans."""
+    """The range of bytes that a tensor spans in its storage."""
     itemsize = tensor.dtype.itemsize
     low = tensor.offset * itemsize
     if 0 in tensor.shape:

@@ -1,12 +1,14 @@
-"""Read the object tree of a ``.pt`` file without ever running what it names.
+"""Read the object tree of a ``.pt`` file without executing code that it names.
 
-This is not ``pickle``: it is a small interpreter of pickle's opcodes that can build lists, tuples,
-sets, dicts, numbers and strings, and can call only ``Constructor``s, which stand in a table of allowed
-globals under the names that PyTorch writes, and make the layers in it. No module is imported and no
-attribute is looked up by a name from the file; ``BUILD`` sets nothing but the ``_metadata`` of an
-``OrderedDict`` and what ``modules.restore`` lets a layer have.
+This is not ``pickle``: it is a small interpreter of pickle's opcodes that builds lists, tuples, sets, dicts,
+numbers and strings. It calls nothing but the ``Constructor``s in a table of allowed globals, whose keys are
+the names that PyTorch writes, and creates the layers in that table. No module is imported and no attribute is
+looked up by a name from the file; ``BUILD`` sets only the ``_metadata`` of an ``OrderedDict``, and the
+attributes that ``modules.restore`` allows for a layer.
 
-Next: ``torch_globals.py`` is the table of what PyTorch's names mean here.
+Values read from a file are annotated as ``object``: their types are checked before use.
+
+Next: ``torch_globals.py``, the table of PyTorch's globals.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import struct
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 from tenon.errors import CheckpointError, TenonError, UnsafeCheckpointError
 from tenon.nn.module import Module
@@ -28,41 +30,46 @@ from tenon.tensors.tensor import Tensor
 _MARK = object()
 _MAX_KEY_ITEMS = 10_000
 
-Step = Callable[["PickleReader"], None]
+#: The function of an opcode.
+Step: TypeAlias = Callable[["PickleReader"], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Constructor:
-    """What a global of PyTorch stands for: a function of plain values that builds a plain value."""
+    """The function that takes the place of a global of PyTorch: builds a value from its arguments.
+
+    ``build`` checks the types of its arguments, which come from a file.
+    """
 
     name: str
-    build: Callable[..., Any]
+    build: Callable[..., object]
 
-    def __call__(self, *args: Any) -> Any:
-        """The built value."""
+    def __call__(self, *args: object) -> object:
+        """Return ``build(*args)``."""
         return self.build(*args)
 
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """A harmless global for something that tenon does not have; using it is an error."""
+    """A harmless global for something that tenon does not have; its use raises ``CheckpointError``."""
 
     name: str
     reason: str
 
 
-class Attributes(dict[str, Any]):
-    """Attributes that a pickle wants to set on an object."""
-
-
 class PickleReader:
-    """One pickle in ``file``, from the current position; ``load`` leaves the file after it."""
+    """Reads one pickle from the current position of ``file``, and leaves the position after it.
+
+    ``allowed`` maps the full names of globals to a ``Constructor``, ``Unsupported`` or a value;
+    ``load_persistent`` resolves references to storages; ``source`` names the file in messages; strings of
+    Python 2 are decoded with ``encoding``.
+    """
 
     def __init__(
         self,
         file: BinaryIO,
-        allowed: Mapping[str, Any],
-        load_persistent: Callable[[Any], Any],
+        allowed: Mapping[str, object],
+        load_persistent: Callable[[object], object],
         source: str,
         encoding: str = "utf-8",
     ) -> None:
@@ -71,11 +78,11 @@ class PickleReader:
         self._allowed = allowed
         self._load_persistent = load_persistent
         self._encoding = encoding
-        self.stack: list[Any] = []
-        self.memo: dict[int, Any] = {}
+        self.stack: list[object] = []
+        self.memo: dict[int, object] = {}
 
-    def load(self) -> Any:
-        """The object, or an error that says what is wrong with the pickle."""
+    def load(self) -> object:
+        """Return the object; raise ``CheckpointError``, or its ``UnsafeCheckpointError``, if it cannot be."""
         try:
             while True:
                 code = self.read(1)
@@ -100,9 +107,9 @@ class PickleReader:
             TypeError,
             ValueError,
         ) as error:
-            what = f"{type(error).__name__}: {error}"
+            problem = f"{type(error).__name__}: {error}"
             raise CheckpointError(
-                f"cannot load {self.source}: its object tree is damaged ({what}){self._near()}. "
+                f"cannot load {self.source}: its object tree is damaged ({problem}){self._near()}. "
                 "Nothing was loaded; take another copy of the file."
             ) from error
         except (struct.error, MemoryError) as error:
@@ -113,54 +120,54 @@ class PickleReader:
     # --- input ---
 
     def read(self, count: int) -> bytes:
-        """Exactly ``count`` bytes."""
+        """Read exactly ``count`` bytes."""
         data = self._file.read(count)
         if len(data) != count:
             raise EOFError(f"{count} bytes wanted, {len(data)} left")
         return data
 
     def readline(self) -> str:
-        """Text up to the next newline."""
+        """Read text up to the next newline, which is dropped."""
         line = self._file.readline()
         if not line.endswith(b"\n"):
             raise EOFError("a line without an end")
         return line[:-1].decode("utf-8")
 
     def number(self, layout: str) -> int:
-        """An integer in ``struct`` notation."""
+        """Read an integer in the format ``layout`` of ``struct``."""
         value: int = struct.unpack(layout, self.read(struct.calcsize(layout)))[0]
         return value
 
     def text(self, count: int) -> str:
-        """``count`` bytes of UTF-8."""
+        """Read ``count`` bytes of UTF-8."""
         return self.read(count).decode("utf-8", "surrogatepass")
 
-    def old_text(self, count: int) -> Any:
-        """A string of Python 2: text in the given encoding, or bytes if that is ``"bytes"``."""
+    def old_text(self, count: int) -> str | bytes:
+        """Read a string of Python 2: text in the reader's encoding, or bytes if that is ``"bytes"``."""
         data = self.read(count)
         return data if self._encoding == "bytes" else data.decode(self._encoding)
 
     # --- stack ---
 
-    def push(self, value: Any) -> None:
-        """Put ``value`` on top."""
+    def push(self, value: object) -> None:
+        """Push ``value`` onto the stack."""
         self.stack.append(value)
 
-    def pop(self) -> Any:
-        """Take the top value."""
+    def pop(self) -> object:
+        """Remove and return the top value."""
         value = self.stack.pop()
         if value is _MARK:
             raise ValueError("a mark where a value belongs")
         return value
 
-    def top(self) -> Any:
-        """The top value, which stays."""
+    def top(self) -> object:
+        """Return the top value without removing it."""
         if self.stack[-1] is _MARK:
             raise ValueError("a mark where a value belongs")
         return self.stack[-1]
 
-    def pop_to_mark(self) -> list[Any]:
-        """Take everything above the last mark, and the mark."""
+    def pop_to_mark(self) -> list[object]:
+        """Remove the values above the last mark, and the mark; return the values."""
         for index in range(len(self.stack) - 1, -1, -1):
             if self.stack[index] is _MARK:
                 items = self.stack[index + 1 :]
@@ -168,13 +175,13 @@ class PickleReader:
                 return items
         raise IndexError("no mark on the stack")
 
-    # --- what could be dangerous ---
+    # --- globals, calls and attributes ---
 
     def find(self, module: str, name: str) -> None:
-        """Push what ``module.name`` stands for; nothing is imported."""
+        """GLOBAL: push the allowed value for ``module.name``; nothing is imported."""
         full = f"{module}.{name}"
-        found = self._allowed.get(full)
-        if found is None:
+        value = self._allowed.get(full)
+        if value is None:
             raise UnsafeCheckpointError(
                 f"Weights only load failed: refused to load {self.source}, which asks for the global "
                 f"{full!r}. tenon never imports or runs what a checkpoint names; it builds tensors, plain "
@@ -183,12 +190,12 @@ class PickleReader:
                 + ". If you trust the file, load it where it was made and save `state_dict()`s instead of "
                 "whole objects."
             )
-        if isinstance(found, Unsupported):
-            raise CheckpointError(f"it holds {found.name}, and {found.reason}")
-        self.push(found)
+        if isinstance(value, Unsupported):
+            raise CheckpointError(f"it holds {value.name}, and {value.reason}")
+        self.push(value)
 
     def call(self) -> None:
-        """REDUCE and NEWOBJ: call a Constructor, make a layer, and nothing else."""
+        """REDUCE and NEWOBJ: call a ``Constructor`` or create a layer; anything else is refused."""
         args, function = self.pop(), self.pop()
         if isinstance(function, type) and issubclass(function, Module) and type(args) is tuple and not args:
             self.push(modules.new(function))
@@ -207,16 +214,16 @@ class PickleReader:
         self.push(function(*args))
 
     def persistent(self) -> None:
-        """BINPERSID: a reference to a storage."""
+        """BINPERSID: push the storage that a reference means."""
         self.push(self._load_persistent(self.pop()))
 
     def build(self) -> None:
-        """BUILD: attributes, which only a module and the OrderedDict of a state dict have."""
+        """BUILD: set attributes of a module, of a record, or of the OrderedDict of a state dict."""
         state, target = self.pop(), self.top()
         if isinstance(target, Module):
             modules.restore(target, state, self.source)
             return
-        if type(target) in modules.RECORDS:
+        if modules.is_record(target):
             modules.restore_record(target, state)
             return
         if type(target) is not OrderedDict or type(state) is not dict:
@@ -236,20 +243,21 @@ class PickleReader:
             )
         vars(target).update(state)
 
-    def set_items(self, items: list[Any]) -> None:
-        """SETITEM and SETITEMS: fill a dict."""
+    def set_items(self, items: list[object]) -> None:
+        """SETITEM and SETITEMS: add keys and values, in turn, to a dict."""
         target = self.top()
-        if type(target) not in (dict, OrderedDict, Counter):
+        if not (type(target) is dict or type(target) is OrderedDict or type(target) is Counter):
             raise UnsafeCheckpointError(
                 f"refused to load {self.source}: it sets items of a {type(target).__name__}, which could "
                 "run code."
             )
+        mapping: dict[Any, Any] = target  # of any keys and values; a Counter's are not checked to be numbers
         for key, value in zip(items[::2], items[1::2], strict=True):
             check_key(key)
-            target[key] = _plain(value)
+            mapping[key] = _plain(value)
 
-    def append(self, items: list[Any]) -> None:
-        """APPEND and APPENDS: fill a list."""
+    def append(self, items: list[object]) -> None:
+        """APPEND and APPENDS: extend a list."""
         target = self.top()
         if type(target) is not list:
             raise UnsafeCheckpointError(
@@ -258,8 +266,8 @@ class PickleReader:
             )
         target.extend(_plain(item) for item in items)
 
-    def add(self, items: list[Any]) -> None:
-        """ADDITEMS: fill a set."""
+    def add(self, items: list[object]) -> None:
+        """ADDITEMS: add to a set."""
         target = self.top()
         if type(target) is not set:
             raise UnsafeCheckpointError(
@@ -269,47 +277,49 @@ class PickleReader:
             check_key(item)
             target.add(item)
 
-    def skip(self, value: Any) -> None:
-        """Drop something that was read or taken."""
+    def skip(self, value: object) -> None:
+        """Ignore ``value``, which has been read or popped."""
 
     def remember(self, number: int) -> None:
-        """Keep the top value under ``number``."""
+        """Store the top value in the memo under ``number``."""
         self.memo[number] = self.top()
 
     def _near(self) -> str:
-        """The last dict key on the stack, as a hint where the damage is."""
+        """The last text on the stack, maybe a dict key, as a hint where the error is; empty if none."""
         names = [v for v in self.stack[-8:] if type(v) is str and v != "storage"]
         return f" (near {names[-1]!r})" if names else ""
 
 
-def _plain(value: Any) -> Any:
-    """A storage that stands by itself, or in tuples, becomes one."""
+def _plain(value: object) -> object:
+    """``value`` with storages, by themselves or in tuples, converted to ``TypedStorage``."""
     if type(value) is tuple and any(isinstance(each, (LoadedStorage, tuple)) for each in value):
         return tuple(_plain(each) for each in value)
     return value.alone() if isinstance(value, LoadedStorage) else value
 
 
-def check_key(key: Any) -> None:
-    """Refuse keys whose hash could run long, or that cannot be hashed."""
+def check_key(key: object) -> None:
+    """Raise unless ``key`` is hashable, and quickly: in nested tuples it may have 10,000 items."""
     budget, pending = _MAX_KEY_ITEMS, [key]
     while pending:
         value = pending.pop()
         if isinstance(value, Tensor) or type(value) in (list, dict, set, OrderedDict, Counter, bytearray):
             raise TypeError(f"a {type(value).__name__} as a key")
-        if type(value) in (tuple, Size, frozenset):
+        if type(value) is tuple or type(value) is Size or type(value) is frozenset:
             budget -= len(value)
             if budget < 0:
                 raise ValueError("a key of too many parts")
             pending.extend(value)
 
 
-def _frozen(items: list[Any]) -> frozenset[Any]:
+def _frozen(items: list[object]) -> frozenset[object]:
+    """FROZENSET: the set of ``items``."""
     for item in items:
         check_key(item)
     return frozenset(items)
 
 
 def _stack_global(reader: PickleReader) -> None:
+    """STACK_GLOBAL: ``find`` with module and name from the stack."""
     name, module = reader.pop(), reader.pop()
     if type(name) is not str or type(module) is not str:
         raise TypeError("the name of a global is not a string")
@@ -317,12 +327,13 @@ def _stack_global(reader: PickleReader) -> None:
 
 
 def _new_with_keywords(reader: PickleReader) -> None:
+    """NEWOBJ_EX: ``call`` without keyword arguments."""
     if reader.pop() != {}:
         raise ValueError("a constructor with keywords")
     reader.call()
 
 
-#: Opcode -> what it does.
+#: Opcode -> its function.
 STEPS: dict[bytes, Step] = {
     pickle.PROTO: lambda r: _protocol(r.read(1)[0]),
     pickle.FRAME: lambda r: r.skip(r.read(8)),
@@ -378,5 +389,6 @@ STEPS: dict[bytes, Step] = {
 
 
 def _protocol(number: int) -> None:
+    """PROTO: check the version of the protocol."""
     if number > pickle.HIGHEST_PROTOCOL:
         raise CheckpointError(f"pickle protocol {number} is newer than any that is known")

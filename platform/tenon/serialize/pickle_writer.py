@@ -1,8 +1,8 @@
-"""Write the object tree of a ``.pt`` file, opcode by opcode, as ``torch.save`` would.
+"""Write the object tree of a ``.pt`` file, opcode by opcode, like ``torch.save``.
 
-No pickler is used, so there is no path on which an object's own code could decide what goes into the
-file. The stream is protocol 2 and names only what PyTorch's ``weights_only=True`` reader allows:
-containers, numbers, and ``torch._utils._rebuild_*`` calls around references to storages.
+No pickler is used, so that no code of an object's class can determine the contents of the file. The stream is
+protocol 2 and has only values that PyTorch's ``weights_only=True`` reader allows: containers, numbers, and
+``torch._utils._rebuild_*`` calls with references to storages.
 
 Next: ``torch_zip.py`` puts the stream and the storages into a zip archive.
 """
@@ -13,8 +13,9 @@ import dataclasses
 import pickle
 import struct
 from collections import Counter, OrderedDict
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.errors import UnsavableError
 from tenon.nn.module import Module
@@ -23,9 +24,10 @@ from tenon.serialize.layout import Described, Storage, StorageTable
 from tenon.serialize.opcodes import Opcodes
 from tenon.tensors.size import Size
 from tenon.tensors.storage.typed import TypedStorage
+from tenon.tensors.storage.untyped import UntypedStorage
 from tenon.tensors.tensor import Tensor
 
-#: Element types whose storages have a class of their own in PyTorch; the others use ``UntypedStorage``.
+#: Element type -> PyTorch's class of storages for it; the other types use ``UntypedStorage``.
 STORAGE_CLASSES = {
     "float64": "DoubleStorage",
     "float32": "FloatStorage",
@@ -43,7 +45,7 @@ STORAGE_CLASSES = {
 
 
 class PickleWriter(Opcodes):
-    """Opcodes of one object tree; ``storages`` are what it refers to, in the order of their keys."""
+    """Writes one object tree; ``storages`` are those that it refers to, in the order of their keys."""
 
     def __init__(self, table: StorageTable, *, old: bool = False) -> None:
         super().__init__()
@@ -51,10 +53,10 @@ class PickleWriter(Opcodes):
         self.storages: list[Storage] = []
         self._numbered: set[int] = set()
         self._table = table
-        self._kept: list[Any] = []
+        self._kept: list[object] = []  # so that no id in the memo is reused
 
-    def dump(self, obj: Any) -> bytes:
-        """The whole stream for ``obj``."""
+    def dump(self, obj: object) -> bytes:
+        """The complete stream for ``obj``."""
         self._out += pickle.PROTO + b"\x02"
         self._write(obj)
         self._out += pickle.STOP
@@ -62,7 +64,7 @@ class PickleWriter(Opcodes):
 
     # --- values ---
 
-    def _write(self, value: Any) -> None:
+    def _write(self, value: object) -> None:
         value = contents.simple(value)
         kind = type(value)
         if isinstance(value, Tensor):
@@ -77,77 +79,77 @@ class PickleWriter(Opcodes):
             if not self._recall(id(value)):
                 self._write_module(value)
             return
-        if kind is modules.Named:
+        if isinstance(value, modules.Named):
             self._global("torch.nn.functional", value.name)
             return
-        if kind in modules.RECORDS:
+        if modules.is_record(value):
             if not self._recall(id(value)):
                 self._write_record(value)
             return
         if kind in contents.MAPPINGS or kind in contents.SEQUENCES:
             if len(self._path) >= contents.MAX_DEPTH:
                 contents.refuse_depth(tuple(self._path))
-            self._write_container(value, kind)
+            self._write_container(value)
         elif kind in contents.SCALARS:
-            self._write_scalar(value, kind)
+            self._write_scalar(value)
         else:
             contents.refuse(value, tuple(self._path))
 
-    def _write_scalar(self, value: Any, kind: type) -> None:
+    def _write_scalar(self, value: object) -> None:
         if value is None:
             self._out += pickle.NONE
-        elif kind is bool:
+        elif type(value) is bool:
             self._out += pickle.NEWTRUE if value else pickle.NEWFALSE
-        elif kind is int:
+        elif type(value) is int:
             self._int(value)
-        elif kind is float:
+        elif type(value) is float:
             self._out += pickle.BINFLOAT + struct.pack(">d", value)
-        elif kind is str:
+        elif type(value) is str:
             self._str(value)
-        elif kind is complex:
+        elif type(value) is complex:
             self._global("__builtin__", "complex")
             self._write(value.real)
             self._write(value.imag)
             self._out += pickle.TUPLE2 + pickle.REDUCE
-        elif kind is bytes:
+        elif type(value) is bytes:
             self._bytes(value)
-        elif kind is bytearray:
+        elif type(value) is bytearray:
             self._global("__builtin__", "bytearray")
             self._bytes(bytes(value))
             self._out += pickle.TUPLE1 + pickle.REDUCE
-        elif kind is dtype:
+        elif isinstance(value, dtype):
             self._global("torch", value.name)
-        else:
+        elif isinstance(value, Device):
             self._device(value)
 
-    def _write_container(self, value: Any, kind: type) -> None:
+    def _write_container(self, value: object) -> None:
         if self._recall(id(value)):
             return
         self._kept.append(value)
-        if kind is tuple or kind is Size:
-            if kind is Size:
+        if isinstance(value, tuple):
+            if type(value) is Size:
                 self._global("torch", "Size")
             self._tuple(value)
-            if kind is Size:
+            if type(value) is Size:
                 self._out += pickle.TUPLE1 + pickle.REDUCE
             if value:
                 self._remember(id(value))
-        elif kind is set:
+        elif isinstance(value, set):
             self._global("__builtin__", "set")
             self._list([contents.check_key(v, (*self._path, contents.MEMBER)) for v in value])
             self._out += pickle.TUPLE1 + pickle.REDUCE
             self._remember(id(value))
-        elif kind is list:
+        elif isinstance(value, list):
             self._list(value)
-        elif kind is Counter:
+        elif isinstance(value, Counter):
             self._global("collections", "Counter")
             self._mapping(dict(value))
             self._out += pickle.TUPLE1 + pickle.REDUCE
             self._remember(id(value))
-        else:
+        elif isinstance(value, dict):
             self._mapping(value)
 
-    def _tuple(self, items: tuple[Any, ...]) -> None:
+    def _tuple(self, items: Sequence[object]) -> None:
         if len(items) > 3:
             self._out += pickle.MARK
         for index, item in enumerate(items):
@@ -156,7 +158,7 @@ class PickleWriter(Opcodes):
             min(len(items), 4)
         ]
 
-    def _list(self, items: list[Any]) -> None:
+    def _list(self, items: list[object]) -> None:
         self._out += pickle.EMPTY_LIST
         self._remember(id(items))
         self._kept.append(items)
@@ -166,7 +168,8 @@ class PickleWriter(Opcodes):
                 self._inside(index, item)
             self._out += pickle.APPENDS
 
-    def _mapping(self, mapping: dict[Any, Any]) -> None:
+    def _mapping(self, mapping: Mapping[object, object]) -> None:
+        """A dict, or an OrderedDict with its ``_metadata``."""
         if type(mapping) is OrderedDict:
             self._ordered_dict()
         else:
@@ -196,7 +199,7 @@ class PickleWriter(Opcodes):
         self._out += pickle.EMPTY_TUPLE + pickle.NEWOBJ
         self._remember(id(module))
         self._out += pickle.EMPTY_DICT + pickle.MARK
-        for hooks in modules.HOOKS:  # PyTorch's modules look for them
+        for hooks in modules.HOOKS:  # which PyTorch's modules must have
             self._str(hooks)
             self._ordered_dict()
         for attribute, value in state.items():
@@ -204,7 +207,7 @@ class PickleWriter(Opcodes):
             self._inside(contents.attribute(attribute), value)
         self._out += pickle.SETITEMS + pickle.BUILD
 
-    def _write_record(self, record: Any) -> None:
+    def _write_record(self, record: modules.Record) -> None:
         self._kept.append(record)
         self._global(*modules.RECORDS[type(record)])
         self._out += pickle.EMPTY_TUPLE + pickle.NEWOBJ
@@ -212,14 +215,15 @@ class PickleWriter(Opcodes):
         self._write([getattr(record, field.name) for field in dataclasses.fields(record)])
         self._out += pickle.BUILD
 
-    def _inside(self, step: Any, value: Any) -> None:
+    def _inside(self, step: object, value: object) -> None:
+        """Write a part of the current value, to which ``step`` of the key path leads."""
         self._path.append(step)
         self._write(value)
         self._path.pop()
 
     # --- tensors ---
 
-    def _write_tensor(self, tensor: Any) -> None:
+    def _write_tensor(self, tensor: Tensor) -> None:
         described, attributes = self._table.describe(tensor), contents.attributes_of_tensor(tensor)
         if not described.is_parameter and not attributes:
             self._rebuild(described, described.requires_grad)
@@ -233,7 +237,7 @@ class PickleWriter(Opcodes):
             self._attributes(attributes)
             self._out += pickle.TUPLE + pickle.REDUCE
             return
-        # A parameter is a call around its data, whose own flag PyTorch writes as False.
+        # A parameter is a call on its data, for which PyTorch writes requires_grad=False.
         self._global("torch._utils", f"_rebuild_parameter{'_with_state' if attributes else ''}")
         self._out += pickle.MARK
         self._rebuild(described, False)
@@ -243,7 +247,8 @@ class PickleWriter(Opcodes):
             self._attributes(attributes)
         self._out += pickle.TUPLE + pickle.REDUCE
 
-    def _attributes(self, attributes: dict[str, Any]) -> None:
+    def _attributes(self, attributes: dict[str, object]) -> None:
+        """The attributes of a tensor, as a dict."""
         if len(self._path) >= contents.MAX_DEPTH:
             contents.refuse_depth(tuple(self._path))
         self._out += pickle.EMPTY_DICT + pickle.MARK
@@ -253,19 +258,20 @@ class PickleWriter(Opcodes):
         self._out += pickle.SETITEMS
 
     def _rebuild(self, described: Described, requires_grad: bool) -> None:
+        """A call that builds a tensor."""
         self._rebuilder(described)
         self._arguments(described, requires_grad)
         self._out += pickle.REDUCE
 
     def _rebuilder(self, described: Described) -> None:
-        """The function that makes a tensor again."""
+        """The function that builds a tensor."""
         if described.storage is None:
             self._global("torch._utils", "_rebuild_meta_tensor_no_storage")
         else:
             self._global("torch._utils", f"_rebuild_tensor_v{2 if is_typed(described.storage) else 3}")
 
     def _arguments(self, described: Described, requires_grad: bool) -> None:
-        """Its arguments, as a tuple."""
+        """The arguments of ``_rebuilder``, as a tuple."""
         storage = described.storage
         if storage is None:
             self._out += pickle.MARK
@@ -287,19 +293,20 @@ class PickleWriter(Opcodes):
             self._global("torch", described.dtype.name)
         self._out += pickle.TUPLE
 
-    def _write_storage(self, given: Any) -> None:
-        storage = self._table.describe(given).storage
+    def _write_storage(self, value: TypedStorage | UntypedStorage) -> None:
+        """A storage by itself."""
+        storage = self._table.describe(value).storage
         if storage is None:
-            contents.refuse(given, tuple(self._path))
-        typed = isinstance(given, TypedStorage)
-        if typed and not (storage.dtype is given.dtype and is_typed(storage)):
+            contents.refuse(value, tuple(self._path))
+        if isinstance(value, TypedStorage) and not (storage.dtype is value.dtype and is_typed(storage)):
             raise UnsavableError(
                 "Cannot save multiple tensors or storages that view the same data as different types: "
-                f"{contents.spell(tuple(self._path))} is of {given.dtype}. Save a tensor instead."
+                f"{contents.spell(tuple(self._path))} is of {value.dtype}. Save a tensor instead."
             )
-        self._persistent_id(storage, typed)
+        self._persistent_id(storage, isinstance(value, TypedStorage))
 
     def _persistent_id(self, storage: Storage, typed: bool) -> None:
+        """A reference to a storage, which gets a key at the first one."""
         if id(storage) not in self._numbered:
             self._numbered.add(id(storage))
             storage.key = str(len(self.storages))

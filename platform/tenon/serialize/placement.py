@@ -1,9 +1,9 @@
-"""Decide on which device each storage of a file goes: ``map_location`` as PyTorch defines it."""
+"""Determine the device of each storage in a file: ``map_location`` as PyTorch defines it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.device import CPU, Device
 from tenon.errors import CheckpointDeviceError, DeviceError
@@ -11,8 +11,11 @@ from tenon.kernels.backend import backend_for
 from tenon.serialize.layout import LoadedStorage
 from tenon.tensors.tensor import Tensor
 
-#: What ``load`` accepts: a device or its name, ``{saved: wanted}``, ``f(storage, saved)``, or None.
-MapLocation = str | Device | Mapping[str, Any] | Callable[[Any, str], Any] | None
+#: ``map_location(storage, location)``: gets a tensor of the storage's elements, returns it, moved or not, or
+#: None. The caller's function may annotate it as any of PyTorch's storage classes.
+MapFunction: TypeAlias = Callable[[Any, str], object]
+#: The types of ``map_location``: a device or its name, ``{saved location: device}``, a function, or None.
+MapLocation: TypeAlias = str | Device | Mapping[str, str | int | Device] | MapFunction | None
 
 
 class CallerError(Exception):
@@ -28,8 +31,8 @@ class Placement:
 
     def __init__(self, map_location: MapLocation, source: str) -> None:
         self.source = source
-        self._function: Callable[[Any, str], Any] | None = None
-        self._table: Mapping[str, Any] = {}
+        self._function: MapFunction | None = None
+        self._table: Mapping[str, str | int | Device] = {}
         self._fixed: Device | None = None
         self._known: dict[str, Device] = {}
         if isinstance(map_location, (str, Device)):
@@ -55,41 +58,43 @@ class Placement:
         """The target device of a storage saved at ``location``, unless ``map_location`` is a function."""
         if self._fixed is not None:
             return self._fixed
-        found = self._known.get(location)
-        if found is None:
-            wanted = self._table.get(location, location)
-            found = self._known[location] = self._usable(wanted, f"its tensors were saved on {location!r}")
-        return found
+        device = self._known.get(location)
+        if device is None:
+            requested = self._table.get(location, location)
+            device = self._usable(requested, f"its tensors were saved on {location!r}")
+            self._known[location] = device
+        return device
 
     def place(self, storage: LoadedStorage, location: str) -> LoadedStorage:
-        """``storage`` with its device set."""
+        """Set the device of ``storage``, which was saved at ``location``, and return it."""
         if self._function is not None:
             try:
-                answer = self._function(storage.tensor(), location)
+                result = self._function(storage.tensor(), location)
             except Exception as error:
                 raise CallerError(error) from error
-            if isinstance(answer, Tensor):
-                storage.device = answer.device
+            if isinstance(result, Tensor):
+                storage.device = result.device
                 return storage
-            if answer is not None:
-                wrong = TypeError(
-                    f"map_location returned a {type(answer).__name__} for a storage saved on {location!r}. "
+            if result is not None:
+                problem = TypeError(
+                    f"map_location returned a {type(result).__name__} for a storage saved on {location!r}. "
                     "Return the storage, moved if you like (`storage.cuda()`), or None for the default."
                 )
-                raise CallerError(wrong)
+                raise CallerError(problem)
         storage.device = self.device(location)
         return storage
 
-    def _usable(self, wanted: Any, why: str) -> Device:
+    def _usable(self, requested: str | int | Device, reason: str) -> Device:
+        """``requested`` as a device; ``CheckpointDeviceError`` if no backend here has it."""
         try:
-            device = wanted if isinstance(wanted, Device) else Device(wanted)
+            device = requested if isinstance(requested, Device) else Device(requested)
             if device.type == CPU.type:
                 return CPU
             backend_for(device)
         except DeviceError as error:
             raise CheckpointDeviceError(
-                f"Attempting to deserialize object on a {str(wanted).partition(':')[0].upper()} device: "
-                f"cannot load {self.source}: {why}, but device {str(wanted)!r} cannot be used here "
+                f"Attempting to deserialize object on a {str(requested).partition(':')[0].upper()} device: "
+                f"cannot load {self.source}: {reason}, but device {str(requested)!r} cannot be used here "
                 f"({error}). "
                 "Pass map_location='cpu' to load it into host memory."
             ) from error

@@ -1,4 +1,4 @@
-"""The records of a ``.pt`` file one by one, as torch's ``_open_zipfile_writer`` and ``_open_zipfile_reader``.
+"""Access to single records of a ``.pt`` file: torch's ``_open_zipfile_writer`` and ``_open_zipfile_reader``.
 
 For tools that inspect or assemble files; ``save`` and ``load`` do not use it.
 """
@@ -10,17 +10,20 @@ import io
 import os
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, SupportsBytes, TypeAlias
 
 from tenon.errors import CheckpointError
-from tenon.serialize.zip_writer import ZipWriter
+from tenon.serialize.zip_writer import Writable, ZipWriter
+
+#: A path, or a binary file object.
+PathOrFile: TypeAlias = str | os.PathLike[str] | IO[bytes]
 
 _HEADER = 30  # bytes of a record's own header, before its name
 
 
-def data_offset(file: Any, record: zipfile.ZipInfo) -> int:
+def data_offset(file: IO[bytes], record: zipfile.ZipInfo) -> int:
     """The offset in the archive at which the data of a record begin."""
     position = file.tell()
     file.seek(record.header_offset)
@@ -31,12 +34,12 @@ def data_offset(file: Any, record: zipfile.ZipInfo) -> int:
 
 
 class RecordWriter:
-    """Writes records into the folder of one archive."""
+    """Writes records into the one folder of an archive."""
 
-    def __init__(self, file: Any, folder: str) -> None:
+    def __init__(self, file: Writable, folder: str) -> None:
         self._out, self._folder = ZipWriter(file), folder
 
-    def write_record(self, name: str, data: Any, size: int) -> None:
+    def write_record(self, name: str, data: str | SupportsBytes | Iterable[int], size: int) -> None:
         """Write the first ``size`` bytes of ``data`` as record ``name``."""
         encoded = data.encode() if isinstance(data, str) else bytes(data)
         self._out.record(f"{self._folder}/{name}", encoded[:size])
@@ -54,7 +57,7 @@ class RecordWriter:
 class RecordReader:
     """Reads records from the one folder of an archive."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         try:
             self._zip = zipfile.ZipFile(file)
@@ -93,8 +96,8 @@ class RecordReader:
 
 
 @contextlib.contextmanager
-def open_file(name_or_buffer: Any, mode: str) -> Iterator[Any]:
-    """A file opened by its path, or the given file object, which stays open."""
+def open_file(name_or_buffer: PathOrFile, mode: str) -> Iterator[IO[bytes]]:
+    """A file opened by its path and closed at the end, or the given file object, which stays open."""
     if isinstance(name_or_buffer, (str, os.PathLike)):
         with open(name_or_buffer, mode) as file:
             yield file
@@ -105,17 +108,17 @@ def open_file(name_or_buffer: Any, mode: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def open_writer(name_or_buffer: Any) -> Iterator[RecordWriter]:
-    """Writes records; the archive ends with the ``with`` block, if nothing goes wrong in it."""
-    named = isinstance(name_or_buffer, (str, os.PathLike))
+def open_writer(name_or_buffer: PathOrFile) -> Iterator[RecordWriter]:
+    """A writer of records; the archive is completed at the end of the block, unless that raises."""
+    folder = Path(name_or_buffer).stem if isinstance(name_or_buffer, (str, os.PathLike)) else "archive"
     with open_file(name_or_buffer, "wb") as file:
-        writer = RecordWriter(file, Path(name_or_buffer).stem if named else "archive")
+        writer = RecordWriter(file, folder)
         yield writer
         writer.write_end_of_file()
 
 
 @contextlib.contextmanager
-def open_reader(name_or_buffer: Any) -> Iterator[RecordReader]:
-    """Reads records."""
+def open_reader(name_or_buffer: PathOrFile) -> Iterator[RecordReader]:
+    """A reader of records."""
     with open_file(name_or_buffer, "rb") as file:
         yield RecordReader(file if hasattr(file, "seek") else io.BytesIO(file.read()))

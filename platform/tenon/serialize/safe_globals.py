@@ -1,29 +1,28 @@
-"""``add_safe_globals`` and its kin: which layers a load of weights may build, and what a file would need.
+"""``add_safe_globals`` and its kin: the layers that a load of weights may build, and the globals of a file.
 
-torch lets callers mark any class or function, which a file may then call. Here a file never runs what it
-names, so only what the reader knows by itself can be marked to effect: the layers of ``tenon.nn`` and the
-functions of ``nn.functional`` that they hold, which ``weights_only=False`` reads without being marked. Other
-classes are noted, and files that hold them are refused as before.
+In torch callers can mark any class or function as safe, which a file may then call. Here files never execute
+code, so marking has an effect only on globals that the reader knows: the layers of ``tenon.nn`` and the
+functions of ``nn.functional`` in their attributes, which ``weights_only=False`` allows without marks. Files
+with other classes are refused although these are marked.
 """
 
 from __future__ import annotations
 
 import pickletools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from tenon.serialize import modules
 
-#: What was marked: classes and functions, or pairs of one and its full name in files.
-_marked: list[Any] = []
+#: The marked classes and functions, or pairs of one and its full name in files.
+_marked: list[object] = []
 
 
-def add_safe_globals(safe_globals: Sequence[Any]) -> None:
+def add_safe_globals(safe_globals: Sequence[object]) -> None:
     """Allow ``weights_only`` loads to build these layers of ``tenon.nn``; other classes stay refused."""
     _marked.extend(each for each in safe_globals if each not in _marked)
 
 
-def get_safe_globals() -> list[Any]:
+def get_safe_globals() -> list[object]:
     """The layers that have been allowed."""
     return list(_marked)
 
@@ -34,7 +33,7 @@ def clear_safe_globals() -> None:
 
 
 class safe_globals:
-    """Marks inside a ``with`` block.
+    """Context manager: ``add_safe_globals`` for the block.
 
     >>> import io, tenon
     >>> tenon.save(tenon.nn.Linear(2, 3), file := io.BytesIO())
@@ -43,29 +42,29 @@ class safe_globals:
     Linear(in_features=2, out_features=3, bias=True)
     """
 
-    def __init__(self, safe_globals: Sequence[Any]) -> None:
-        self._given, self._before = list(safe_globals), get_safe_globals()
+    def __init__(self, safe_globals: Sequence[object]) -> None:
+        self._globals, self._previous = list(safe_globals), get_safe_globals()
 
     def __enter__(self) -> None:
-        self._before = get_safe_globals()
-        add_safe_globals(self._given)
+        self._previous = get_safe_globals()
+        add_safe_globals(self._globals)
 
     def __exit__(self, *exc: object) -> None:
-        _marked[:] = self._before
+        _marked[:] = self._previous
 
 
-def marked() -> dict[str, Any]:
-    """Full name in a file -> layer or function, for what is marked and known."""
+def marked() -> dict[str, object]:
+    """Full name in a file -> layer or function, for those that are marked and known to the reader."""
     if not _marked:
         return {}
-    wanted = [each[0] if isinstance(each, tuple) else each for each in _marked]
-    return {name: value for name, value in modules.known().items() if value in wanted}
+    values = [each[0] if isinstance(each, tuple) else each for each in _marked]
+    return {name: value for name, value in modules.known().items() if value in values}
 
 
 def globals_in(tree: bytes) -> Iterator[str]:
-    """The full names of all that a pickle refers to, found without running it."""
+    """The full names of the globals in a pickle, found without executing it."""
     texts: list[str] = []
-    memo: dict[Any, str] = {}
+    memo: dict[object, str] = {}
     for code, argument, _ in pickletools.genops(tree):
         if code.name == "GLOBAL":
             yield str(argument).replace(" ", ".")

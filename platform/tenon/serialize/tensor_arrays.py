@@ -1,7 +1,7 @@
-"""The header and the arrays of a safetensors file: read, checked, handed out one by one.
+"""Read and check the header of a safetensors file, and its arrays one by one.
 
-Nothing is believed: sizes are compared with the file, arrays must fill it without gaps, and in a file of
-ours every array and the manifest must have the SHA-256 they were saved with.
+Sizes are compared with the file, arrays must fill it without gaps, and in a file that tenon wrote every array
+and the manifest must have the SHA-256 with which they were saved.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import struct
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, TypedDict, TypeGuard
 
 import numpy as np
 
@@ -33,6 +33,14 @@ METADATA, OURS, DIGEST = "__metadata__", "tenon", "tenon.sha256"
 CHUNK = 1 << 24
 
 
+class ArrayEntry(TypedDict):
+    """The entry of an array in the header."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: list[int]
+
+
 def begins(head: bytes) -> bool:
     """Whether a file that begins with ``head`` can be a safetensors file."""
     return (
@@ -44,23 +52,26 @@ def begins(head: bytes) -> bool:
 
 
 class Arrays:
-    """The header of a file, checked, and its arrays."""
+    """The checked header of a file, and its arrays.
+
+    ``document`` is tenon's manifest, or None in a file of another writer.
+    """
 
     def __init__(self, file: BinaryIO, placement: Placement) -> None:
         self._file, self._placement, self.source = file, placement, placement.source
         start = file.tell()
         header, self._start = self._read_header(start)
         metadata = header.pop(METADATA, {})
-        self.entries: dict[str, Any] = header
+        self.entries: dict[str, ArrayEntry] = header
         self._check_entries(file.seek(0, 2) - self._start)
         self.document = self._document(metadata)
         self._storages: dict[str, LoadedStorage] = {}
 
     def storage(self, name: str, location: str) -> LoadedStorage:
-        """The bytes of an array, compared with its checksum."""
-        found = self._storages.get(name)
-        if found is not None:
-            return found
+        """The storage of an array, saved at ``location``; its checksum is compared when it is read."""
+        storage = self._storages.get(name)
+        if storage is not None:
+            return storage
         entry = self.entries[name]
         kind = _BY_NAME.get(entry["dtype"])
         if kind is None:
@@ -70,19 +81,20 @@ class Arrays:
         if self._placement.needs_data:
             memory = np.empty(high - low, np.uint8)
             self._fill(name, memory, self._start + low)
-        placed = LoadedStorage(memory, high - low, kind, self._placement.device("cpu"))
-        self._storages[name] = placed
-        self._placement.place(placed, location)
-        return placed
+        storage = LoadedStorage(memory, high - low, kind, self._placement.device("cpu"))
+        self._storages[name] = storage
+        self._placement.place(storage, location)
+        return storage
 
     def check(self, name: str) -> None:
         """Read an array and compare its checksum, whatever its dtype."""
         low, high = self.entries[name]["data_offsets"]
         self._fill(name, np.empty(high - low, np.uint8), self._start + low)
 
-    def _fill(self, name: str, memory: Any, position: int) -> None:
+    def _fill(self, name: str, memory: np.ndarray, position: int) -> None:
+        """Read an array into ``memory``, bytes, and compare its checksum."""
         self._file.seek(position)
-        view, done = memoryview(memory), 0
+        view, done = memory.data, 0
         while done < len(view):
             part = self._file.read(min(CHUNK, len(view) - done))
             if not part:
@@ -93,10 +105,11 @@ class Arrays:
             dtype_name, shape, digest = self.document["arrays"][name]
             if [dtype_name, shape] != [self.entries[name]["dtype"], self.entries[name]["shape"]]:
                 self._broken(f"array {name!r} is described in two ways")
-            if hashlib.sha256(memory).hexdigest() != digest:
+            if hashlib.sha256(view).hexdigest() != digest:
                 self._broken(f"array {name!r} does not have the SHA-256 it was saved with")
 
     def _read_header(self, start: int) -> tuple[dict[str, Any], int]:
+        """The header as JSON, not checked yet, and the position of the data."""
         size = self._file.seek(0, 2) - start
         self._file.seek(start)
         head = self._file.read(8)
@@ -118,7 +131,8 @@ class Arrays:
         for name, entry in self.entries.items():
             if not _is_entry(entry):
                 self._broken(f"array {name!r} is described by {entry!r:.200}")
-            rows.append((*entry["data_offsets"], name, entry))
+            low, high = entry["data_offsets"]
+            rows.append((low, high, name, entry))
         for low, high, name, entry in sorted(rows, key=lambda row: row[:3]):
             kind = _BY_NAME.get(entry["dtype"])
             if low != position or high < low:
@@ -132,7 +146,8 @@ class Arrays:
         if position != size:
             self._broken(f"its arrays take {position} bytes, and {size} are there")
 
-    def _document(self, metadata: Any) -> dict[str, Any] | None:
+    def _document(self, metadata: object) -> dict[str, Any] | None:
+        """The manifest in the header's metadata, upgraded to the current version; None if there is none."""
         if type(metadata) is not dict or not (OURS in metadata or DIGEST in metadata):
             return None
         text, digest = metadata.get(OURS), metadata.get(DIGEST)
@@ -155,22 +170,23 @@ class Arrays:
             self._broken("its manifest describes an array in an unknown way")
         return document
 
-    def _broken(self, what: str) -> NoReturn:
+    def _broken(self, problem: str) -> NoReturn:
         raise CheckpointError(
-            f"cannot load {self.source}: the file is truncated or damaged ({what}). Its contents cannot be "
-            "trusted, so "
-            "nothing was loaded. Take another copy or an earlier checkpoint."
+            f"cannot load {self.source}: the file is truncated or damaged ({problem}). Its contents cannot"
+            " be trusted, so nothing was loaded. Take another copy or an earlier checkpoint."
         )
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object as a dict; raises if a key is repeated."""
+    items = dict(pairs)
+    if len(items) != len(pairs):
         raise ValueError("a name is used twice")
-    return found
+    return items
 
 
-def _is_entry(entry: Any) -> bool:
+def _is_entry(entry: object) -> TypeGuard[ArrayEntry]:
+    """Whether a value in the header has the form of an entry."""
     if type(entry) is not dict or set(entry) != {"dtype", "shape", "data_offsets"}:
         return False
     shape, offsets = entry["shape"], entry["data_offsets"]

@@ -1,12 +1,12 @@
 """``.safetensors`` files: a JSON header and packed arrays, with the structure of any savable object.
 
-What tenon adds stands in the header's metadata: the structure, the table of tensors (ties, views,
-``requires_grad``) and a SHA-256 of every array and of the metadata itself. A flat dict of tensors is
-therefore a plain safetensors file to everybody else; a file from elsewhere loads as a flat dict.
+tenon adds to the header's metadata: the structure, the table of tensors (ties, views, ``requires_grad``) and
+a SHA-256 of every array and of the metadata itself. A flat dict of tensors is therefore a plain safetensors
+file for other readers; files of other writers load as a flat dict.
 
-The format is read and written here rather than by the ``safetensors`` package, which only the tests use, to
-hold both against each other: the package goes through the whole file in memory unless both ends are paths,
-knows no checksums, and orders metadata at random, so that equal objects give different files (ADR 0007).
+The format is read and written here rather than by the ``safetensors`` package, with which only the tests
+compare: the package holds the whole file in memory unless it reads from and writes to paths, has no
+checksums, and writes metadata in random order, so that equal objects give different files (ADR 0007).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypedDict
 
 import numpy as np
 
@@ -28,18 +28,34 @@ from tenon.serialize.layout import Described, StorageTable, meta_tensor, rebuild
 from tenon.serialize.migrate import MANIFEST
 from tenon.serialize.packing import Packing, View
 from tenon.serialize.placement import Placement
-from tenon.serialize.tensor_arrays import CHUNK, DIGEST, METADATA, NAMES, OURS, Arrays
+from tenon.serialize.tensor_arrays import CHUNK, DIGEST, METADATA, NAMES, OURS, ArrayEntry, Arrays
+from tenon.serialize.zip_writer import Writable
+from tenon.tensors.tensor import Tensor
 
-Array = np.ndarray
+
+class Row(TypedDict):
+    """A tensor in the manifest's table: a view of an array of the file.
+
+    ``array`` is None on ``meta``, ``offset`` is in bytes, ``stride`` in elements; None if contiguous.
+    """
+
+    array: str | None
+    dtype: str
+    shape: list[int]
+    offset: int
+    stride: list[int] | None
+    device: str
+    requires_grad: bool
+    parameter: bool
 
 
 class Packed:
-    """An object made ready to be written: nothing in it can fail any more but the disk.
+    """An object prepared for writing: ``write`` fails only if the disk does.
 
     Its data are the tensors' own memory, until ``detach`` copies them.
     """
 
-    def __init__(self, obj: Any) -> None:
+    def __init__(self, obj: object) -> None:
         tensors = tensors_of(obj)
         self._tensors = tensors  # kept alive until the bytes are written
         self._index = {id(tensor): index for index, tensor in enumerate(tensors)}
@@ -49,8 +65,8 @@ class Packed:
         described = [table.describe(tensor) for tensor in tensors]
         packing = Packing(described)
         names = _entry_names(packing, self._paths)
-        entries: dict[str, Any] = {}
-        self._data: list[Any] = []
+        entries: dict[str, ArrayEntry] = {}
+        self._data: list[np.ndarray] = []
         order = sorted(
             range(len(names)), key=lambda e: (-described[packing.entries[e].owner].dtype.itemsize, names[e])
         )
@@ -71,31 +87,35 @@ class Packed:
         self._structure = structure
         self._rows = [_row(d, v, names) for d, v in zip(described, packing.views, strict=True)]
 
-    def detach(self, buffer: Array | None = None) -> Array:
-        """Copy the data, so that the tensors may change; returns the memory, to be given again next time."""
+    def detach(self, buffer: np.ndarray | None = None) -> np.ndarray:
+        """Copy the data, so that the tensors may change, into ``buffer`` or, if too small, a new one.
+
+        Returns the buffer, which the next object can reuse.
+        """
         if buffer is None or buffer.size < self._size:
             buffer = np.empty(self._size, np.uint8)
         position, copies = 0, []
         for data in self._data:
-            place = buffer[position : position + len(data)]
-            place[...] = data
-            copies.append(place)
+            part = buffer[position : position + len(data)]
+            part[...] = data
+            copies.append(part)
             position += len(data)
         self._data = copies
         self._tensors.clear()
         return buffer
 
-    def write(self, file: Any, name: str) -> None:
-        """Write everything to ``file``."""
+    def write(self, file: Writable, name: str) -> None:
+        """Write the object to ``file``; ``name`` is not used by this format."""
         header = self._header()
         file.write(struct.pack("<Q", len(header)) + header)
         for data in self._data:
             for start in range(0, len(data), CHUNK):
-                file.write(data[start : start + CHUNK])
+                file.write(data[start : start + CHUNK].data)
 
     def _header(self) -> bytes:
+        """The JSON of the header, padded with spaces to a multiple of 8 bytes."""
         arrays = {
-            name: [entry["dtype"], entry["shape"], hashlib.sha256(data).hexdigest()]
+            name: [entry["dtype"], entry["shape"], hashlib.sha256(data.data).hexdigest()]
             for (name, entry), data in zip(self._entries.items(), self._data, strict=True)
         }
         document = {
@@ -109,14 +129,15 @@ class Packed:
         header = json.dumps({METADATA: metadata, **self._entries}, separators=(",", ":")).encode()
         return header + b" " * (-len(header) % 8)
 
-    def _number(self, tensor: Any, path: Path) -> int:
+    def _number(self, tensor: Tensor, path: Path) -> int:
+        """The index of ``tensor``, whose first key path is recorded."""
         index = self._index[id(tensor)]
         self._paths.setdefault(index, path)
         return index
 
 
-def read(file: BinaryIO, placement: Placement) -> Any:
-    """The object in a safetensors file of ours, or the flat dict of anybody's."""
+def read(file: BinaryIO, placement: Placement) -> object:
+    """The object in a safetensors file of tenon's, or the flat dict in one of another writer."""
     source = placement.source
     arrays = Arrays(file, placement)
     try:
@@ -139,14 +160,14 @@ def verify(file: BinaryIO, source: str) -> None:
         arrays.check(name)
 
 
-def _plain(arrays: Arrays, name: str) -> Any:
-    """An array as a tensor, as the header describes it."""
+def _plain(arrays: Arrays, name: str) -> Tensor:
+    """An array as a tensor, with the shape and dtype in the header."""
     storage, shape = arrays.storage(name, "cpu"), tuple(arrays.entries[name]["shape"])
     return rebuild(storage, storage.dtype, 0, shape, contiguous_strides(shape))
 
 
-def _tensor(arrays: Arrays, row: dict[str, Any]) -> Any:
-    """A tensor of the manifest's table."""
+def _tensor(arrays: Arrays, row: Row) -> Tensor:
+    """The tensor of a row of the manifest; errors of any kind are raised if the row is malformed."""
     kind, shape = dtypes.BY_NAME[row["dtype"]], tuple(row["shape"])
     if row["array"] is None:
         tensor = meta_tensor(kind, shape)
@@ -159,9 +180,9 @@ def _tensor(arrays: Arrays, row: dict[str, Any]) -> Any:
     return tensor.requires_grad_(True) if row["requires_grad"] is True else tensor
 
 
-def _row(tensor: Described, view: View | None, names: list[str]) -> dict[str, Any]:
-    """What the manifest says of a tensor; ``stride`` is None where it is contiguous."""
-    row: dict[str, Any] = {
+def _row(tensor: Described, view: View | None, names: list[str]) -> Row:
+    """The row of a tensor in the manifest, as a view of the arrays with ``names``."""
+    row: Row = {
         "array": None if view is None else names[view.entry],
         "dtype": tensor.dtype.name,
         "shape": list(tensor.shape),
@@ -177,7 +198,7 @@ def _row(tensor: Described, view: View | None, names: list[str]) -> dict[str, An
 
 
 def _entry_names(packing: Packing, paths: dict[int, Path]) -> list[str]:
-    """A name for every array: the key path of its tensor, so that a flat dict keeps its keys."""
+    """Unique names for the arrays: the key paths of their tensors, so that a flat dict keeps its keys."""
     names: list[str] = []
     taken = {METADATA}
     for entry in packing.entries:

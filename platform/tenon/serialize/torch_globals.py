@@ -1,13 +1,14 @@
-"""What the globals in PyTorch's checkpoints stand for here: the complete list of what a file may name.
+"""The table of globals that a PyTorch checkpoint may name, and what each means here.
 
-The table is made per file, as the tensors that it builds go where ``Placement`` says.
+The functions in it are called with arguments from a file, annotated as ``object``: they raise
+``CheckpointError`` if the types are wrong.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -23,6 +24,9 @@ from tenon.serialize.pickle_writer import STORAGE_CLASSES
 from tenon.serialize.safe_globals import marked
 from tenon.tensors.size import Size
 from tenon.tensors.tensor import Tensor
+
+T = TypeVar("T")
+S = TypeVar("S")
 
 _NO_SPARSE = "tenon has no sparse tensors. Convert it with .to_dense() where the file was made"
 _NO_QUANTIZED = "tenon reads no quantized tensors. Convert it with .dequantize() where the file was made"
@@ -45,7 +49,7 @@ _FOREIGN_DTYPES = (
 
 
 class StorageClass:
-    """A storage class of PyTorch: only the element type that it stands for, which may be unknown yet."""
+    """A storage class of PyTorch: its element type; bytes with ``typed=False`` for ``UntypedStorage``."""
 
     __slots__ = ("dtype", "typed")
 
@@ -54,12 +58,12 @@ class StorageClass:
         self.typed = typed
 
 
-def torch_globals(layers: bool = False) -> dict[str, Any]:
-    """Full name -> a Constructor, a value, or Unsupported; with ``layers`` those of ``tenon.nn`` too.
+def torch_globals(layers: bool = False) -> dict[str, object]:
+    """Full name -> a Constructor, a value, or Unsupported; with ``layers``, also all layers of ``tenon.nn``.
 
-    Layers that the caller has marked as safe are always in it.
+    Layers that the caller has marked as safe are always included.
     """
-    table: dict[str, Any] = {f"torch.{kind.name}": kind for kind in dtypes.ALL}
+    table: dict[str, object] = {f"torch.{kind.name}": kind for kind in dtypes.ALL}
     table |= modules.known() if layers else marked()
     for name in _FOREIGN_DTYPES:
         table[f"torch.{name}"] = Unsupported(f"a torch.{name} tensor", _NO_DTYPE)
@@ -69,54 +73,71 @@ def torch_globals(layers: bool = False) -> dict[str, Any]:
     table["torch.storage.UntypedStorage"] = table["torch.UntypedStorage"] = StorageClass(
         dtypes.uint8, typed=False
     )
-    for name, (what, reason) in _UNSUPPORTED.items():
-        table[name] = Unsupported(what, reason)
+    for name, (description, reason) in _UNSUPPORTED.items():
+        table[name] = Unsupported(description, reason)
     for name, build in _CONSTRUCTORS.items():
         table[name] = Constructor(name, build)
     return table
 
 
-def _tensor(storage: Any, offset: Any, size: Any, stride: Any) -> Any:
+def _tensor(storage: object, offset: object, size: object, stride: object) -> Tensor:
+    """``torch._utils._rebuild_tensor``."""
     if not isinstance(storage, LoadedStorage):
         raise CheckpointError(f"a tensor is built from a {type(storage).__name__} instead of a storage")
-    return rebuild(storage, storage.dtype, offset * storage.dtype.itemsize, tuple(size), tuple(stride))
+    return _view(storage, storage.dtype, offset, size, stride)
 
 
 def _tensor_v2(
-    storage: Any,
-    offset: Any,
-    size: Any,
-    stride: Any,
-    requires_grad: Any,
-    hooks: Any = None,
-    metadata: Any = None,
-) -> Any:
+    storage: object,
+    offset: object,
+    size: object,
+    stride: object,
+    requires_grad: object,
+    hooks: object = None,
+    metadata: object = None,
+) -> Tensor:
+    """``torch._utils._rebuild_tensor_v2``."""
     tensor = _with_metadata(_tensor(storage, offset, size, stride), metadata)
     return tensor.requires_grad_(True) if requires_grad is True else tensor
 
 
 def _tensor_v3(
-    storage: Any,
-    offset: Any,
-    size: Any,
-    stride: Any,
-    requires_grad: Any,
-    hooks: Any,
-    kind: Any,
-    metadata: Any = None,
-) -> Any:
+    storage: object,
+    offset: object,
+    size: object,
+    stride: object,
+    requires_grad: object,
+    hooks: object,
+    kind: object,
+    metadata: object = None,
+) -> Tensor:
+    """``torch._utils._rebuild_tensor_v3``, whose storage is bytes."""
     if not isinstance(storage, LoadedStorage) or not isinstance(kind, dtype):
         raise CheckpointError("a tensor is built from something else than a storage and a dtype")
-    tensor = _with_metadata(
-        rebuild(storage, kind, offset * kind.itemsize, tuple(size), tuple(stride)), metadata
-    )
+    tensor = _with_metadata(_view(storage, kind, offset, size, stride), metadata)
     return tensor.requires_grad_(True) if requires_grad is True else tensor
 
 
-def _with_metadata(tensor: Any, metadata: Any) -> Any:
-    """Resolve PyTorch's lazy conjugate and negative views; the values then have memory of their own."""
+def _view(storage: LoadedStorage, kind: dtype, offset: object, size: object, stride: object) -> Tensor:
+    """A view of ``storage``; ``offset`` and ``stride`` are in elements. ``rebuild`` checks the numbers."""
+    if not isinstance(offset, int):
+        raise CheckpointError(f"a tensor begins at element {offset!r} of its storage")
+    return rebuild(storage, kind, offset * kind.itemsize, _integers(size), _integers(stride))
+
+
+def _integers(value: object) -> tuple[int, ...]:
+    """A shape or strides; ``rebuild`` checks their items."""
+    if not isinstance(value, Iterable):
+        raise CheckpointError(f"a {type(value).__name__} where a shape or strides belong")
+    return tuple(value)
+
+
+def _with_metadata(tensor: Tensor, metadata: object) -> Tensor:
+    """``tensor`` with PyTorch's lazy conjugation and negation, flags in ``metadata``, applied to a copy."""
     if not metadata:
         return tensor
+    if not isinstance(metadata, Mapping):
+        raise CheckpointError(f"the flags of a tensor are a {type(metadata).__name__}")
     unknown = sorted(set(metadata) - {"conj", "neg"})
     if unknown:
         raise CheckpointError(f"a tensor carries unknown flags {unknown}")
@@ -128,114 +149,136 @@ def _with_metadata(tensor: Any, metadata: Any) -> Any:
     return Tensor._of(raw, tensor._backend)
 
 
-def _parameter(data: Any = None, requires_grad: Any = True, hooks: Any = None, state: Any = None) -> Any:
+def _parameter(
+    data: object = None, requires_grad: object = True, hooks: object = None, state: object = None
+) -> Parameter:
+    """``torch._utils._rebuild_parameter``, and the class ``Parameter``."""
     if data is None or not isinstance(data, Tensor):
         raise CheckpointError(f"a parameter is built from a {type(data).__name__} instead of a tensor")
     return Parameter(data, requires_grad is True)
 
 
-def _parameter_with_state(data: Any, requires_grad: Any, hooks: Any, state: Any) -> Any:
+def _parameter_with_state(data: object, requires_grad: object, hooks: object, state: object) -> Tensor:
+    """``torch._utils._rebuild_parameter_with_state``."""
     return _with_attributes(_parameter(data, requires_grad), state)
 
 
-def _from_type(build: Any, kind: Any, args: Any, state: Any) -> Any:
+def _from_type(build: object, kind: object, args: object, state: object) -> Tensor:
+    """``torch._tensor._rebuild_from_type_v2``: a tensor with attributes."""
     if not isinstance(build, Constructor) or not isinstance(kind, Constructor):
         raise CheckpointError("a tensor is rebuilt by something that is no constructor")
-    tensor = build(*args)
+    tensor = build(*_exactly(args, tuple, list))
+    if not isinstance(tensor, Tensor):
+        raise CheckpointError(f"a {type(tensor).__name__} where a tensor belongs")
     if kind.build is _parameter and not isinstance(tensor, Parameter):
         tensor = Parameter(tensor, tensor.requires_grad)
     return _with_attributes(tensor, state)
 
 
-def _with_attributes(tensor: Any, state: Any) -> Any:
-    """Give a tensor the attributes its owner had set, unless one would hide part of ``Tensor``."""
+def _with_attributes(tensor: Tensor, state: object) -> Tensor:
+    """``tensor`` with the attributes in ``state``; raises if one would hide an attribute of ``Tensor``."""
     if type(state) is tuple and len(state) == 2:  # instance attributes, slots
         if state[1]:
             raise CheckpointError(f"a tensor carries slots {sorted(state[1])}, which tenon's has not")
         state = state[0]
-    if state and state.get("_is_buffer") is True:
-        state = {name: value for name, value in state.items() if name != "_is_buffer"}
-        tensor = Buffer(tensor, persistent=state.pop("persistent", True) is not False)
-    for name, value in (state or {}).items():
+    attributes: dict[Any, object] = dict(_exactly(state, dict, OrderedDict)) if state else {}
+    if attributes.get("_is_buffer") is True:
+        del attributes["_is_buffer"]
+        tensor = Buffer(tensor, persistent=attributes.pop("persistent", True) is not False)
+    for name, value in attributes.items():
         if type(name) is not str or name.startswith("_") or hasattr(type(tensor), name):
             raise CheckpointError(f"a tensor carries the attribute {name!r}, which would hide part of Tensor")
         setattr(tensor, name, value)
     return tensor
 
 
-def _meta(kind: Any, size: Any, stride: Any, requires_grad: Any) -> Any:
+def _meta(kind: object, size: object, stride: object, requires_grad: object) -> Tensor:
+    """``torch._utils._rebuild_meta_tensor_no_storage``."""
     if not isinstance(kind, dtype):
         raise CheckpointError("a meta tensor without a dtype")
-    return meta_tensor(kind, tuple(size), requires_grad is True)
+    return meta_tensor(kind, _integers(size), requires_grad is True)
 
 
-def _from_cpu_tensor(data: Any, kind: Any, device: Any, requires_grad: Any) -> Any:
+def _from_cpu_tensor(data: object, kind: object, device: object, requires_grad: object) -> Tensor:
+    """``torch._utils._rebuild_device_tensor_from_cpu_tensor``: a tensor of a device without storages."""
     if not isinstance(data, Tensor) or not isinstance(kind, dtype):
         raise CheckpointError("a device tensor is built from something else than a tensor and a dtype")
     raw = np.asarray(data._backend.to_host(data.raw)).astype(kind.numpy)
     return Tensor._of(raw, data._backend).requires_grad_(requires_grad is True)
 
 
-def _size(items: Any = ()) -> Size:
-    if any(type(n) is not int for n in items):
+def _size(items: object = ()) -> Size:
+    numbers = _integers(items)
+    if any(type(n) is not int for n in numbers):
         raise CheckpointError(f"a torch.Size of {items!r}")
-    return Size(items)
+    return Size(numbers)
 
 
-def _device(kind: Any, index: Any = None) -> Device:
-    if type(kind) is not str or type(index) not in (int, type(None)):
+def _device(kind: object, index: object = None) -> Device:
+    if type(kind) is not str or not (type(index) is int or index is None):
         raise CheckpointError(f"a device {kind!r} with index {index!r}")
     return Device(kind, index)
 
 
-def _layout(name: Any) -> str:
+def _layout(name: object) -> str:
     if name != "torch.strided":
         raise CheckpointError(f"it holds a tensor of layout {name}, and {_NO_SPARSE}")
     return "torch.strided"
 
 
-def _encode(text: Any, encoding: Any = "latin1") -> bytes:
+def _encode(text: object, encoding: object = "latin1") -> bytes:
+    """``_codecs.encode``, by which protocol 2 writes bytes."""
     if type(text) is not str or encoding not in ("latin1", "latin-1"):
         raise CheckpointError(f"bytes are spelt in encoding {encoding!r} instead of latin1")
     return text.encode("latin1")
 
 
-def _bytearray(value: Any = b"", encoding: Any = "latin1") -> bytearray:
+def _bytearray(value: object = b"", encoding: object = "latin1") -> bytearray:
     return bytearray(_encode(value, encoding) if type(value) is str else _exactly(value, bytes))
 
 
-def _bytes(value: Any = b"") -> bytes:
+def _bytes(value: object = b"") -> bytes:
     return bytes(_exactly(value, bytes))
 
 
-def _complex(real: Any, imaginary: Any = 0.0) -> complex:
+def _complex(real: object, imaginary: object = 0.0) -> complex:
     return complex(_exactly(real, float, int), _exactly(imaginary, float, int))
 
 
-def _set(items: Any = ()) -> set[Any]:
-    for item in _exactly(items, list, tuple):
+def _set(items: object = ()) -> set[object]:
+    members = _exactly(items, list, tuple)
+    for item in members:
         check_key(item)
-    return set(items)
+    return set(members)
 
 
-def _ordered_dict(items: Any = ()) -> OrderedDict[Any, Any]:
+def _ordered_dict(items: object = ()) -> OrderedDict[object, object]:
     pairs = [tuple(pair) for pair in _exactly(items, list, tuple)]
     for key, _ in pairs:
         check_key(key)
     return OrderedDict(pairs)
 
 
-def _counter(items: Any = None) -> Counter[Any]:
-    return Counter(_exactly(items, dict, type(None)))
+def _counter(items: object = None) -> Counter[object]:
+    return Counter() if items is None else Counter(_exactly(items, dict))
 
 
-def _exactly(value: Any, *kinds: type) -> Any:
+@overload
+def _exactly(value: object, kind: type[T], /) -> T: ...
+
+
+@overload
+def _exactly(value: object, kind: type[T], other: type[S], /) -> T | S: ...
+
+
+def _exactly(value: object, *kinds: type) -> object:
+    """Return ``value``; raise ``CheckpointError`` unless its type is one of ``kinds``."""
     if type(value) not in kinds:
         raise CheckpointError(f"a {type(value).__name__} where a {kinds[0].__name__} belongs")
     return value
 
 
-_CONSTRUCTORS: dict[str, Callable[..., Any]] = {
+_CONSTRUCTORS: dict[str, Callable[..., object]] = {
     "collections.OrderedDict": _ordered_dict,
     "collections.Counter": _counter,
     "builtins.set": _set,

@@ -1,7 +1,7 @@
-"""PyTorch's format before 1.6: pickles one after another, then the bytes of the storages.
+"""PyTorch's format before 1.6: several pickles, then the bytes of the storages.
 
-The object tree comes before the data that it needs, so it is skipped first (by its opcodes,
-which runs nothing), the storages are read, and then the tree is built.
+The object tree precedes the data that it needs. So it is read twice: first without data, which shows the
+sizes of the storages, then, after these have been read, to build the tensors.
 """
 
 from __future__ import annotations
@@ -10,44 +10,45 @@ import io
 import pickletools
 import struct
 import sys
-from typing import Any, BinaryIO
+from typing import BinaryIO, NoReturn
 
 import numpy as np
 
 from tenon.errors import ArgumentError, CheckpointError
 from tenon.serialize import options
-from tenon.serialize.contents import tensors_of
+from tenon.serialize.contents import tensors_and_storages_of
 from tenon.serialize.layout import LoadedStorage, StorageTable
 from tenon.serialize.pickle_reader import PickleReader
 from tenon.serialize.pickle_writer import PickleWriter, is_typed
 from tenon.serialize.placement import Placement
 from tenon.serialize.torch_globals import StorageClass, torch_globals
 from tenon.serialize.torch_zip import byteswap
+from tenon.serialize.zip_writer import Writable
 
 _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
-#: How the first pickle, the magic number, begins in every protocol from 2 on.
+#: The first bytes of the pickle of the magic number, in every protocol from 2 on.
 MAGIC = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _PROTOCOL = 1001
-#: Bytes for which memory is taken before they are seen to be there.
+#: Number of bytes for which memory is allocated before it is known that the file has them.
 _AT_ONCE = 1 << 24
 
 
 class OldArchive:
-    """An object made ready to be written in this format: nothing in it can fail any more but the disk."""
+    """An object prepared for writing in this format: ``write`` fails only if the disk does."""
 
-    def __init__(self, obj: Any) -> None:
+    def __init__(self, obj: object) -> None:
         if options.scope.skip_data:
             raise ArgumentError(
                 "Cannot use skip_data=True with _use_new_zipfile_serialization=False: the format has no"
                 " space to fill later. Leave one of them out."
             )
-        self._tensors = tensors_of(obj, whole=True)  # kept alive until the bytes are written
+        self._tensors = tensors_and_storages_of(obj)  # kept alive until the bytes are written
         writer = PickleWriter(StorageTable(self._tensors), old=True)
         self._tree = writer.dump(obj)
         self._storages = writer.storages
 
-    def write(self, file: Any, name: str) -> None:
-        """Write everything to ``file``; the format has no place for ``name``."""
+    def write(self, file: Writable, name: str) -> None:
+        """Write the object to ``file``; ``name`` is not used by this format."""
         sizes = {"short": 2, "int": 4, "long": 4}
         system = {
             "protocol_version": _PROTOCOL,
@@ -64,12 +65,13 @@ class OldArchive:
             file.write(storage.fetch().data if storage.nbytes else b"")
 
 
-def _pickled(plain: Any) -> bytes:
+def _pickled(plain: object) -> bytes:
+    """The pickle of a value without tensors."""
     return PickleWriter(StorageTable([])).dump(plain)
 
 
-def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8", layers: bool = False) -> Any:
-    """The object in a file of the old format."""
+def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8", layers: bool = False) -> object:
+    """The object in a file of the old format; with ``layers`` it may hold layers of ``tenon.nn``."""
     source = placement.source
     if _simple(file, source) != _MAGIC_NUMBER or _simple(file, source) != _PROTOCOL:
         raise CheckpointError(
@@ -81,27 +83,28 @@ def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8", layers: 
     keys = [_text(key) for key in listed] if type(listed) is list else [None]
     if type(system) is not dict or None in keys:
         raise CheckpointError(f"cannot load {source}: its header or its list of storages is damaged.")
+    names = [key for key in keys if key is not None]
     storages = _Storages(
-        file, keys, placement, swap=system.get("little_endian", True) != (sys.byteorder == "little")
+        file, names, placement, swap=system.get("little_endian", True) != (sys.byteorder == "little")
     )
-    # Twice over: the first walk tells the element size of each storage, which the data do not.
+    # Read twice: the first pass shows the element size of each storage, which precedes no storage's data.
     known = torch_globals(layers)
     PickleReader(io.BytesIO(tree), known, storages.announce, source, encoding).load()
     storages.read_all()
     return PickleReader(io.BytesIO(tree), known, storages.find, source, encoding).load()
 
 
-def _simple(file: BinaryIO, source: str) -> Any:
-    """A pickle of plain values only."""
+def _simple(file: BinaryIO, source: str) -> object:
+    """Read a pickle of plain values."""
     return PickleReader(file, {}, _no_storage, source).load()
 
 
-def _no_storage(identity: Any) -> Any:
+def _no_storage(identity: object) -> NoReturn:
     raise CheckpointError("a reference to a storage stands outside the object tree")
 
 
 def _skip(file: BinaryIO, source: str) -> bytes:
-    """The bytes of one pickle."""
+    """Read one pickle without building its values; return its bytes."""
     start = file.tell()
     try:
         for _ in pickletools.genops(file):
@@ -113,31 +116,33 @@ def _skip(file: BinaryIO, source: str) -> bytes:
     return file.read(end - start)
 
 
-def _text(value: Any) -> str | None:
-    """A string, perhaps one that Python 2 wrote."""
+def _text(value: object) -> str | None:
+    """``value`` as a string, which may be one of Python 2; None if it is no string."""
     if type(value) is bytes and value.isascii():
         return value.decode("ascii")
     return value if type(value) is str else None
 
 
 class _Storages:
-    def __init__(self, file: BinaryIO, keys: list[Any], placement: Placement, *, swap: bool) -> None:
+    """The storages of a file, whose list has ``keys``; ``swap`` if its byte order is not the machine's."""
+
+    def __init__(self, file: BinaryIO, keys: list[str], placement: Placement, *, swap: bool) -> None:
         self._file, self._keys, self._placement, self._swap = file, keys, placement, swap
         self._announced: dict[str, tuple[StorageClass, str, int]] = {}
-        self._found: dict[str, LoadedStorage] = {}
+        self._storages: dict[str, LoadedStorage] = {}
         self._views: dict[tuple[int, int, str], LoadedStorage] = {}
 
-    def announce(self, identity: Any) -> LoadedStorage:
-        """Note what the object tree says about a storage; the tensors over it have no data yet."""
+    def announce(self, identity: object) -> LoadedStorage:
+        """The first pass: record type, location and length of a storage; return one on ``meta``."""
         kind, key, location, count, view = self._parse(identity)
         if key not in self._keys or count < 0:
             raise CheckpointError(
                 f"storage {key!r} is not in the file's list of storages, or has size {count}"
             )
         self._announced[key] = (kind, location, count)
-        shown = count if view is None else view[1]
+        length = count if view is None else view[1]
         return LoadedStorage(
-            None, shown * kind.dtype.itemsize, kind.dtype, Placement("meta", "").device("cpu")
+            None, length * kind.dtype.itemsize, kind.dtype, Placement("meta", "").device("cpu")
         )
 
     def read_all(self) -> None:
@@ -163,22 +168,22 @@ class _Storages:
             if self._swap:
                 byteswap(data, kind.dtype)
             storage = LoadedStorage(data, nbytes, kind.dtype, self._placement.device("cpu"))
-            self._found[key] = self._placement.place(storage, location)
+            self._storages[key] = self._placement.place(storage, location)
 
-    def find(self, identity: Any) -> LoadedStorage:
-        """The storage that a persistent id refers to."""
+    def find(self, identity: object) -> LoadedStorage:
+        """The second pass: the storage, or part of one, that a persistent id refers to."""
         kind, key, _, _, view = self._parse(identity)
-        whole = self._found[key]
+        storage = self._storages[key]
         if view is None:
-            return whole
+            return storage
         if view not in self._views:
             low, size = view[0] * kind.dtype.itemsize, view[1] * kind.dtype.itemsize
-            part = None if whole.array is None else whole.array[low : low + size]
-            self._views[view] = LoadedStorage(part, size, kind.dtype, whole.device)
+            part = None if storage.array is None else storage.array[low : low + size]
+            self._views[view] = LoadedStorage(part, size, kind.dtype, storage.device)
         return self._views[view]
 
-    def _parse(self, identity: Any) -> tuple[StorageClass, str, str, int, tuple[int, int, str] | None]:
-        """Type, key, place and length of a storage; offset, length and key if a part of it is meant."""
+    def _parse(self, identity: object) -> tuple[StorageClass, str, str, int, tuple[int, int, str] | None]:
+        """Type, key, location and length of a storage, and the ``_part`` of it that is meant."""
         if type(identity) is tuple and len(identity) == 6 and identity[0] in ("storage", b"storage"):
             _, kind, key, location, count, view = identity
             key, location = _text(key), _text(location)
@@ -193,19 +198,22 @@ class _Storages:
         raise CheckpointError(f"a reference {identity!r} is not one to a storage")
 
 
-def _part(view: Any, count: Any) -> tuple[int, int, str] | None:
-    """Offset, length and key of a part of a storage of ``count`` elements, which files before 0.4 name."""
+def _part(view: object, count: object) -> tuple[int, int, str] | None:
+    """Offset, length and key of a part of a storage of ``count`` elements, as in files before 0.4.
+
+    None for the whole storage.
+    """
     if view is None:
         return None
-    if type(view) is tuple and len(view) == 3 and type(view[1]) is type(view[2]) is type(count) is int:
+    if type(view) is tuple and len(view) == 3 and type(count) is int:
         key, start, size = _text(view[0]), view[1], view[2]
-        if key is not None and 0 <= start <= start + size <= count:
+        if key is not None and type(start) is type(size) is int and 0 <= start <= start + size <= count:
             return start, size, key
     raise CheckpointError(f"a part {view!r} of a storage of {count!r} elements is none")
 
 
-def _exactly(file: BinaryIO, nbytes: int) -> Any:
-    """``nbytes`` bytes as an array, or None if the file ends before; takes memory only as data come."""
+def _exactly(file: BinaryIO, nbytes: int) -> np.ndarray | None:
+    """Read ``nbytes`` bytes as an array; None if the file is too short. Allocates as data are read."""
     if callable(getattr(file, "readinto", None)) and nbytes <= _AT_ONCE:
         memory = np.empty(nbytes, np.uint8)
         filled, read = 0, 1

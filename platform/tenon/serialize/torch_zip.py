@@ -1,8 +1,8 @@
 """PyTorch's ``.pt`` files: a zip archive of a pickled object tree and the bytes of its storages.
 
-Written so that real PyTorch loads them with ``weights_only=True``, and read without PyTorch. Every
-record carries a CRC-32, which is checked while it is read; sizes are compared with what the object
-tree says before memory is taken.
+Written so that PyTorch loads them with ``weights_only=True``, and read without PyTorch. Every record has a
+CRC-32, which is checked while it is read; its size is compared with that in the object tree before memory is
+allocated.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import sys
 import warnings
 import zipfile
 import zlib
-from typing import Any, BinaryIO, NoReturn, cast
+from typing import BinaryIO, NoReturn, cast
 
 import numpy as np
 
 from tenon import dtypes
 from tenon.errors import CheckpointError
 from tenon.serialize import options
-from tenon.serialize.contents import tensors_of
+from tenon.serialize.contents import tensors_and_storages_of
 from tenon.serialize.layout import LoadedStorage, StorageTable
 from tenon.serialize.pickle_reader import PickleReader
 from tenon.serialize.pickle_writer import PickleWriter
@@ -30,7 +30,7 @@ from tenon.serialize.placement import Placement
 from tenon.serialize.records import data_offset
 from tenon.serialize.safe_globals import globals_in
 from tenon.serialize.torch_globals import StorageClass, torch_globals
-from tenon.serialize.zip_writer import ZipWriter
+from tenon.serialize.zip_writer import Writable, ZipWriter
 
 MAGIC = b"PK\x03\x04"
 _CHUNK = 1 << 24
@@ -41,10 +41,10 @@ _BROKEN = (
 
 
 class Archive:
-    """An object made ready to be written: nothing in it can fail any more but the disk."""
+    """An object prepared for writing: ``write`` fails only if the disk does."""
 
-    def __init__(self, obj: Any) -> None:
-        self._tensors = tensors_of(obj, whole=True)  # kept alive until the bytes are written
+    def __init__(self, obj: object) -> None:
+        self._tensors = tensors_and_storages_of(obj)  # kept alive until the bytes are written
         writer = PickleWriter(StorageTable(self._tensors))
         self._tree = writer.dump(obj)
         if options.scope.skip_data and any(t.device.type == "meta" for t in self._tensors):
@@ -54,8 +54,8 @@ class Archive:
             )
         self._storages = writer.storages
 
-    def write(self, file: Any, name: str) -> None:
-        """Write everything to ``file``, in a folder ``name`` inside the archive, as PyTorch does."""
+    def write(self, file: Writable, name: str) -> None:
+        """Write the archive to ``file``, with its records in the folder ``name``, as PyTorch does."""
         out = ZipWriter(file)
         out.record(f"{name}/data.pkl", self._tree)
         out.record(f"{name}/.format_version", b"1")
@@ -76,11 +76,11 @@ class Archive:
 
 def read(
     file: BinaryIO, placement: Placement, encoding: str = "utf-8", layers: bool = False, mapped: bool = False
-) -> Any:
-    """The object in a ``.pt`` archive; with ``layers`` it may hold those of ``tenon.nn``.
+) -> object:
+    """The object in a ``.pt`` archive, which may hold layers of ``tenon.nn`` with ``layers``.
 
-    ``mapped`` tensors of the CPU lie in ``file`` itself, opened to be written, and change it; no checksum of
-    theirs is looked at, as such changes leave it what it was.
+    With ``mapped``, tensors on the CPU are views of the mapped ``file``, which must be open for writing, and
+    writes to them change it; their checksums, which such writes do not update, are not checked.
     """
     reader = _ArchiveReader(file, placement)
     if mapped:
@@ -90,7 +90,7 @@ def read(
 
 
 def unknown_globals(file: BinaryIO, source: str) -> list[str]:
-    """What the object tree names and a load of weights would refuse, each once."""
+    """The globals in the object tree that a load of weights refuses, each once."""
     tree = _ArchiveReader(file, Placement("meta", source)).record("data.pkl")
     known = torch_globals()
     try:
@@ -107,6 +107,8 @@ def verify(file: BinaryIO, source: str) -> None:
 
 
 class _ArchiveReader:
+    """The records of an archive, each checked when it is read."""
+
     def __init__(self, file: BinaryIO, placement: Placement) -> None:
         self.placement = placement
         self.mapped: mmap.mmap | None = None
@@ -119,7 +121,7 @@ class _ArchiveReader:
             self._broken(error)
         for info in infos:
             if not info.CRC:
-                del info.CRC  # not computed; zipfile checks none then
+                del info.CRC  # not computed by the writer; zipfile checks none without it
         self.infos = {info.filename: info for info in infos}
         if len(self.infos) != len(infos):
             self._broken(zipfile.BadZipFile("a record is listed twice"))
@@ -150,7 +152,7 @@ class _ArchiveReader:
         except (*_BROKEN, OSError) as error:
             self._broken(error, info.filename)
 
-    def storage(self, identity: Any) -> LoadedStorage:
+    def storage(self, identity: object) -> LoadedStorage:
         """The storage that a persistent id of the object tree refers to."""
         if type(identity) is not tuple or len(identity) != 5 or identity[0] not in ("storage", b"storage"):
             raise CheckpointError(f"a reference {identity!r} is not one to a storage")
@@ -177,25 +179,25 @@ class _ArchiveReader:
             )
         memory = None
         if self.placement.needs_data:
-            memory = self._in_file(info)
+            memory = self._map(info)
             if memory is None:
                 memory = np.empty(nbytes, np.uint8)
                 if not options.scope.skip_data:
                     self._fill(info, memory)
             if self._swap:
                 byteswap(memory, kind.dtype)
-        found = LoadedStorage(memory, nbytes, kind.dtype, self.placement.device("cpu"))
-        self._storages[key] = self.placement.place(found, location)
+        storage = LoadedStorage(memory, nbytes, kind.dtype, self.placement.device("cpu"))
+        self._storages[key] = self.placement.place(storage, location)
         return self._storages[key]
 
-    def _in_file(self, info: zipfile.ZipInfo) -> Any:
-        """The bytes of a record where they lie in the mapped file, if they can stay there."""
+    def _map(self, info: zipfile.ZipInfo) -> np.ndarray | None:
+        """A view of the mapped file over the data of a record; None if these must be copied."""
         if self.mapped is None or self._swap or self.placement.device("cpu").type != "cpu":
             return None
         return np.ndarray((info.file_size,), np.uint8, self.mapped, data_offset(self._file, info))
 
     def check(self, info: zipfile.ZipInfo) -> None:
-        """Read a record and drop it."""
+        """Read a record and check its CRC-32."""
         try:
             with self._zip.open(info) as record:
                 while record.read(_CHUNK):
@@ -203,9 +205,9 @@ class _ArchiveReader:
         except (*_BROKEN, OSError) as error:
             self._broken(error, info.filename)
 
-    def _fill(self, info: zipfile.ZipInfo, memory: Any) -> None:
-        """Read a record into ``memory``; zipfile checks the CRC-32 at its end."""
-        view, position = memoryview(memory), 0
+    def _fill(self, info: zipfile.ZipInfo, memory: np.ndarray) -> None:
+        """Read a record into ``memory``, bytes; zipfile checks its CRC-32."""
+        view, position = memory.data, 0
         if info.compress_type == zipfile.ZIP_STORED and callable(getattr(self._file, "readinto", None)):
             self._fill_from_file(info, view)
             return
@@ -220,10 +222,10 @@ class _ArchiveReader:
             self._broken(EOFError(f"{position} of {len(view)} bytes are there"), info.filename)
 
     def _fill_from_file(self, info: zipfile.ZipInfo, view: memoryview) -> None:
-        """Let the file read a record into ``view``, where zipfile would copy it."""
-        crc, position, file = 0, 0, cast(Any, self._file)
+        """Read a record into ``view`` by ``readinto``, as zipfile would copy the data once more."""
+        crc, position, file = 0, 0, cast(io.BufferedIOBase, self._file)
         try:
-            file.seek(data_offset(file, info))
+            file.seek(data_offset(self._file, info))
             while count := file.readinto(view[position : position + _CHUNK]):
                 crc = zlib.crc32(view[position : position + count], crc)
                 position += count
@@ -235,6 +237,7 @@ class _ArchiveReader:
             self._broken(zipfile.BadZipFile(f"Bad CRC-32 for file {info.filename!r}"), info.filename)
 
     def _info(self, name: str) -> zipfile.ZipInfo:
+        """The entry of a record in the directory; raises if it is missing or inconsistent."""
         info = self.infos.get(self.prefix + name)
         if info is None:
             self._broken(KeyError(f"the record {name!r} is missing"))
@@ -243,31 +246,33 @@ class _ArchiveReader:
         return info
 
     def _byte_order(self) -> str:
+        """The byte order of the storages, as in ``sys.byteorder``."""
         order = self.record("byteorder") if self.prefix + "byteorder" in self.infos else options.unmarked()
         if order not in (b"little", b"big"):
             self._broken(ValueError(f"unknown byte order {order!r}"))
         return order.decode()
 
     def _broken(self, error: BaseException, record: str = "") -> NoReturn:
+        """Raise ``CheckpointError`` from ``error``."""
         where = f"record {record!r}: " if record else ""
         plain = error.args and not isinstance(error, UnicodeDecodeError)  # whose first argument is the codec
-        what = str(error.args[0]) if plain else str(error) or type(error).__name__
+        problem = str(error.args[0]) if plain else str(error) or type(error).__name__
         raise CheckpointError(
-            f"cannot load {self.source}: the file is truncated or damaged ({where}{what}). Its contents "
+            f"cannot load {self.source}: the file is truncated or damaged ({where}{problem}). Its contents "
             "cannot be trusted, "
             "so nothing was loaded. Take another copy or an earlier checkpoint."
         ) from error
 
 
-def byteswap(memory: Any, kind: dtypes.dtype) -> None:
-    """Turn the byte order of all elements in place."""
+def byteswap(memory: np.ndarray, kind: dtypes.dtype) -> None:
+    """Reverse the bytes of all elements of ``memory``, which are of ``kind``, in place."""
     width = kind.itemsize // 2 if kind.is_complex else kind.itemsize
     if width > 1:
         memory.view(f"u{width}").byteswap(inplace=True)
 
 
 def _as_dtype(storage: LoadedStorage, kind: dtypes.dtype) -> LoadedStorage:
-    """The same memory under another element type, for views that disagree about it."""
+    """``storage`` with element type ``kind``, as references to one storage may differ in it."""
     if storage.dtype is kind:
         return storage
     return LoadedStorage(storage.array, storage.nbytes, kind, storage.device)

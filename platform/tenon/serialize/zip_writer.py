@@ -1,7 +1,7 @@
-"""Write an uncompressed zip archive front to back, as PyTorch lays out its ``.pt`` files.
+"""Write an uncompressed zip archive sequentially, in the layout of PyTorch's ``.pt`` files.
 
-Sizes and checksums are known before a record is written, so nothing is ever rewritten: any object with
-``write`` will do, and a failure leaves no half-closed archive behind. Data begin at multiples of 64
+Sizes and checksums are known before a record is written, so that nothing is rewritten: any object with
+``write`` can be the file, and a failure leaves no archive that looks complete. Data begin at multiples of 64
 bytes (or ``storage_alignment``), which PyTorch needs to map a file into memory. Records and archives beyond
 4 GB use zip64.
 """
@@ -11,36 +11,50 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Protocol, TypeAlias
+
+import numpy as np
 
 from tenon.serialize import options
 
-_LIMIT = 0xFFFFFFFF  # what stands in a 32-bit field if the number is in the zip64 field
-_LARGE = _LIMIT  # numbers from here on go into zip64 fields
+#: An object with a buffer of bytes.
+Bytes: TypeAlias = bytes | bytearray | memoryview
+
+
+class Writable(Protocol):
+    """A binary file open for writing: the one method that is called."""
+
+    def write(self, data: Bytes, /) -> object:
+        """Write ``data``; a file that may write less returns the number of bytes written."""
+
+
+_LIMIT = 0xFFFFFFFF  # the value of a 32-bit field whose number is in the zip64 field
+_LARGE = _LIMIT  # the smallest number that is written to a zip64 field
 _UTF8 = 0x0800
 _DATE = 0x21  # 1980-01-01, so that equal contents give equal files
 _CHUNK = 1 << 24
 
 
 class ZipWriter:
-    """Records one after another into ``file``; ``finish`` writes the directory."""
+    """Writes records to ``file`` one after another; ``finish`` writes the directory."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Writable) -> None:
         self._file = file
         self._alignment = options.save.storage_alignment
         self._position = 0
         self._directory = bytearray()
         self._count = 0
 
-    def record(self, name: str, data: Any) -> int:
-        """Append ``data`` (bytes or an array of bytes) as ``name``; its CRC-32 is returned."""
-        view = memoryview(data).cast("B") if len(data) else memoryview(b"")
+    def record(self, name: str, data: Bytes | np.ndarray) -> int:
+        """Append ``data`` (bytes or an array of bytes) as record ``name``; return its CRC-32."""
+        buffer = data.data if isinstance(data, np.ndarray) else data
+        view = memoryview(buffer).cast("B") if len(data) else memoryview(b"")
         return self._append(
             name, view.nbytes, lambda: (view[i : i + _CHUNK] for i in range(0, view.nbytes, _CHUNK))
         )
 
     def space(self, name: str, size: int) -> int:
-        """Append ``size`` zeros as ``name``, for others to fill; the CRC-32 noted is that of no contents."""
+        """Append ``size`` zeros as record ``name``, to be filled later; its CRC-32 is written as 0."""
         zeros = bytes(min(size, _CHUNK))
         return self._append(
             name,
@@ -50,8 +64,9 @@ class ZipWriter:
         )
 
     def _append(
-        self, name: str, size: int, parts: Callable[[], Iterator[Any]], *, checked: bool = True
+        self, name: str, size: int, parts: Callable[[], Iterator[memoryview]], *, checked: bool = True
     ) -> int:
+        """Append a record whose data are ``parts()``, with their CRC-32 if ``checked``; return that or 0."""
         crc, encoded = 0, name.encode()
         if checked and options.save.compute_crc32:
             for part in parts():
@@ -71,7 +86,7 @@ class ZipWriter:
         return crc
 
     def finish(self) -> None:
-        """Write the directory and its end."""
+        """Write the directory and the end of the archive."""
         start, size, count = self._position, len(self._directory), self._count
         self._write(self._directory)
         if start >= _LARGE or count >= 0xFFFF:
@@ -87,6 +102,7 @@ class ZipWriter:
         )
 
     def _list(self, name: bytes, common: bytes, size: int, big: bool) -> None:
+        """Add the record that begins at the current position to the directory."""
         far = self._position >= _LARGE
         zip64 = (struct.pack("<QQ", size, size) if big else b"") + (
             struct.pack("<Q", self._position) if far else b""
@@ -98,9 +114,9 @@ class ZipWriter:
         self._directory += b"PK\x01\x02" + entry + name + extra
         self._count += 1
 
-    def _write(self, data: Any) -> None:
+    def _write(self, data: Bytes) -> None:
         self._position += len(data)
         written = self._file.write(data)
-        while type(written) is int and written < len(data):  # unbuffered files may take a part only
+        while type(written) is int and written < len(data):  # an unbuffered file may write a part only
             data = memoryview(data)[written:]
             written = self._file.write(data)
