@@ -1,14 +1,11 @@
-"""A cache of float32 normals computed ahead, because NumPy's cost for one block is nearly that for a hundred.
+"""A cache of float32 normals computed ahead, as NumPy takes nearly as long for one block as for a hundred.
 
-Small draws share one run of ``unit32`` over the words that the stream has buffered. The values are kept
-with the position of their first word, so they are found again only by a draw that starts on one of their
-blocks; any other draw makes a new run or goes without. Nothing is consumed early: the stream moves when a
-draw takes its numbers.
+Small draws share one call of ``unit32`` on the words that the stream has buffered. The values are cached with
+the position of their first word, so that only a draw that starts at one of their blocks uses them; any other
+draw computes new ones, or does not use the cache. Words are consumed only when a draw uses their numbers.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -19,8 +16,8 @@ from tenon.random.mt19937 import MersenneTwister
 LIMIT = 512
 
 
-def whole_blocks(stream: MersenneTwister, n: int) -> Any:
-    """The next ``n`` unit normals, a multiple of 16, or None if the buffered words do not reach."""
+def whole_blocks(stream: MersenneTwister, n: int) -> np.ndarray | None:
+    """The next ``n`` unit normals, a multiple of 16; None if there are not enough words in the buffer."""
     start, kept = stream.position(), stream.normals
     if kept is None or kept[1] != 16 or start < kept[0] or (start - kept[0]) % 16:
         start, words = stream.ahead()
@@ -33,10 +30,10 @@ def whole_blocks(stream: MersenneTwister, n: int) -> Any:
     return values
 
 
-def with_tail(stream: MersenneTwister, n: int) -> Any:
-    """The blocks for ``n`` numbers, not a multiple of 16, the last block being the redrawn one; or None.
+def with_tail(stream: MersenneTwister, n: int) -> np.ndarray | None:
+    """The blocks for ``n`` numbers, not a multiple of 16, with the redrawn block last; None if not cached.
 
-    Such a draw takes n + 16 words and so shifts the blocks. Only the second of equal draws in a row
+    Such a draw consumes n + 16 words and so shifts the blocks. Only the second of equal draws in a row
     computes ahead.
     """
     start, stride = stream.position(), n + 16
@@ -57,7 +54,7 @@ def with_tail(stream: MersenneTwister, n: int) -> Any:
     return kept[2][draw]
 
 
-def _blocks(words: Any) -> Any:
+def _blocks(words: np.ndarray) -> np.ndarray:
     values = np.empty(words.size, np.float32)
     if words.size:
         unit32(words, values)

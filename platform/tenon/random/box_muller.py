@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any
 
 import numpy as np
 
@@ -68,7 +67,7 @@ class _Scratch(threading.local):
         self.narrow = np.empty(0, np.float32)
         self.wide = np.empty(0, np.float64)
 
-    def rows(self, n: int) -> tuple[Any, Any, Any]:
+    def rows(self, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Seven float32 and three float64 rows of n, and 2 n uint32 words that share the last float64 row."""
         if n > self.size:
             self.size = n
@@ -81,7 +80,7 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
-def unit32(words: Any, out: Any) -> None:
+def unit32(words: np.ndarray, out: np.ndarray) -> None:
     """Unit normals of whole blocks: uint32 ``words[16 m]`` to contiguous float32 ``out[16 m]``."""
     if (fast := loops_for(words.size)) is not None:
         fast.unit32(words, out)
@@ -106,7 +105,7 @@ def unit32(words: Any, out: Any) -> None:
     out += np.float32(0.0)
 
 
-def _radius(scratch: Any, wide: Any) -> Any:
+def _radius(scratch: np.ndarray, wide: np.ndarray) -> np.ndarray:
     """sqrt(-2 log(1 - u)) of the integers u * 2**24 in row 5; the result is row 0, row 6 is untouched."""
     x, y, z, e, t, k = scratch[:6]
     wx, wy = wide[:2]
@@ -152,7 +151,7 @@ def _radius(scratch: Any, wide: Any) -> Any:
     return np.sqrt(x, out=x)
 
 
-def _circle(scratch: Any, wide: Any) -> tuple[Any, Any]:
+def _circle(scratch: np.ndarray, wide: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Polynomials (cosine, sine) of the angle of the integers in row 6; row 3 becomes the even octant."""
     sine, z, octant, j, angle = scratch[1], scratch[2], scratch[3].view(np.int32), scratch[5], scratch[6]
     cosine = scratch[4]
@@ -200,7 +199,7 @@ def _circle(scratch: Any, wide: Any) -> tuple[Any, Any]:
     return cosine, sine
 
 
-def _horner(y: Any, z: Any, coefficients: list[float], binades: tuple[float, float]) -> None:
+def _horner(y: np.ndarray, z: np.ndarray, coefficients: list[float], binades: tuple[float, float]) -> None:
     """y = (c0 z + c1) z + c2, each step rounded to float32; step k stays in the binade of ``binades[k]``."""
     first, second, third = coefficients
     np.multiply(z, first, out=y)
@@ -211,7 +210,7 @@ def _horner(y: Any, z: Any, coefficients: list[float], binades: tuple[float, flo
     y -= binades[1]
 
 
-def _place(octant: Any, cosine: Any, sine: Any, spare: Any) -> None:
+def _place(octant: np.ndarray, cosine: np.ndarray, sine: np.ndarray, spare: np.ndarray) -> None:
     """Swap and negate the polynomials as the octant says; all arguments are int32 views."""
     swap = octant << 30
     swap >>= 31
@@ -228,12 +227,12 @@ def _place(octant: Any, cosine: Any, sine: Any, spare: Any) -> None:
     cosine ^= octant
 
 
-def uniform53(words: Any) -> Any:
+def uniform53(words: np.ndarray) -> np.ndarray:
     """float64 uniforms in [0, 1) from pairs of words: the low 53 bits of (first << 32 | second)."""
     return integers53(words) * _SCALE53
 
 
-def integers53(words: Any) -> Any:
+def integers53(words: np.ndarray) -> np.ndarray:
     """The 53-bit integers of ``uniform53`` as float64, exactly."""
     values = (words[0::2] & _LOW21).astype(np.float64)
     values *= _WORD
@@ -241,7 +240,7 @@ def integers53(words: Any) -> Any:
     return values
 
 
-def unit64(words: Any) -> Any:
+def unit64(words: np.ndarray) -> np.ndarray:
     """Unit normals of whole blocks in float64: uint32 ``words[32 m]`` to a new array of 16 m."""
     uniforms = uniform53(words).reshape(-1, 2, 8)
     radius = np.sqrt(-2.0 * libm_log_of_complement(uniforms[:, 0]))
@@ -252,7 +251,7 @@ def unit64(words: Any) -> Any:
     return out.reshape(-1)
 
 
-def libm_cos_sin(angle: Any) -> tuple[Any, Any]:
+def libm_cos_sin(angle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The C library's cosine and sine; NumPy's own float64 functions may differ in the last bit.
 
     exp(0 + i x) calls them once for both.
@@ -263,7 +262,7 @@ def libm_cos_sin(angle: Any) -> tuple[Any, Any]:
     return z.real, z.imag
 
 
-def libm_log_of_complement(u: Any) -> Any:
+def libm_log_of_complement(u: np.ndarray) -> np.ndarray:
     """log(1 - u) with the C library's log, for u in [0, 1] where 1 - u is exact.
 
     The complex log1p is log(hypot(re + 1, im)): with im = 0 the plain function in a C loop.
@@ -274,7 +273,7 @@ def libm_log_of_complement(u: Any) -> Any:
         return np.log1p(z).real
 
 
-def libm_log1p(x: Any) -> Any:
+def libm_log1p(x: np.ndarray) -> np.ndarray:
     """The C library's log1p, element by element, for a flat float64 array with x > -1."""
     loops = loops_for(16 * x.size)  # one logarithm saves what so many words do
     if loops is not None:
@@ -284,7 +283,7 @@ def libm_log1p(x: Any) -> Any:
     return np.fromiter(map(math.log1p, x.tolist()), np.float64, x.size)
 
 
-def serial64(stream: MersenneTwister, n: int) -> Any:
+def serial64(stream: MersenneTwister, n: int) -> np.ndarray:
     """The next ``n`` unit normals of the serial form as float64, from the kept one on."""
     if n <= 32:
         return np.array(serial_list(stream, n), np.float64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from tenon.random.fma import fma32, fma64
 from tenon.random.generator import Generator, stream_of
 from tenon.random.layout import CHUNK, FLOATING, LARGEST, as_real, deliver, name_of, require, store
 from tenon.random.mt19937 import MersenneTwister
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 Shape = Sequence[int]
 
@@ -32,12 +35,12 @@ _SMALL = 16
 def uniform(
     generator: Generator | None = None,
     shape: Shape | None = None,
-    dtype: Any = np.float32,
+    dtype: DTypeLike = np.float32,
     low: float = 0.0,
     high: float = 1.0,
     *,
-    out: Any = None,
-) -> Any:
+    out: np.ndarray | None = None,
+) -> np.ndarray:
     """Numbers from [low, high): ``Tensor.uniform_``, and ``torch.rand`` by default."""
     kind = np.dtype(dtype) if out is None else out.dtype
     if kind is _FLOAT32 and out is None and low == 0 and high == 1:
@@ -52,7 +55,7 @@ def uniform(
         return deliver(lambda flat: fill(stream, flat, low, high), shape, kind, out)
 
 
-def _plain_uniform(stream: MersenneTwister, shape: Shape) -> Any:
+def _plain_uniform(stream: MersenneTwister, shape: Shape) -> np.ndarray:
     """``torch.rand`` in float32: the commonest case, without the checks that it cannot fail."""
     size = math.prod(shape)
     if size > CHUNK:
@@ -67,7 +70,7 @@ def _plain_uniform(stream: MersenneTwister, shape: Shape) -> Any:
     return flat.reshape(shape)
 
 
-def _check_uniform(kind: Any, low: float, high: float) -> None:
+def _check_uniform(kind: np.dtype, low: float, high: float) -> None:
     largest = LARGEST[name_of(kind)]
     for name, value in (("from", low), ("to", high)):
         if not -largest <= value <= largest:
@@ -87,7 +90,7 @@ def _check_uniform(kind: Any, low: float, high: float) -> None:
         )
 
 
-def _uniform32(stream: MersenneTwister, flat: Any, low: float, high: float) -> None:
+def _uniform32(stream: MersenneTwister, flat: np.ndarray, low: float, high: float) -> None:
     first, last = np.float32(low), np.float32(high)
     width = last - first
     direct = flat.dtype is _FLOAT32
@@ -110,7 +113,7 @@ def _uniform32(stream: MersenneTwister, flat: Any, low: float, high: float) -> N
             part[part == end] = flat.dtype.type(low)
 
 
-def _uniform64(stream: MersenneTwister, flat: Any, low: float, high: float) -> None:
+def _uniform64(stream: MersenneTwister, flat: np.ndarray, low: float, high: float) -> None:
     for begin in range(0, flat.size, CHUNK):
         part = flat[begin : begin + CHUNK]
         values = box_muller.uniform53(stream.take(2 * part.size))
@@ -123,23 +126,17 @@ def _uniform64(stream: MersenneTwister, flat: Any, low: float, high: float) -> N
 def normal(
     generator: Generator | None = None,
     shape: Shape | None = None,
-    dtype: Any = np.float32,
-    mean: Any = 0.0,
-    std: Any = 1.0,
+    dtype: DTypeLike = np.float32,
+    mean: float | np.ndarray = 0.0,
+    std: float | np.ndarray = 1.0,
     *,
-    out: Any = None,
-) -> Any:
+    out: np.ndarray | None = None,
+) -> np.ndarray:
     """Normal numbers: ``Tensor.normal_``, ``torch.randn``; with array ``mean`` or ``std``, ``torch.normal``.
 
     The parts of a complex number have variance std**2 / 2 each.
     """
-    if (
-        dtype is np.float32
-        and out is None
-        and mean.__class__ is float
-        and std.__class__ is float
-        and std >= 0.0
-    ):
+    if dtype is np.float32 and out is None and type(mean) is type(std) is float and std >= 0.0:
         size = math.prod(shape or ())
         if size < _SMALL:
             few = _few_normals(stream_of(generator), size, mean, std)
@@ -164,7 +161,7 @@ def normal(
         return deliver(lambda flat: fill(stream, flat, float(mean), float(std)), shape, kind, out)
 
 
-def _few_normals(stream: MersenneTwister, size: int, mean: float, std: float) -> Any:
+def _few_normals(stream: MersenneTwister, size: int, mean: float, std: float) -> np.ndarray:
     """``torch.randn`` of fewer than 16 float32: training loops call it every step."""
     with stream.lock:
         values = box_muller.serial_list(stream, size)
@@ -173,7 +170,10 @@ def _few_normals(stream: MersenneTwister, size: int, mean: float, std: float) ->
     return fma64(np.array(values), std, mean).astype(np.float32)
 
 
-def _normal_of_arrays(generator: Generator | None, mean: Any, std: Any, out: Any) -> Any:
+def _normal_of_arrays(
+    generator: Generator | None, mean: float | np.ndarray, std: float | np.ndarray, out: np.ndarray | None
+) -> np.ndarray:
+    """``torch.normal``: one number for each element of the broadcast ``mean`` and ``std``."""
     if isinstance(std, np.ndarray):
         if std.dtype.kind == "c":
             raise RandomArgumentError(
@@ -189,7 +189,7 @@ def _normal_of_arrays(generator: Generator | None, mean: Any, std: Any, out: Any
             f"normal expects std >= 0.0, but found std {std}. Pass a standard deviation."
         )
     if out is None:
-        source = mean if isinstance(mean, np.ndarray) else std
+        source = mean if isinstance(mean, np.ndarray) else np.asarray(std)
         out = np.empty(np.broadcast_shapes(np.shape(mean), np.shape(std)), source.dtype)
     if isinstance(std, np.ndarray):
         normal(generator, out=out)
@@ -201,11 +201,11 @@ def _normal_of_arrays(generator: Generator | None, mean: Any, std: Any, out: Any
     return out
 
 
-def _normal_serial(stream: MersenneTwister, flat: Any, mean: float, std: float) -> None:
+def _normal_serial(stream: MersenneTwister, flat: np.ndarray, mean: float, std: float) -> None:
     store(flat, fma64(box_muller.serial64(stream, flat.size), std, mean))
 
 
-def _normal32(stream: MersenneTwister, flat: Any, mean: float, std: float) -> None:
+def _normal32(stream: MersenneTwister, flat: np.ndarray, mean: float, std: float) -> None:
     tail = flat.size % 16
     whole = flat.size - tail
     if flat.size <= ahead.LIMIT:
@@ -235,7 +235,7 @@ def _normal32(stream: MersenneTwister, flat: Any, mean: float, std: float) -> No
             _scale32(values[part.size :], flat[-16:], mean, std)
 
 
-def _scale32(values: Any, part: Any, mean: float, std: float) -> None:
+def _scale32(values: np.ndarray, part: np.ndarray, mean: float, std: float) -> None:
     if mean == 0.0 and std == 1.0:
         if values is not part:
             part[...] = values
@@ -246,7 +246,7 @@ def _scale32(values: Any, part: Any, mean: float, std: float) -> None:
         part[...] = fma32(values, np.float32(std), np.float32(mean))
 
 
-def _normal64(stream: MersenneTwister, flat: Any, mean: float, std: float) -> None:
+def _normal64(stream: MersenneTwister, flat: np.ndarray, mean: float, std: float) -> None:
     tail = flat.size % 16
     whole = flat.size - tail
     for begin in range(0, whole, CHUNK):
@@ -260,18 +260,18 @@ def _normal64(stream: MersenneTwister, flat: Any, mean: float, std: float) -> No
 def exponential(
     generator: Generator | None = None,
     shape: Shape | None = None,
-    dtype: Any = np.float32,
+    dtype: DTypeLike = np.float32,
     lambd: float = 1.0,
     *,
-    out: Any = None,
-) -> Any:
+    out: np.ndarray | None = None,
+) -> np.ndarray:
     """Exponential numbers of rate ``lambd``: ``Tensor.exponential_``."""
     if not lambd > 0.0:
         raise RandomArgumentError(
             f"exponential_ expects lambda > 0.0, but found lambda={lambd}. Pass a positive rate."
         )
 
-    def transform(u: Any) -> Any:
+    def transform(u: np.ndarray) -> np.ndarray:
         values = box_muller.libm_log1p(-u)
         values *= -1.0 / lambd
         return values
@@ -282,19 +282,19 @@ def exponential(
 def cauchy(
     generator: Generator | None = None,
     shape: Shape | None = None,
-    dtype: Any = np.float32,
+    dtype: DTypeLike = np.float32,
     median: float = 0.0,
     sigma: float = 1.0,
     *,
-    out: Any = None,
-) -> Any:
+    out: np.ndarray | None = None,
+) -> np.ndarray:
     """Cauchy numbers: ``Tensor.cauchy_``."""
     if not sigma > 0.0:
         raise RandomArgumentError(
             f"cauchy_ expects sigma > 0.0, but found sigma={sigma}. Pass a positive scale."
         )
 
-    def transform(u: Any) -> Any:
+    def transform(u: np.ndarray) -> np.ndarray:
         angle = math.pi * (u - 0.5)
         return fma64(
             np.fromiter(map(math.tan, angle.tolist()), np.float64, angle.size), float(sigma), float(median)
@@ -306,12 +306,12 @@ def cauchy(
 def log_normal(
     generator: Generator | None = None,
     shape: Shape | None = None,
-    dtype: Any = np.float32,
+    dtype: DTypeLike = np.float32,
     mean: float = 1.0,
     std: float = 2.0,
     *,
-    out: Any = None,
-) -> Any:
+    out: np.ndarray | None = None,
+) -> np.ndarray:
     """exp of normal numbers, always in the serial form: ``Tensor.log_normal_``."""
     if not std > 0.0:
         raise RandomArgumentError(
@@ -320,7 +320,7 @@ def log_normal(
     kind = require(dtype if out is None else out.dtype, FLOATING, "log_normal_cpu")
     stream = stream_of(generator)
 
-    def fill(flat: Any) -> None:
+    def fill(flat: np.ndarray) -> None:
         exponent = fma64(box_muller.serial64(stream, flat.size), float(std), float(mean))
         with np.errstate(over="ignore"):
             store(flat, np.exp(exponent.astype(np.complex128)).real)
@@ -330,17 +330,18 @@ def log_normal(
 
 
 def _by_inverse(
-    transform: Callable[[Any], Any],
+    transform: Callable[[np.ndarray], np.ndarray],
     operation: str,
     generator: Generator | None,
     shape: Shape | None,
-    dtype: Any,
-    out: Any,
-) -> Any:
+    dtype: DTypeLike,
+    out: np.ndarray | None,
+) -> np.ndarray:
+    """Fill with ``transform`` of float64 uniforms from [0, 1)."""
     kind = require(dtype if out is None else out.dtype, FLOATING, operation)
     stream = stream_of(generator)
 
-    def fill(flat: Any) -> None:
+    def fill(flat: np.ndarray) -> None:
         for begin in range(0, flat.size, CHUNK):
             part = flat[begin : begin + CHUNK]
             with np.errstate(over="ignore"):
@@ -351,14 +352,15 @@ def _by_inverse(
 
 
 def _complex(
-    draw: Callable[..., Any],
+    draw: Callable[..., np.ndarray],
     generator: Generator | None,
     shape: Shape | None,
-    dtype: Any,
+    dtype: DTypeLike,
     a: float,
     b: float,
-    out: Any,
-) -> Any:
+    out: np.ndarray | None,
+) -> np.ndarray:
+    """Complex numbers whose parts ``draw`` draws with the parameters ``a`` and ``b``."""
     if out is None:
         out = np.empty(tuple(shape or ()), dtype)
     draw(generator, None, None, a, b, out=as_real(out))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from tenon.random.layout import (
 )
 from tenon.random.loops import loops_for
 from tenon.random.mt19937 import MersenneTwister
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 Shape = Sequence[int]
 
@@ -51,10 +54,10 @@ def randint(
     low: int,
     high: int,
     shape: Shape | None = None,
-    dtype: Any = np.int64,
+    dtype: DTypeLike = np.int64,
     *,
-    out: Any = None,
-) -> Any:
+    out: np.ndarray | None = None,
+) -> np.ndarray:
     """Integers from [low, high): ``torch.randint``, and ``Tensor.random_(low, high)`` with ``out``."""
     kind = np.dtype(dtype) if out is None else out.dtype
     low, high = int(low), int(high)
@@ -82,12 +85,12 @@ def randint(
 def random_(
     generator: Generator | None = None,
     shape: Shape | None = None,
-    dtype: Any = np.float32,
+    dtype: DTypeLike = np.float32,
     from_: int | None = None,
     to: int | None = None,
     *,
-    out: Any = None,
-) -> Any:
+    out: np.ndarray | None = None,
+) -> np.ndarray:
     """``Tensor.random_``: [0, to), [from_, to), from ``from_`` to the largest value, or all values from 0."""
     kind = np.dtype(dtype if out is None else out.dtype)
     if to is not None:
@@ -100,7 +103,7 @@ def random_(
         require(kind, ("int64", "float64", "float32", "bfloat16"), "random_full_64_bits_range_kernel_cpu")
     stream = stream_of(generator)
 
-    def fill(flat: Any) -> None:
+    def fill(flat: np.ndarray) -> None:
         for begin in range(0, flat.size, CHUNK):
             part = flat[begin : begin + CHUNK]
             part[...] = (
@@ -114,8 +117,8 @@ def random_(
 
 
 def _random_to_largest(
-    generator: Generator | None, low: int, shape: Shape | None, kind: Any, out: Any
-) -> Any:
+    generator: Generator | None, low: int, shape: Shape | None, kind: np.dtype, out: np.ndarray | None
+) -> np.ndarray:
     if name_of(kind) in FLOATING:
         last = 1 << DIGITS[name_of(kind)]
         low = _representable_from(kind, low)
@@ -132,7 +135,7 @@ def _random_to_largest(
     return _integers(generator, low, last - low + 1, shape, kind, out)
 
 
-def _small_integers(stream: MersenneTwister, low: int, count: int, size: int) -> Any:
+def _small_integers(stream: MersenneTwister, low: int, count: int, size: int) -> np.ndarray:
     """The commonest case, without the checks that it cannot fail."""
     with stream.lock:
         words = stream.take(size)
@@ -143,11 +146,16 @@ def _small_integers(stream: MersenneTwister, low: int, count: int, size: int) ->
 
 
 def _integers(
-    generator: Generator | None, low: int, count: int, shape: Shape | None, kind: Any, out: Any
-) -> Any:
+    generator: Generator | None,
+    low: int,
+    count: int,
+    shape: Shape | None,
+    kind: np.dtype,
+    out: np.ndarray | None,
+) -> np.ndarray:
     stream = stream_of(generator)
 
-    def fill(flat: Any) -> None:
+    def fill(flat: np.ndarray) -> None:
         for begin in range(0, flat.size, CHUNK):
             part = flat[begin : begin + CHUNK]
             if count >= _TWO_WORDS:
@@ -163,7 +171,7 @@ def _integers(
         return deliver(fill, shape, kind, out)
 
 
-def words64(stream: MersenneTwister, n: int) -> Any:
+def words64(stream: MersenneTwister, n: int) -> np.ndarray:
     """The next ``n`` 64-bit words, each from two 32-bit words, the high one first."""
     words = stream.take(2 * n)
     values = words[0::2].astype(np.uint64)
@@ -172,7 +180,7 @@ def words64(stream: MersenneTwister, n: int) -> Any:
     return values
 
 
-def _all_values(stream: MersenneTwister, n: int, kind: Any) -> Any:
+def _all_values(stream: MersenneTwister, n: int, kind: np.dtype) -> np.ndarray:
     name = name_of(kind)
     count = (
         (1 << DIGITS[name]) + 1 if name in FLOATING else 2 if name == "bool" else int(np.iinfo(kind).max) + 1
@@ -182,7 +190,7 @@ def _all_values(stream: MersenneTwister, n: int, kind: Any) -> Any:
     return (stream.take(n) % np.uint32(count)).astype(np.int64)
 
 
-def _cast(kind: Any, value: int) -> int:
+def _cast(kind: np.dtype, value: int) -> int:
     with np.errstate(over="ignore"):
         cast = (
             float(np.asarray(float(value)).astype(np.float32).astype(kind))
@@ -192,7 +200,7 @@ def _cast(kind: Any, value: int) -> int:
     return int(cast) if math.isfinite(cast) else _LOWEST if cast < 0 else _HIGHEST
 
 
-def _representable_from(kind: Any, low: int) -> int:
+def _representable_from(kind: np.dtype, low: int) -> int:
     """The first integer from ``low`` up that ``kind`` holds, so that a cast never leaves the range."""
     cast = _cast(kind, low + 1)
     if cast < low:
@@ -200,14 +208,14 @@ def _representable_from(kind: Any, low: int) -> int:
     return low
 
 
-def _representable_to(kind: Any, high: int) -> int:
+def _representable_to(kind: np.dtype, high: int) -> int:
     cast = _cast(kind, high - 1)
     if cast >= high:
         high = cast - (1 << (abs(high - 1).bit_length() - DIGITS[name_of(kind)]))
     return high
 
 
-def _check_range(kind: Any, low: int, last: int) -> None:
+def _check_range(kind: np.dtype, low: int, last: int) -> None:
     if name_of(kind) in FLOATING:
         largest = LARGEST[name_of(kind)]
         bounds = (-largest, largest)
@@ -234,12 +242,12 @@ def _check_range(kind: Any, low: int, last: int) -> None:
 
 def bernoulli(
     generator: Generator | None = None,
-    p: float = 0.5,
+    p: float | np.ndarray = 0.5,
     shape: Shape | None = None,
-    dtype: Any = np.float32,
+    dtype: DTypeLike = np.float32,
     *,
-    out: Any = None,
-) -> Any:
+    out: np.ndarray | None = None,
+) -> np.ndarray:
     """1 with probability ``p``, else 0: ``Tensor.bernoulli_``; with only an array ``p``, ``torch.bernoulli``.
 
     PyTorch draws a scalar ``p`` from MKL on Intel processors; these are its numbers everywhere else.
@@ -252,7 +260,7 @@ def bernoulli(
     stream = stream_of(generator)
     threshold = float(p) * 2.0**53
 
-    def fill(flat: Any) -> None:
+    def fill(flat: np.ndarray) -> None:
         for begin in range(0, flat.size, CHUNK):
             part = flat[begin : begin + CHUNK]
             words = stream.take(2 * part.size)
@@ -267,8 +275,8 @@ def bernoulli(
 
 
 def _bernoulli_of_array(
-    generator: Generator | None, p: Any, shape: Shape | None, dtype: Any, out: Any
-) -> Any:
+    generator: Generator | None, p: np.ndarray, shape: Shape | None, dtype: DTypeLike, out: np.ndarray | None
+) -> np.ndarray:
     require(p.dtype, FLOATING, "bernoulli_tensor_cpu_p_")
     if p.size and not (p.min() >= 0 and p.max() <= 1):
         raise RandomArgumentError(
@@ -283,7 +291,7 @@ def _bernoulli_of_array(
     stream = stream_of(generator)
     uniforms = np.empty_like(out, np.float64, subok=False)
 
-    def fill(flat: Any) -> None:
+    def fill(flat: np.ndarray) -> None:
         if p.dtype.itemsize == 8:
             flat[...] = box_muller.uniform53(stream.take(2 * flat.size))
         else:
@@ -291,7 +299,7 @@ def _bernoulli_of_array(
             flat *= 2.0**-24
 
     with stream.lock:
-        deliver(fill, None, None, uniforms)
+        deliver(fill, None, np.float64, uniforms)
     out[...] = uniforms < as_double(spread)
     return out
 
@@ -300,10 +308,10 @@ def geometric(
     generator: Generator | None = None,
     p: float = 0.5,
     shape: Shape | None = None,
-    dtype: Any = np.float32,
+    dtype: DTypeLike = np.float32,
     *,
-    out: Any = None,
-) -> Any:
+    out: np.ndarray | None = None,
+) -> np.ndarray:
     """Number of trials to the first success: ``Tensor.geometric_``."""
     if not 0 < p < 1:
         raise RandomArgumentError(
@@ -313,7 +321,7 @@ def geometric(
     stream = stream_of(generator)
     scale = math.log1p(-p)
 
-    def fill(flat: Any) -> None:
+    def fill(flat: np.ndarray) -> None:
         for begin in range(0, flat.size, CHUNK):
             part = flat[begin : begin + CHUNK]
             u = box_muller.uniform53(stream.take(2 * part.size))

@@ -9,7 +9,6 @@ and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ _TIE = np.int64(1 << 28)
 _BELOW_FLOAT32 = np.int64((1 << 29) - 1)
 
 
-def fma32(x: Any, a: np.float32, b: np.float32, unit: int | None = None) -> Any:
+def fma32(x: np.ndarray, a: np.float32, b: np.float32, unit: int | None = None) -> np.ndarray:
     """``x * a + b`` of float32 ``x``, rounded once to float32.
 
     ``unit`` says that every x is a multiple of 2**unit below 1, which often makes the float64 sum exact.
@@ -43,7 +42,7 @@ def _sum_is_exact(a: float, b: float, unit: int) -> bool:
     return abs(a) + abs(b) < math.ldexp(1.0, lowest + 53)
 
 
-def fma64(x: Any, a: float, b: float) -> Any:
+def fma64(x: np.ndarray, a: float, b: float) -> np.ndarray:
     """``x * a + b`` of float64 ``x``, rounded once; exact scales take the short way."""
     if a == 1.0:
         return x + b
@@ -55,13 +54,13 @@ def fma64(x: Any, a: float, b: float) -> Any:
     return total + _to_odd(*_two_sum(rest, error))
 
 
-def _two_sum(x: Any, y: Any) -> tuple[Any, Any]:
+def _two_sum(x: np.ndarray, y: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
     total = x + y
     virtual = total - x
     return total, (x - (total - virtual)) + (y - virtual)
 
 
-def _two_product(x: Any, a: float) -> tuple[Any, Any]:
+def _two_product(x: np.ndarray, a: float) -> tuple[np.ndarray, np.ndarray]:
     product = x * a
     x_high = x * _SPLIT
     x_high -= x_high - x
@@ -71,7 +70,7 @@ def _two_product(x: Any, a: float) -> tuple[Any, Any]:
     return product, ((x_high * a_high - product) + x_high * a_low + x_low * a_high) + x_low * a_low
 
 
-def _to_odd(total: Any, error: Any) -> Any:
+def _to_odd(total: np.ndarray, error: np.ndarray) -> np.ndarray:
     even = (total.view(np.int64) & 1) == 0
     toward = np.where(error > 0, np.inf, -np.inf)
     return np.where((error != 0) & even, np.nextafter(total, toward), total)

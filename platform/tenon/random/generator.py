@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tenon.device import TYPES, Device
+from tenon.device import TYPES, Device, DeviceLike
 from tenon.errors import DeviceError, RandomArgumentError, UnsupportedError
 from tenon.random.mt19937 import MersenneTwister
 
@@ -30,24 +30,24 @@ DEFAULT_SEED = 67280421310721
 
 
 class Watch:
-    """A callback ``changed(what, again)`` for changes of a generator other than draws, such as seeding.
+    """A callback ``changed(method, repeat)`` for changes of a generator other than draws, such as seeding.
 
-    ``again`` repeats the change; None if it cannot be repeated with the same effect.
+    ``repeat`` repeats the change; None if it cannot be repeated with the same effect.
     """
 
-    changed: Callable[[str, Callable[[], Any] | None], None] | None = None
+    changed: Callable[[str, Callable[[], object] | None], None] | None = None
 
 
 class _StateConversion:
-    wrap: Callable[[Any], Any] = staticmethod(lambda array: array)
+    wrap: Callable[[np.ndarray], Any] = staticmethod(lambda array: array)  # a Tensor, once it is set
 
 
-def state_conversion(wrap: Callable[[Any], Any]) -> None:
+def state_conversion(wrap: Callable[[np.ndarray], Tensor]) -> None:
     """Make ``get_state`` return ``wrap(uint8 array)``; called once by the tensor layer."""
     _StateConversion.wrap = staticmethod(wrap)
 
 
-def _as_array(state: Any) -> Any:
+def _as_array(state: Tensor | np.ndarray) -> np.ndarray:
     return np.asarray(getattr(state, "raw", state))
 
 
@@ -72,7 +72,7 @@ class Generator:
 
     @property
     def device(self) -> Device:
-        """The device that this generator was made for."""
+        """The device that was passed to the constructor."""
         return self._device
 
     def manual_seed(self, seed: int) -> Generator:
@@ -103,7 +103,7 @@ class Generator:
             state = self._stream.state()
         return _StateConversion.wrap(state)
 
-    def set_state(self, new_state: Any) -> None:
+    def set_state(self, new_state: Tensor | np.ndarray) -> None:
         """Continue from a state that ``get_state`` returned here or in PyTorch."""
         if Watch.changed is not None:
             Watch.changed("set_state", None)
@@ -126,21 +126,21 @@ class Generator:
             "CPU Generator does not use offset. Save and restore with get_state() and set_state()."
         )
 
-    def _raw_state(self) -> Any:
+    def _raw_state(self) -> np.ndarray:
         with self._stream.lock:
             return self._stream.state()
 
     def __repr__(self) -> str:
         return f"<tenon.Generator device={str(self._device)!r} initial_seed={self.initial_seed()}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (str(self._device), self._raw_state())
 
-    def __deepcopy__(self, memo: Any) -> Generator:
+    def __deepcopy__(self, memo: object) -> Generator:
         return self.clone_state()
 
 
-def _rebuild(device: str, state: Any) -> Generator:
+def _rebuild(device: str, state: np.ndarray) -> Generator:
     generator = Generator(device)
     generator._stream.set_state(state)
     return generator
@@ -169,7 +169,7 @@ _default_stream = default_generator._stream
 
 
 def stream_of(generator: Generator | None) -> MersenneTwister:
-    """The word stream of ``generator``; None is the default one."""
+    """The word stream of ``generator``, by default of the default generator."""
     if generator is None:
         return _default_stream
     if not isinstance(generator, Generator):
@@ -200,18 +200,18 @@ def get_rng_state() -> Tensor:
     return default_generator.get_state()
 
 
-def set_rng_state(new_state: Any) -> None:
+def set_rng_state(new_state: Tensor | np.ndarray) -> None:
     """Continue the default generator from ``new_state``."""
     default_generator.set_state(new_state)
 
 
 @contextmanager
 def fork_rng(
-    devices: Iterable[Any] | None = None, enabled: bool = True, device_type: str | None = None
+    devices: Iterable[DeviceLike] | None = None, enabled: bool = True, device_type: str | None = None
 ) -> Iterator[None]:
-    """Restore the default generator's state on leaving.
+    """Restore the default generator's state at the end of the block.
 
-    There is one default stream for all devices, so ``devices`` and ``device_type`` choose nothing.
+    ``devices`` and ``device_type`` have no effect: there is one default stream for all devices.
     """
     if not enabled:
         yield

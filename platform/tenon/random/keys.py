@@ -16,15 +16,18 @@ One slot per process, explicit and not per thread: backward threads and data wor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenon.errors import RandomArgumentError
 from tenon.random.generator import initial_seed
 from tenon.random.philox import CounterGenerator
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 class Keys:
@@ -49,18 +52,22 @@ class Keys:
         self._next += 1
         return op
 
-    def uniform(self, shape: Sequence[int], *, op: int | None = None, dtype: Any = np.float32) -> Any:
+    def uniform(
+        self, shape: Sequence[int], *, op: int | None = None, dtype: DTypeLike = np.float32
+    ) -> np.ndarray:
         """Numbers in [0, 1) of ``shape``; rows along the first axis belong to the samples in order.
 
         The first axis may be a multiple of the number of samples (several rows each, sample by sample).
         """
         return self._draw(self._generator.uniform, shape, op, dtype=dtype)
 
-    def normal(self, shape: Sequence[int], *, op: int | None = None) -> Any:
+    def normal(self, shape: Sequence[int], *, op: int | None = None) -> np.ndarray:
         """Unit normals of ``shape`` in float32, addressed as in ``uniform``."""
         return self._draw(self._generator.normal, shape, op)
 
-    def _draw(self, draw: Any, shape: Sequence[int], op: int | None, **options: Any) -> Any:
+    def _draw(
+        self, draw: Callable[..., np.ndarray], shape: Sequence[int], op: int | None, **options: object
+    ) -> np.ndarray:
         number = len(self.samples)
         if not shape or (shape[0] % number if number else shape[0]):
             raise RandomArgumentError(

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from tenon.errors import UnsupportedError, ViewError
 
-Fill = Callable[[Any], None]
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+#: Fills a flat, contiguous array.
+Fill: TypeAlias = Callable[[np.ndarray], None]
 
 #: Elements handled at once, so that temporaries stay in the second-level cache.
 CHUNK = 1 << 15
@@ -38,10 +42,10 @@ LARGEST = {
 INTEGRAL = ("int64", "int32", "int16", "int8", "uint8")
 
 
-_name_of: dict[Any, str] = {}
+_name_of: dict[np.dtype, str] = {}
 
 
-def name_of(dtype: Any) -> str:
+def name_of(dtype: np.dtype) -> str:
     """``dtype.name``, cached: NumPy builds it at every access (2 us)."""
     name = _name_of.get(dtype)
     if name is None:
@@ -49,7 +53,7 @@ def name_of(dtype: Any) -> str:
     return name
 
 
-def require(dtype: Any, allowed: Sequence[str], operation: str) -> Any:
+def require(dtype: DTypeLike, allowed: Sequence[str], operation: str) -> np.dtype:
     """``np.dtype(dtype)`` if ``operation`` is defined for it; otherwise PyTorch's error."""
     checked: np.dtype = np.dtype(dtype)
     if name_of(checked) not in allowed:
@@ -60,7 +64,7 @@ def require(dtype: Any, allowed: Sequence[str], operation: str) -> Any:
     return checked
 
 
-def memory_order(out: Any) -> Any:
+def memory_order(out: np.ndarray) -> np.ndarray:
     """A view of ``out`` whose C order is the order of its memory."""
     if any(stride == 0 and size > 1 for stride, size in zip(out.strides, out.shape, strict=True)):
         raise ViewError(
@@ -71,7 +75,7 @@ def memory_order(out: Any) -> Any:
     return out.transpose(sorted(range(out.ndim), key=lambda axis: -abs(out.strides[axis])))
 
 
-def deliver(fill: Fill, shape: Sequence[int] | None, dtype: Any, out: Any) -> Any:
+def deliver(fill: Fill, shape: Sequence[int] | None, dtype: DTypeLike, out: np.ndarray | None) -> np.ndarray:
     """Run ``fill`` on a flat contiguous array; return it with ``shape``, or put the numbers into ``out``."""
     if out is None:
         flat = np.empty(math.prod(shape or ()), dtype)
@@ -87,12 +91,12 @@ def deliver(fill: Fill, shape: Sequence[int] | None, dtype: Any, out: Any) -> An
     return out
 
 
-def as_real(out: Any) -> Any:
+def as_real(out: np.ndarray) -> np.ndarray:
     """A complex array as a view of its real and imaginary parts, in a last axis of 2."""
     return out[..., None].view(out.real.dtype)
 
 
-def store(flat: Any, values: Any) -> None:
+def store(flat: np.ndarray, values: np.ndarray) -> None:
     """Write float64 ``values`` to ``flat`` with C's conversions: half types round by way of float32."""
     if flat.dtype.itemsize == 2 and name_of(flat.dtype) in FLOATING:
         flat[...] = values.astype(np.float32)
@@ -102,6 +106,6 @@ def store(flat: Any, values: Any) -> None:
         flat[...] = values
 
 
-def as_double(values: Any) -> Any:
+def as_double(values: np.ndarray) -> np.ndarray:
     """``values`` as float64, exactly, for every floating dtype including bfloat16."""
     return values if values.dtype == np.float64 else values.astype(np.float32).astype(np.float64)

@@ -6,7 +6,9 @@ number of words of a draw.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
+
+import numpy as np
 
 
 class Loops(Protocol):
@@ -15,19 +17,19 @@ class Loops(Protocol):
     def worth(self, words: int) -> bool:
         """Whether the other methods are faster than NumPy for a draw of so many words."""
 
-    def words(self, bits: Any, out: Any) -> bool:
+    def words(self, bits: np.random.MT19937, out: np.ndarray) -> bool:
         """Fill uint32 ``out`` from NumPy's ``MT19937``, whose state advances; False if unsupported."""
 
-    def below(self, words: Any, threshold: float, out: Any) -> None:
+    def below(self, words: np.ndarray, threshold: float, out: np.ndarray) -> None:
         """float32 ``out``: 1 where the 53-bit integer of two words is below ``threshold``, else 0."""
 
-    def unit32(self, words: Any, out: Any) -> None:
+    def unit32(self, words: np.ndarray, out: np.ndarray) -> None:
         """Unit normals from words, as ``box_muller.unit32``."""
 
-    def log1p(self, values: Any) -> None:
+    def log1p(self, values: np.ndarray) -> None:
         """The C library's log1p of flat float64 ``values``, in place."""
 
-    def swaps(self, values: Any, jumps: Any) -> None:
+    def swaps(self, values: np.ndarray, jumps: np.ndarray) -> None:
         """Swap int64 ``values[i]`` and ``values[jumps[i]]`` for each ``i`` in turn."""
 
 
@@ -41,6 +43,6 @@ def use(loops: Loops | None) -> None:
 
 
 def loops_for(words: int) -> Loops | None:
-    """The registered loops if they are worth it for so many words, else None, which means NumPy."""
+    """The registered loops if they are faster for this number of words, else None, which means NumPy."""
     loops = _State.loops
     return loops if loops is not None and loops.worth(words) else None

@@ -13,7 +13,7 @@ Next: ``box_muller.py`` and the distributions turn words into numbers; ``generat
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -49,10 +49,14 @@ _EMPTY = np.empty(0, np.uint32)
 _REBASE = 1 << 17
 
 
+#: A state of NumPy's bit generator, a dict to which "fresh" is added; None: as the seed leaves it.
+BitsState: TypeAlias = Any
+
+
 class MersenneTwister:
     """Words of MT19937 in order: ``take(n)`` returns the next n as uint32.
 
-    ``lock`` is held by whoever draws; ``next_normal`` is the kept half of a double Box-Muller pair.
+    ``lock`` must be held while drawing; ``next_normal`` is the kept half of a double Box-Muller pair.
     """
 
     __slots__ = (
@@ -72,8 +76,8 @@ class MersenneTwister:
 
     def __init__(self, seed: int) -> None:
         self.lock = threading.Lock()
-        self._bits: Any = None
-        self._seeder: Any = None
+        self._bits: np.random.MT19937 | None = None
+        self._seeder: np.random.RandomState | None = None
         self.reseed(seed)
 
     def reseed(self, seed: int) -> None:
@@ -81,7 +85,8 @@ class MersenneTwister:
         self.seed = seed
         self._restart(None, None)
 
-    def _restart(self, base: Any, next_normal: float | None) -> None:
+    def _restart(self, base: BitsState, next_normal: float | None) -> None:
+        """Continue from ``base``, a state of NumPy's bit generator; None: from the seed."""
         self._base = base
         #: Words drawn from the engine since ``_base`` (None: since seeding); -1 before the first draw.
         self._drawn = -1
@@ -89,24 +94,25 @@ class MersenneTwister:
         self._at = self._size = 0
         self.next_normal = next_normal
         #: Unit normals computed ahead: (position of the first, words per draw, values), see ``ahead.py``.
-        self.normals: tuple[int, int, Any] | None = None
+        self.normals: tuple[int, int, np.ndarray] | None = None
         #: Words and end of the last small draw with an incomplete block.
         self.last_draw: tuple[int, int] | None = None
 
-    def _engine(self) -> Any:
-        """The bit generator, standing behind the last word of the buffer."""
-        if self._bits is None:
-            self._bits = np.random.MT19937(0)
-            self._seeder = np.random.RandomState(self._bits)
+    def _engine(self) -> np.random.MT19937:
+        """The bit generator, positioned after the last word of the buffer."""
+        bits, seeder = self._bits, self._seeder
+        if bits is None or seeder is None:
+            bits = self._bits = np.random.MT19937(0)
+            seeder = self._seeder = np.random.RandomState(bits)
         if self._drawn < 0:
             if self._base is None:
-                self._seeder.seed(self.seed & 0xFFFFFFFF)
+                seeder.seed(self.seed & 0xFFFFFFFF)
             else:
-                self._bits.state = self._base
+                bits.state = self._base
             self._drawn = 0
-        return self._bits
+        return bits
 
-    def take(self, n: int) -> Any:
+    def take(self, n: int) -> np.ndarray:
         """The next ``n`` words; do not write to the result, it may be a view of the buffer."""
         start = self._at
         end = start + n
@@ -129,8 +135,8 @@ class MersenneTwister:
             self._at = n - head
         return out
 
-    def ahead(self) -> tuple[int, Any]:
-        """Position in the buffer and the words from there to its end; nothing is consumed."""
+    def ahead(self) -> tuple[int, np.ndarray]:
+        """The position in the buffer and the words from there to its end, without consuming them."""
         if self._at == self._size:
             self._refill()
         return self._at, self._buffer[self._at :]
@@ -152,7 +158,7 @@ class MersenneTwister:
         self.normals = None
         self._at, self._size = 0, BUFFER
 
-    def state(self) -> Any:
+    def state(self) -> np.ndarray:
         """The state as a uint8 array of 5056 bytes, PyTorch's layout."""
         key, position, fresh = self._key_and_position()
         record = np.zeros(1, STATE_LAYOUT)
@@ -166,7 +172,8 @@ class MersenneTwister:
             record["normal_y"] = self.next_normal
         return record.view(np.uint8)
 
-    def _key_and_position(self) -> tuple[Any, int, bool]:
+    def _key_and_position(self) -> tuple[np.ndarray, int, bool]:
+        """MT19937's block of words, the position in it, and whether no word was drawn since seeding."""
         buffered = self._size - self._at
         bits = self._engine()
         if buffered:
@@ -178,7 +185,7 @@ class MersenneTwister:
             self._base, self._drawn = {**state, "fresh": False}, buffered
         return state["state"]["key"], int(state["state"]["pos"]), fresh
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state: np.ndarray) -> None:
         """Continue from ``state``; a malformed one raises and leaves the stream as it was."""
         data = np.ascontiguousarray(state)
         if data.dtype != np.uint8 or data.ndim != 1:
@@ -208,7 +215,8 @@ class MersenneTwister:
         self._restart(base, float(record["normal_y"]) if record["normal_is_valid"] else None)
 
 
-def _bits_of(seed: int, base: Any) -> Any:
+def _bits_of(seed: int, base: BitsState) -> np.random.MT19937:
+    """A bit generator in the state ``base``, or seeded as PyTorch does if that is None."""
     bits = np.random.MT19937(0)
     if base is None:
         np.random.RandomState(bits).seed(seed & 0xFFFFFFFF)

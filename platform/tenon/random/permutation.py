@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +13,18 @@ from tenon.random.layout import CHUNK, FLOATING, name_of, require
 from tenon.random.loops import loops_for
 from tenon.random.mt19937 import MersenneTwister
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
 #: From this length on PyTorch shuffles with 64-bit words, inside out.
 LONG_PERMUTATION = 0xFFFFFFFF // 20
 #: Up to so many swaps a Python loop is faster than vectorised rounds.
 _SHORT = 1000
 
 
-def randperm(generator: Generator | None, n: int, dtype: Any = np.int64, *, out: Any = None) -> Any:
+def randperm(
+    generator: Generator | None, n: int, dtype: DTypeLike = np.int64, *, out: np.ndarray | None = None
+) -> np.ndarray:
     """A permutation of range(n): ``torch.randperm``."""
     kind = require(dtype if out is None else out.dtype, NUMBERS, "randperm")
     if n < 0:
@@ -45,8 +50,8 @@ def randperm(generator: Generator | None, n: int, dtype: Any = np.int64, *, out:
     return out
 
 
-def _shuffled(stream: MersenneTwister, n: int) -> Any:
-    """Fisher-Yates: step i swaps places i and ``jumps[i]`` >= i."""
+def _shuffled(stream: MersenneTwister, n: int) -> np.ndarray | list[int] | range:
+    """A permutation by Fisher-Yates: step i swaps positions i and ``jumps[i]`` >= i."""
     if n < 2:
         return range(n)
     jumps = stream.take(n - 1) % np.arange(n, 1, -1, dtype=np.uint32)
@@ -69,7 +74,7 @@ def _shuffled(stream: MersenneTwister, n: int) -> Any:
     return values
 
 
-def _swap_in_rounds(values: Any, jumps: Any) -> Any:
+def _swap_in_rounds(values: np.ndarray, jumps: np.ndarray) -> np.ndarray:
     """Do most swaps in vectorised rounds, in place; return the steps left over.
 
     A step may run as soon as no earlier step that has not run wants one of its two places. Every round
@@ -93,7 +98,7 @@ def _swap_in_rounds(values: Any, jumps: Any) -> Any:
     return steps
 
 
-def _shuffled_inside_out(stream: MersenneTwister, n: int) -> Any:
+def _shuffled_inside_out(stream: MersenneTwister, n: int) -> np.ndarray:
     values = np.arange(n)
     for begin in range(0, n, CHUNK):
         end = min(begin + CHUNK, n)

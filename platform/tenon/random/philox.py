@@ -19,12 +19,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenon.errors import RandomArgumentError
 from tenon.random.layout import require
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
 
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -36,7 +39,7 @@ _ROUNDS = 10
 _CHUNK = 1 << 13
 
 
-def philox4x32(counter: Any, key: tuple[int, int]) -> Any:
+def philox4x32(counter: ArrayLike, key: tuple[int, int]) -> np.ndarray:
     """Encrypt counters ``[n, 4]`` (32-bit words) under ``key``; uint32 ``[n, 4]``.
 
     >>> hex(philox4x32([[0, 0, 0, 0]], (0, 0))[0, 0])
@@ -80,7 +83,7 @@ class CounterGenerator:
         self.seed = seed & 0xFFFFFFFFFFFFFFFF
         self._key = (self.seed & _WORD, self.seed >> 32)
 
-    def words(self, *, step: int, samples: int | Iterable[int], op: int, count: int) -> Any:
+    def words(self, *, step: int, samples: int | Iterable[int], op: int, count: int) -> np.ndarray:
         """``count`` uint32 words for each sample: ``[samples, count]``, or ``[count]`` for one sample."""
         indices = _addresses(step, samples, op)
         blocks = -(-count // 4)
@@ -104,8 +107,8 @@ class CounterGenerator:
         samples: int | Iterable[int],
         op: int,
         shape: Sequence[int],
-        dtype: Any = np.float32,
-    ) -> Any:
+        dtype: DTypeLike = np.float32,
+    ) -> np.ndarray:
         """Numbers in [0, 1) of shape ``[samples, *shape]``: 24 bits for float32, 53 for float64."""
         kind = require(dtype, ("float32", "float64"), "CounterGenerator.uniform")
         count = math.prod(shape)
@@ -121,7 +124,7 @@ class CounterGenerator:
             values *= 2.0**-53
         return values.reshape(*values.shape[:-1], *shape)
 
-    def normal(self, *, step: int, samples: int | Iterable[int], op: int, shape: Sequence[int]) -> Any:
+    def normal(self, *, step: int, samples: int | Iterable[int], op: int, shape: Sequence[int]) -> np.ndarray:
         """Unit normals in float32 of shape ``[samples, *shape]``, by Box-Muller on pairs of 32-bit words."""
         count = math.prod(shape)
         pairs = -(-count // 2)
@@ -137,7 +140,7 @@ class CounterGenerator:
         return values.reshape(*values.shape[:-1], *shape)
 
 
-def _addresses(step: int, samples: int | Iterable[int], op: int) -> Any:
+def _addresses(step: int, samples: int | Iterable[int], op: int) -> np.ndarray:
     for name, value in (("step", step), ("op", op)):
         if not 0 <= value <= _WORD:
             raise RandomArgumentError(
@@ -159,7 +162,12 @@ def _addresses(step: int, samples: int | Iterable[int], op: int) -> Any:
 
 
 def philox_uniform(
-    seed: int, step: int, sample: int | Iterable[int], op: int, shape: Sequence[int], dtype: Any = np.float32
-) -> Any:
+    seed: int,
+    step: int,
+    sample: int | Iterable[int],
+    op: int,
+    shape: Sequence[int],
+    dtype: DTypeLike = np.float32,
+) -> np.ndarray:
     """``CounterGenerator(seed).uniform``: one address or many, ``shape`` numbers for each."""
     return CounterGenerator(seed).uniform(step=step, samples=sample, op=op, shape=shape, dtype=dtype)

@@ -6,8 +6,6 @@ quotients win. With replacement, 53-bit uniforms are looked up in the cumulative
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.errors import RandomArgumentError
@@ -20,8 +18,13 @@ _MOST_CATEGORIES = 1 << 24
 
 
 def multinomial(
-    generator: Generator | None, probs: Any, num_samples: int, replacement: bool = False, *, out: Any = None
-) -> Any:
+    generator: Generator | None,
+    probs: np.ndarray,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    out: np.ndarray | None = None,
+) -> np.ndarray:
     """int64 indices (num_samples,) or (rows, num_samples) for weights ``probs`` of one or two dimensions.
 
     Equal quotients, which half types produce, keep their order here; PyTorch's order of them is unspecified.
@@ -39,7 +42,7 @@ def multinomial(
     return out
 
 
-def _check(probs: Any, num_samples: int, replacement: bool) -> None:
+def _check(probs: np.ndarray, num_samples: int, replacement: bool) -> None:
     if not 1 <= probs.ndim <= 2:
         raise RandomArgumentError(
             f"prob_dist must be 1 or 2 dim, got shape {probs.shape}. Reshape the leading axes to one."
@@ -62,7 +65,7 @@ def _check(probs: Any, num_samples: int, replacement: bool) -> None:
         raise RandomArgumentError(f"number of categories cannot exceed 2^24, got {categories}.")
 
 
-def _check_weights(probs: Any) -> None:
+def _check_weights(probs: np.ndarray) -> None:
     values = as_double(probs)
     if not (values.size and values.min() >= 0 and values.max() < np.inf):
         raise RandomArgumentError(
@@ -75,7 +78,7 @@ def _check_weights(probs: Any) -> None:
         )
 
 
-def _without_replacement(generator: Generator | None, probs: Any, num_samples: int) -> Any:
+def _without_replacement(generator: Generator | None, probs: np.ndarray, num_samples: int) -> np.ndarray:
     quotients = np.empty_like(probs, subok=False)
     exponential(generator, out=quotients)
     np.divide(probs, quotients, out=quotients)
@@ -84,7 +87,7 @@ def _without_replacement(generator: Generator | None, probs: Any, num_samples: i
     return _largest(quotients if quotients.dtype == np.float32 else as_double(quotients), num_samples)
 
 
-def _largest(values: Any, count: int) -> Any:
+def _largest(values: np.ndarray, count: int) -> np.ndarray:
     """Indices of the ``count`` largest of each row, in descending order; stable for equal values."""
     falling = -values
     if 4 * count <= values.shape[-1]:  # otherwise sorting all is as fast
@@ -96,7 +99,7 @@ def _largest(values: Any, count: int) -> Any:
     return np.ascontiguousarray(np.argsort(falling, axis=-1, kind="stable")[..., :count])
 
 
-def _with_replacement(generator: Generator | None, probs: Any, num_samples: int) -> Any:
+def _with_replacement(generator: Generator | None, probs: np.ndarray, num_samples: int) -> np.ndarray:
     rows = probs.reshape(-1, probs.shape[-1])
     width = np.float64 if rows.dtype == np.float64 else np.float32
     stream = stream_of(generator)
