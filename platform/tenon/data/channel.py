@@ -32,17 +32,17 @@ _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) e
 class _Pickler(pickle.Pickler):
     """Pickle tensors as out-of-band buffers (pickle protocol 5)."""
 
-    def reducer_override(self, value: Any) -> Any:
-        """Reduce tensors to buffer, dtype and shape; everything else as by default."""
+    def reducer_override(self, value: object) -> Any:
+        """Reduce tensors to buffer, dtype and shape; leave other objects to the default."""
         if not isinstance(value, Tensor):
             return NotImplemented
-        kept = value.detach()
-        raw = np.ascontiguousarray(kept.cpu().raw)
-        name = str(kept.dtype).removeprefix("torch.")
-        return _tensor, (raw.reshape(-1).view(np.uint8), name, tuple(kept.shape))
+        detached = value.detach()
+        raw = np.ascontiguousarray(detached.cpu().raw)
+        name = str(detached.dtype).removeprefix("torch.")
+        return _tensor, (raw.reshape(-1).view(np.uint8), name, tuple(detached.shape))
 
 
-def _tensor(data: Any, dtype: str, shape: tuple[int, ...]) -> Tensor:
+def _tensor(data: np.ndarray, dtype: str, shape: tuple[int, ...]) -> Tensor:
     return create.wrap(data.view(getattr(dtypes, dtype).numpy).reshape(shape), "cpu")
 
 
@@ -53,26 +53,26 @@ def _socket(connection: Connection) -> socket.socket:
     return line
 
 
-def send(connection: Connection, message: Any, share: bool = True) -> None:
+def send(connection: Connection, message: object, share: bool = True) -> None:
     """Send ``message`` from a worker; with ``share``, large arrays in shared memory."""
     buffers: list[pickle.PickleBuffer] = []
-    text = io.BytesIO()
-    _Pickler(text, protocol=5, buffer_callback=buffers.append).dump(message)
+    stream = io.BytesIO()
+    _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(message)
     views = [buffer.raw() for buffer in buffers]
-    places, size = [], 0
+    ranges, size = [], 0
     for view in views:
-        places.append((size, view.nbytes))
+        ranges.append((size, view.nbytes))
         size += -(-view.nbytes // _ALIGN) * _ALIGN
     shared = share and size >= LARGE and hasattr(os, "memfd_create")
     inline = [] if shared else [bytes(view) for view in views]
-    connection.send_bytes(pickle.dumps((text.getvalue(), places, size if shared else 0, inline)))
+    connection.send_bytes(pickle.dumps((stream.getvalue(), ranges, size if shared else 0, inline)))
     if not shared:
         return
     handle = os.memfd_create("tenon-batch", os.MFD_CLOEXEC)
     try:
         os.ftruncate(handle, size)
         with mmap.mmap(handle, size) as memory:
-            for (begin, length), view in zip(places, views, strict=True):
+            for (begin, length), view in zip(ranges, views, strict=True):
                 memory[begin : begin + length] = view
         with _socket(connection) as line:
             socket.send_fds(line, [b"\0"], [handle])
@@ -82,9 +82,9 @@ def send(connection: Connection, message: Any, share: bool = True) -> None:
 
 def receive(connection: Connection) -> Any:
     """Receive the next message of a worker; its arrays own their memory and are writable."""
-    text, places, size, inline = pickle.loads(connection.recv_bytes())
+    stream, ranges, size, inline = pickle.loads(connection.recv_bytes())
     if not size:
-        return pickle.loads(text, buffers=[bytearray(part) for part in inline])
+        return pickle.loads(stream, buffers=[bytearray(part) for part in inline])
     with _socket(connection) as line:
         _, handles, flags, _ = socket.recv_fds(line, 1, 1)
     if not handles and flags & socket.MSG_CTRUNC:
@@ -96,4 +96,4 @@ def receive(connection: Connection) -> Any:
         memory = memoryview(mmap.mmap(handle, size, **_UNTRACKED))
     finally:
         os.close(handle)
-    return pickle.loads(text, buffers=[memory[begin : begin + length] for begin, length in places])
+    return pickle.loads(stream, buffers=[memory[begin : begin + length] for begin, length in ranges])

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.data.combined import samples_of, whole_batch
+from tenon.data.dataset import Dataset, Source
 from tenon.dtypes import float64
 from tenon.engine.op import table as f
 from tenon.errors import CollateError
 from tenon.tensors.creation import create
 from tenon.tensors.tensor import Tensor
 
+Sample = TypeVar("Sample")
+#: A batch of samples, of the type that ``collate_fn`` returns.
+Batch: TypeAlias = Any
 
-def fetch(dataset: Any, indices: Sequence[int], collate: Callable[[Any], Any] | None = None) -> Any:
+
+def fetch(
+    dataset: Dataset[Sample] | Source[Sample],
+    indices: Sequence[int],
+    collate: Callable[[Sequence[Sample]], Batch] | None = None,
+) -> Batch:
     """Return the batch of the samples at ``indices``, collated by ``collate`` or ``default_collate``."""
-    whole = whole_batch(dataset, indices) if collate is None or collate is default_collate else None
-    return (collate or default_collate)(samples_of(dataset, indices)) if whole is None else whole
+    batch = whole_batch(dataset, indices) if collate is None or collate is default_collate else None
+    return (collate or default_collate)(samples_of(dataset, indices)) if batch is None else batch
 
 
-def default_collate(batch: Sequence[Any]) -> Any:
+def default_collate(batch: Sequence[Any]) -> Batch:
     """Stack samples along a new first axis: tensors, arrays, numbers, and containers of them.
 
     Dicts and named tuples keep their type, tuples become lists, strings stay a list. As
@@ -80,30 +89,31 @@ _UNKNOWN = (
 )
 
 
-def _stacked(samples: list[Any]) -> Tensor:
+def _stacked(samples: list[Tensor]) -> Tensor:
+    """Stack tensors of one shape; RuntimeError if the shapes differ."""
     shapes = {tuple(sample.shape) for sample in samples}
     if len(shapes) > 1:
         first = tuple(samples[0].shape)
-        where = next(i for i, sample in enumerate(samples) if tuple(sample.shape) != first)
+        entry = next(i for i, sample in enumerate(samples) if tuple(sample.shape) != first)
         raise RuntimeError(
             f"stack expects each tensor to be equal size, but got {list(first)} at entry 0 and"
-            f" {list(samples[where].shape)} at entry {where}. Pad them, or give the loader a collate_fn."
+            f" {list(samples[entry].shape)} at entry {entry}. Pad them, or give the loader a collate_fn."
         )
     return f.stack(*samples, axis=0)
 
 
-def like(first: Any, content: Any) -> Any:
+def like(first: object, content: Mapping[Any, object] | Sequence[object]) -> Any:
     """Return ``content`` in a container of the type of ``first``; unchanged if the type does not allow it."""
     try:
         if isinstance(first, MutableMapping):
-            kept: Any = copy.copy(first)
-            kept.update(content)
-            return kept
+            mapping = copy.copy(first)
+            mapping.update(content)  # type: ignore[arg-type]  # a mapping, as ``first`` is one
+            return mapping
         if isinstance(first, MutableSequence):
-            kept = copy.copy(first)
+            sequence = copy.copy(first)
             for i, value in enumerate(content):
-                kept[i] = value
-            return kept
-        return type(first)(content)
+                sequence[i] = value
+            return sequence
+        return type(first)(content)  # type: ignore[call-arg]
     except TypeError:  # the container's constructor does not accept the content
         return content

@@ -7,13 +7,16 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tenon.data.dataset import Dataset, IterableDataset, T_co, TensorDataset
+from tenon.data.dataset import Dataset, IterableDataset, Source, T_co, TensorDataset
 from tenon.random import Generator, randperm
 from tenon.tensors.creation import create
+from tenon.tensors.tensor import Tensor
+
+Sample = TypeVar("Sample")
 
 
 class ConcatDataset(Dataset[T_co]):
@@ -23,8 +26,8 @@ class ConcatDataset(Dataset[T_co]):
     11
     """
 
-    def __init__(self, datasets: Iterable[Any]) -> None:
-        self.datasets = list(datasets)
+    def __init__(self, datasets: Iterable[Dataset[T_co] | Source[T_co]]) -> None:
+        self.datasets: list[Any] = list(datasets)  # each with __len__, which the class Dataset does not have
         if not self.datasets:
             raise AssertionError("datasets should not be an empty iterable")
         if any(isinstance(d, IterableDataset) for d in self.datasets):
@@ -34,23 +37,23 @@ class ConcatDataset(Dataset[T_co]):
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int) -> T_co:
         if not -len(self) <= index < len(self):
             if index < 0:
                 raise ValueError("absolute value of index should not exceed dataset length")
             raise IndexError(f"index {index} is out of range for a data set of {len(self)} samples")
         index %= len(self)
-        which = bisect.bisect_right(self.cumulative_sizes, index)
-        return self.datasets[which][index - (self.cumulative_sizes[which - 1] if which else 0)]
+        position = bisect.bisect_right(self.cumulative_sizes, index)
+        return self.datasets[position][index - (self.cumulative_sizes[position - 1] if position else 0)]
 
 
 class ChainDataset(IterableDataset[T_co]):
     """Concatenation of several iterable data sets."""
 
-    def __init__(self, datasets: Iterable[Any]) -> None:
-        self.datasets = datasets
+    def __init__(self, datasets: Iterable[Dataset[T_co]]) -> None:
+        self.datasets: Iterable[Any] = datasets
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T_co]:
         for dataset in self.datasets:
             if not isinstance(dataset, IterableDataset):
                 raise AssertionError("ChainDataset only supports IterableDataset")
@@ -67,7 +70,7 @@ class StackDataset(Dataset[T_co]):
     {'image': 1, 'label': 'b'}
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Source[object], **kwargs: Source[object]) -> None:
         if args and kwargs:
             raise ValueError(
                 "Supported either ``tuple``- (via ``args``) or``dict``- (via ``kwargs``) like input/output,"
@@ -75,27 +78,30 @@ class StackDataset(Dataset[T_co]):
             )
         if not args and not kwargs:
             raise ValueError("At least one dataset should be passed")
-        self.datasets: Any = kwargs or args
+        self.datasets: tuple[Source[object], ...] | dict[str, Source[object]] = kwargs or args
         lengths = [len(d) for d in (kwargs.values() if kwargs else args)]
         if len(set(lengths)) > 1:
             raise ValueError(f"Size mismatch between datasets: {lengths}")
         self._length = lengths[0]
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Any:  # a tuple or a dict
         if isinstance(self.datasets, dict):
             return {name: dataset[index] for name, dataset in self.datasets.items()}
         return tuple(dataset[index] for dataset in self.datasets)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        named = isinstance(self.datasets, dict)
-        columns = [samples_of(d, indices) for d in (self.datasets.values() if named else self.datasets)]
+        """The samples at ``indices``."""
+        datasets = self.datasets.values() if isinstance(self.datasets, dict) else self.datasets
+        columns = [samples_of(dataset, indices) for dataset in datasets]
         for column in columns:
             if len(column) != len(indices):
                 raise ValueError(
                     f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(column)}"
                 )
         rows = zip(*columns, strict=True)
-        return [dict(zip(self.datasets, row, strict=True)) for row in rows] if named else list(rows)
+        if isinstance(self.datasets, dict):
+            return [dict(zip(self.datasets, row, strict=True)) for row in rows]
+        return list(rows)
 
     def __len__(self) -> int:
         return self._length
@@ -104,7 +110,7 @@ class StackDataset(Dataset[T_co]):
 class Subset(Dataset[T_co]):
     """The samples of ``dataset`` at ``indices``."""
 
-    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
+    def __init__(self, dataset: Dataset[T_co] | Source[T_co], indices: Sequence[int]) -> None:
         own = type(self)
         if own.__getitem__ is not Subset.__getitem__ and own.__getitems__ is Subset.__getitems__:
             raise NotImplementedError(
@@ -114,36 +120,38 @@ class Subset(Dataset[T_co]):
         self.dataset = dataset
         self.indices = indices
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | list[int]) -> T_co:
         if isinstance(index, list):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
 
-    def __getitems__(self, indices: Sequence[int]) -> Any:
+    def __getitems__(self, indices: Sequence[int]) -> Sequence[T_co]:
+        """The samples at ``indices`` of the subset."""
         return samples_of(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.indices)
 
 
-def samples_of(dataset: Any, indices: Sequence[int]) -> Any:
+def samples_of(dataset: Dataset[Sample] | Source[Sample], indices: Sequence[int]) -> Sequence[Sample]:
     """Return the samples at ``indices``: from ``dataset.__getitems__`` if it has that, else as a list."""
-    several = getattr(dataset, "__getitems__", None)
-    return [dataset[i] for i in indices] if several is None else several(indices)
+    getitems = getattr(dataset, "__getitems__", None)
+    return [dataset[i] for i in indices] if getitems is None else getitems(indices)
 
 
-def whole_batch(dataset: Any, indices: Sequence[int]) -> list[Any] | None:
+def whole_batch(dataset: object, indices: Sequence[int]) -> list[Tensor] | None:
     """Index the tensors of a ``TensorDataset``, or a ``Subset`` of one, by all ``indices`` at once.
 
     None for other data sets, and for subclasses that override how samples are read.
     """
-    kind = type(dataset)
     if isinstance(dataset, Subset):
+        kind = type(dataset)
         if kind.__getitem__ is not Subset.__getitem__ or kind.__getitems__ is not Subset.__getitems__:
             return None
         return whole_batch(dataset.dataset, [dataset.indices[i] for i in indices])
-    plain = isinstance(dataset, TensorDataset) and kind.__getitem__ is TensorDataset.__getitem__
-    if not plain or getattr(dataset, "__getitems__", None) is not None or not len(indices):
+    if not isinstance(dataset, TensorDataset) or type(dataset).__getitem__ is not TensorDataset.__getitem__:
+        return None
+    if getattr(dataset, "__getitems__", None) is not None or not len(indices):
         return None
     rows = np.asarray(indices)
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
@@ -153,8 +161,8 @@ def whole_batch(dataset: Any, indices: Sequence[int]) -> list[Any] | None:
 
 
 def random_split(
-    dataset: Any, lengths: Sequence[int | float], generator: Generator | None = None
-) -> list[Subset[Any]]:
+    dataset: Source[Sample], lengths: Sequence[int | float], generator: Generator | None = None
+) -> list[Subset[Sample]]:
     """Split ``dataset`` randomly into subsets of ``lengths``: numbers of samples, or fractions with sum 1.
 
     Samples left over by rounding go to the first subsets, one each. For the same seed the order is PyTorch's.

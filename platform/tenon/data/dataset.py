@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,16 +19,31 @@ from tenon.errors import DataError, SizeMismatchError
 from tenon.tensors.creation import create
 from tenon.tensors.tensor import Tensor
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from tenon.data.combined import ChainDataset, ConcatDataset
+
 T_co = TypeVar("T_co", covariant=True)
+
+
+class Source(Protocol[T_co]):
+    """What a loader needs of a map-style data set; a list, a range or an array is one too."""
+
+    def __len__(self) -> int:
+        """The number of samples."""
+
+    def __getitem__(self, index: Any, /) -> T_co:
+        """The sample at ``index``."""
 
 
 class Dataset(Generic[T_co]):
     """Base class of map-style data sets; ``Dataset[Sample]`` is typed by its samples."""
 
-    def __getitem__(self, index: Any) -> T_co:
+    def __getitem__(self, index: Any) -> T_co:  # subclasses choose the type of their indices
         raise NotImplementedError(f"{type(self).__name__} defines no __getitem__(index).")
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Dataset[T_co]) -> ConcatDataset[T_co]:
         from tenon.data.combined import ConcatDataset
 
         return ConcatDataset([self, other])
@@ -45,16 +60,16 @@ class IterableDataset(Dataset[T_co]):
     def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError(f"{type(self).__name__} defines no __iter__().")
 
-    def __getitem__(self, index: Any) -> T_co:
+    def __getitem__(self, index: object) -> T_co:
         raise NotImplementedError(f"{type(self).__name__} is a stream and has no index {index!r}.")
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Dataset[T_co]) -> ChainDataset[T_co]:  # type: ignore[override]  # as in PyTorch
         from tenon.data.combined import ChainDataset
 
         return ChainDataset([self, other])
 
 
-class TensorDataset(Dataset[tuple[Any, ...]]):
+class TensorDataset(Dataset[tuple[Tensor, ...]]):
     """Samples along the first axis of one or more tensors.
 
     >>> import tenon
@@ -62,17 +77,19 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
     (tensor([2, 3]), tensor(1))
     """
 
-    def __init__(self, *tensors: Any) -> None:
+    def __init__(self, *tensors: Tensor | ArrayLike) -> None:
         if not tensors:
             raise DataError("TensorDataset needs at least one tensor.")
-        self.tensors = tuple(t if isinstance(t, Tensor) else create.as_tensor(t) for t in tensors)
+        self.tensors: tuple[Tensor, ...] = tuple(
+            t if isinstance(t, Tensor) else create.as_tensor(t) for t in tensors
+        )
         sizes = [tuple(t.shape) for t in self.tensors]
         if any(not s for s in sizes) or len({s[0] for s in sizes}) != 1:
             raise SizeMismatchError(
                 f"Size mismatch between tensors: first axes must agree, got {[list(s) for s in sizes]}."
             )
 
-    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:  # any index of tensors
         return tuple(t[index] for t in self.tensors)
 
     def __len__(self) -> int:
@@ -83,14 +100,15 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
 class Splits:
     """The training and test data sets of a run."""
 
-    train: Any
-    test: Any
+    train: Source[Any]
+    test: Source[Any]
 
 
-def as_splits(data: Any, where: str) -> Splits:
+def as_splits(data: object, where: str) -> Splits:
     """Convert the result of a user's data function to ``Splits``: a Splits, a dict, or ``(train, test)``.
 
-    A part may be a data set, or a tuple of tensors or arrays that share their first axis.
+    A part may be a data set, or a tuple of tensors or arrays that share their first axis. ``where`` names the
+    function in the DataError for other results.
     """
     if isinstance(data, Splits):
         return Splits(_as_dataset(data.train), _as_dataset(data.test))
@@ -104,6 +122,7 @@ def as_splits(data: Any, where: str) -> Splits:
     )
 
 
-def _as_dataset(part: Any) -> Any:
-    whole = isinstance(part, tuple) and part and all(isinstance(p, Tensor | np.ndarray) for p in part)
-    return TensorDataset(*part) if whole else part
+def _as_dataset(part: Any) -> Source[Any]:
+    """``part``, or a ``TensorDataset`` of a tuple of tensors or arrays."""
+    tensors = isinstance(part, tuple) and part and all(isinstance(p, Tensor | np.ndarray) for p in part)
+    return TensorDataset(*part) if tensors else part

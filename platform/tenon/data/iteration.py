@@ -9,12 +9,14 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 
-from tenon.data.sampler import BatchSampler
+from tenon.data.collate import Batch
+from tenon.data.dataset import T_co
+from tenon.data.sampler import BatchSampler, State
 from tenon.data.serving import ENDED, FAILED, batch_of, next_batch
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import TenonWarning, WorkerError
@@ -22,21 +24,40 @@ from tenon.random import random_
 from tenon.tensors.pytree import tree_map
 from tenon.tensors.tensor import Tensor
 
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+    from tenon.data.loader import DataLoader
+    from tenon.data.pool import ProcessPool, ThreadPool
+
+#: The indices of a batch, the index of a sample without batching, or None for a stream.
+Indices: TypeAlias = Sequence[int] | int | None
+
+
+class Stateful(Protocol):
+    """A sampler or stream that can save its position: ``state_dict()``, or of a sampler also ``(taken)``."""
+
+    def state_dict(self, *taken: int) -> State:
+        """The position, of a sampler after ``taken`` samples."""
+
+    def load_state_dict(self, state: State, /) -> None:
+        """Continue from that position."""
+
 
 class Progress:
     """The position of an iteration, and the seed and generator state from which it can be reproduced."""
 
-    def __init__(self, base_seed: int, batches: int, resumed: Any) -> None:
+    def __init__(self, base_seed: int, batches: int, resumed: State | None) -> None:
         self.base_seed = base_seed
         self.batches = self.first = batches
         self.done = False
         #: The state dict that the iteration was resumed from, or None.
         self.resumed = resumed
         #: State of the loader's generator after the seed was drawn, before the sampler draws.
-        self.generator: Any = None
+        self.generator: Tensor | None = None
 
     @classmethod
-    def begin(cls, loader: Any, state: dict[str, Any] | None) -> Progress:
+    def begin(cls, loader: DataLoader[object], state: State | None) -> Progress:
         """Start an epoch: draw its seed, or resume from ``state``."""
         source = loader.generator
         if state is None:
@@ -48,9 +69,9 @@ class Progress:
         progress.generator = None if source is None else source.get_state()
         return progress
 
-    def state_dict(self, loader: Any) -> dict[str, Any]:
-        """Return what ``begin`` and ``indices`` need to continue after the batches consumed so far."""
-        state: dict[str, Any] = {"batches": self.batches, "base_seed": self.base_seed, "sampler": None}
+    def state_dict(self, loader: DataLoader[object]) -> State:
+        """Return the state from which ``begin`` and ``indices`` continue after the consumed batches."""
+        state: State = {"batches": self.batches, "base_seed": self.base_seed, "sampler": None}
         if self.generator is not None:
             state["generator"] = self.generator
         stateful = _stateful_source(loader)
@@ -59,7 +80,7 @@ class Progress:
             state["sampler"] = stateful.state_dict(taken) if not loader.stream else stateful.state_dict()
         return state
 
-    def indices(self, loader: Any) -> Iterator[Any]:
+    def indices(self, loader: DataLoader[object]) -> Iterator[Indices]:
         """Return the remaining indices of the sampler."""
         source = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
         if self.resumed is None:
@@ -70,7 +91,7 @@ class Progress:
             return iter(source)
         return itertools.islice(source, self.batches, None)
 
-    def stream(self, loader: Any) -> Iterator[Any]:
+    def stream(self, loader: DataLoader[T_co]) -> Iterator[T_co]:
         """Return the iterator of an iterable data set, from the resumed position."""
         if self.resumed is None:
             return iter(loader.dataset)
@@ -81,7 +102,7 @@ class Progress:
         return itertools.islice(loader.dataset, self.batches * (loader.batch_size or 1), None)
 
 
-def _stateful_source(loader: Any) -> Any:
+def _stateful_source(loader: DataLoader[object]) -> Stateful | None:
     """Return the sampler, or in-process stream, that can save its position; None if it cannot."""
     if loader.stream:
         source = loader.dataset if loader.num_workers == 0 else None
@@ -89,13 +110,17 @@ def _stateful_source(loader: Any) -> Any:
         source = loader.sampler
     else:
         source = loader.batch_sampler
-    return source if hasattr(source, "state_dict") and hasattr(source, "load_state_dict") else None
+    return source if _is_stateful(source) else None
 
 
-class Iteration:
-    """The iterator of a ``DataLoader``."""
+def _is_stateful(source: object) -> TypeGuard[Stateful]:
+    return hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
 
-    def __init__(self, loader: Any, progress: Progress, epoch: int) -> None:
+
+class Iteration(Generic[T_co]):
+    """The iterator of a ``DataLoader``, over batches of the type that its ``collate_fn`` returns."""
+
+    def __init__(self, loader: DataLoader[T_co], progress: Progress, epoch: int) -> None:
         self.loader = loader
         self.progress = progress
         self.epoch = epoch
@@ -104,13 +129,13 @@ class Iteration:
         self._work = _Prefetcher(self) if loader.num_workers else None
         self._broken: WorkerError | None = None
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __len__(self) -> int:
         return len(self.loader)
 
-    def __next__(self) -> list[Tensor]:
+    def __next__(self) -> Batch:
         if self.progress.done:
             raise StopIteration
         if self._broken is not None:
@@ -145,15 +170,15 @@ class Iteration:
             batch = tree_map(lambda leaf: leaf.pin_memory() if isinstance(leaf, Tensor) else leaf, batch)
         return batch
 
-    def _next(self) -> Any:
+    def _next(self) -> Batch:
         return self._load_in_process() if self._work is None else self._work.next()
 
-    def _load_in_process(self) -> Any:
+    def _load_in_process(self) -> Batch:
         loader = self.loader
         if self._stream is not None:
             return next_batch(self._stream, loader.collate_fn, loader.batch_size, loader.drop_last)
-        chosen = next(self._indices)
-        return batch_of(loader.dataset, chosen, loader.collate_fn, loader.batch_sampler is not None)
+        indices = next(self._indices)
+        return batch_of(loader.dataset, indices, loader.collate_fn, loader.batch_sampler is not None)
 
     def _warn_of_length(self) -> None:
         loader = self.loader
@@ -171,7 +196,7 @@ class Iteration:
         )
 
     @property
-    def _workers(self) -> list[Any]:
+    def _workers(self) -> list[BaseProcess]:
         """The worker processes (PyTorch's private name)."""
         return [] if self._work is None else list(getattr(self._work.pool, "processes", ()))
 
@@ -196,21 +221,24 @@ class _Prefetcher:
     speed of workers; with ``in_order=False`` the next task goes to a worker with free capacity.
     """
 
-    def __init__(self, iteration: Iteration) -> None:
+    def __init__(self, iteration: Iteration[object]) -> None:
         loader = iteration.loader
         self.loader, self.epoch = loader, iteration.epoch
         self.seed = iteration.progress.base_seed
         self.indices = iteration._indices
-        self.pool = loader._workers()
+        self.pool: ProcessPool | ThreadPool = loader._workers()
         self.busy: dict[int, int] = {}  # index of a batch in flight -> worker
-        self.early: dict[int, tuple[int, str, Any]] = {}
-        self.given = self.wanted = 0 if loader.stream else iteration.progress.batches
+        #: Results that have not been returned: index of a batch -> (worker, kind, content).
+        self.early: dict[int, tuple[int, str, Batch]] = {}
+        #: Indices of the batch that is submitted next, and of that which is returned next.
+        self.submitted = self.wanted = 0 if loader.stream else iteration.progress.batches
         #: Batches of a resumed stream still to be loaded and discarded, up to its saved position.
         self.dropped = iteration.progress.batches if loader.stream else 0
         self.live = deque(range(loader.num_workers))  # the next worker comes first
         self.exhausted = False
+        self.capacity = (loader.prefetch_factor or 0) * loader.num_workers
         try:
-            for _ in range(loader.prefetch_factor * loader.num_workers):
+            for _ in range(self.capacity):
                 self._submit()
         except WorkerError:
             self.dismiss()
@@ -221,17 +249,17 @@ class _Prefetcher:
         if worker is None:
             return
         try:
-            chosen = next(self.indices)
+            indices = next(self.indices)
         except StopIteration:
             self.exhausted = True
             return
-        self.pool.ask(worker, (self.epoch, self.seed, self.given, chosen))
-        self.busy[self.given] = worker
-        self.given += 1
+        self.pool.ask(worker, (self.epoch, self.seed, self.submitted, indices))
+        self.busy[self.submitted] = worker
+        self.submitted += 1
 
     def _free(self) -> int | None:
         """Return the next worker in turn; with ``in_order=False``, the next below its share of tasks."""
-        share = self.loader.prefetch_factor * self.loader.num_workers // max(len(self.live), 1)
+        share = self.capacity // max(len(self.live), 1)
         for _ in range(len(self.live)):
             self.live.rotate(-1)
             worker = self.live[-1]
@@ -239,11 +267,11 @@ class _Prefetcher:
                 return worker
         return None
 
-    def next(self) -> list[Tensor | int]:
+    def next(self) -> Batch:
         """Return the next batch: in order, or with ``in_order=False`` the first that is ready."""
         while True:
             while self.wanted not in self.busy and self.wanted not in self.early:
-                if self.wanted >= self.given:
+                if self.wanted >= self.submitted:
                     raise StopIteration
                 self.wanted += 1
             number = self.wanted if self.loader.in_order else next(iter(self.early), self.wanted)

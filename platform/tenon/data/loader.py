@@ -8,15 +8,16 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from multiprocessing.context import BaseContext
 from typing import Any, Generic
 
-from tenon.data.collate import default_collate, default_convert
-from tenon.data.dataset import IterableDataset, T_co
+from tenon.data.collate import Batch, default_collate, default_convert
+from tenon.data.dataset import Dataset, IterableDataset, Source, T_co
 from tenon.data.iteration import Iteration, Progress
-from tenon.data.pool import check_context, pool_of
-from tenon.data.sampler import BatchSampler, RandomSampler, SequentialSampler, check_batches
-from tenon.data.serving import Job
+from tenon.data.pool import ProcessPool, ThreadPool, check_context, pool_of
+from tenon.data.sampler import BatchSampler, RandomSampler, SequentialSampler, State, check_batches
+from tenon.data.serving import Collate, Job
 from tenon.errors import DataError
 from tenon.kernels import backend
 from tenon.random import Generator
@@ -50,18 +51,18 @@ class DataLoader(Generic[T_co]):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Dataset[T_co] | Source[T_co],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Any = None,
-        batch_sampler: Any = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Sequence[Any]] | None = None,
         num_workers: int = 0,
-        collate_fn: Callable[[Any], Any] | None = None,
+        collate_fn: Collate | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
-        worker_init_fn: Callable[[int], Any] | None = None,
-        multiprocessing_context: Any = None,
+        worker_init_fn: Callable[[int], object] | None = None,
+        multiprocessing_context: str | BaseContext | None = None,
         generator: Generator | None = None,
         *,
         prefetch_factor: int | None = None,
@@ -74,7 +75,7 @@ class DataLoader(Generic[T_co]):
         _check_order(self.stream, batch_size, shuffle, sampler, batch_sampler, drop_last)
         if multiprocessing_context != "thread":
             _warn_of_many(num_workers)
-        self.dataset = dataset
+        self.dataset: Any = dataset  # the class Dataset has no __len__, subclasses do
         self.num_workers = num_workers
         self.pin_memory = pin_memory
         self.pin_memory_device = pin_memory_device
@@ -94,36 +95,37 @@ class DataLoader(Generic[T_co]):
         if batch_sampler is not None:
             batch_size, drop_last = None, False
         if sampler is None and not self.stream and batch_sampler is None:
-            sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+            source: Any = dataset
+            sampler = RandomSampler(source, generator=generator) if shuffle else SequentialSampler(source)
         if batch_sampler is None and batch_size is not None:
             check_batches(batch_size, drop_last)
-            if not self.stream:
+            if sampler is not None:
                 batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         self.batch_size = batch_size
         self.drop_last = drop_last
-        self.sampler = sampler
-        self.batch_sampler = batch_sampler
+        self.sampler: Any = sampler  # an iterable, whose length ``len(loader)`` needs
+        self.batch_sampler: Any = batch_sampler
         self.collate_fn = collate_fn or (default_collate if self._auto_collation else default_convert)
-        self._pool: Any = None
+        self._pool: ProcessPool | ThreadPool | None = None
         self._epoch = 0
         self._progress: Progress | None = None
-        self._resume: dict[str, Any] | None = None
+        self._resume: State | None = None
         #: ``len(dataset)`` of an iterable data set at the last ``len(loader)``; exceeding it warns.
         self._expected: int | None = None
-        self._iteration: Any = None
+        self._iteration: weakref.ref[Iteration[T_co]] | None = None
         self.__initialized = True
 
     #: Third-party code sets it to False while it replaces a sampler (PyTorch's private name).
     __initialized = False
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name in _FIXED and self.__initialized:
             raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
         if name == "multiprocessing_context" and value is not None:
             check_context(value, self.num_workers)
         super().__setattr__(name, value)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         before = self._iteration() if self._iteration is not None else None
         if before is not None and self.persistent_workers:
             before.abandon()
@@ -144,17 +146,17 @@ class DataLoader(Generic[T_co]):
 
     # --- state of the iteration ---
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return the position in the latest iteration; ``{"batches": 0, ...}`` before and after one."""
         progress = self._progress
-        state: dict[str, Any] = {"size": self._size(), "batches": 0}
+        state: State = {"size": self._size(), "batches": 0}
         if progress is None or progress.done:
             if self.generator is not None:
                 state["generator"] = self.generator.get_state()
             return state | ({} if self._resume is None else self._resume)
         return state | progress.state_dict(self)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Resume the next iteration from ``state``. DataError, without a change, if the data set differs."""
         missing = [key for key in ("size", "batches") if key not in state]
         if missing:
@@ -179,7 +181,7 @@ class DataLoader(Generic[T_co]):
 
     # --- workers ---
 
-    def _workers(self) -> Any:
+    def _workers(self) -> ProcessPool | ThreadPool:
         """Return the worker pool of an iteration: the persistent one, or a new one."""
         if self._pool is not None:
             return self._pool
@@ -198,7 +200,7 @@ class DataLoader(Generic[T_co]):
         """Whether samples are collated into batches (PyTorch's private name)."""
         return self._batch_length() is not None
 
-    def _get_iterator(self) -> Iterator[Any]:
+    def _get_iterator(self) -> Iterator[Batch]:
         """Return a new iterator (PyTorch's private name), for subclasses that override ``__iter__``."""
         return DataLoader.__iter__(self)
 
@@ -208,7 +210,7 @@ class DataLoader(Generic[T_co]):
             return self.batch_size
         return None if self.batch_sampler is None else 0
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_pool": None, "_iteration": None, "_progress": None}
 
 
@@ -251,13 +253,18 @@ def _check_order(
     stream: bool,
     batch_size: int | None,
     shuffle: bool | None,
-    sampler: Any,
-    batch_sampler: Any,
+    sampler: Iterable[Any] | None,
+    batch_sampler: Iterable[Sequence[Any]] | None,
     drop_last: bool,
 ) -> None:
+    """Raise ValueError for options of the order that exclude each other, as PyTorch does."""
     if stream:
-        given = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}
-        for name, value in given.items():
+        options: dict[str, object] = {
+            "shuffle": shuffle or None,
+            "sampler": sampler,
+            "batch_sampler": batch_sampler,
+        }
+        for name, value in options.items():
             if value is not None:
                 raise ValueError(
                     f"DataLoader with IterableDataset: expected unspecified {name} option, but got"

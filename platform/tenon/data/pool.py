@@ -18,10 +18,11 @@ import weakref
 from collections.abc import Iterator
 from multiprocessing import connection as connections
 from multiprocessing.connection import Connection
-from typing import Any
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 
 from tenon.data import channel
-from tenon.data.serving import Job, serve
+from tenon.data.serving import Answer, Job, Task, serve
 from tenon.data.sharing import get_sharing_strategy
 from tenon.engine.op import table
 from tenon.errors import WorkerError
@@ -42,9 +43,9 @@ class ProcessPool:
 
     kind = "process"
 
-    def __init__(self, job: Job, context: Any) -> None:
-        self.processes: list[Any] = []
-        self.pipes: list[Any] = []
+    def __init__(self, job: Job, context: BaseContext) -> None:
+        self.processes: list[BaseProcess] = []
+        self.pipes: list[Connection] = []
         started = False
         share = get_sharing_strategy() == "file_descriptor"
         if context.get_start_method() == "fork":  # loaded before the fork, not in every worker
@@ -54,7 +55,7 @@ class ProcessPool:
                 ours, theirs = connections.Pipe()
                 others = [*self.pipes, ours] if context.get_start_method() == "fork" else []
                 work = (job, identity, theirs, others, share)
-                process = context.Process(target=_work, args=work, daemon=True)
+                process: BaseProcess = context.Process(target=_work, args=work, daemon=True)  # type: ignore[attr-defined]  # of each start method
                 with _quiet_fork():
                     process.start()
                 theirs.close()
@@ -66,19 +67,20 @@ class ProcessPool:
                 _end(self.processes, self.pipes, os.getpid())
         self.close = weakref.finalize(self, _end, self.processes, self.pipes, os.getpid())
 
-    def ask(self, worker: int, task: Any) -> None:
-        """Give ``worker`` a task."""
+    def ask(self, worker: int, task: Task) -> None:
+        """Send ``worker`` a task."""
         try:
             self.pipes[worker].send(task)
         except (BrokenPipeError, ConnectionResetError):
             raise self._death(worker) from None
 
-    def answer(self, timeout: float | None) -> Any:
+    def answer(self, timeout: float | None) -> Answer | None:
         """Return the next result; None after ``timeout`` seconds. WorkerError if a worker died."""
         ready = connections.wait(self.pipes, timeout)
         for pipe in ready:
+            assert isinstance(pipe, Connection)
             try:
-                return channel.receive(pipe)  # type: ignore[arg-type]
+                return channel.receive(pipe)
             except (EOFError, ConnectionResetError):
                 raise self._death(self.pipes.index(pipe)) from None
             except OSError as error:
@@ -88,18 +90,19 @@ class ProcessPool:
         return None
 
     def _death(self, worker: int) -> WorkerError:
+        """The error of a worker that has exited."""
         process = self.processes[worker]
         process.join(PATIENCE)
         code = process.exitcode
-        how = f"exited unexpectedly with exit code {code}."
+        end = f"exited unexpectedly with exit code {code}."
         if code is not None and code < 0:
-            how = f"is killed by signal: {signal.Signals(-code).name}."
+            end = f"is killed by signal: {signal.Signals(-code).name}."
         if code == -signal.SIGKILL:
-            how += " It may have run out of memory: use fewer workers, or smaller batches."
-        return WorkerError(f"DataLoader worker (pid {process.pid}) {how} It was worker {worker}.")
+            end += " It may have run out of memory: use fewer workers, or smaller batches."
+        return WorkerError(f"DataLoader worker (pid {process.pid}) {end} It was worker {worker}.")
 
 
-def _end(processes: list[Any], pipes: list[Any], owner: int) -> None:
+def _end(processes: list[BaseProcess], pipes: list[Connection], owner: int) -> None:
     """Close all pipes, which stops the workers; kill those that do not exit.
 
     Their exit codes remain readable.
@@ -125,27 +128,28 @@ def _quiet_fork() -> Iterator[None]:
         yield
 
 
-def _work(job: Job, identity: int, pipe: Connection, others: list[Any], share: bool) -> None:
+def _work(job: Job, identity: int, pipe: Connection, others: list[Connection], share: bool) -> None:
     """Run a worker process: set up signals and threads, then serve tasks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in others:
         other.close()
     backend_named("cpu").set_threads(1)
-    tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
     # A thread always drains the pipe: otherwise both sides could block in send (deadlock).
     threading.Thread(target=_listen, args=(pipe, tasks, os.getppid()), daemon=True).start()
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         serve(job, identity, tasks.get, lambda message: channel.send(pipe, message, share))
 
 
-def _listen(pipe: Connection, tasks: queue.SimpleQueue[Any], parent: int) -> None:
+def _listen(pipe: Connection, tasks: queue.SimpleQueue[Task | None], parent: int) -> None:
     """Move tasks from the pipe to the queue, until None arrives or the main process has exited."""
-    task: Any = ()
     try:
-        while task is not None and os.getppid() == parent:
+        while os.getppid() == parent:
             if pipe.poll(PATIENCE):
-                task = pipe.recv()
+                task: Task | None = pipe.recv()
                 tasks.put(task)
+                if task is None:
+                    return
     except (EOFError, ConnectionResetError):
         return
     finally:
@@ -158,8 +162,8 @@ class ThreadPool:
     kind = "thread"
 
     def __init__(self, job: Job) -> None:
-        self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.tasks: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue() for _ in range(job.workers)]
+        self.answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self.tasks: list[queue.SimpleQueue[Task | None]] = [queue.SimpleQueue() for _ in range(job.workers)]
         for identity, tasks in enumerate(self.tasks):
             thread = threading.Thread(
                 target=serve, args=(job, identity, tasks.get, self.answers.put),
@@ -168,11 +172,11 @@ class ThreadPool:
             thread.start()
         self.close = weakref.finalize(self, _dismiss, self.tasks)
 
-    def ask(self, worker: int, task: Any) -> None:
-        """Give ``worker`` a task."""
+    def ask(self, worker: int, task: Task) -> None:
+        """Send ``worker`` a task."""
         self.tasks[worker].put(task)
 
-    def answer(self, timeout: float | None) -> Any:
+    def answer(self, timeout: float | None) -> Answer | None:
         """Return the next result; None after ``timeout`` seconds."""
         try:
             return self.answers.get(timeout=timeout)
@@ -180,12 +184,12 @@ class ThreadPool:
             return None
 
 
-def _dismiss(tasks: list[queue.SimpleQueue[Any]]) -> None:
+def _dismiss(tasks: list[queue.SimpleQueue[Task | None]]) -> None:
     for worker in tasks:
         worker.put(None)
 
 
-def check_context(context: str, workers: int) -> None:
+def check_context(context: object, workers: int) -> None:
     """Raise ValueError or TypeError for an invalid ``multiprocessing_context``."""
     if workers == 0:
         raise ValueError(
@@ -205,7 +209,7 @@ def check_context(context: str, workers: int) -> None:
         )
 
 
-def pool_of(job: Job, context: str | None) -> Any:
+def pool_of(job: Job, context: str | BaseContext | None) -> ProcessPool | ThreadPool:
     """Create the pool for a ``multiprocessing_context``: a start method, a context or "thread"."""
     if context == "thread":
         return ThreadPool(job)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,12 @@ from tenon.dtypes import float64
 from tenon.random import Generator, default_generator, multinomial, randint, random_, randperm
 from tenon.tensors.creation import create
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+#: The state of a loader, an iteration or a sampler.
+State: TypeAlias = dict[str, Any]
 
 
 class Sampler(Generic[T_co]):
@@ -33,19 +39,20 @@ class _Resumable(Sampler[int]):
     _skipped = 0
     _skip_next = 0
 
-    def state_dict(self, taken: int = 0) -> dict[str, Any]:
+    def state_dict(self, taken: int = 0) -> State:
         """Return the position of the latest iteration after ``taken`` samples."""
         return {"taken": self._skipped + taken}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Resume the next iteration, and only that, from ``state``."""
         self._skip_next = int(state["taken"])
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[int]:
         self._skipped, self._skip_next = self._skip_next, 0
         return itertools.islice(self._indices(), self._skipped, None)
 
-    def _indices(self) -> Iterator[Any]:
+    def _indices(self) -> Iterator[int]:
+        """All indices of an epoch."""
         raise NotImplementedError(f"{type(self).__name__} defines no _indices().")
 
 
@@ -63,37 +70,39 @@ class SequentialSampler(_Resumable):
 
 
 class _Drawing(_Resumable):
-    """A random sampler: draws from ``generator``, or without one from what ``_own`` returns."""
+    """A random sampler: draws from ``generator``, or without one from the generator of ``_own``."""
 
     generator: Generator | None
-    _began: Any = None
-    _resumed: Any = None
+    #: State of the generator when the latest iteration began, and when the resumed one did.
+    _initial_state: Tensor | None = None
+    _resumed_state: Tensor | None = None
 
-    def state_dict(self, taken: int = 0) -> dict[str, Any]:
+    def state_dict(self, taken: int = 0) -> State:
         """Return the position, and the state of the generator when the latest iteration began."""
-        return super().state_dict(taken) | {"generator": self._began}
+        return super().state_dict(taken) | {"generator": self._initial_state}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Resume the next iteration: it redraws the saved order, and continues after its position."""
         super().load_state_dict(state)
-        self._resumed = state["generator"]
+        self._resumed_state = state["generator"]
 
     def _source(self) -> Generator:
         """Return the generator for a new iteration, restored if the iteration is resumed."""
-        resumed, self._resumed = self._resumed, None
+        resumed, self._resumed_state = self._resumed_state, None
         if resumed is not None:
             source = Generator() if self.generator is None else self.generator
             source.set_state(resumed)
         else:
             source = self._own() if self.generator is None else self.generator
-        self._began = source.get_state()
+        self._initial_state = source.get_state()
         return source
 
     def _own(self) -> Generator:
+        """The generator of an iteration if ``generator`` is None."""
         return default_generator
 
 
-def _count(num_samples: int) -> None:
+def _check_count(num_samples: int) -> None:
     if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
         raise ValueError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
 
@@ -114,7 +123,7 @@ class RandomSampler(_Drawing):
         self.generator = generator
         if not isinstance(replacement, bool):
             raise TypeError(f"replacement should be a boolean value, but got replacement={replacement}")
-        _count(self.num_samples)
+        _check_count(self.num_samples)
 
     @property
     def num_samples(self) -> int:
@@ -147,8 +156,8 @@ class SubsetRandomSampler(_Drawing):
         self.generator = generator
 
     def _indices(self) -> Iterator[int]:
-        for place in randperm(self._source(), len(self.indices)).tolist():
-            yield self.indices[place]
+        for position in randperm(self._source(), len(self.indices)).tolist():
+            yield self.indices[position]
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -159,12 +168,12 @@ class WeightedRandomSampler(_Drawing):
 
     def __init__(
         self,
-        weights: Any,
+        weights: Tensor | ArrayLike,
         num_samples: int,
         replacement: bool = True,
         generator: Generator | None = None,
     ) -> None:
-        _count(num_samples)
+        _check_count(num_samples)
         if not isinstance(replacement, bool):
             raise ValueError(f"replacement should be a boolean value, but got replacement={replacement}")
         self.weights = create.as_tensor(
@@ -194,20 +203,20 @@ def check_batches(batch_size: int, drop_last: bool) -> None:
         raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
 
 
-class BatchSampler(Sampler[list[Any]]):
+class BatchSampler(Sampler[list[int]]):
     """Yield lists of ``batch_size`` indices of ``sampler``; the last is shorter, or dropped (``drop_last``).
 
     >>> list(BatchSampler(SequentialSampler(range(5)), batch_size=2, drop_last=False))
     [[0, 1], [2, 3], [4]]
     """
 
-    def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
         check_batches(batch_size, drop_last)
         self.sampler = sampler
         self.batch_size = batch_size
         self.drop_last = drop_last
 
-    def __iter__(self) -> Iterator[list[Any]]:
+    def __iter__(self) -> Iterator[list[int]]:
         indices = iter(self.sampler)
         while batch := list(itertools.islice(indices, self.batch_size)):
             if len(batch) == self.batch_size or not self.drop_last:

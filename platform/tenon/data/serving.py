@@ -1,7 +1,6 @@
 """The main loop of a loader's worker: load and collate batches on request, in its own process or thread.
 
-A task is ``(epoch, seed, number, indices)``; ``indices`` is None for streams. The result is ``(epoch, number,
-kind, content)``. Before each batch a process seeds its generators from the loader's seed and the index of the
+Before each batch a process seeds its generators from the loader's seed and the index of the
 batch, so that augmentations do not depend on the number of workers, nor on resuming; unless its
 ``worker_init_fn`` called ``manual_seed``, which then takes precedence.
 """
@@ -10,18 +9,26 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from tenon.data.collate import default_convert, fetch
+from tenon.data.collate import Batch, default_convert, fetch
+from tenon.data.dataset import Source
 from tenon.data.worker_errors import ExceptionWrapper
 from tenon.errors import WorkerError
 from tenon.random import initial_seed, manual_seed
 
 BATCH, FAILED, ENDED = "batch", "failed", "ended"
+
+#: ``(epoch, seed of the epoch, number of the batch, indices)``; the indices are None for streams.
+Task: TypeAlias = tuple[int, int, int, Sequence[int] | int | None]
+#: ``(epoch, number of the batch, kind, content)``: a batch, a wrapped exception, or None at the end.
+Answer: TypeAlias = tuple[int, int, str, Batch]
+#: ``collate_fn``: builds a batch from a list of samples, or converts one sample without batching.
+Collate: TypeAlias = Callable[[Any], Batch]
 
 
 @dataclass
@@ -31,12 +38,12 @@ class WorkerInfo:
     id: int
     num_workers: int
     seed: int
-    dataset: Any
+    dataset: Any  # the user's own class
 
     def __post_init__(self) -> None:
         self.__dict__["_frozen"] = True
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if "_frozen" in self.__dict__:
             raise WorkerError("Cannot assign attributes to WorkerInfo objects")
         super().__setattr__(name, value)
@@ -54,21 +61,23 @@ def get_worker_info() -> WorkerInfo | None:
 class Job:
     """Configuration that every worker of a loader receives at its start."""
 
-    dataset: Any
-    collate: Callable[[Any], Any] | None
+    dataset: Any  # a ``Source``, or an ``IterableDataset`` if ``stream``
+    collate: Collate | None
     batch_size: int | None
     drop_last: bool
     stream: bool
     workers: int
-    init: Callable[[int], Any] | None
+    init: Callable[[int], object] | None
     own_process: bool
     #: One entry per epoch: the loader's seed.
     seeds: dict[int, int] = field(default_factory=dict)
 
 
-def serve(job: Job, identity: int, receive: Callable[[], Any], answer: Callable[[Any], None]) -> None:
+def serve(
+    job: Job, identity: int, receive: Callable[[], Task | None], answer: Callable[[Answer], None]
+) -> None:
     """Process tasks until None arrives."""
-    stream: Iterator[Any] | None = None
+    stream: Iterator[object] | None = None
     epoch = -1
     started = False
     seeds = job.own_process
@@ -116,7 +125,7 @@ def numpy_seed(base: int, worker: int) -> list[int]:
     return [int(word) for word in np.random.SeedSequence(words).generate_state(4)]
 
 
-def batch_of(dataset: Any, indices: Any, collate: Callable[[Any], Any] | None, batched: bool) -> Any:
+def batch_of(dataset: Source[object], indices: Any, collate: Collate | None, batched: bool) -> Batch:
     """Return the collated batch at ``indices``; if not ``batched``, the single sample at that index."""
     if batched:
         return fetch(dataset, indices, collate)
@@ -124,8 +133,8 @@ def batch_of(dataset: Any, indices: Any, collate: Callable[[Any], Any] | None, b
 
 
 def next_batch(
-    stream: Iterator[Any], collate: Callable[[Any], Any] | None, batch_size: int | None, drop_last: bool
-) -> Any:
+    stream: Iterator[object], collate: Collate | None, batch_size: int | None, drop_last: bool
+) -> Batch:
     """Return the next batch of a stream; StopIteration after the last."""
     if batch_size is None:
         return (collate or default_convert)(next(stream))

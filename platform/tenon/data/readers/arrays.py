@@ -10,7 +10,7 @@ import struct
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,13 +19,15 @@ from tenon.errors import DataError
 from tenon.tensors.creation import create
 
 if TYPE_CHECKING:
+    import os
+
     from tenon.tensors.tensor import Tensor
 
 #: Type code (third byte) of an IDX file -> big-endian dtype.
 _IDX = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
-def _bytes(path: Any) -> bytes:
+def _bytes(path: str | os.PathLike[str]) -> bytes:
     """Return the content of ``path``, decompressed if it is gzip."""
     data = Path(path).read_bytes()
     if data[:2] != b"\x1f\x8b":
@@ -36,7 +38,7 @@ def _bytes(path: Any) -> bytes:
         raise DataError(f"{path} is a damaged gzip file: {error}. Fetch it again.") from error
 
 
-def read_idx(path: Any) -> Tensor:
+def read_idx(path: str | os.PathLike[str]) -> Tensor:
     """Read the tensor in an IDX file, the format of MNIST, with its dtype and shape.
 
     DataError if it is not an IDX file, or its length does not match the header.
@@ -58,7 +60,11 @@ def read_idx(path: Any) -> Tensor:
 
 
 def read_csv(
-    path: Any, target: str | int | None = None, *, delimiter: str = ",", header: bool | None = None
+    path: str | os.PathLike[str],
+    target: str | int | None = None,
+    *,
+    delimiter: str = ",",
+    header: bool | None = None,
 ) -> TensorDataset:
     """Read the rows of a numeric CSV file as ``(row, target)``, or ``(row,)`` without ``target``.
 
@@ -87,11 +93,11 @@ def read_csv(
                 ) from None
     if target is None:
         return TensorDataset(create.tensor(table.astype(np.float32)))
-    place = _column(path, names, target)
-    values = table[:, place]
-    whole = bool(np.all(values == np.round(values)))
-    labels = create.tensor(values.astype(np.int64 if whole else np.float32))
-    return TensorDataset(create.tensor(np.delete(table, place, axis=1).astype(np.float32)), labels)
+    column = _column(path, names, target)
+    values = table[:, column]
+    integral = bool(np.all(values == np.round(values)))
+    labels = create.tensor(values.astype(np.int64 if integral else np.float32))
+    return TensorDataset(create.tensor(np.delete(table, column, axis=1).astype(np.float32)), labels)
 
 
 def _is_number(cell: str) -> bool:
@@ -102,7 +108,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _column(path: Any, names: Sequence[str], target: str | int) -> int:
+def _column(path: str | os.PathLike[str], names: Sequence[str], target: str | int) -> int:
     if isinstance(target, str) and target in names:
         return names.index(target)
     if isinstance(target, int) and -len(names) <= target < len(names):
@@ -110,7 +116,7 @@ def _column(path: Any, names: Sequence[str], target: str | int) -> int:
     raise DataError(f"{path} has no column {target!r}; it has {', '.join(map(repr, names))}.")
 
 
-def read_npz(path: Any, *names: str) -> TensorDataset:
+def read_npz(path: str | os.PathLike[str], *names: str) -> TensorDataset:
     """Read the arrays ``names`` of an npz file, or all in order, as a data set along their first axes.
 
     DataError for object arrays, which would need pickle, and for missing names.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +14,16 @@ from tenon.errors import DataError
 from tenon.tensors.creation import create
 
 if TYPE_CHECKING:
+    import os
+
+    from PIL.Image import Image
+
     from tenon.tensors.tensor import Tensor
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
-class ImageFolder(Dataset[Any]):
+class ImageFolder(Dataset[tuple[Any, Any]]):  # the types of the transforms' results
     """Images in one folder per class (``root/dog/1.png``), as torchvision's ImageFolder.
 
     A sample is ``(image, label)``; the image is ``float32[3, H, W]`` in [0, 1], or the result of
@@ -29,9 +34,9 @@ class ImageFolder(Dataset[Any]):
 
     def __init__(
         self,
-        root: Any,
-        transform: Callable[[Any], Any] | None = None,
-        target_transform: Callable[[int], Any] | None = None,
+        root: str | os.PathLike[str],
+        transform: Callable[[Image], object] | None = None,
+        target_transform: Callable[[int], object] | None = None,
     ) -> None:
         _pillow()
         self.root = Path(root)
@@ -48,9 +53,9 @@ class ImageFolder(Dataset[Any]):
         self.targets = [label for _, label in self.samples]
         empty = set(self.class_to_idx.values()) - set(self.targets)
         if empty or not self.classes:
-            which = ", ".join(self.classes[i] for i in sorted(empty)) or "any class"
+            names = ", ".join(self.classes[i] for i in sorted(empty)) or "any class"
             raise DataError(
-                f"{self.root} has no image of {which}. Images lie in one folder per class and end in"
+                f"{self.root} has no image of {names}. Images lie in one folder per class and end in"
                 f" {', '.join(EXTENSIONS)}."
             )
         self.transform = transform
@@ -59,23 +64,24 @@ class ImageFolder(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, index: Any) -> tuple[Any, Any]:
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
         path, label = self.samples[index]
         image = _read(path)
         sample = to_tensor(image) if self.transform is None else self.transform(image)
         return sample, label if self.target_transform is None else self.target_transform(label)
 
 
-def to_tensor(image: Any) -> Tensor:
+def to_tensor(image: Image) -> Tensor:
     """Convert a PIL image to ``float32[3, H, W]`` in [0, 1]."""
     pixels = np.asarray(image.convert("RGB"), np.float32).transpose(2, 0, 1) / 255
     return create.tensor(np.ascontiguousarray(pixels))
 
 
-def _read(path: Path) -> Any:
-    image = _pillow()
+def _read(path: Path) -> Image:
+    """The RGB image in a file; DataError if it cannot be read."""
+    pillow = _pillow()
     try:
-        with image.open(path) as opened:
+        with pillow.open(path) as opened:
             return opened.convert("RGB")
     except (OSError, SyntaxError) as error:  # Pillow raises SyntaxError for some broken files
         raise DataError(
@@ -83,7 +89,8 @@ def _read(path: Path) -> Any:
         ) from error
 
 
-def _pillow() -> Any:
+def _pillow() -> ModuleType:
+    """The module ``PIL.Image``; DataError if Pillow is not installed."""
     try:
         from PIL import Image
     except ImportError as error:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenon.data.dataset import Dataset
 from tenon.errors import DataError
 
+if TYPE_CHECKING:
+    import os
 
-class TextLines(Dataset[Any]):
+
+class TextLines(Dataset[str]):
     """The lines of UTF-8 files, concatenated, without line endings.
 
     Only the byte offset of each line is kept in memory; a line is read from disk on access.
     DataError with file and line number for bytes that are not UTF-8.
     """
 
-    def __init__(self, *paths: Any) -> None:
+    def __init__(self, *paths: str | os.PathLike[str]) -> None:
         if not paths:
             raise DataError("TextLines needs at least one file.")
         self.paths = [Path(path) for path in paths]
@@ -28,25 +31,25 @@ class TextLines(Dataset[Any]):
     def __len__(self) -> int:
         return int(self._ends[-1])
 
-    def __getitem__(self, index: Any) -> str:
+    def __getitem__(self, index: int) -> str:
         if not -len(self) <= index < len(self):
             raise IndexError(f"line {index} is out of range: there are {len(self)}")
         index %= len(self)
-        which = int(np.searchsorted(self._ends, index, side="right"))
-        line = index - (int(self._ends[which - 1]) if which else 0)
-        begin, end = self._begins[which][line : line + 2]
-        with open(self.paths[which], "rb") as file:
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        line = index - (int(self._ends[number - 1]) if number else 0)
+        begin, end = self._begins[number][line : line + 2]
+        with open(self.paths[number], "rb") as file:
             file.seek(int(begin))
             data = file.read(int(end - begin))
         try:
             return data.decode().rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{self.paths[which]}, line {line + 1}: {error}. Save the file as UTF-8."
+                f"{self.paths[number]}, line {line + 1}: {error}. Save the file as UTF-8."
             ) from error
 
 
-def _line_begins(path: Path) -> Any:
+def _line_begins(path: Path) -> np.ndarray:
     """Return the byte offsets at which lines begin, and the end of the last one."""
     begins = [0]
     with open(path, "rb") as file:
