@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.markup import escape
@@ -26,6 +26,13 @@ from tenon.extend import pytree
 from tenon.nn.module import Module
 from tenon.nn.weights import pipeline_of
 
+#: What a model is called with: one argument, a tuple or list of them, or a mapping of keyword arguments.
+Example: TypeAlias = object
+#: Positional and keyword arguments.
+Call: TypeAlias = tuple[tuple[object, ...], dict[str, object]]
+#: What accuracy is measured with: a function of a model, or an iterable of tuples or lists ``(inputs,
+#: labels)``.
+Data: TypeAlias = Callable[[Module], float] | Iterable[Any]
 #: Times that differ by less than this share are called equal.
 NOISE = 0.1
 #: Columns where no terminal says how many it has: as many as the table needs.
@@ -145,10 +152,10 @@ class Receipt:
 def receipt_of(
     before: Module,
     after: Module,
-    example: Tensor | Sequence[Tensor | bool | None] | None,
+    example: Example,
     *,
     batch_sizes: Sequence[int] = (),
-    data: Any = None,
+    data: Data | None = None,
     notes: Sequence[str] = (),
     seconds: float = 0.2,
 ) -> Receipt:
@@ -170,14 +177,14 @@ def receipt_of(
     layers: dict[int, dict[str, Change]] = {}
     with evaluating(before), evaluating(after), no_grad():
         if example is not None:
-            args, kwargs = call_of(example)
+            args, kwargs = call = call_of(example)
             change = difference(before(*args, **kwargs), after(*args, **kwargs))
             own = next(
                 (t.shape[0] for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t.dim()),
                 1,
             )
             for size in batch_sizes or (own,):
-                given = (args, kwargs) if size == own else _resized(args, kwargs, own, size)
+                given = call if size == own else _resized(call, own, size)
                 totals[size] = _in_turn(before, after, given, seconds)
                 layers[size] = _layer_times(before, after, given, seconds)
         accuracy = None if data is None else Change(_accuracy(before, data), _accuracy(after, data))
@@ -195,7 +202,7 @@ def receipt_of(
     return Receipt(rows, total, change, accuracy, tuple(notes))
 
 
-def call_of(example: Tensor | Sequence[Tensor | bool | None]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def call_of(example: Example) -> Call:
     """Positional and keyword arguments of a call with ``example``."""
     if isinstance(example, Mapping):
         return (), dict(example)
@@ -223,16 +230,16 @@ def difference(one: Tensor | Sequence[Tensor | None], other: Tensor | Sequence[T
     return float("inf") if any(f != f for f in found) else max(found, default=0.0)
 
 
-def _resized(args: Sequence[Tensor], kwargs: Any, own: int, size: int) -> Any:
+def _resized(call: Call, own: int, size: int) -> Call:
     def resize(tensor: Tensor) -> Tensor:
         if not tensor.dim() or tensor.shape[0] != own:
             return tensor
         return tensor[[i % own for i in range(size)]]
 
-    return pytree.tree_map_only(Tensor, resize, (args, kwargs))
+    return pytree.tree_map_only(Tensor, resize, call)
 
 
-def _in_turn(before: Module, after: Module, given: Any, seconds: float) -> Change:
+def _in_turn(before: Module, after: Module, given: Call, seconds: float) -> Change:
     """The fastest runs of the two, run in turn until the time is over, five times at least."""
     args, kwargs = given
     times: tuple[list[float], list[float]] = ([], [])
@@ -246,7 +253,7 @@ def _in_turn(before: Module, after: Module, given: Any, seconds: float) -> Chang
     return Change(min(times[0]), min(times[1]))
 
 
-def _layer_times(before: Module, after: Module, given: Any, seconds: float) -> dict[str, Change]:
+def _layer_times(before: Module, after: Module, given: Call, seconds: float) -> dict[str, Change]:
     """The fastest runs of each layer that both models call; all its calls of one run together."""
     args, kwargs = given
     end = time.perf_counter() + seconds
@@ -351,7 +358,7 @@ def _file_bytes(model: Module) -> int:
         return os.path.getsize(path)
 
 
-def _accuracy(model: Module, data: Callable[[Module], float] | Iterable[tuple[Any, Any]]) -> float:
+def _accuracy(model: Module, data: Data) -> float:
     if callable(data) and not isinstance(data, Iterable):
         return float(data(model))
     right = seen = 0

@@ -4,49 +4,53 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.extend import hookimpl
+
+if TYPE_CHECKING:
+    from tenon.extend import Module, Session
+    from tenon_compress.prune.schedules import Schedule
 
 _PRUNER = "_tenon_prune"
 
 
 @hookimpl
-def tenon_prepare_model(model: Any, session: Any) -> None:
+def tenon_prepare_model(model: Module, session: Session) -> None:
     """Masks of ones wherever something may be masked later."""
-    found = session.config.prune
-    if found is None:
+    config = session.config.prune
+    if config is None:
         return
     import tenon
 
     example = None
-    if found.what == "channels":
+    if config.what == "channels":
         example = tenon.as_tensor(session.data.train[0][0]).unsqueeze(0).to(session.device)
     pruner = tenon.prune.Pruner(
         model,
-        found.amount,
-        _schedule(found, session),
+        config.amount,
+        _schedule(config, session),
         example=example,
-        criterion=found.criterion,
-        scope=found.scope,
-        keep=found.keep,
+        criterion=config.criterion,
+        scope=config.scope,
+        keep=config.keep,
     )
     setattr(session, _PRUNER, pruner)
 
 
-def _schedule(found: Any, session: Any) -> Any:
+def _schedule(config: Any, session: Session) -> Schedule:  # Any: its section ``[prune]``
     import tenon
 
-    if found.schedule == "one-shot":
-        return tenon.prune.OneShot(found.begin)
-    if found.schedule == "lottery":
-        return tenon.prune.Lottery(found.every, found.rounds, found.rewind)
+    if config.schedule == "one-shot":
+        return tenon.prune.OneShot(config.begin)
+    if config.schedule == "lottery":
+        return tenon.prune.Lottery(config.every, config.rounds, config.rewind)
     steps = math.ceil(len(session.data.train) / session.config.batch_size) * session.config.epochs
-    return tenon.prune.Gradual(found.end or max(steps // 2, found.begin + 1), found.begin, found.every)
+    return tenon.prune.Gradual(config.end or max(steps // 2, config.begin + 1), config.begin, config.every)
 
 
 @hookimpl
-def tenon_session_start(session: Any) -> None:
+def tenon_session_start(session: Session) -> None:
     """A lottery goes back with the optimizer and its schedule."""
     pruner = getattr(session, _PRUNER, None)
     if pruner is not None:
@@ -54,12 +58,12 @@ def tenon_session_start(session: Any) -> None:
 
 
 @hookimpl
-def tenon_step_end(session: Any, step: int, metrics: Mapping[str, Any]) -> None:
+def tenon_step_end(session: Session, step: int, metrics: Mapping[str, object]) -> None:
     """Mask if it is time; the same on all ranks, as their weights and gradients are."""
-    pruner = getattr(session, _PRUNER, None)
-    if pruner is None:
+    pruner, config = getattr(session, _PRUNER, None), session.config.prune
+    if pruner is None or config is None:
         return
-    if session.config.prune.criterion != "Random":
+    if config.criterion != "Random":
         pruner.step()
         return
     import tenon
@@ -70,7 +74,7 @@ def tenon_step_end(session: Any, step: int, metrics: Mapping[str, Any]) -> None:
 
 
 @hookimpl
-def tenon_checkpoint_save(section: MutableMapping[str, Any], session: Any) -> None:
+def tenon_checkpoint_save(section: MutableMapping[str, object], session: Session) -> None:
     """Steps, and what to go back to."""
     pruner = getattr(session, _PRUNER, None)
     if pruner is not None:
@@ -78,7 +82,7 @@ def tenon_checkpoint_save(section: MutableMapping[str, Any], session: Any) -> No
 
 
 @hookimpl
-def tenon_checkpoint_load(section: Mapping[str, Any], session: Any) -> None:
+def tenon_checkpoint_load(section: Mapping[str, Any], session: Session) -> None:
     """Go on where the run was."""
     pruner = getattr(session, _PRUNER, None)
     if pruner is not None and section:

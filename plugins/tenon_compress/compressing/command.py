@@ -21,7 +21,7 @@ from tenon.errors import (
     QuantizationError,
     TrainingError,
 )
-from tenon.extend import Session, replacing, resolve, runs
+from tenon.extend import Nested, Session, replacing, resolve, runs
 from tenon.nn.masks import Criterion
 from tenon.nn.module import Module
 from tenon_compress.prune import compact, mask_channels
@@ -34,7 +34,7 @@ _BATCH, _BATCHES = 32, 8
 MODEL, RECEIPT = "model.safetensors", "receipt.txt"
 
 
-def _sizes(context: Any, parameter: Any, text: str) -> tuple[int, ...]:
+def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
     try:
         sizes = tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -208,12 +208,12 @@ def _quantize(
     return made.receipt
 
 
-def _batches(session: Session, dataset: Any) -> Iterator[tuple[Any, Any]]:
+def _batches(session: Session, dataset: Any) -> Iterator[tuple[Nested, Nested]]:
     """Inputs and targets of the first batches."""
     return runs.batches(session, dataset, _BATCH, _BATCHES)
 
 
-def _example(session: Session) -> tuple[Any]:
+def _example(session: Session) -> tuple[Nested]:
     inputs, _ = next(_batches(session, session.data.test))
     return (inputs,)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.extend import Node, Ref
-from tenon_compress.prune.dependencies import AbstractValue, BiasFold, DependencyAnalysis, place, varying
+from tenon_compress.prune.dependencies import (
+    AbstractValue,
+    BiasFold,
+    DependencyAnalysis,
+    Mask,
+    place,
+    varying,
+)
 
 
 def bias_fold(
@@ -16,7 +21,7 @@ def bias_fold(
     x: AbstractValue,
     weight: AbstractValue,
     axis: int,
-    channels: Any,
+    channels: np.ndarray | None,
     groups: int = 1,
 ) -> BiasFold | None:
     """What the constants among the inputs add to the bias, if it is a parameter that nobody else reads."""
@@ -40,7 +45,13 @@ def bias_fold(
 
 
 def with_bias(
-    analysis: DependencyAnalysis, node: Node, x: AbstractValue, outputs: Any, bias: Any, axis: int, zero: Any
+    analysis: DependencyAnalysis,
+    node: Node,
+    x: AbstractValue,
+    outputs: np.ndarray | None,
+    bias: object,
+    axis: int,
+    zero: Mask,
 ) -> AbstractValue:
     """The output of a product: its channels, and the bias where nothing else comes."""
     aval, rank = node.avals[0], len(x.shape)

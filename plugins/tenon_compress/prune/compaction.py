@@ -8,8 +8,7 @@ together are found in the recording (``dependencies.py``, ``op_rules.py``), thos
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from tenon import Tensor, no_grad
 from tenon.errors import CaptureError, ModuleTypeError, PruningError, TenonError
@@ -29,7 +28,8 @@ from tenon_compress.prune.structure import apply_structure, note_structure, size
 from tenon_compress.quantize import structure as quantized
 from tenon_compress.quantize.scheme import Decoded
 from tenon_compress.quantize.training import InputObserver
-from tenon_compress.receipt import Receipt, call_of, difference, evaluating, receipt_of
+from tenon_compress.receipt import Data, Example, Receipt, call_of, difference, evaluating, receipt_of
+from tenon_compress.structure_buffer import Structure
 
 #: The modules that register the rules of the analysis.
 _RULES = (op_rules, product_rules, recurrent_rules, in_place_rules)
@@ -44,16 +44,14 @@ _OF_CODE = (
 )  # fmt: skip
 #: Attributes of ops that are sizes of what has channels.
 _SIZES = {"key", "shape", "sizes", "start"}
-#: What is said of modules, by their paths.
-Structure = dict[str, dict[str, Any]]
 
 
 def compact(
     model: Module,
-    example: Tensor | Sequence[Tensor | bool | None],
+    example: Example,
     *,
     batch_sizes: Sequence[int] = (),
-    data: Any = None,
+    data: Data | None = None,
     seconds: float = 0.2,
 ) -> Receipt:
     """Remove the channels, heads and units of ``model`` that masks have made zero; prints and returns the
@@ -100,7 +98,7 @@ def _note(model: Module, structure: Structure) -> None:
 
 
 def _removed(
-    masked: Module, args: Sequence[Tensor | bool | None], kwargs: Any
+    masked: Module, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> tuple[Module, Structure, list[str]]:
     """A copy of ``masked`` without its zero channels, its structure, and notes on what stays."""
     smaller = copy.deepcopy(masked)
@@ -126,8 +124,8 @@ def _without(
     smaller: Module,
     analysis: DependencyAnalysis,
     names: dict[Node, str],
-    args: Sequence[Tensor | bool | None],
-    kwargs: Any,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
 ) -> tuple[Module, Structure, list[str]]:
     """The same by ``analysis``, which is of the copy ``smaller``."""
     gone = removable(analysis)
@@ -189,7 +187,7 @@ def shared_names(model: Module) -> dict[int, list[str]]:
 
 
 def analyse(
-    model: Module, args: Sequence[Tensor | bool | None], kwargs: Any, *, keep_scales: bool = False
+    model: Module, args: Sequence[object], kwargs: Mapping[str, object], *, keep_scales: bool = False
 ) -> tuple[DependencyAnalysis, dict[Node, str]]:
     """What depends on what in a run of ``model``, and the names of its tensors."""
     if any(isinstance(m, InputObserver) and bool(m.low > m.high) for m in model.modules()):
@@ -209,7 +207,7 @@ def analyse(
     return analysis, found
 
 
-def _traced(model: Module, args: Sequence[Tensor | bool | None], kwargs: Any) -> Trace:
+def _traced(model: Module, args: Sequence[object], kwargs: Mapping[str, object]) -> Trace:
     try:
         return trace(model, args, kwargs, {*RULES, *KINDS})
     except CaptureError as error:
@@ -242,8 +240,8 @@ def _resized(
     smaller: Module,
     analysis: DependencyAnalysis,
     found: Removal,
-    args: Sequence[Tensor | bool | None],
-    kwargs: Any,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
 ) -> tuple[Module, Structure]:
     """The smaller model that says what the masked one does, and its structure: as it is if its code takes all
     sizes from tensors, else with attributes that say them, else by rules for what the code asks for."""
@@ -273,8 +271,8 @@ def _say_slices(
     structure: Structure,
     analysis: DependencyAnalysis,
     found: Removal,
-    args: Sequence[Tensor | bool | None],
-    kwargs: Any,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
 ) -> None:
     """Give ``made`` and ``structure`` rules for the slices that its code asks for, if all can be told."""
     try:
@@ -312,8 +310,8 @@ def _rules_in_code(modules: dict[str, Module], analysis: DependencyAnalysis, fou
 def _compare(
     masked: Module,
     smaller: Module,
-    args: Sequence[Tensor | bool | None],
-    kwargs: Any,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
     found: Removal,
     tolerance: float,
 ) -> None:

@@ -7,8 +7,6 @@ couples theirs one by one, a convolution those of its input with those of its we
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 #: The channel of all positions that cannot be removed.
@@ -22,7 +20,7 @@ class CoupledChannels:
         self.parents = [FIXED]
         self.reasons: dict[int, str] = {}
 
-    def create(self, count: int) -> Any:
+    def create(self, count: int) -> np.ndarray:
         """``count`` new channels."""
         start = len(self.parents)
         self.parents.extend(range(start, start + count))
@@ -35,12 +33,12 @@ class CoupledChannels:
             parents[channel] = channel = parents[parents[channel]]
         return channel
 
-    def representatives(self, channels: Any) -> Any:
+    def representatives(self, channels: np.ndarray) -> np.ndarray:
         """``find`` of every element."""
         found, inverse = np.unique(channels, return_inverse=True)
         return np.array([self.find(int(a)) for a in found], dtype=np.int64)[inverse].reshape(channels.shape)
 
-    def couple(self, one: Any, other: Any) -> None:
+    def couple(self, one: np.ndarray, other: np.ndarray) -> None:
         """Make one set of each pair of two arrays that broadcast."""
         pairs = np.stack([a.reshape(-1) for a in np.broadcast_arrays(one, other)], axis=1)
         for a, b in np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0).tolist():
@@ -50,7 +48,7 @@ class CoupledChannels:
                 if high in self.reasons:
                     self.reasons.setdefault(low, self.reasons[high])
 
-    def keep(self, channels: Any, reason: str) -> None:
+    def keep(self, channels: np.ndarray, reason: str) -> None:
         """All of ``channels`` have to stay, for ``reason``."""
         for channel in np.unique(channels).tolist():
             representative = self.find(channel)

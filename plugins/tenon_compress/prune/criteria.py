@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.extend import Criterion
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Magnitude(Criterion):
     """The absolute value (Han et al., 2015)."""
 
-    def score(self, weight: Tensor, gradient: Any) -> Tensor:
+    def score(self, weight: Tensor, gradient: Tensor | None) -> Tensor:
         """``|w|``."""
         return weight.abs()
 
@@ -24,7 +24,7 @@ class Gradient(Criterion):
 
     needs_gradient = True
 
-    def score(self, weight: Any, gradient: Any) -> Any:
+    def score(self, weight: Tensor, gradient: Tensor) -> Tensor:
         """``|g|``."""
         return gradient.abs()
 
@@ -42,6 +42,6 @@ class Taylor(Criterion):
 class Random(Criterion):
     """A number at random, the baseline of all others."""
 
-    def score(self, weight: Tensor, gradient: Any) -> Tensor:
+    def score(self, weight: Tensor, gradient: Tensor | None) -> Tensor:
         """Drawn uniformly from ``[0, 1)``."""
         return tenon.rand_like(weight)

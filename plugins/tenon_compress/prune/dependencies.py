@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from tenon.errors import PruningError
 from tenon.extend import Node, Ref, Trace
 from tenon_compress.prune.coupled_channels import CoupledChannels
 
+#: Booleans, one for each channel; a single one where NumPy reduces an array to no axes.
+Mask: TypeAlias = np.ndarray | np.bool_
 Rule = Callable[..., "tuple[AbstractValue, ...]"]
 #: Rules by the name of the op, and by the value of its kind for ops that have none.
 RULES: dict[str, Rule] = {}
@@ -32,14 +34,14 @@ class AbstractValue:
     shape: tuple[int, ...]
     #: Arrays of channels that broadcast to the shape, one for each set of axes that can shrink: a weight has
     #: one for its outputs and one for its inputs.
-    channel_maps: list[Any] = field(default_factory=list)
-    #: Where the value is the same for every input of the model, and what it is there; both broadcast to the
-    #: shape.
+    channel_maps: list[np.ndarray] = field(default_factory=list)
+    #: Where the value is the same for every input of the model, and what it is there; arrays that broadcast
+    #: to the shape, or both None. Any, as rules that look at one of the two know the other.
     known: Any = None
     value: Any = None
 
     @property
-    def zero(self) -> Any:
+    def zero(self) -> np.ndarray:
         """Where it is zero for every input; broadcasts to the shape."""
         if self.known is None:
             return np.zeros((1,) * len(self.shape), bool)
@@ -64,20 +66,20 @@ class Reduction:
     """
 
     node: Node
-    channels: Any
-    free: Any
+    channels: np.ndarray
+    free: Mask
     reason: str
-    into: Any = None
+    into: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionGroups:
     """The channels of inputs and outputs of a grouped convolution, a row for each of its groups."""
 
-    inner: Any
-    outer: Any
+    inner: np.ndarray
+    outer: np.ndarray
     #: The channels along axis 1 of the weight, which are other ones in each group.
-    columns: Any
+    columns: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +88,16 @@ class BiasFold:
     ``bias``."""
 
     bias: Node
-    channels: Any
-    gains: Any
+    channels: np.ndarray
+    gains: np.ndarray
 
 
-def varying(channel_map: Any) -> set[int]:
+def varying(channel_map: np.ndarray) -> set[int]:
     """The axes along which a channel map has more than one channel."""
     return {axis for axis, size in enumerate(channel_map.shape) if size > 1}
 
 
-def without_repeats(array: Any) -> Any:
+def without_repeats(array: np.ndarray) -> np.ndarray:
     """``array`` with size 1 along every axis on which nothing differs."""
     for axis, size in enumerate(array.shape):
         if size > 1:
@@ -125,9 +127,9 @@ class DependencyAnalysis:
         self.channels = CoupledChannels()
         self.abstract_values: dict[Ref, AbstractValue] = {}
         #: Of every parameter and buffer the channels of each of its axes.
-        self.stored: dict[Node, list[Any]] = {}
+        self.stored: dict[Node, list[np.ndarray]] = {}
         #: The channels of constants other than zero that code creates.
-        self.created_constants: list[Any] = []
+        self.created_constants: list[np.ndarray] = []
         self.reductions: list[Reduction] = []
         self.folds: list[BiasFold] = []
         #: By the weights of convolutions in groups.
@@ -181,7 +183,7 @@ class DependencyAnalysis:
 
     # --- what rules use ---
 
-    def abstract_value(self, arg: Any) -> AbstractValue:
+    def abstract_value(self, arg: object) -> AbstractValue:
         """The abstract value of an argument; a number is a constant without axes."""
         if isinstance(arg, Ref):
             return AbstractValue(()) if arg.scalar else self.abstract_values[arg]
@@ -205,7 +207,9 @@ class DependencyAnalysis:
                 value = without_repeats(np.where(known, value, value.dtype.type(0)))
         return AbstractValue(abstract.shape, channel_maps, known, value)
 
-    def keep(self, abstract: AbstractValue, reason: str, axes: Iterable[int] | None = None) -> list[Any]:
+    def keep(
+        self, abstract: AbstractValue, reason: str, axes: Iterable[int] | None = None
+    ) -> list[np.ndarray]:
         """Keep all channels that vary on ``axes``, or on any without these; returns the other channel
         maps."""
         wanted = set(range(len(abstract.shape))) if axes is None else set(axes)
@@ -214,7 +218,7 @@ class DependencyAnalysis:
                 self.channels.keep(channel_map, reason)
         return [channel_map for channel_map in abstract.channel_maps if not varying(channel_map) & wanted]
 
-    def couple_along(self, abstract: AbstractValue, reason: str, axes: Iterable[int]) -> list[Any]:
+    def couple_along(self, abstract: AbstractValue, reason: str, axes: Iterable[int]) -> list[np.ndarray]:
         """Channel maps that vary on none of ``axes``: channels are coupled along these, or stay if they vary
         on no other axis."""
         made = []
@@ -232,10 +236,10 @@ class DependencyAnalysis:
 
     def couple_broadcast(
         self, operands: Sequence[AbstractValue], reason: str, but: int | None = None
-    ) -> list[Any]:
+    ) -> list[np.ndarray]:
         """Couple the channels of operands of one rank that broadcast; channel maps on axis ``but`` are left
         out."""
-        made: list[Any] = []
+        made: list[np.ndarray] = []
         for abstract in operands:
             for channel_map in abstract.channel_maps:
                 if but in varying(channel_map):
@@ -254,7 +258,7 @@ class DependencyAnalysis:
                     self.channels.keep(channel_map, reason)
         return made
 
-    def channels_along(self, abstract: AbstractValue, axis: int) -> Any:
+    def channels_along(self, abstract: AbstractValue, axis: int) -> np.ndarray | None:
         """The channels along ``axis`` alone, or None; channels that vary elsewhere too are coupled along
         it."""
         found = None
@@ -267,7 +271,9 @@ class DependencyAnalysis:
                 )[0]
         return found
 
-    def couple_reduced(self, one: Any, other: Any, reason: str) -> Any:
+    def couple_reduced(
+        self, one: np.ndarray | None, other: np.ndarray | None, reason: str
+    ) -> np.ndarray | None:
         """Couple two axes that are summed over together; their channels, or None where they have to stay."""
         if one is not None and other is not None:
             self.channels.couple(one, other)
@@ -278,7 +284,12 @@ class DependencyAnalysis:
         return None
 
     def reduce(
-        self, channels: Any, free: Any, reason: str, fold: BiasFold | None = None, into: Any = None
+        self,
+        channels: np.ndarray | None,
+        free: Mask,
+        reason: str,
+        fold: BiasFold | None = None,
+        into: np.ndarray | None = None,
     ) -> None:
         """Note a sum over ``channels``: those may be removed that add nothing, or a constant that ``fold``
         puts into a bias, and all of them with ``into``."""
@@ -288,7 +299,7 @@ class DependencyAnalysis:
             Reduction(self.node, channels, self.removable_in(channels, free, fold), reason, into)
         )
 
-    def removable_in(self, channels: Any, free: Any, fold: BiasFold | None) -> Any:
+    def removable_in(self, channels: np.ndarray, free: Mask, fold: BiasFold | None) -> Mask:
         """Which of ``channels`` add nothing to a sum, or a constant, which is folded if they are removed."""
         if fold is None:
             return free
@@ -297,12 +308,15 @@ class DependencyAnalysis:
             self.folds.append(BiasFold(fold.bias, channels[can], fold.gains[:, can]))
         return free | can
 
-    def constant_result(self, node: Node, operands: Sequence[AbstractValue]) -> tuple[Any, Any]:
+    def constant_result(
+        self, node: Node, operands: Sequence[AbstractValue]
+    ) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:
         """Where an element-wise op has a constant result, and which: it is run where all operands are
         constant."""
-        if any(abstract.known is None for abstract in operands):
+        constant = [abstract.known for abstract in operands if abstract.known is not None]
+        if len(constant) < len(operands):
             return None, None
-        known = np.logical_and.reduce(np.broadcast_arrays(*(abstract.known for abstract in operands)))
+        known = np.logical_and.reduce(np.broadcast_arrays(*constant))
         values = [
             np.ascontiguousarray(abstract.value) if abstract.value.ndim else abstract.value
             for abstract in operands
@@ -313,7 +327,7 @@ class DependencyAnalysis:
         return np.broadcast_to(known, np.broadcast_shapes(known.shape, value.shape)), value
 
 
-def _number(arg: Any) -> bool:
+def _number(arg: object) -> bool:
     return isinstance(arg, (bool, int, float, complex))
 
 
@@ -322,7 +336,7 @@ def place(node: Node) -> str:
     return f"'{node.module}'" if node.module else node.where or "the model"
 
 
-def unknown(analysis: DependencyAnalysis, node: Node, *args: Any) -> tuple[AbstractValue, ...]:
+def unknown(analysis: DependencyAnalysis, node: Node, *args: object) -> tuple[AbstractValue, ...]:
     """The rule of ops that have none: their operands stay; PruningError if zero channels reach it."""
     owned = np.concatenate([np.zeros(0, np.int64), *(a for axes in analysis.stored.values() for a in axes)])
     for abstract in args:

@@ -27,7 +27,7 @@ def grouped_convolution(
     node: Node,
     x: AbstractValue,
     weight: AbstractValue,
-    bias: Any,
+    bias: object,
     groups: int,
     back: bool,
 ) -> AbstractValue:
@@ -59,7 +59,9 @@ def grouped_convolution(
     analysis.groups[held] = ConvolutionGroups(inner, outer, outer if back else inner)
     padded = back or any(node.attrs["padding"])
     gives = None if padded else bias_fold(analysis, node, x, weight, 1, inputs, groups)
-    free = analysis.removable_in(inputs, (~present | ~filled.any(1)).reshape(-1), gives).reshape(inner.shape)
+    free: Any = analysis.removable_in(inputs, (~present | ~filled.any(1)).reshape(-1), gives).reshape(
+        inner.shape
+    )
     said = f"{place(node)} reads them as numbers other than zero"
     for channels, nothing, into in zip(inner, free, outer, strict=True):
         analysis.reduce(channels, nothing, said, into=into)

@@ -6,9 +6,8 @@ the view is of.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import DTypeLike
 
 from tenon.extend import Node
 from tenon_compress.prune.dependencies import AbstractValue, DependencyAnalysis, place
@@ -42,7 +41,7 @@ def put(
     if x.known is None and value.known is None:
         return (AbstractValue(x.shape, list(x.channel_maps)),)
 
-    def whole(abstract: AbstractValue, array: Any, dtype: Any) -> Any:
+    def whole(abstract: AbstractValue, array: np.ndarray | None, dtype: DTypeLike) -> np.ndarray:
         return np.broadcast_to(np.zeros((), dtype) if array is None else array, abstract.shape)
 
     known = node.op.forward(np, whole(x, x.known, bool), whole(value, value.known, bool), **node.attrs)

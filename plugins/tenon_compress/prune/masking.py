@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -26,17 +26,14 @@ from tenon_compress.prune.compaction import analyse, bake_all, check_model, shar
 from tenon_compress.prune.dependencies import DependencyAnalysis
 from tenon_compress.prune.removal import couple_rectangles, equalize_groups, prunable
 from tenon_compress.quantize.layers import QuantizedLayer
-from tenon_compress.receipt import call_of, evaluating
-
-if TYPE_CHECKING:
-    from tenon import Tensor
+from tenon_compress.receipt import Example, call_of, evaluating
 
 Scope = Literal["global", "layer"]
 
 
 def mask_channels(
     model: Module,
-    example: Tensor | Sequence[Tensor],
+    example: Example,
     amount: float,
     criterion: str | type[Criterion] = "Magnitude",
     *,
@@ -83,7 +80,7 @@ def mask_channels(
             own = scores[node].reshape(*groups.columns.shape[:1], -1, *scores[node].shape[1:])
             np.add.at(totals, representatives[groups.columns], own.sum((1, *range(3, own.ndim))))
     places = _places(analysis, representatives)
-    peers: dict[Any, list[int]] = {}
+    peers: dict[tuple[object, ...], list[int]] = {}
     for representative, home in homes.items():
         peers.setdefault((*home, *places.get(representative, ())), []).append(representative)
     if not peers:
@@ -153,9 +150,11 @@ def mask_weights(
     return int(sum(part.sum() for part in parts))
 
 
-def _places(analysis: DependencyAnalysis, representatives: Any) -> dict[int, tuple[Any, ...]]:
+def _places(
+    analysis: DependencyAnalysis, representatives: np.ndarray
+) -> dict[int, tuple[tuple[int, int], ...]]:
     """In which groups of which convolutions a channel is: each of these has to lose as many as the others."""
-    places: dict[int, tuple[Any, ...]] = {}
+    places: dict[int, tuple[tuple[int, int], ...]] = {}
     for number, groups in enumerate(analysis.groups.values()):
         for side in (groups.inner, groups.outer):
             for group, channels in enumerate(representatives[side]):
@@ -192,7 +191,7 @@ def _home(model: Module, name: str) -> tuple[Module, str]:
     return model.get_submodule(path), own
 
 
-def _scores(criterion: type[Criterion], model: Module, name: str) -> Any:
+def _scores(criterion: type[Criterion], model: Module, name: str) -> np.ndarray:
     try:
         scores = scores_by(criterion, *_home(model, name)).cpu().double().numpy()
     except PruningError as error:
@@ -202,13 +201,13 @@ def _scores(criterion: type[Criterion], model: Module, name: str) -> Any:
     return scores.copy()
 
 
-def _smallest(scores: Any, number: int) -> Any:
+def _smallest(scores: np.ndarray, number: int) -> np.ndarray:
     gone = np.zeros(scores.size, bool)
     gone[np.argsort(scores, kind="stable")[:number]] = True
     return gone
 
 
-def _chosen(groups: list[Any], totals: Any, amount: float, scope: str) -> Any:
+def _chosen(groups: list[np.ndarray], totals: np.ndarray, amount: float, scope: str) -> np.ndarray:
     """The representatives to mask: of each group, or of all by scores relative to the mean of their group."""
     ordered = [group[np.argsort(totals[group], kind="stable")] for group in groups]
     if scope == "layer":
@@ -220,16 +219,16 @@ def _chosen(groups: list[Any], totals: Any, amount: float, scope: str) -> Any:
     return candidates[np.argsort(relative, kind="stable")[:number]]
 
 
-def _mask(model: Module, name: str, mask: Any) -> None:
+def _mask(model: Module, name: str, mask: np.ndarray) -> None:
     """Zero the parameter where ``mask`` is zero: within its mask if it has one, else by a new one."""
     module, own = _home(model, name)
     pipeline = pipeline_of(module, own)
-    last: Any = pipeline.steps[-1] if pipeline is not None else None
+    last = pipeline.steps[-1] if pipeline is not None else None
     if last is None or not last.is_mask:
         weight = getattr(module, own)
         custom_from_mask(module, own, from_numpy(mask).to(device=weight.device, dtype=weight.dtype))
         return
     with no_grad():
-        held: Any = module._buffers[last.buffer]
+        held = module.get_buffer(last.buffer)
         held.mul_(from_numpy(mask).to(device=held.device, dtype=held.dtype))
     forget()

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from tenon import ops
-from tenon.extend import Node
+from tenon.extend import Aval, Node
 from tenon_compress.prune.dependencies import (
     KINDS,
     RULES,
     AbstractValue,
     DependencyAnalysis,
+    Mask,
     Rule,
     place,
     unknown,
@@ -45,7 +46,7 @@ def moved(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[A
     """Channels and constants move as the op moves elements."""
     op = ops.reshape if node.name == "view" else node.op  # what lies in memory here is not what lay there
 
-    def move(array: Any) -> tuple[Any, ...]:
+    def move(array: np.ndarray) -> tuple[np.ndarray, ...]:
         made = op.forward(np, np.broadcast_to(array, x.shape), **node.attrs)
         return tuple(made) if isinstance(made, (tuple, list)) else (made,)
 
@@ -64,7 +65,7 @@ def moved(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[A
 
 @rule("take")
 def taken(
-    analysis: DependencyAnalysis, node: Node, x: AbstractValue, *indices: Any
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, *indices: AbstractValue
 ) -> tuple[AbstractValue, ...]:
     """Rows wherever they are asked for: whatever the indices are, the other axes stay as they are."""
     places = [axis for axis, key in enumerate(node.attrs["layout"]) if not isinstance(key, slice)]
@@ -72,7 +73,7 @@ def taken(
     zeros_there = np.broadcast_to(x.zero, x.shape).all(tuple(places), keepdims=True)
     anywhere = [np.zeros(index.shape, np.int64) for index in indices]
 
-    def take(array: Any) -> Any:
+    def take(array: Mask) -> np.ndarray:
         return node.op.forward(np, np.broadcast_to(array, x.shape), *anywhere, **node.attrs)
 
     return (zeros(node, [take(channel_map) for channel_map in channel_maps], take(zeros_there)),)
@@ -138,7 +139,7 @@ def joined(analysis: DependencyAnalysis, node: Node, *xs: AbstractValue) -> tupl
 
 
 def _expanded(x: AbstractValue, axis: int) -> AbstractValue:
-    def more(array: Any) -> Any:
+    def more(array: np.ndarray | None) -> Any:
         return None if array is None else np.expand_dims(array, axis)
 
     shape = (*x.shape[:axis], 1, *x.shape[axis:])
@@ -147,7 +148,7 @@ def _expanded(x: AbstractValue, axis: int) -> AbstractValue:
     )
 
 
-def zeros(node: Node, channel_maps: list[Any], known: Any, index: int = 0) -> AbstractValue:
+def zeros(node: Node, channel_maps: list[np.ndarray], known: Mask | None, index: int = 0) -> AbstractValue:
     """A result that is known where it is zero, if ``known`` says where."""
     aval = node.avals[index]
     return AbstractValue(
@@ -161,7 +162,7 @@ def zeros(node: Node, channel_maps: list[Any], known: Any, index: int = 0) -> Ab
 # --- element by element ---
 
 
-def elementwise(analysis: DependencyAnalysis, node: Node, *args: Any) -> tuple[AbstractValue, ...]:
+def elementwise(analysis: DependencyAnalysis, node: Node, *args: object) -> tuple[AbstractValue, ...]:
     """Operands share their channels; constants are computed, and zero times anything is zero."""
     if len(node.avals) != 1:
         return unknown(analysis, node, *args)
@@ -172,7 +173,7 @@ def elementwise(analysis: DependencyAnalysis, node: Node, *args: Any) -> tuple[A
     channel_maps = analysis.couple_broadcast(operands, f"{place(node)} combines them with what cannot shrink")
     if len(operands) == len(args):
         known, value = analysis.constant_result(node, operands)
-        if known is not None:
+        if known is not None and value is not None:
             return (AbstractValue(aval.shape, channel_maps, *_ranked(len(aval.shape), known, value)),)
     if node.name == "mul":
         return (
@@ -185,11 +186,13 @@ def elementwise(analysis: DependencyAnalysis, node: Node, *args: Any) -> tuple[A
     )
 
 
-def _ranked(rank: int, *arrays: Any) -> tuple[Any, ...]:
+def _ranked(rank: int, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     return tuple(a.reshape((1,) * (rank - a.ndim) + a.shape) for a in arrays)
 
 
-def same(analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: Any) -> tuple[AbstractValue, ...]:
+def same(
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: object
+) -> tuple[AbstractValue, ...]:
     """A copy, in some memory or dtype."""
     if rest:
         return unknown(analysis, node, x, *rest)
@@ -197,7 +200,7 @@ def same(analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: Any)
     return (AbstractValue(x.shape, list(x.channel_maps), x.known, value),)
 
 
-def created(analysis: DependencyAnalysis, node: Node, *args: Any) -> tuple[AbstractValue, ...]:
+def created(analysis: DependencyAnalysis, node: Node, *args: object) -> tuple[AbstractValue, ...]:
     """New values of a size that Python chose; the size follows what it was taken from."""
     (aval,) = node.avals
     axes = [analysis.channels.create(n) for n in aval.shape]
@@ -212,7 +215,7 @@ def created(analysis: DependencyAnalysis, node: Node, *args: Any) -> tuple[Abstr
 
 @rule("batch_norm_inference", "channel_affine", "batch_norm")
 def per_channel(
-    analysis: DependencyAnalysis, node: Node, x: AbstractValue, *vectors: Any
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, *vectors: object
 ) -> tuple[AbstractValue, ...]:
     """Numbers of each channel, the second axis, next to it; constants become other constants."""
     rank = len(x.shape)
@@ -237,7 +240,7 @@ def per_channel(
     )
 
 
-def _channel_flow(aval: Any, channel_maps: list[Any]) -> AbstractValue:
+def _channel_flow(aval: Aval, channel_maps: list[np.ndarray]) -> AbstractValue:
     """What batch norm returns beside: one number for each channel."""
     return AbstractValue(aval.shape, [a.reshape(-1) for a in channel_maps if varying(a) == {1}])
 
@@ -245,7 +248,7 @@ def _channel_flow(aval: Any, channel_maps: list[Any]) -> AbstractValue:
 def _affine(
     analysis: DependencyAnalysis,
     node: Node,
-    channel_maps: list[Any],
+    channel_maps: list[np.ndarray],
     given: list[AbstractValue],
     there: list[bool],
 ) -> AbstractValue:
@@ -285,7 +288,7 @@ def summed(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[
 
 
 def reduced(
-    analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: Any
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: object
 ) -> tuple[AbstractValue, ...]:
     """Means, maxima and the like depend on how many there are: what they are taken over stays."""
     axes = _reduced(node, x)
@@ -305,7 +308,7 @@ def _reduced(node: Node, x: AbstractValue) -> set[int]:
     return {axis % rank for axis in axes} or set(range(rank))
 
 
-def _without(aval: Any, channel_maps: list[Any], axes: set[int], x: AbstractValue) -> AbstractValue:
+def _without(aval: Aval, channel_maps: list[np.ndarray], axes: set[int], x: AbstractValue) -> AbstractValue:
     """Layers over the axes that are left, kept with size 1 or dropped."""
     if len(aval.shape) == len(x.shape):
         return AbstractValue(aval.shape, channel_maps)
@@ -322,7 +325,7 @@ def along(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[A
 
 @rule("layer_norm")
 def normalized(
-    analysis: DependencyAnalysis, node: Node, x: AbstractValue, weight: Any, bias: Any
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, weight: object, bias: object
 ) -> tuple[AbstractValue, ...]:
     """Mean and variance of the last axes depend on how many there are; what is zero there stays so."""
     axes = range(len(x.shape) - node.attrs["rank"], len(x.shape))
@@ -340,7 +343,7 @@ def normalized(
 
 
 def windowed(
-    analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: Any
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: object
 ) -> tuple[AbstractValue, ...]:
     """Pools and resampling work on every channel by itself; channels that are zero stay so."""
     if rest or node.name.startswith(("unfold", "fold", "fractional")):

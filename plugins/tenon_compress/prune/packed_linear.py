@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from tenon import from_numpy, int64, ops, uint16, zeros
+from tenon import Tensor, from_numpy, int64, ops, uint16, zeros
 from tenon.nn.layers.linear import Linear
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
@@ -18,7 +16,7 @@ class PackedLinear(Module):
     ``values`` and ``bias`` are parameters; ``columns`` and ``starts``, where the values are, are buffers.
     """
 
-    bias: Any
+    bias: Parameter | None
 
     def __init__(self, in_features: int, out_features: int, count: int, bias: bool = True) -> None:
         super().__init__()
@@ -38,11 +36,11 @@ class PackedLinear(Module):
         made.values.data = from_numpy(weight[rows, columns])
         made.columns = from_numpy(columns.astype(np.uint16))
         made.starts = from_numpy(np.concatenate([[0], ends]).astype(np.int64))
-        if layer.bias is not None:
+        if made.bias is not None:
             made.bias.data = layer.bias.detach().clone()
         return made.to(layer.weight.device)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``input[..., in_features]`` to ``[..., out_features]``."""
         return ops.sparse_linear(input, self.values, self.columns, self.starts, self.bias)
 

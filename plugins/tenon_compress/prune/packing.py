@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tenon import no_grad
+from tenon import Tensor, no_grad
 from tenon.errors import PruningError
 from tenon.extend import release_parameters
 from tenon.nn.layers.linear import Linear
@@ -17,7 +16,7 @@ from tenon.nn.module import Module
 from tenon_compress.prune.compaction import bake_masks, check_model
 from tenon_compress.prune.packed_linear import PackedLinear
 from tenon_compress.prune.structure import note_structure, structure_of
-from tenon_compress.receipt import Receipt, call_of, evaluating, receipt_of
+from tenon_compress.receipt import Data, Example, Receipt, call_of, evaluating, receipt_of
 
 #: Columns are numbered by 16 bits.
 _WIDEST = 1 << 16
@@ -25,10 +24,10 @@ _WIDEST = 1 << 16
 
 def pack(
     model: Module,
-    example: Any,
+    example: Example,
     *,
     batch_sizes: Sequence[int] = (),
-    data: Any = None,
+    data: Data | None = None,
     at_least: float = 0.9,
     seconds: float = 0.2,
 ) -> Receipt:
@@ -78,14 +77,16 @@ def pack(
     return receipt
 
 
-def _zeros(layer: Any) -> float:
+def _zeros(layer: Linear) -> float:
     weight = layer.weight.detach().cpu().numpy()
     return float((weight == 0).mean()) if weight.size else 0.0
 
 
-def _inputs(model: Module, layers: dict[str, Any], args: Any, kwargs: Any) -> dict[str, Any]:
+def _inputs(
+    model: Module, layers: dict[str, Linear], args: Sequence[object], kwargs: Mapping[str, object]
+) -> dict[str, Tensor]:
     """What the example gives each layer."""
-    given: dict[str, Any] = {}
+    given: dict[str, Tensor] = {}
     handles = [
         layer.register_forward_pre_hook(
             lambda module, inputs, path=path: given.update((path, x) for x in inputs)
@@ -101,7 +102,9 @@ def _inputs(model: Module, layers: dict[str, Any], args: Any, kwargs: Any) -> di
     return given
 
 
-def _slow_at(dense: Any, packed: Any, given: Any, sizes: Sequence[int], seconds: float) -> Any:
+def _slow_at(
+    dense: Linear, packed: PackedLinear, given: Tensor | None, sizes: Sequence[int], seconds: float
+) -> int | str | None:
     """The batch size at which ``packed`` is no faster, or None."""
     if given is None:
         return "any: the example does not reach it"
@@ -120,7 +123,7 @@ def _slow_at(dense: Any, packed: Any, given: Any, sizes: Sequence[int], seconds:
     return None
 
 
-def _put(model: Module, layers: dict[str, Any]) -> None:
+def _put(model: Module, layers: dict[str, PackedLinear]) -> None:
     for path, layer in layers.items():
         model.set_submodule(path, copy.deepcopy(layer))
     structure = structure_of(model)

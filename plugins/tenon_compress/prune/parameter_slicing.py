@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from tenon import from_numpy, int64, ops, tensor
+from tenon import Tensor, from_numpy, int64, ops, tensor
 from tenon.extend import Node
 from tenon.nn.layers.conv import _ConvNd
 from tenon.nn.module import Module
@@ -15,7 +13,7 @@ from tenon_compress.prune.removal import Removal
 from tenon_compress.prune.structure import apply_structure, note_structure, sizes_of, structure_of
 
 
-def tensors_of(model: Module) -> list[Any]:
+def tensors_of(model: Module) -> list[Tensor]:
     """All parameters and buffers."""
     return [*model.parameters(), *model.buffers()]
 
@@ -47,11 +45,11 @@ def slice_parameters(model: Module, analysis: DependencyAnalysis, found: Removal
     note_structure(model, structure)
 
 
-def _chosen(data: Any, axis: int, places: Any) -> Any:
+def _chosen(data: Tensor, axis: int, places: np.ndarray) -> Tensor:
     return data.index_select(axis, tensor(places.tolist(), device=data.device, dtype=int64))
 
 
-def _of_groups(weight: Any, rows: Any, columns: Any) -> Any:
+def _of_groups(weight: Tensor, rows: np.ndarray, columns: np.ndarray) -> Tensor:
     """The rows that stay of the weight of a convolution, each with the columns of its group."""
     size = len(rows) // len(columns)
     parts = []
@@ -67,7 +65,6 @@ def _set_groups(model: Module, analysis: DependencyAnalysis, node: Node, found: 
     groups = analysis.groups[node]
     inputs, outputs = (~found.gone[channels] for channels in (groups.inner, groups.outer))
     for module in model.modules():
-        own: Any = module
-        if isinstance(own, _ConvNd) and own._parameters.get("weight") is analysis.trace.stored[node]:
-            own.groups = int(outputs.any(1).sum())
-            own.in_channels, own.out_channels = int(inputs.sum()), int(outputs.sum())
+        if isinstance(module, _ConvNd) and module._parameters.get("weight") is analysis.trace.stored[node]:
+            module.groups = int(outputs.any(1).sum())
+            module.in_channels, module.out_channels = int(inputs.sum()), int(outputs.sum())

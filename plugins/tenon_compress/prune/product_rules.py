@@ -42,8 +42,8 @@ def multiplied(
     depth = x.shape[-1]
     if not depth:
         return (zeros(node, [], np.ones((1,) * rank, bool)),)
-    filled: Any = np.broadcast_to(~x.zero, (*x.zero.shape[:-1], depth))
-    other: Any = np.broadcast_to(~y.zero, (*y.zero.shape[:-2], depth, y.zero.shape[-1]))
+    filled: np.ndarray = np.broadcast_to(~x.zero, (*x.zero.shape[:-1], depth))
+    other: np.ndarray = np.broadcast_to(~y.zero, (*y.zero.shape[:-2], depth, y.zero.shape[-1]))
     free = ~filled.reshape(-1, depth).any(0) | ~np.moveaxis(other, -2, -1).reshape(-1, depth).any(0)
     analysis.reduce(channels, free, f"{place(node)} reads them")
     rows = [a for a in x.channel_maps if rank - 1 not in varying(a)]
@@ -56,7 +56,7 @@ def multiplied(
 
 @rule("linear")
 def linear(
-    analysis: DependencyAnalysis, node: Node, x: AbstractValue, weight: AbstractValue, bias: Any = None
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, weight: AbstractValue, bias: object = None
 ) -> tuple[AbstractValue, ...]:
     """``x @ weight.T + bias``; constants go into the bias."""
     return (_weighted(analysis, node, x, weight, bias, len(x.shape) - 1, 1, True),)
@@ -64,7 +64,7 @@ def linear(
 
 @rule("conv", "convolution", "conv_input_grad")
 def convolved(
-    analysis: DependencyAnalysis, node: Node, x: AbstractValue, weight: AbstractValue, bias: Any = None
+    analysis: DependencyAnalysis, node: Node, x: AbstractValue, weight: AbstractValue, bias: object = None
 ) -> tuple[AbstractValue, ...]:
     """A product over channels at every place, of all or of those of a group."""
     back = node.name == "conv_input_grad"
@@ -86,7 +86,7 @@ def _weighted(
     node: Node,
     x: AbstractValue,
     weight: AbstractValue,
-    bias: Any,
+    bias: object,
     axis: int,
     inner: int,
     inside: bool,
@@ -100,8 +100,10 @@ def _weighted(
         analysis.channels_along(x, axis), analysis.channels_along(weight, inner), reason
     )
     outputs = analysis.channels_along(weight, 1 - inner)
-    filled: Any = np.broadcast_to(~weight.zero, weight.shape)
-    matrix = np.moveaxis(filled, inner, 1).reshape(weight.shape[1 - inner], weight.shape[inner], -1).any(2)
+    filled: np.ndarray = np.broadcast_to(~weight.zero, weight.shape)
+    matrix: Any = (
+        np.moveaxis(filled, inner, 1).reshape(weight.shape[1 - inner], weight.shape[inner], -1).any(2)
+    )
     present = np.moveaxis(np.broadcast_to(~x.zero, x.shape), axis, -1).reshape(-1, x.shape[axis]).any(0)
     free = ~present | ~matrix.any(0)
     gives = bias_fold(analysis, node, x, weight, axis, channels) if inside and inner == 1 else None

@@ -7,13 +7,14 @@ A unit whose candidate, the row that is added to the state, is zero stays at zer
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from tenon.extend import Node
 from tenon.ops import gru_sequence, lstm_sequence, rnn_sequence
-from tenon_compress.prune.dependencies import RULES, AbstractValue, DependencyAnalysis, place, unknown
+from tenon_compress.prune.dependencies import RULES, AbstractValue, DependencyAnalysis, Mask, place, unknown
 
 
 def sequence(
@@ -44,9 +45,9 @@ def sequence(
         zero = zero & np.broadcast_to(bias.zero, bias.shape)[rows]
     for state in cells:
         zero = zero & np.broadcast_to(state.zero, state.shape).all(0)
-    shown: Any = np.broadcast_to(~outer.zero, outer.shape)
+    shown: np.ndarray = np.broadcast_to(~outer.zero, outer.shape)
     analysis.reduce(units, zero | ~shown.any(0), said)
-    made: list[tuple[Any, Any]] = [(units, zero)] * (2 + lstm)
+    made: list[tuple[np.ndarray | None, Mask]] = [(units, zero)] * (2 + lstm)
     if projection is not None:
         outputs = _units(analysis, 1, [w_hh, states[0]], (projection,), reason)
         nothing = ~(shown & ~zero).any(1) & np.broadcast_to(states[0].zero, states[0].shape).all(0)
@@ -57,13 +58,19 @@ def sequence(
             aval.shape,
             [] if channels is None else [channels.reshape(1, -1)],
             known.reshape(1, -1),
-            np.zeros((1, len(known)), aval.dtype),
+            np.zeros((1, known.size), aval.dtype),
         )
         for aval, (channels, known) in zip(node.avals, made, strict=False)
     ) + tuple(AbstractValue(aval.shape) for aval in node.avals[2 + lstm :])
 
 
-def _units(analysis: DependencyAnalysis, gates: int, columns: Any, rows_of: Any, reason: str) -> Any:
+def _units(
+    analysis: DependencyAnalysis,
+    gates: int,
+    columns: Iterable[AbstractValue],
+    rows_of: Iterable[AbstractValue],
+    reason: str,
+) -> np.ndarray | None:
     """The channels of the columns of some values, coupled with the rows of others in each gate; None where
     they have to stay."""
     found = [analysis.channels_along(abstract, 1) for abstract in columns]

@@ -7,7 +7,6 @@ viewed as several (heads and their widths), only whole rows of these are removed
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -21,11 +20,11 @@ class Removal:
     """For every parameter and buffer the positions that stay along each axis, and what is added to biases."""
 
     #: One boolean for each channel.
-    gone: Any
-    kept: dict[Node, list[Any]]
+    gone: np.ndarray
+    kept: dict[Node, list[np.ndarray]]
     #: The same for axis 1 of the weights of convolutions in groups: a row for each group.
-    columns: dict[Node, Any]
-    gains: dict[Node, Any]
+    columns: dict[Node, np.ndarray]
+    gains: dict[Node, np.ndarray]
     #: The new shapes of values that have another one now.
     shapes: dict[Ref, tuple[int, ...]]
 
@@ -36,25 +35,25 @@ class Removal:
         return sum(int((~kept).sum()) for kept in (*several, *self.columns.values()))
 
 
-def prunable(analysis: DependencyAnalysis) -> tuple[Any, Any]:
+def prunable(analysis: DependencyAnalysis) -> tuple[np.ndarray, np.ndarray]:
     """The representative of every channel, and whether it could be removed if it were zero: something sums
     over it, and nothing keeps it."""
     channels = analysis.channels
     representatives = np.array([channels.find(i) for i in range(len(channels.parents))])
     can = np.zeros(len(representatives), bool)
-    for each in analysis.reductions:
-        can[representatives[each.channels]] = True
+    for reduction in analysis.reductions:
+        can[representatives[reduction.channels]] = True
     can[representatives[[FIXED, *channels.reasons]]] = False
     axes = np.zeros(len(representatives), np.int64)
-    for each in (axis for held in analysis.stored.values() for axis in held):
-        axes[np.unique(representatives[each])] += 1
+    for axis in (axis for stored in analysis.stored.values() for axis in stored):
+        axes[np.unique(representatives[axis])] += 1
     # Constants that code creates for a single layer do not shrink with it.
     for created in analysis.created_constants:
         can[representatives[created][axes[representatives[created]] < 2]] = False
     return representatives, can[representatives]
 
 
-def removable(analysis: DependencyAnalysis) -> Any:
+def removable(analysis: DependencyAnalysis) -> np.ndarray:
     """One boolean for each channel: whether it can be removed."""
     representatives, gone = prunable(analysis)
     liveness = _Liveness(analysis, representatives)
@@ -69,11 +68,11 @@ def removable(analysis: DependencyAnalysis) -> Any:
     return gone[representatives]
 
 
-def removal(analysis: DependencyAnalysis, gone: Any) -> Removal:
+def removal(analysis: DependencyAnalysis, gone: np.ndarray) -> Removal:
     """What ``gone``, one boolean for each channel, makes of the parameters."""
     kept = {node: [~gone[axis] for axis in axes] for node, axes in analysis.stored.items()}
     columns = {node: ~gone[groups.columns] for node, groups in analysis.groups.items()}
-    gains: dict[Node, Any] = {}
+    gains: dict[Node, np.ndarray] = {}
     for fold in analysis.folds:
         added = fold.gains[:, gone[fold.channels]].sum(1)
         gains[fold.bias] = gains.get(fold.bias, 0) + added
@@ -89,7 +88,7 @@ def removal(analysis: DependencyAnalysis, gone: Any) -> Removal:
     return Removal(gone, kept, columns, gains, shapes)
 
 
-def _leave_something(analysis: DependencyAnalysis, representatives: Any, gone: Any) -> bool:
+def _leave_something(analysis: DependencyAnalysis, representatives: np.ndarray, gone: np.ndarray) -> bool:
     """Where every position of an axis would go, the first stays."""
     changed = False
     for axes in analysis.stored.values():
@@ -104,7 +103,7 @@ class _Liveness:
     """What is needed by what is left, from the outputs on. A value without elements asks for nothing, nor
     does what only such values are computed from: the queries of a head whose values are gone."""
 
-    def __init__(self, analysis: DependencyAnalysis, representatives: Any) -> None:
+    def __init__(self, analysis: DependencyAnalysis, representatives: np.ndarray) -> None:
         self.analysis, self.representatives = analysis, representatives
         self.reductions: dict[Node, list[Reduction]] = {}
         for each in analysis.reductions:
@@ -123,7 +122,7 @@ class _Liveness:
         }
         self.last = {ref.node for ref in analysis.trace.outputs}
 
-    def restore(self, gone: Any) -> bool:
+    def restore(self, gone: np.ndarray) -> bool:
         """Put back what is needed and ``gone``."""
         changed = False
         idle: set[Node] = set()
@@ -147,7 +146,12 @@ class _Liveness:
         return changed
 
 
-def equalize_groups(analysis: DependencyAnalysis, representatives: Any, gone: Any, worth: Any = None) -> bool:
+def equalize_groups(
+    analysis: DependencyAnalysis,
+    representatives: np.ndarray,
+    gone: np.ndarray,
+    worth: np.ndarray | None = None,
+) -> bool:
     """Let each group of a convolution lose as many inputs as the others and as many outputs, if not all of
     both: those stay that are too many elsewhere too, and of these those of the most ``worth``."""
     sides = []
@@ -175,7 +179,7 @@ def equalize_groups(analysis: DependencyAnalysis, representatives: Any, gone: An
     return changed
 
 
-def _make_rectangles(analysis: DependencyAnalysis, representatives: Any, gone: Any) -> bool:
+def _make_rectangles(analysis: DependencyAnalysis, representatives: np.ndarray, gone: np.ndarray) -> bool:
     """Let nothing go that would leave a hole in a value."""
     changed = False
     for abstract in analysis.abstract_values.values():
@@ -208,7 +212,7 @@ def couple_rectangles(analysis: DependencyAnalysis) -> None:
                 analysis.channels.couple(np.take(channel_map, [0], axis), channel_map)
 
 
-def stays(analysis: DependencyAnalysis, gone: Any, names: dict[Node, str]) -> list[str]:
+def stays(analysis: DependencyAnalysis, gone: np.ndarray, names: dict[Node, str]) -> list[str]:
     """Sentences about rows of weights that are zero and stay all the same, and why."""
     said: list[str] = []
     for node, axes in analysis.stored.items():

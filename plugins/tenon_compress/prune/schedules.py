@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from tenon import Tensor
 
 
+class Stateful(Protocol):
+    """An optimizer or a scheduler of its learning rate."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return its state."""
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> object:
+        """Restore a state."""
+
+
 class Schedule(Protocol):
     """When to mask how much."""
 
@@ -122,14 +132,14 @@ class Pruner:
         self.example, self.criterion, self.scope, self.keep = example, criterion, scope, keep
         self.steps = 0
         #: The weights of step ``schedule.rewind``, by name.
-        self.early: dict[str, Any] = {}
+        self.early: dict[str, Tensor] = {}
         #: What goes back with them, and the states of that step.
-        self._others: tuple[Any, ...] = ()
-        self._states: list[Any] = []
+        self._others: tuple[Stateful, ...] = ()
+        self._states: list[dict[str, Any]] = []
         self._mask(0.0, "Magnitude")
         self._look()
 
-    def rewinds(self, *others: Any) -> None:
+    def rewinds(self, *others: Stateful) -> None:
         """Let ``others``, the optimizer and then the schedulers of its learning rate, go back to the early
         step with the weights. Call ``step()`` after theirs then; PruningError once that step is over."""
         late = self.schedule.rewind is not None and self.steps > self.schedule.rewind

@@ -8,7 +8,7 @@ answers, are the rules. So code may take the places from attributes, or from the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,9 +17,17 @@ from tenon.extend import Node, Ref, ShapeRequest, Trace, shape_requests
 from tenon_compress.prune.dependencies import AbstractValue, varying
 from tenon_compress.prune.shape_rules import asked
 
+#: The start, stop and step of a slice of which all are known.
+_Bounds: TypeAlias = list[int]
+#: A slice that code asks for: the axis (size, number, rank of the tensor) and the slice's start, stop and
+#: step.
+_Request: TypeAlias = tuple[tuple[int, ...], tuple[int | None, int | None, int | None]]
+#: A request, its two parts as lists, and the slices that answer it.
+SliceRule: TypeAlias = list[list[int] | list[int | None] | list[_Bounds]]
+
 
 def slices_left(
-    trace: Trace, abstract_values: dict[Ref, AbstractValue], gone: Any
+    trace: Trace, abstract_values: dict[Ref, AbstractValue], gone: np.ndarray
 ) -> list[tuple[slice, bool]]:
     """What every slice that was asked for has become, in that order, and whether its axis is one of channels;
     empty if none has to become another.
@@ -67,15 +75,17 @@ def _cut(node: Node, axis: int) -> slice:
     return keys[axis] if axis < len(keys) and isinstance(keys[axis], slice) else slice(None)
 
 
-def slice_rules(run: Callable[[], Any], answers: Sequence[tuple[slice, bool]]) -> dict[int, list[Any]]:
+def slice_rules(
+    run: Callable[[], object], answers: Sequence[tuple[slice, bool]]
+) -> dict[int, list[SliceRule]]:
     """The rules of every module, by its id, by which a ``run`` of the smaller model gets ``answers``.
 
     PruningError if it asks for other slices than were recorded, or by them for several things at a time: also
     where that would be so for an axis of another length, such as time.
     """
     left = iter(answers)
-    calls: dict[tuple[int, int], dict[Any, list[Any]]] = {}
-    others: set[tuple[int, Any]] = set()
+    calls: dict[tuple[int, int], dict[_Request, list[_Bounds]]] = {}
+    others: set[tuple[int, _Request]] = set()
     held = []  # places, so that no two have one id
 
     def replay(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
@@ -98,23 +108,23 @@ def slice_rules(run: Callable[[], Any], answers: Sequence[tuple[slice, bool]]) -
         run()
     if next(left, None) is not None:
         raise PruningError("the model asks for fewer slices than when it was recorded")
-    rules: dict[int, dict[Any, list[Any]]] = {}
+    rules: dict[int, dict[_Request, list[_Bounds]]] = {}
     for (module, _), asks in calls.items():
         for said, found in asks.items():
             several = found if any(f != found[0] for f in found) else found[:1]
             if rules.setdefault(module, {}).setdefault(said, several) != several:
                 raise PruningError("the same slice means other channels in another call of a module")
-    made: dict[int, list[Any]] = {}
+    made: dict[int, list[SliceRule]] = {}
     for module, asks in rules.items():
         made[module] = []
-        for (axis, said), found in asks.items():
-            if _means_other(axis[0], said, found):
-                if (module, (axis[1:], said)) in others:
+        for (axis, bounds), found in asks.items():
+            if _means_other(axis[0], bounds, found):
+                if (module, (axis[1:], bounds)) in others:
                     raise PruningError("the same slice is asked of what has no channels")
-                made[module].append([list(axis), list(said), found])
+                made[module].append([list(axis), list(bounds), found])
     return made
 
 
-def _means_other(size: int, said: tuple[Any, ...], found: list[Any]) -> bool:
+def _means_other(size: int, said: tuple[int | None, ...], found: list[_Bounds]) -> bool:
     beyond = max(said[0] or 0, said[1] or 0) > size  # cut off by ``x[a:b]``, an error of ``narrow``
     return beyond or any(range(size)[slice(*said)] != range(size)[slice(*answer)] for answer in found)

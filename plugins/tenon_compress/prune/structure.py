@@ -27,7 +27,7 @@ from tenon.nn.module import Module
 from tenon.nn.weights import pipeline_of
 from tenon_compress.prune.packed_linear import PackedLinear
 from tenon_compress.prune.shape_rules import NAMES, set_shape_rules, shape_rules_from
-from tenon_compress.structure_buffer import note, noted, read
+from tenon_compress.structure_buffer import Structure, note, noted, read
 
 #: The buffer that holds the structure.
 KEY = "pruned_structure"
@@ -92,7 +92,7 @@ def apply_structure(model: Module, structure: Mapping[str, Mapping[str, Any]]) -
     modules = dict(model.named_modules())
     rules = {}
     for path, said in structure.items():
-        module: Any = modules.get(path)
+        module = modules.get(path)
         rules[path] = shape_rules_from(path, dict(said))
         numbers = {name: value for name, value in said.items() if name not in NAMES}
         if any(type(value) is not int or value < 0 for value in numbers.values()):
@@ -119,7 +119,7 @@ def apply_structure(model: Module, structure: Mapping[str, Mapping[str, Any]]) -
             model.set_submodule(path, packed.to(module.weight.device))
 
 
-def structure_of(model: Module) -> dict[str, dict[str, Any]]:
+def structure_of(model: Module) -> Structure:
     """By what ``model`` differs from what its class makes, by module path: numbers, and rules for sizes that
     code computes (``shape_rules.py``); empty if by nothing."""
     return noted(model, KEY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tenon import Tensor
 from tenon.errors import QuantizationError
@@ -25,7 +25,7 @@ from tenon_compress.quantize.scheme import (
 )
 from tenon_compress.quantize.static import StaticScheme, convert
 from tenon_compress.quantize.structure import KEY, note_structure
-from tenon_compress.receipt import Receipt, receipt_of
+from tenon_compress.receipt import Data, Example, Receipt, receipt_of
 
 
 class Quantized(NamedTuple):
@@ -39,10 +39,10 @@ class Quantized(NamedTuple):
 def quantize(
     model: Module,
     spec: str | Scheme,
-    calibration: Any = None,
+    calibration: Tensor | Iterable[Example] | None = None,
     *,
-    example: Any = None,
-    data: Any = None,
+    example: Example = None,
+    data: Data | None = None,
     batch_sizes: Sequence[int] = (),
     skip: Collection[str] = (),
 ) -> Quantized:
@@ -84,7 +84,7 @@ def _first(paths: Sequence[str]) -> str:
     return ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
 
 
-def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collection[str] = ()) -> Module:
+def converted(model: Module, scheme: Scheme, calls: Sequence[Example], skip: Collection[str] = ()) -> Module:
     """A quantized copy of ``model``."""
     check_model(model, "quantize")
     check_unprepared(model, "quantize")
@@ -124,8 +124,8 @@ def _by_layer(model: Module, scheme: Scheme, skip: Collection[str]) -> tuple[Mod
 
 
 def calibration_calls(
-    model: Module, scheme: Scheme, calibration: Tensor | Sequence[Tensor] | None
-) -> list[Any]:
+    model: Module, scheme: Scheme, calibration: Tensor | Iterable[Example] | None
+) -> list[Example]:
     """``calibration`` as a list, a tensor being one call; QuantizationError where it is none or missing."""
     given = () if calibration is None else (calibration,) if isinstance(calibration, Tensor) else calibration
     if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):

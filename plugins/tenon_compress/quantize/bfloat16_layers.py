@@ -6,41 +6,42 @@ nothing that flows is rounded. What such a layer is given and gives keeps its dt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-from tenon import bfloat16, ops, zeros
+from tenon import Tensor, bfloat16, ops, zeros
+from tenon.extend import Op
 from tenon.nn.functional import linear
 from tenon.nn.layers.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from tenon.nn.layers.linear import Linear
+from tenon.nn.module import Module
 from tenon_compress.quantize.layers import QuantizedLayer
 
 
 class BFloat16Layer(QuantizedLayer):
     """What they share: ``op`` is what they compute, ``weight`` and ``bias`` are bfloat16."""
 
-    op: ClassVar[Any] = ops.linear
-    weight: Any
-    bias: Any
+    op: ClassVar[Op] = ops.linear
+    weight: Tensor
+    bias: Tensor | None
 
     @property
     def multiplies(self) -> bool:
         """Whether it computes in bfloat16 where it is; else it is smaller and no faster."""
-        weight: Any = self._buffers["weight"]
-        found: bool = weight._backend.prefers_bfloat16(self.op)
-        return found
+        return bool(self.stored("weight")._backend.prefers_bfloat16(self.op))
 
-    def _take(self, weight: Any, bias: Any) -> None:
+    def _take(self, weight: Tensor, bias: Tensor | None) -> None:
         self.hold(weight=weight.to(bfloat16), bias=None if bias is None else bias.to(bfloat16))
 
-    def _computed(self, input: Any, weight: Any, bias: Any, *given: Any) -> Any:
+    def _computed(self, input: Tensor, weight: Tensor, bias: Tensor | None, *given: object) -> Tensor:
         """What the layer of floats makes of ``input``, and of whatever else it was given."""
         raise NotImplementedError
 
-    def _forward(self, input: Any, *given: Any) -> Any:
+    def _forward(self, input: Tensor, *given: object) -> Tensor:
         if not (input.is_floating_point() and self.multiplies):
             return self._computed(input, self.weight, self.bias, *given)
-        held = self._buffers
-        return self._computed(input.to(bfloat16), held["weight"], held["bias"], *given).to(input.dtype)
+        bias = self._buffers["bias"]
+        return self._computed(input.to(bfloat16), self.stored("weight"), bias, *given).to(input.dtype)
 
     def _freeze(self) -> None:
         """Nothing is packed, so nothing needs to stay as it is: kernels of floats copy what is read-only."""
@@ -55,22 +56,21 @@ class BFloat16Linear(BFloat16Layer):
         self._take(zeros(out_features, in_features), zeros(out_features) if bias else None)
 
     @classmethod
-    def of(cls, layer: Any) -> Self:
+    def of(cls, layer: Module) -> Self:
         """The layer of an ``nn.Linear``."""
         made = cls(layer.in_features, layer.out_features, layer.bias is not None)
         made._take(layer.weight, layer.bias)
         return made.train(layer.training)
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, object]:
         """Sizes, those of the weight, from which pruning may have removed some; and bias."""
-        weight: Any = self._buffers["weight"]
-        rows, columns = weight.shape
+        rows, columns = self.stored("weight").shape
         return {"in_features": columns, "out_features": rows, "bias": self.bias is not None}
 
-    def _computed(self, input: Any, weight: Any, bias: Any, *given: Any) -> Any:
+    def _computed(self, input: Tensor, weight: Tensor, bias: Tensor | None, *given: object) -> Tensor:
         return linear(input, weight, bias)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """``[..., in_features]`` to ``[..., out_features]``."""
         return self._forward(input)
 
@@ -78,7 +78,7 @@ class BFloat16Linear(BFloat16Layer):
 class _Conv(BFloat16Layer):
     """Comes before the class of floats, whose arguments are ``named``."""
 
-    op: ClassVar[Any] = ops.conv
+    op: ClassVar[Op] = ops.conv
     named: ClassVar[tuple[str, ...]] = (
         "in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups",
         "padding_mode",
@@ -86,36 +86,38 @@ class _Conv(BFloat16Layer):
 
     def __init__(self, *sizes: Any, **options: Any) -> None:
         super().__init__(*sizes, **options)
-        self._take(self._parameters.pop("weight"), self._parameters.pop("bias"))
+        weight, bias = self.weight, self.bias
+        del self._parameters["weight"], self._parameters["bias"]
+        self._take(weight, bias)
 
     def reset_parameters(self) -> None:
         """Nothing is drawn."""
 
     @classmethod
-    def of(cls, layer: Any) -> Self:
+    def of(cls, layer: Module) -> Self:
         """The layer of a convolution of floats."""
         numbers = {name: getattr(layer, name) for name in cls.named}
         made = cls(**numbers, bias=layer.bias is not None)
         made._take(layer.weight, layer.bias)
         return made.train(layer.training)
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, object]:
         """Sizes, geometry and bias."""
         return {**{name: getattr(self, name) for name in self.named}, "bias": self.bias is not None}
 
-    def _computed(self, input: Any, weight: Any, bias: Any, *given: Any) -> Any:
+    def _computed(self, input: Tensor, weight: Tensor, bias: Tensor | None, *given: object) -> Tensor:
         return self._conv_forward(input, weight, bias, *given)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """As the layer of floats."""
         return self._forward(input)
 
 
 class _Transposed(_Conv):
-    op: ClassVar[Any] = ops.conv_input_grad
+    op: ClassVar[Op] = ops.conv_input_grad
     named: ClassVar[tuple[str, ...]] = (*_Conv.named, "output_padding")
 
-    def forward(self, input: Any, output_size: Any = None) -> Any:
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """As the layer of floats."""
         return self._forward(input, output_size)
 
@@ -145,7 +147,7 @@ class BFloat16ConvTranspose3d(_Transposed, ConvTranspose3d):
 
 
 #: By the class of floats.
-BFLOAT16: dict[type[Any], Any] = {
+BFLOAT16: dict[type[Module], type[BFloat16Linear] | type[_Conv]] = {
     Linear: BFloat16Linear,
     Conv1d: BFloat16Conv1d,
     Conv2d: BFloat16Conv2d,

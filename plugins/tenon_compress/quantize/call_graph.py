@@ -16,17 +16,17 @@ from typing import Any
 
 from tenon import Tensor, no_grad
 from tenon.errors import QuantizationError, TenonError
-from tenon.extend import op_interceptors, pytree
+from tenon.extend import Array, Attrs, Nested, Op, op_interceptors, pytree
 from tenon.nn.module import Module
 from tenon.ops import max_pool, relu
-from tenon_compress.receipt import call_of, evaluating
+from tenon_compress.receipt import Example, call_of, evaluating
 
 
 class CallGraph:
     """How often each layer was called and which nodes read its output; paths are those of
     ``named_modules``."""
 
-    def __init__(self, model: Module, example: Any) -> None:
+    def __init__(self, model: Module, example: Example) -> None:
         self.layers = {path: module for path, module in model.named_modules() if not module._modules}
         self.calls: Counter[str] = Counter()
         #: How many axes a layer's result has.
@@ -36,9 +36,9 @@ class CallGraph:
         self.readers: dict[str, list[str]] = {path: [] for path in self.layers}
         #: By the array, which a detached tensor shares; arrays are kept so that no id is given twice.
         self._makers: dict[int, str] = {}
-        self._kept: list[Any] = []
+        self._kept: list[Array] = []
         #: What rectifiers read: the node, a copy of the input, the result; by the input's array.
-        self._rectified: dict[int, tuple[str, Any, Any]] = {}
+        self._rectified: dict[int, tuple[str, Array, Array]] = {}
         self._inside = False
         args, kwargs = call_of(example)
         hooked = [module for module in model.modules() if _hooked(module)]
@@ -55,7 +55,7 @@ class CallGraph:
             self._kept.clear()
             self._rectified.clear()
 
-    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def run(self, op: Op, args: tuple[Any, ...], attrs: Attrs) -> Any:
         """An op: outside of layers it is a reader."""
         if self._inside:
             return op_interceptors.below(self)(op, args, attrs)
@@ -70,18 +70,18 @@ class CallGraph:
             self._makes(node, made)
         return made
 
-    def _node(self, key: str, what: Any) -> str:
+    def _node(self, key: str, what: Module | Op) -> str:
         self.nodes[key] = what
         self.readers[key] = []
         return key
 
-    def _read(self, nest: Any, reader: str) -> None:
+    def _read(self, nest: Nested, reader: str) -> None:
         for tensor in pytree.tree_leaves(nest):
             if isinstance(tensor, Tensor) and id(tensor.raw) in self._makers:
                 self._see(tensor.raw)
                 self.readers[self._makers[id(tensor.raw)]].append(reader)
 
-    def _see(self, array: Any) -> None:
+    def _see(self, array: Array) -> None:
         """Let a rectifier be what made ``array`` if it wrote there since."""
         if id(array) in self._rectified:
             node, before, made = self._rectified.pop(id(array))
@@ -93,12 +93,12 @@ class CallGraph:
         self._makers[id(tensor.raw)] = node
 
     def _watch(self, path: str, module: Module) -> tuple[Any, Any]:
-        def enter(module: Any, args: Any, kwargs: Any) -> None:
+        def enter(module: Module, args: Nested, kwargs: Nested) -> None:
             self.calls[path] += 1
             self._read((args, kwargs), self._node(self._called(path), module))
             self._inside = True
 
-        def leave(module: Any, args: Any, output: Any) -> None:
+        def leave(module: Module, args: Nested, output: Nested) -> None:
             self._inside = False
             for tensor in pytree.tree_leaves(output):
                 if isinstance(tensor, Tensor):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TypeAlias
 
-from tenon import as_tensor, empty, float16, float32, int8, uint8
+from tenon import Tensor, as_tensor, empty, float16, float32, int8, uint8
 from tenon.errors import QuantizationError
 from tenon.ops.quantized import LARGEST
 
+#: The smallest and the largest number to tell apart: of all numbers, or of each output of a weight.
+Limits: TypeAlias = tuple[Tensor | float, Tensor | float]
 
-def check_float32(what: str, weight: Any) -> None:
+
+def check_float32(what: str, weight: Tensor) -> None:
     """QuantizationError unless ``weight`` is float32: int8 states stand for no other numbers."""
     if weight.dtype is not float32:
         raise QuantizationError(
@@ -19,7 +22,7 @@ def check_float32(what: str, weight: Any) -> None:
         )
 
 
-def to_int8(weight: Any, limits: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
+def to_int8(weight: Tensor, limits: Limits | None = None) -> tuple[Tensor, Tensor]:
     """``(values, scale)``: int8 of the weight's shape, and one float32 for each index of its first axis.
 
     ``limits`` are the lowest and the highest number to be told apart, of all or of each such index; without
@@ -36,19 +39,19 @@ def to_int8(weight: Any, limits: tuple[Any, Any] | None = None) -> tuple[Any, An
     return (rows / scale[:, None]).round().clamp(-LARGEST, LARGEST).to(int8).reshape(weight.shape), scale
 
 
-def _check_size(weight: Any) -> None:
+def _check_size(weight: Tensor) -> None:
     if not weight.numel():
         raise QuantizationError(
             f"a weight of shape {list(weight.shape)} has no numbers to quantize. Name its layer in skip."
         )
 
 
-def from_int8(values: Any, scale: Any) -> Any:
+def from_int8(values: Tensor, scale: Tensor) -> Tensor:
     """The float32 weight that ``to_int8`` gave ``values`` and ``scale`` for."""
     return values.to(float32) * scale.reshape(-1, *(1,) * (values.dim() - 1))
 
 
-def to_int4(weight: Any, group: int) -> tuple[Any, Any]:
+def to_int4(weight: Tensor, group: int) -> tuple[Tensor, Tensor]:
     """``(bytes, scale)`` of whole numbers from -7 to 7, ``group`` after each other with one float16 scale.
 
     Groups lie within a row (an index of the first axis); the last of a row may be shorter.
@@ -73,7 +76,7 @@ def to_int4(weight: Any, group: int) -> tuple[Any, Any]:
     return pairs[:, :, 0] + pairs[:, :, 1] * 16, scale
 
 
-def from_int4(packed: Any, scale: Any, shape: tuple[int, ...]) -> Any:
+def from_int4(packed: Tensor, scale: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The float32 weight of ``shape`` that ``to_int4`` gave ``packed`` and ``scale`` for."""
     count, groups = scale.shape
     whole = empty((*packed.shape, 2), dtype=float32, device=packed.device)

@@ -6,16 +6,17 @@ therefore put new tensors in the place of the old ones instead of writing into t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tenon import Tensor, arange, float32, int8, ones, ops, zeros
-from tenon.extend import pytree
+from tenon.extend import Nested, pytree
 from tenon.nn.functional import embedding_bag
 from tenon.nn.module import Module
 from tenon_compress.quantize.integers import from_int8, to_int8
 
 if TYPE_CHECKING:
-    from tenon.extend import dtype
+    from tenon import dtype
 
 
 def freeze(tensor: Tensor) -> None:
@@ -25,13 +26,13 @@ def freeze(tensor: Tensor) -> None:
         array.setflags(write=False)
 
 
-def in_float32(call: Any, *given: Any) -> Any:
+def in_float32(call: Callable[..., Nested], *given: Nested) -> Nested:
     """``call(*given)`` on float32 in the place of other floats; its results have the dtype of the first."""
     own = next(t.dtype for t in pytree.tree_leaves(given) if isinstance(t, Tensor))
     if own is float32 or not own.is_floating_point:
         return call(*given)
 
-    def cast(nest: Any, dtype: dtype) -> Any:
+    def cast(nest: Nested, dtype: dtype) -> Nested:
         return pytree.tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, nest)
 
     return cast(call(*cast(given, float32)), own)
@@ -41,14 +42,20 @@ class QuantizedLayer(Module):
     """A layer whose tensors are buffers in read-only memory; ``numbers()`` are the arguments that make it."""
 
     #: What a layer gives that takes steps of 8 bits.
-    floats: Any = float32
+    floats: dtype = float32
     no_steps: ClassVar[str] = "it is of few bits. Prune and parametrize first, then quantize."
 
-    def hold(self, **tensors: Any) -> None:
+    def hold(self, **tensors: Tensor | None) -> None:
         """Register buffers; None is a buffer that is absent."""
         for name, tensor in tensors.items():
             self.register_buffer(name, None if tensor is None else tensor.detach().clone())
         self._freeze()
+
+    def stored(self, name: str) -> Tensor:
+        """The buffer ``name`` as it is stored, which reading the attribute may convert to floats."""
+        buffer = self._buffers[name]
+        assert buffer is not None
+        return buffer
 
     def __getattr__(self, name: str) -> Any:
         """Code that reads the weight of a layer itself, as tied outputs do, gets what it stands for."""
@@ -56,11 +63,11 @@ class QuantizedLayer(Module):
         if held is None or not name.startswith(("weight", "bias")) or name.endswith("scale"):
             return super().__getattr__(name)
         if held.dtype is int8:
-            scale = self._buffers["scale" if name == "weight" else f"{name}_scale"]
+            scale = self.stored("scale" if name == "weight" else f"{name}_scale")
             held = from_int8(held, scale)
         return held.to(self.floats)
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, object]:
         """Plain values by name of the argument."""
         raise NotImplementedError
 
@@ -73,7 +80,7 @@ class QuantizedLayer(Module):
             if buffer is not None:
                 freeze(buffer)
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move to another device; tensors keep their dtypes, and ``floats`` takes the new one."""
         self.floats = fn(zeros(0, dtype=self.floats)).dtype
 
@@ -85,12 +92,12 @@ class QuantizedLayer(Module):
         self._freeze()
         return self
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         super().__setstate__(state)
         self._freeze()
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *rest: Any
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, object], *rest: Any
     ) -> None:
         """Assign copies."""
         names = [prefix + name for name in self._buffers]
@@ -103,9 +110,9 @@ class QuantizedLayer(Module):
 class DynamicLinear(QuantizedLayer):
     """``Linear`` with int8 weights; the input is rounded to int8 by the largest size in it at each call."""
 
-    weight: Any
-    scale: Any
-    bias: Any
+    weight: Tensor
+    scale: Tensor
+    bias: Tensor | None
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         super().__init__()
@@ -124,7 +131,7 @@ class DynamicLinear(QuantizedLayer):
         made.hold(weight=weight, scale=scale, bias=None if linear.bias is None else linear.bias.to(float32))
         return made.train(linear.training)
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, object]:
         """Sizes and bias."""
         return {
             "in_features": self.in_features, "out_features": self.out_features, "bias": self.bias is not None,
@@ -139,8 +146,8 @@ class DynamicLinear(QuantizedLayer):
 class QuantizedEmbedding(QuantizedLayer):
     """``Embedding`` with rows of int8, each with its scale."""
 
-    weight: Any
-    scale: Any
+    weight: Tensor
+    scale: Tensor
 
     def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
         super().__init__()
@@ -157,22 +164,23 @@ class QuantizedEmbedding(QuantizedLayer):
         made.hold(weight=weight, scale=scale)
         return made.train(embedding.training)
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, object]:
         """Sizes."""
         return {"num_embeddings": self.num_embeddings, "embedding_dim": self.embedding_dim}
 
     def forward(self, input: Tensor) -> Tensor:
         """The rows at the indices ``input``."""
-        weight: Any = self._buffers["weight"]
-        rows = from_int8(weight[input].reshape(-1, self.embedding_dim), self.scale[input].reshape(-1))
+        rows = from_int8(
+            self.stored("weight")[input].reshape(-1, self.embedding_dim), self.scale[input].reshape(-1)
+        )
         return rows.reshape(*input.shape, self.embedding_dim).to(self.floats)
 
 
 class QuantizedEmbeddingBag(QuantizedLayer):
     """``EmbeddingBag`` with rows of int8, each with its scale; only the rows asked for become floats."""
 
-    weight: Any
-    scale: Any
+    weight: Tensor
+    scale: Tensor
 
     def __init__(
         self,
@@ -197,7 +205,7 @@ class QuantizedEmbeddingBag(QuantizedLayer):
         made.hold(weight=weight, scale=scale)
         return made.train(bag.training)
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, object]:
         """Sizes, and what becomes of a bag."""
         return {name: getattr(self, name) for name in _BAG}
 
@@ -206,7 +214,7 @@ class QuantizedEmbeddingBag(QuantizedLayer):
     ) -> Tensor:
         """The bags of ``input``, as those of the layer of floats."""
         flat = input.reshape(-1)
-        held: Any = self._buffers["weight"], self.scale
+        held = self.stored("weight"), self.scale
         rows = from_int8(*(ops.cat(each[:1], each[flat], axis=0) for each in held))
         places = arange(1, flat.numel() + 1, device=input.device)  # the first row is that of the padding
         if self.padding_idx is not None:

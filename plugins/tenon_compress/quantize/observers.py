@@ -37,8 +37,8 @@ class PerChannelMinMax(RangeObserver):
     """The smallest and the largest number at each index of the first axis: of each output of a weight."""
 
     def __init__(self) -> None:
-        self.low: Any = None
-        self.high: Any = None
+        self.low: Tensor | None = None
+        self.high: Tensor | None = None
 
     def observe(self, x: Tensor) -> None:
         """Widen the limits of each."""
@@ -87,7 +87,7 @@ class Histogram(MinMax):
             self.counts = self._counted(_middles(*before, self.bins), self.counts)
         self.counts = self.counts + self._counted(x.cpu().numpy().ravel())
 
-    def _counted(self, numbers: Any, weights: Any = None) -> Any:
+    def _counted(self, numbers: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
         found, _ = np.histogram(numbers, self.bins, (self.low, self.high), weights=weights)
         return found
 
@@ -126,12 +126,12 @@ class Entropy(Histogram):
         return float((given[seen] * np.log(given[seen] / np.maximum(made[seen], 1e-12))).sum())
 
 
-def _middles(low: float, high: float, bins: int) -> Any:
+def _middles(low: float, high: float, bins: int) -> np.ndarray:
     edges = np.linspace(low, high, bins + 1)
     return (edges[1:] + edges[:-1]) / 2
 
 
-def _rounded(numbers: Any, low: float, high: float) -> Any:
+def _rounded(numbers: np.ndarray, low: float, high: float) -> np.ndarray:
     step, zero = steps_of(low, high)
     return (np.clip(np.rint(numbers / step + zero), 0, 255) - zero) * step
 

@@ -22,9 +22,9 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 def quantize_dynamic(
     model: Module,
-    qconfig_spec: Collection[Any] | None = None,
-    dtype: Any = _QINT8,
-    mapping: Mapping[Any, Any] | None = None,
+    qconfig_spec: Collection[type | str] | None = None,
+    dtype: object = _QINT8,
+    mapping: Mapping[type, type] | None = None,
     inplace: bool = False,
 ) -> Module:
     """What ``quantize(model, "int8-dynamic")`` makes, of all layers or of those in ``qconfig_spec``.
@@ -53,7 +53,7 @@ def quantize_dynamic(
     return model
 
 
-def _dynamic(model: Module, qconfig_spec: Collection[Any] | None) -> Module:
+def _dynamic(model: Module, qconfig_spec: Collection[type | str] | None) -> Module:
     if qconfig_spec is None:
         return converted(model, scheme_of("int8-dynamic"), [])
     known = dict(model.named_modules())
@@ -71,14 +71,18 @@ def _dynamic(model: Module, qconfig_spec: Collection[Any] | None) -> Module:
     return converted(model, scheme_of("int8-dynamic"), [], [path for path in known if not meant(path)])
 
 
-def fuse_modules(model: Module, modules_to_fuse: Sequence[Any], inplace: bool = False) -> Module:
+def fuse_modules(
+    model: Module, modules_to_fuse: Sequence[str] | Sequence[Sequence[str]], inplace: bool = False
+) -> Module:
     """``model`` in evaluation mode, or a copy, with batch norms made part of the layer named before them.
 
     ``modules_to_fuse`` is a list of paths such as ``["conv", "bn", "relu"]``, or several. An ``Identity`` is
     where a norm was; rectifiers stay. ``quantize`` does all this by itself.
     """
     made = model if inplace else copy.deepcopy(model)
-    groups = [modules_to_fuse] if modules_to_fuse and isinstance(modules_to_fuse[0], str) else modules_to_fuse
+    groups: Sequence[Any] = (
+        [modules_to_fuse] if modules_to_fuse and isinstance(modules_to_fuse[0], str) else modules_to_fuse
+    )
     known = dict(made.named_modules())
     fused: dict[str, Module] = {}
     for group in groups:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tenon import float32, ops
@@ -16,6 +17,7 @@ from tenon_compress.quantize.layers import QuantizedLayer, in_float32
 
 if TYPE_CHECKING:
     from tenon import Tensor
+    from tenon.extend import Nested
 
 
 class DynamicRecurrent(QuantizedLayer):
@@ -27,14 +29,14 @@ class DynamicRecurrent(QuantizedLayer):
         super().__init__(*sizes, **options)
         self._take({name: self._parameters.pop(name) for name in list(self._parameters)})
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(self, input: Tensor, hx: Nested = None) -> Nested:
         """As the layer of floats."""
         return in_float32(super().forward, input, hx)
 
     def reset_parameters(self) -> None:
         """Nothing is drawn."""
 
-    def _take(self, tensors: dict[str, Any]) -> None:
+    def _take(self, tensors: Mapping[str, Tensor | None]) -> None:
         for name, tensor in tensors.items():
             if tensor is None or tensor.dim() == 1:
                 self.hold(**{name: None if tensor is None else tensor.to(float32)})
@@ -51,7 +53,7 @@ class DynamicRecurrent(QuantizedLayer):
         made._take(weights)
         return made.train(layer.training)
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, object]:
         """Sizes and options."""
         return {name: getattr(self, name) for name in self.named}
 
@@ -68,12 +70,12 @@ class _Layer(DynamicRecurrent):
         self._all_weights = [[f"{n[0]}_scale", n[0], f"{n[1]}_scale", *n[1:]] for n in self._all_weights]
 
     @property
-    def all_weights(self) -> list[list[Any]]:
+    def all_weights(self) -> list[list[Tensor | None]]:
         """The buffers of each layer and direction."""
         return [[self._buffers[name] for name in names] for names in self._all_weights]
 
 
-def _ordered(weights: list[Any]) -> tuple[Any, ...]:
+def _ordered(weights: list[Tensor]) -> tuple[Tensor | None, ...]:
     """As the ops take them; biases None where there are none."""
     s_ih, w_ih, s_hh, w_hh, *biases = weights
     return w_ih, s_ih, w_hh, s_hh, *(biases or (None, None))
@@ -83,7 +85,7 @@ class DynamicLSTM(_Layer, LSTM):
     """``LSTM`` without projection, with int8 weights."""
 
     def _run_layer(
-        self, x: Tensor, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
+        self, x: Tensor, states: list[Tensor], weights: list[Tensor], sizes: tuple[int, ...], reverse: bool
     ) -> tuple[Tensor, ...]:
         return ops.int8_lstm_sequence(x, *states, *_ordered(weights), sizes=sizes, reverse=reverse)
 
@@ -92,7 +94,7 @@ class DynamicGRU(_Layer, GRU):
     """``GRU`` with int8 weights."""
 
     def _run_layer(
-        self, x: Tensor, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
+        self, x: Tensor, states: list[Tensor], weights: list[Tensor], sizes: tuple[int, ...], reverse: bool
     ) -> tuple[Tensor, ...]:
         return ops.int8_gru_sequence(x, *states, *_ordered(weights), sizes=sizes, reverse=reverse)
 
@@ -103,7 +105,7 @@ class DynamicRNN(_Layer, RNN):
     named: ClassVar[tuple[str, ...]] = (*_Layer.named, "nonlinearity")
 
     def _run_layer(
-        self, x: Tensor, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
+        self, x: Tensor, states: list[Tensor], weights: list[Tensor], sizes: tuple[int, ...], reverse: bool
     ) -> tuple[Tensor, ...]:
         attrs = {"sizes": sizes, "reverse": reverse, "nonlinearity": self.nonlinearity}
         return ops.int8_rnn_sequence(x, *states, *_ordered(weights), **attrs)
@@ -113,7 +115,7 @@ class _Cell(DynamicRecurrent):
     named: ClassVar[tuple[str, ...]] = ("input_size", "hidden_size", "bias")
 
     @property
-    def _held(self) -> tuple[Any, ...]:
+    def _held(self) -> tuple[Tensor | None, ...]:
         names = ("weight_ih", "weight_ih_scale", "weight_hh", "weight_hh_scale", "bias_ih", "bias_hh")
         return tuple(self._buffers[name] for name in names)
 
@@ -121,14 +123,14 @@ class _Cell(DynamicRecurrent):
 class DynamicLSTMCell(_Cell, LSTMCell):
     """``LSTMCell`` with int8 weights."""
 
-    def _next(self, rows: Tensor, states: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    def _next(self, rows: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return step(ops.int8_lstm_sequence, rows, *states, *self._held)
 
 
 class DynamicGRUCell(_Cell, GRUCell):
     """``GRUCell`` with int8 weights."""
 
-    def _next(self, rows: Tensor, states: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    def _next(self, rows: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return step(ops.int8_gru_sequence, rows, *states, *self._held)
 
 
@@ -137,12 +139,12 @@ class DynamicRNNCell(_Cell, RNNCell):
 
     named: ClassVar[tuple[str, ...]] = (*_Cell.named, "nonlinearity")
 
-    def _next(self, rows: Tensor, states: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    def _next(self, rows: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return step(ops.int8_rnn_sequence, rows, *states, *self._held, nonlinearity=self.nonlinearity)
 
 
 #: By the class of floats.
-DYNAMIC: dict[type[Any], type[DynamicRecurrent]] = {
+DYNAMIC: dict[type[Module], type[DynamicRecurrent]] = {
     LSTM: DynamicLSTM,
     GRU: DynamicGRU,
     RNN: DynamicRNN,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tenon.errors import ModuleTypeError, QuantizationError
 from tenon.extend import resolve
@@ -40,7 +40,7 @@ class Scheme:
     #: The name under which a plugin declares it.
     name: ClassVar[str]
 
-    def layer(self, module: Any) -> Any:
+    def layer(self, module: Module) -> Module | None:
         """What takes the place of ``module``, itself changed in place, or None to leave it."""
         raise NotImplementedError
 
@@ -51,24 +51,24 @@ class WeightScheme(Scheme):
     The classes of the layers stay: a step in the pipeline of each weight decodes it.
     """
 
-    def encode(self, weight: Any) -> Mapping[str, Any]:
+    def encode(self, weight: Tensor) -> Mapping[str, Tensor]:
         """Tensors by name that ``decode`` makes the weight of."""
         raise NotImplementedError
 
-    def decode(self, shape: tuple[int, ...], **parts: Any) -> Any:
+    def decode(self, shape: tuple[int, ...], **parts: Tensor) -> Tensor:
         """The float32 weight of ``shape``."""
         raise NotImplementedError
 
-    def layer(self, module: Any) -> Any:
+    def layer(self, module: Module) -> Module | None:
         """Every parameter of two axes or more is stored by ``encode``."""
         wide = [name for name, p in module._parameters.items() if p is not None and p.dim() > 1]
         for name in wide:
-            self.store(module, name, self.encode(module._parameters[name].detach()))
+            self.store(module, name, self.encode(getattr(module, name).detach()))
         return module if wide else None
 
-    def store(self, module: Any, name: str, parts: Mapping[str, Any]) -> None:
+    def store(self, module: Module, name: str, parts: Mapping[str, Tensor]) -> None:
         """Let ``module.<name>`` be decoded from ``parts``."""
-        shape = tuple(module._parameters[name].shape)
+        shape = tuple(getattr(module, name).shape)
         Decoded(name, self.name, dict(vars(self)), tuple(parts), shape).begin(module, parts)
 
 
@@ -82,19 +82,19 @@ class Decoded:
 
     name: str
     scheme: str
-    options: dict[str, Any]
+    options: dict[str, object]
     parts: tuple[str, ...]
     shape: tuple[int, ...]
     is_mask: ClassVar[bool] = False
 
-    def forward(self, module: Any, *values: Tensor) -> Tensor:
+    def forward(self, module: Module, *values: Tensor) -> Tensor:
         """The weight."""
         weight = self._scheme().decode(self.shape, **dict(zip(self.parts, values, strict=True)))
-        return weight.to(module._buffers[self._floats].dtype)
+        return weight.to(getattr(module, self._floats).dtype)
 
-    def begin(self, module: Any, parts: Mapping[str, Any]) -> None:
+    def begin(self, module: Module, parts: Mapping[str, Tensor]) -> None:
         """Let ``module`` hold the parts instead of the weight that it has."""
-        weight = module._parameters[self.name]
+        weight = getattr(module, self.name)
         begin_pipeline(module, self.name, self, {f"{self.name}_{part}": t for part, t in parts.items()})
         module.register_buffer(self._floats, weight.detach().new_empty(0), persistent=False)
 
@@ -102,12 +102,12 @@ class Decoded:
     def _floats(self) -> str:
         return f"{self.name}_floats"
 
-    def right_inverse(self, module: Any, value: Any) -> Any:
+    def right_inverse(self, module: Module, value: Tensor) -> list[Tensor]:
         """What a weight that is assigned is stored as."""
         parts = self._scheme().encode(value)
         return [parts[part] for part in self.parts]
 
-    def discard(self, module: Any) -> None:
+    def discard(self, module: Module) -> None:
         """Nothing but the empty buffer is kept besides what is stored."""
         delattr(module, self._floats)
 
@@ -127,7 +127,7 @@ def only_stored(module: Module) -> bool:
     return not module.multiplies if isinstance(module, BFloat16Layer) else decodes(module)
 
 
-def scheme_of(spec: Any) -> Scheme:
+def scheme_of(spec: object) -> Scheme:
     """The scheme that ``spec`` names or is."""
     if isinstance(spec, Scheme):
         return spec
@@ -207,15 +207,15 @@ def tied_paths(model: Module) -> list[list[str]]:
 def restore_ties(model: Module, ties: list[list[str]]) -> None:
     """Let modules that had one parameter have one tensor of few bits, where that is the same in each."""
     for several in ties:
-        found: list[Any] = []
+        found: list[Tensor] = []
         for module in map(model.get_submodule, several):
             for name, own in module._buffers.items():
                 if own is None or not own.numel():
                     continue
                 same = (t for t in found if t.dtype is own.dtype and t.shape == own.shape)
-                first = next((t for t in same if bool((t == own).all())), None)
-                module._buffers[name] = own if first is None else first
-                found.append(module._buffers[name])
+                shared = next((t for t in same if bool((t == own).all())), own)
+                module._buffers[name] = shared
+                found.append(shared)
 
 
 def bake(module: Module) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from tenon import no_grad
 from tenon.errors import QuantizationError
@@ -12,7 +12,7 @@ from tenon.nn.module import Module
 from tenon_compress.quantize.api import Quantized, calibration_calls, converted, notes_on
 from tenon_compress.quantize.scheme import Scheme, scheme_of, skipped
 from tenon_compress.quantize.structure import described
-from tenon_compress.receipt import NOISE, Receipt, call_of, difference, evaluating, receipt_of
+from tenon_compress.receipt import NOISE, Data, Example, Receipt, call_of, difference, evaluating, receipt_of
 
 if TYPE_CHECKING:
     from tenon import Tensor
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def sensitivity(
     model: Module,
     spec: str | Scheme,
-    calibration: Sequence[Tensor] | None = None,
+    calibration: Tensor | Iterable[Example] | None = None,
     *,
-    example: Tensor | None = None,
+    example: Example = None,
 ) -> dict[str, float]:
     """How much the output on ``example`` changes if only the layer at a path is quantized, most first.
 
@@ -46,12 +46,12 @@ def sensitivity(
 def quantize_within(
     model: Module,
     spec: str | Scheme,
-    calibration: Any = None,
+    calibration: Tensor | Iterable[Example] | None = None,
     *,
-    data: Any = None,
+    data: Data | None = None,
     most_lost: float | None = None,
     keep_slow: bool = False,
-    example: Any = None,
+    example: Example = None,
     batch_sizes: Sequence[int] = (),
     skip: Collection[str] = (),
 ) -> Quantized:
@@ -103,7 +103,7 @@ def quantize_within(
     return Quantized(made, receipt)
 
 
-def _example(calls: Sequence[Any], example: Tensor | None) -> Tensor:
+def _example(calls: Sequence[Example], example: Example) -> Example:
     if example is None and not calls:
         raise QuantizationError("an example of what the model is called with is needed: give example.")
     return calls[0] if example is None else example
@@ -114,7 +114,7 @@ def _layers(model: Module) -> list[str]:
     return [p for p, d in described(model).items() if d.get("layer") not in ("Folded", "StaticMaxPool")]
 
 
-def _quantizable(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collection[str]) -> set[str]:
+def _quantizable(model: Module, scheme: Scheme, calls: Sequence[Example], skip: Collection[str]) -> set[str]:
     return {*_layers(converted(model, scheme, calls, skip)), *skip}
 
 

@@ -20,10 +20,17 @@ from tenon.nn.module import Module
 from tenon.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 from tenon.ops import relu
 from tenon_compress.quantize.call_graph import CallGraph, running
-from tenon_compress.quantize.integers import check_float32
+from tenon_compress.quantize.integers import Limits, check_float32
 from tenon_compress.quantize.scheme import Scheme, replace
-from tenon_compress.quantize.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool, padding_of
-from tenon_compress.receipt import call_of
+from tenon_compress.quantize.static_layers import (
+    Folded,
+    StaticConv,
+    StaticLinear,
+    StaticMaxPool,
+    Steps,
+    padding_of,
+)
+from tenon_compress.receipt import Example, call_of
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -39,7 +46,7 @@ class RangeObserver:
         """See one more float tensor; it is not changed and not kept."""
         raise NotImplementedError
 
-    def limits(self) -> tuple[Any, Any]:
+    def limits(self) -> Limits:
         """The smallest and largest number that int8 should tell apart; of a weight, also for each output."""
         raise NotImplementedError
 
@@ -182,7 +189,10 @@ class _Plan:
 
 
 def convert(
-    model: Module, calls: Sequence[Any], skip: Collection[str], limits: StaticScheme | Mapping[str, Any]
+    model: Module,
+    calls: Sequence[Example],
+    skip: Collection[str],
+    limits: StaticScheme | Mapping[str, tuple[float, float]],
 ) -> tuple[Module, int]:
     """``model``, a copy that is changed, with its static layers, and how many there are.
 
@@ -213,12 +223,16 @@ def convert(
             steps[sink] = out[path]
     for path, plan in plans.items():
         layer = graph.layers[path]
-        made: Any = StaticLinear if type(layer) is nn.Linear else StaticConv
+        static: type[StaticLinear] | type[StaticConv] = (
+            StaticLinear if type(layer) is nn.Linear else StaticConv
+        )
         (x_step, x_zero), (out_step, out_zero) = steps[path], out.get(path, (None, 0))
-        numbers = {"x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero}
+        numbers: Steps = {
+            "x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero, "relu": plan.relu,
+        }  # fmt: skip
         watched = limits.weight_observer() if isinstance(limits, StaticScheme) else None
         own = None if watched is None else _weight_limits(path, layer, watched)
-        model = replace(model, path, made.of(layer, own, relu=plan.relu, **numbers))
+        model = replace(model, path, static.of(layer, own, **numbers))
         if plan.folded:
             model = replace(model, plan.folded, Folded().train(layer.training))
         for pool in plan.pools:
@@ -228,7 +242,7 @@ def convert(
 
 def _calibrate(
     model: Module,
-    calls: Sequence[Any],
+    calls: Sequence[Example],
     entering: Mapping[str, RangeObserver],
     leaving: Mapping[str, tuple[RangeObserver, _Plan]],
 ) -> None:
@@ -257,7 +271,7 @@ def _calibrate(
             handle.remove()
 
 
-def _weight_limits(path: str, layer: Module, observer: RangeObserver) -> tuple[Any, Any]:
+def _weight_limits(path: str, layer: Module, observer: RangeObserver) -> tuple[Tensor, Tensor]:
     """What ``observer`` says of the weight: one pair, or one for each output."""
     observer.observe(layer.weight.detach())
     low, high = (as_tensor(limit, dtype=float32) for limit in observer.limits())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from tenon import float32, int8, ones, ops, zeros
-from tenon_compress.quantize.integers import to_int8
+from tenon_compress.quantize.integers import Limits, to_int8
 from tenon_compress.quantize.layers import QuantizedLayer, in_float32
 
 if TYPE_CHECKING:
@@ -14,12 +14,23 @@ if TYPE_CHECKING:
     from tenon.extend import Module
 
 
+class Steps(TypedDict):
+    """The uint8 steps of a layer's input and result, and whether a rectifier is part of the layer."""
+
+    x_step: float
+    x_zero: int
+    #: None for a result of floats.
+    out_step: float | None
+    out_zero: int
+    relu: bool
+
+
 class StaticLayer(QuantizedLayer):
     """int8 ``weight`` with the outputs first, ``scale``, ``bias``, and the steps of what comes and goes."""
 
-    weight: Any
-    scale: Any
-    bias: Any
+    weight: Tensor
+    scale: Tensor
+    bias: Tensor | None
 
     def __init__(
         self,
@@ -33,7 +44,7 @@ class StaticLayer(QuantizedLayer):
     ) -> None:
         super().__init__()
         self.shape = tuple(shape)
-        self.steps = {
+        self.steps: Steps = {
             "x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero, "relu": relu,
         }  # fmt: skip
         self.hold(
@@ -42,13 +53,13 @@ class StaticLayer(QuantizedLayer):
             bias=zeros(shape[0], dtype=float32) if bias else None,
         )
 
-    def take(self, layer: Module, limits: Any) -> Self:
+    def take(self, layer: Module, limits: Limits | None) -> Self:
         """Hold the weight and bias of a float ``layer``; ``limits`` as ``to_int8`` takes them."""
         weight, scale = to_int8(layer.weight, limits)
         self.hold(weight=weight, scale=scale, bias=None if layer.bias is None else layer.bias.to(float32))
         return self.train(layer.training)
 
-    def _computed(self, input: Any) -> Any:
+    def _computed(self, input: Tensor) -> Tensor:
         """Of float32 or uint8."""
         raise NotImplementedError
 
@@ -60,18 +71,18 @@ class StaticLayer(QuantizedLayer):
 class StaticLinear(StaticLayer):
     """``Linear``, and the rectifier after it where ``relu``."""
 
-    def __init__(self, in_features: int, out_features: int, bias: bool, **steps: Any) -> None:
+    def __init__(self, in_features: int, out_features: int, bias: bool, **steps: Unpack[Steps]) -> None:
         super().__init__((out_features, in_features), bias, **steps)
         self.in_features, self.out_features = in_features, out_features
 
     @classmethod
-    def of(cls, linear: Module, limits: Sequence[Tensor] | None = None, **steps: Any) -> Self:
+    def of(cls, linear: Module, limits: Limits | None = None, **steps: Unpack[Steps]) -> Self:
         """The layer of an ``nn.Linear``."""
         return cls(linear.in_features, linear.out_features, linear.bias is not None, **steps).take(
             linear, limits
         )
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, object]:
         """Sizes and steps."""
         sizes = {"in_features": self.in_features, "out_features": self.out_features}
         return {**sizes, "bias": self.bias is not None, **self.steps}
@@ -106,7 +117,7 @@ class StaticConv(StaticLayer):
         padding: Sequence[int],
         dilation: Sequence[int],
         groups: int,
-        **steps: Any,
+        **steps: Unpack[Steps],
     ) -> None:
         super().__init__(shape, bias, **steps)
         self.geometry = {
@@ -114,13 +125,13 @@ class StaticConv(StaticLayer):
         }  # fmt: skip
 
     @classmethod
-    def of(cls, conv: Module, limits: Sequence[Tensor] | None = None, **steps: Any) -> Self:
+    def of(cls, conv: Module, limits: Limits | None = None, **steps: Unpack[Steps]) -> Self:
         """The layer of a convolution with zeros beyond its edge."""
         geometry = {name: getattr(conv, name) for name in ("stride", "dilation", "groups")}
         geometry["padding"] = padding_of(conv)
         return cls(tuple(conv.weight.shape), conv.bias is not None, **geometry, **steps).take(conv, limits)
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, object]:
         """The weight's shape, geometry and steps."""
         return {
             "shape": self.shape,
@@ -143,7 +154,7 @@ class StaticConv(StaticLayer):
 class Folded(QuantizedLayer):
     """Where a batch norm or rectifier was that is part of the layer before it now: returns its input."""
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, object]:
         """None."""
         return {}
 
@@ -169,7 +180,7 @@ class StaticMaxPool(QuantizedLayer):
         )
         return cls(kernel, stride, padding).train(pool.training)
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, object]:
         """The geometry."""
         return dict(self.geometry)
 

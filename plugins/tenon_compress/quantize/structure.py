@@ -26,14 +26,14 @@ from tenon_compress.quantize.layers import (
 from tenon_compress.quantize.recurrent_layers import DYNAMIC
 from tenon_compress.quantize.scheme import Decoded, bake, replace, restore_ties, tied_paths
 from tenon_compress.quantize.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool
-from tenon_compress.structure_buffer import note, noted, read
+from tenon_compress.structure_buffer import Structure, note, noted, read
 
 if TYPE_CHECKING:
     from tenon import Tensor
 
 #: The buffer that holds the structure.
 KEY = "quantized_structure"
-_LAYERS: dict[str, type[Any]] = {
+_LAYERS: dict[str, type[QuantizedLayer]] = {
     c.__name__: c
     for c in (
         *BFLOAT16.values(), DynamicLinear, QuantizedEmbedding, QuantizedEmbeddingBag, *DYNAMIC.values(),
@@ -44,7 +44,7 @@ _LAYERS: dict[str, type[Any]] = {
 
 def note_structure(model: Module) -> None:
     """Let the state dict of ``model`` say what its quantized layers and weights are."""
-    found: dict[str, Any] = {}
+    found: Structure = {}
     for path, module in model.named_modules():
         if isinstance(module, QuantizedLayer):
             found[path] = {"layer": type(module).__name__, "numbers": module.numbers()}
@@ -54,11 +54,12 @@ def note_structure(model: Module) -> None:
     note(model, KEY, found)
 
 
-def _is_decoded(pipeline: Any) -> bool:
-    return bool(getattr(pipeline, "steps", None)) and isinstance(pipeline.steps[0], Decoded)
+def _is_decoded(pipeline: object) -> bool:
+    steps = getattr(pipeline, "steps", None)
+    return isinstance(steps, list) and bool(steps) and isinstance(steps[0], Decoded)
 
 
-def described(model: Module) -> dict[str, Any]:
+def described(model: Module) -> Structure:
     """What is quantized in ``model``, by module path; empty if nothing is."""
     return noted(model, KEY)
 
@@ -115,7 +116,7 @@ def zeros_of(given: Tensor) -> Tensor:
     return zeros(tuple(given.shape), dtype=given.dtype)
 
 
-def _made(described: Mapping[str, Any]) -> QuantizedLayer:
+def _made(described: dict[str, Any]) -> QuantizedLayer:
     kind = _LAYERS.get(described["layer"])
     if kind is None:
         raise CheckpointError(

@@ -10,8 +10,8 @@ within limits that it learns by running.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tenon import full, no_grad
 from tenon.errors import QuantizationError
@@ -58,8 +58,8 @@ class InputObserver(Module):
     With ``fake`` the input is rounded to the 256 steps between them, and only training moves the limits.
     """
 
-    low: Any
-    high: Any
+    low: Tensor
+    high: Tensor
 
     def __init__(self, fake: bool, share: float = 0.01) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class InputObserver(Module):
         self.register_buffer("low", full((), float("inf")))
         self.register_buffer("high", full((), -float("inf")))
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """``x``, rounded within the limits where it is to be; what lies outside gets no gradient."""
         if not x.numel():
             return x
@@ -81,13 +81,13 @@ class InputObserver(Module):
         plain = inside.detach()
         return inside + (((plain / step + zero).round() - zero) * step - plain)
 
-    def _see(self, x: Any) -> None:
+    def _see(self, x: Tensor) -> None:
         first = self.low > self.high
         for held, now in ((self.low, x.min()), (self.high, x.max())):
             before = now.where(first, held)
             held.copy_(before + self.share * (now - before))
 
-    def _steps(self) -> tuple[Any, Any]:
+    def _steps(self) -> tuple[Tensor, Tensor]:
         """``steps_of`` the limits, as tensors: nothing is read, so that a compiled step can do it."""
         low, high = self.low.double().clamp(max=0), self.high.double().clamp(min=0)
         step = (high - low) / 255
@@ -102,13 +102,15 @@ class InputObserver(Module):
 Watched = InputObserver  # what pickles of version 0.1 name
 
 
-def _remember(module: Module, args: Sequence[Tensor], kwargs: Any) -> None:
+def _remember(module: Module, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
     """The first call of a prepared model, as an example: positional arguments, or all by name."""
     if _FIRST not in module.__dict__ and not (args and kwargs):
         module.__dict__[_FIRST] = kwargs or args
 
 
-def _watch(module: Module, args: Sequence[Tensor], kwargs: Any) -> Any:
+def _watch(
+    module: Module, args: Sequence[object], kwargs: Mapping[str, object]
+) -> tuple[Sequence[object], Mapping[str, object]]:
     watched = getattr(module, INPUT_OBSERVER)
     if args:
         return (watched(args[0]), *args[1:]), kwargs

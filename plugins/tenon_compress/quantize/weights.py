@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon_compress.quantize.bfloat16_layers import BFLOAT16
 from tenon_compress.quantize.integers import from_int4, from_int8, to_int4, to_int8
@@ -19,12 +19,12 @@ class Int8Weights(WeightScheme):
 
     name = "int8-weights"
 
-    def encode(self, weight: Tensor) -> Mapping[str, Any]:
+    def encode(self, weight: Tensor) -> Mapping[str, Tensor]:
         """``values`` and ``scale``."""
         values, scale = to_int8(weight)
         return {"values": values, "scale": scale}
 
-    def decode(self, shape: tuple[int, ...], **parts: Any) -> Tensor:
+    def decode(self, shape: tuple[int, ...], **parts: Tensor) -> Tensor:
         """Their product."""
         return from_int8(**parts)
 
@@ -37,12 +37,12 @@ class Int4Weights(WeightScheme):
     def __init__(self, group: int = 32) -> None:
         self.group = group
 
-    def encode(self, weight: Tensor) -> Mapping[str, Any]:
+    def encode(self, weight: Tensor) -> Mapping[str, Tensor]:
         """``packed`` and ``scale``."""
         packed, scale = to_int4(weight, self.group)
         return {"packed": packed, "scale": scale}
 
-    def decode(self, shape: tuple[int, ...], **parts: Any) -> Tensor:
+    def decode(self, shape: tuple[int, ...], **parts: Tensor) -> Tensor:
         """Halves of bytes by scales."""
         return from_int4(**parts, shape=shape)
 
@@ -52,11 +52,11 @@ class BFloat16Weights(WeightScheme):
 
     name = "bfloat16-weights"
 
-    def encode(self, weight: Tensor) -> Mapping[str, Any]:
+    def encode(self, weight: Tensor) -> Mapping[str, Tensor]:
         """``half``."""
         return {"half": weight.bfloat16()}
 
-    def decode(self, shape: tuple[int, ...], **parts: Any) -> Tensor:
+    def decode(self, shape: tuple[int, ...], **parts: Tensor) -> Tensor:
         """In float32."""
         return parts["half"].float()
 
