@@ -1,4 +1,4 @@
-"""Declares the first-party pruning methods and quantization schemes, ``tenon compress``, and the modules
+"""The plugin of pruning methods, quantization schemes, the command ``tenon compress``, and the modules
 ``tenon.prune``, ``tenon.quantization`` and ``tenon.compress``; prunes runs whose configuration asks for it.
 """
 
@@ -44,7 +44,7 @@ _RENAMED = {
     },
     "tenon.quantization": {"flow": "call_graph", "names": "pytorch_names", "numbers": "integers"},
 }
-#: Names of version 0.1, which imports, pickles and checkpoints still have.
+#: Names of version 0.1, which imports, pickles and checkpoints may still contain.
 FORMER_NAMES = {
     "tenon_prune": "tenon.prune",
     "tenon_quantize": "tenon.quantization",
@@ -75,7 +75,7 @@ _SCHEMES = {
 
 @hookimpl
 def tenon_namespaces() -> Mapping[str, str]:
-    """The public modules."""
+    """Provide the public modules."""
     return {
         "prune": "tenon_compress.prune",
         "quantization": "tenon_compress.quantize",
@@ -85,7 +85,7 @@ def tenon_namespaces() -> Mapping[str, str]:
 
 @hookimpl
 def tenon_pruners() -> Mapping[str, str]:
-    """All pruning methods; each is a name of ``tenon.nn.utils.prune``."""
+    """Provide all pruning methods; each is a name of ``tenon.nn.utils.prune``."""
     return {
         name: f"tenon_compress.prune.{module}:{name}" for module, names in _PRUNERS.items() for name in names
     }
@@ -93,7 +93,7 @@ def tenon_pruners() -> Mapping[str, str]:
 
 @hookimpl
 def tenon_quantizers() -> Mapping[str, str]:
-    """Schemes by the names that ``tenon.quantize`` takes, observers by their classes'."""
+    """Provide schemes by the names that ``tenon.quantize`` takes, and observers by their class names."""
     return {
         **{name: f"tenon_compress.quantize.observers:{name}" for name in _OBSERVERS},
         **{name: f"tenon_compress.quantize.{target}" for name, target in _SCHEMES.items()},
@@ -102,6 +102,6 @@ def tenon_quantizers() -> Mapping[str, str]:
 
 @hookimpl
 def tenon_commands() -> Mapping[str, str]:
-    """``tenon compress``."""
+    """Provide the command ``tenon compress``."""
     summary = "Prune and quantize the model of a finished run, and say what that costs and gains."
     return {"compress": CommandTarget("tenon_compress.compressing.command:compress", summary=summary)}

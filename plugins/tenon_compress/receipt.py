@@ -1,7 +1,8 @@
-"""``receipt_of``: what a model was and what it is after it has been made smaller, measured side by side.
+"""``receipt_of``: measure a model and its compressed version side by side.
 
-Nothing here is an estimate. Bytes are those of a file that is written, times are of runs of the two models in
-turn in evaluation mode, and the outputs are compared on the example. What got slower is said in words.
+Nothing here is an estimate. Bytes are those of a file that is written, times are those of alternating runs of
+the two models in evaluation mode, and the outputs are compared on the example. Slowdowns are reported in
+words.
 """
 
 from __future__ import annotations
@@ -33,63 +34,63 @@ Call: TypeAlias = tuple[tuple[object, ...], dict[str, object]]
 #: What accuracy is measured with: a function of a model, or an iterable of tuples or lists ``(inputs,
 #: labels)``.
 Data: TypeAlias = Callable[[Module], float] | Iterable[Any]
-#: Times that differ by less than this share are called equal.
+#: Times whose ratio differs from 1 by at most this much count as equal.
 NOISE = 0.1
-#: Columns where no terminal says how many it has: as many as the table needs.
+#: The width of the table without times, and of a column of times, where no terminal sets the width.
 _WIDTH, _WIDTH_OF_A_TIME = 92, 28
-#: The path of the one layer of a model that is one itself.
-_WHOLE = "(model)"
+#: The path shown for a model that is a single layer itself.
+_MODEL_PATH = "(model)"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One number before and after."""
+    """A number before and after compression."""
 
     before: float
     after: float
 
     @property
     def ratio(self) -> float:
-        """After by before; 1 where both are 0."""
+        """``after / before``; 1 if both are 0."""
         return self.after / self.before if self.before else 1.0 if self.after == 0 else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One layer, a module without children of its own, or the whole model (with the path "")."""
+    """A layer, that is a module without children, or the whole model (with the path "")."""
 
     path: str
-    #: Class names, "Linear -> QuantizedLinear" where they differ; ", only stored" where few bits make floats.
+    #: Class names, "Linear -> QuantizedLinear" where they differ; ", only stored" if computed as floats.
     kind: str
-    #: Numbers that are learned, or were before they became few bits.
+    #: The number of elements of parameters, quantized ones included.
     parameters: Change
-    #: Of its parameters and buffers; of the whole model the bytes of the file.
+    #: The bytes of its parameters and buffers; of the whole model those of the file.
     bytes: Change
-    #: Seconds of the fastest run, by batch size; empty for a layer that is not called in both models.
+    #: Seconds of the fastest run, by batch size; empty for a layer that not both models call.
     seconds: Mapping[int, Change]
 
     @property
     def changed(self) -> bool:
-        """Whether it is another layer than before, by its kind, its parameters or its bytes."""
+        """Whether the layer's class, parameters or bytes changed."""
         sizes = (self.parameters, self.bytes)
         return not self.path or " -> " in self.kind or any(c.before != c.after for c in sizes)
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What changed, layer by layer and in total; ``str`` is the table."""
+    """The changes, by layer and in total; ``str`` returns a table."""
 
     rows: tuple[Row, ...]
     total: Row
-    #: The largest absolute difference of any output on the example; NaN where there was none.
+    #: The largest absolute difference of any output on the example; NaN without an example.
     output_change: float
-    #: On the data given, or None.
+    #: The accuracy on the data; None without data.
     accuracy: Change | None = None
-    #: What else there is to say: what stayed as it was, and why.
+    #: Remarks, such as which layers were left unchanged and why.
     notes: tuple[str, ...] = field(default=())
 
     def __getitem__(self, path: str) -> Row:
-        """The row of the layer at ``path``; "" is the whole model."""
+        """Return the row of the layer at ``path``; "" is the whole model."""
         for row in (self.total, *self.rows):
             if row.path == path:
                 return row
@@ -97,17 +98,17 @@ class Receipt:
 
     @property
     def slower(self) -> tuple[str, ...]:
-        """One sentence for every change that takes longer than before, the whole model first."""
+        """A sentence for every changed layer that takes longer than before, the whole model first."""
         return tuple(
             f"{row.path or 'the model'} takes {change.ratio:.2f}x as long as before at batch {batch}:"
-            f" {_time(change.before)} before, {_time(change.after)} now."
+            f" {_time_text(change.before)} before, {_time_text(change.after)} now."
             for row in (self.total, *self.rows)
             for batch, change in row.seconds.items()
             if change.ratio > 1 + NOISE and row.changed
         )
 
     def show(self) -> None:
-        """Print the table, with as many columns as the terminal has."""
+        """Print the table at the width of the terminal."""
         screen = Console(highlight=False)
         self._print(screen if screen.is_terminal else Console(highlight=False, width=self._width))
 
@@ -131,9 +132,9 @@ class Receipt:
             times = (row.seconds.get(batch) for batch in self.total.seconds)
             table.add_row(
                 escape(f"{row.path}: {row.kind}") if row.path else "total (bytes: the file)",
-                _shown(row.parameters, lambda n: f"{n:,.0f}"),
-                _shown(row.bytes, _size),
-                *("-" if change is None else _shown(change, _time) for change in times),
+                _change_text(row.parameters, lambda n: f"{n:,.0f}"),
+                _change_text(row.bytes, _bytes_text),
+                *("-" if change is None else _change_text(change, _time_text) for change in times),
             )
         console.print(table)
         if math.isnan(self.output_change):
@@ -159,19 +160,19 @@ def receipt_of(
     notes: Sequence[str] = (),
     seconds: float = 0.2,
 ) -> Receipt:
-    """Run ``before`` and ``after`` in turn and compare what they cost and say.
+    """Run ``before`` and ``after`` alternately and compare their costs and outputs.
 
     ``example`` is what both are called with: one argument, a tuple or list of them, or a mapping of keyword
     arguments; with None they are run on ``data`` alone. ``batch_sizes`` are measured by repeating or cutting
     its tensors along the first axis; without them the example is run as it is. ``data`` is an iterable of
-    ``(inputs, labels)``, for the share of labels that the largest output names, or a function ``model ->
-    float``. ``seconds`` is spent per model and batch size. Modes and gradients of the models stay.
+    ``(inputs, labels)``, to measure the accuracy of the largest output, or a function ``model -> float``.
+    ``seconds`` are spent per model and batch size. Modes and gradients of the models are not changed.
     """
     if isinstance(batch_sizes, int) or any(
         isinstance(b, bool) or not isinstance(b, int) or b < 1 for b in batch_sizes
     ):
         raise ArgumentError(f"batch sizes are whole numbers from 1 on, got {batch_sizes!r}: give [1, 32].")
-    data = list(data) if isinstance(data, Iterator) else data  # it is read twice
+    data = list(data) if isinstance(data, Iterator) else data  # it is iterated over twice
     change = math.nan
     totals: dict[int, Change] = {}
     layers: dict[int, dict[str, Change]] = {}
@@ -179,16 +180,16 @@ def receipt_of(
         if example is not None:
             args, kwargs = call = call_of(example)
             change = difference(before(*args, **kwargs), after(*args, **kwargs))
-            own = next(
+            batch = next(
                 (t.shape[0] for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t.dim()),
                 1,
             )
-            for size in batch_sizes or (own,):
-                given = call if size == own else _resized(call, own, size)
-                totals[size] = _in_turn(before, after, given, seconds)
-                layers[size] = _layer_times(before, after, given, seconds)
+            for size in batch_sizes or (batch,):
+                resized = call if size == batch else _with_batch_size(call, batch, size)
+                totals[size] = _fastest_runs(before, after, resized, seconds)
+                layers[size] = _layer_times(before, after, resized, seconds)
         accuracy = None if data is None else Change(_accuracy(before, data), _accuracy(after, data))
-    old, new = _leaves(before), _leaves(after)
+    old, new = _layers(before), _layers(after)
     folded = {p: m for p, m in after.named_modules() if not (m._modules or m._parameters or m._buffers)}
     new |= {path: folded[path] for path in old if path in folded}
     rows = tuple(
@@ -203,7 +204,7 @@ def receipt_of(
 
 
 def call_of(example: Example) -> Call:
-    """Positional and keyword arguments of a call with ``example``."""
+    """Return the positional and keyword arguments of a call with ``example``."""
     if isinstance(example, Mapping):
         return (), dict(example)
     return (tuple(example) if isinstance(example, (tuple, list)) else (example,)), {}
@@ -211,7 +212,7 @@ def call_of(example: Example) -> Call:
 
 @contextmanager
 def evaluating(model: Module) -> Iterator[None]:
-    """Inside, every module of ``model`` is in evaluation mode."""
+    """Put every module of ``model`` into evaluation mode inside the block."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -222,25 +223,29 @@ def evaluating(model: Module) -> Iterator[None]:
 
 
 def difference(one: Tensor | Sequence[Tensor | None], other: Tensor | Sequence[Tensor | None]) -> float:
-    """The largest absolute difference of any tensor in two nests; infinite where they differ in shape."""
+    """Return the largest absolute difference of the tensors in two nests; infinite if shapes differ."""
     pairs = [[t for t in pytree.tree_leaves(nest) if isinstance(t, Tensor)] for nest in (one, other)]
     if [t.shape for t in pairs[0]] != [t.shape for t in pairs[1]]:
         return float("inf")
-    found = [float((a.double() - b.double()).abs().max()) for a, b in zip(*pairs, strict=True) if a.numel()]
-    return float("inf") if any(f != f for f in found) else max(found, default=0.0)
+    differences = [
+        float((a.double() - b.double()).abs().max()) for a, b in zip(*pairs, strict=True) if a.numel()
+    ]
+    return float("inf") if any(d != d for d in differences) else max(differences, default=0.0)
 
 
-def _resized(call: Call, own: int, size: int) -> Call:
+def _with_batch_size(call: Call, batch: int, size: int) -> Call:
+    """Repeat or cut tensors of ``batch`` rows to ``size`` rows."""
+
     def resize(tensor: Tensor) -> Tensor:
-        if not tensor.dim() or tensor.shape[0] != own:
+        if not tensor.dim() or tensor.shape[0] != batch:
             return tensor
-        return tensor[[i % own for i in range(size)]]
+        return tensor[[i % batch for i in range(size)]]
 
     return pytree.tree_map_only(Tensor, resize, call)
 
 
-def _in_turn(before: Module, after: Module, given: Call, seconds: float) -> Change:
-    """The fastest runs of the two, run in turn until the time is over, five times at least."""
+def _fastest_runs(before: Module, after: Module, given: Call, seconds: float) -> Change:
+    """Return the times of the fastest of alternating runs during ``seconds`` per model, five at least."""
     args, kwargs = given
     times: tuple[list[float], list[float]] = ([], [])
     for model in (before, after):
@@ -254,7 +259,7 @@ def _in_turn(before: Module, after: Module, given: Call, seconds: float) -> Chan
 
 
 def _layer_times(before: Module, after: Module, given: Call, seconds: float) -> dict[str, Change]:
-    """The fastest runs of each layer that both models call; all its calls of one run together."""
+    """Return the fastest time of each layer that both models call, summed over its calls in a run."""
     args, kwargs = given
     end = time.perf_counter() + seconds
     clocks = _Clock(before), _Clock(after)
@@ -271,13 +276,13 @@ def _layer_times(before: Module, after: Module, given: Call, seconds: float) -> 
 
 
 class _Clock:
-    """Hooks that sum up how long each layer of a model takes in a run."""
+    """Hooks that sum up the time of each layer of a model in a run."""
 
     def __init__(self, model: Module) -> None:
         self.runs: list[dict[str, float]] = []
         self.run: dict[str, float] = {}
         self.starts: dict[str, float] = {}
-        self.handles = [h for path, module in _leaves(model).items() for h in self._watch(path, module)]
+        self.handles = [h for path, module in _layers(model).items() for h in self._watch(path, module)]
 
     def _watch(self, path: str, module: Module) -> tuple[Any, Any]:
         def enter(module: Module, args: Sequence[Tensor]) -> None:
@@ -289,65 +294,65 @@ class _Clock:
         return module.register_forward_pre_hook(enter), module.register_forward_hook(leave)
 
     def end(self) -> None:
-        """A run is over."""
+        """Finish a run."""
         self.runs.append(self.run)
         self.run = {}
 
     def fastest(self) -> dict[str, float]:
-        """Of the layers that every run called."""
+        """Return the fastest time of each layer that every run called."""
         return {p: min(r[p] for r in self.runs) for p in self.runs[0] if all(p in r for r in self.runs)}
 
     def remove(self) -> None:
-        """Take the hooks away."""
+        """Remove the hooks."""
         for handle in self.handles:
             handle.remove()
 
 
-def _leaves(model: Module) -> dict[str, Module]:
-    """Layers by path: modules whose parameters and buffers are their own, and that have some.
+def _layers(model: Module) -> dict[str, Module]:
+    """Return the layers by path: the outermost modules with parameters or buffers of their own.
 
-    Attention and other layers that read the parameters of their children are one row with them.
+    Attention and other layers that read the parameters of their children are one layer with them.
     """
-    found: dict[str, Module] = {}
+    layers: dict[str, Module] = {}
     for path, module in model.named_modules():
-        inside = any(path.startswith(f"{above}.") for above in found if above)
+        inside = any(path.startswith(f"{above}.") for above in layers if above)
         if not inside and (module._parameters or module._buffers) and path:
-            found[path] = module
-    return found or {_WHOLE: model}
+            layers[path] = module
+    return layers or {_MODEL_PATH: model}
 
 
 def _row(path: str, old: Module | None, new: Module | None, seconds: Mapping[int, Change]) -> Row:
-    from tenon_compress.quantize.scheme import only_stored  # begins with this file
+    from tenon_compress.quantize.scheme import only_stored  # imports this module
 
     kinds = [type(module).__name__ for module in (old, new) if module is not None]
     stored = ", only stored" if new is not None and any(map(only_stored, new.modules())) else ""
     parameters, held = (
         Change(*(0 if module is None else count(module) for module in (old, new)))
-        for count in (_parameters, _held_bytes)
+        for count in (_parameters, _stored_bytes)
     )
     return Row(path, " -> ".join(dict.fromkeys(kinds)) + stored, parameters, held, seconds)
 
 
 def _parameters(module: Module) -> int:
-    """Numbers that are learned, and those of few bits that took the place of some."""
+    """Return the number of elements of parameters, with the quantized tensors that replaced some of them."""
     from tenon_compress.quantize.layers import QuantizedLayer
     from tenon_compress.quantize.scheme import Decoded
 
     count: int = sum(p.numel() for p in module.parameters())
-    few: dict[int, int] = {}  # by the tensor, which tied layers share
+    quantized: dict[int, int] = {}  # by the id of the tensor, which tied layers share
     for each in module.modules():
         if isinstance(each, QuantizedLayer):
             held = ((name, tensor) for name, tensor in each._buffers.items() if tensor is not None)
             named = ((n, t) for n, t in held if n.startswith(("weight", "bias")) and not n.endswith("scale"))
-            few |= {id(tensor): tensor.numel() for _, tensor in named}
+            quantized |= {id(tensor): tensor.numel() for _, tensor in named}
         pipelines = (pipeline_of(each, name) for name in vars(each).get("_weights", ()))
         for pipeline in pipelines:
             if pipeline is not None and isinstance(pipeline.steps[0], Decoded):
-                few[id(pipeline.originals(each)[0])] = math.prod(pipeline.steps[0].shape)
-    return count + sum(few.values())
+                quantized[id(pipeline.originals(each)[0])] = math.prod(pipeline.steps[0].shape)
+    return count + sum(quantized.values())
 
 
-def _held_bytes(module: Module) -> int:
+def _stored_bytes(module: Module) -> int:
     return sum(t.nbytes for t in (*module.parameters(), *module.buffers()))
 
 
@@ -370,13 +375,13 @@ def _accuracy(model: Module, data: Data) -> float:
     return right / seen
 
 
-def _shown(change: Change, text: Callable[[float], str]) -> str:
+def _change_text(change: Change, text: Callable[[float], str]) -> str:
     if change.before == change.after:
         return text(change.after)
     return f"{text(change.before)} -> {text(change.after)} ({change.ratio:.2f}x)"
 
 
-def _size(number: float) -> str:
+def _bytes_text(number: float) -> str:
     for unit in ("B", "kB"):
         if number < 1000:
             return f"{number:.3g} {unit}"
@@ -384,5 +389,5 @@ def _size(number: float) -> str:
     return f"{number:.2f} MB"
 
 
-def _time(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} us"

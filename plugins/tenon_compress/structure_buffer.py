@@ -1,4 +1,4 @@
-"""What a state dict says of a model beside its values: a buffer of JSON text as bytes (ADR 0030)."""
+"""A model's structure as part of its state dict: a buffer with JSON text as bytes (ADR 0030)."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from tenon.errors import CheckpointError
 from tenon.nn.module import Module
 
 _VERSION = 1
-#: What a buffer says of each module of a model, by its path: JSON values by name.
+#: The structure of each module of a model, by its path: JSON values by name.
 Structure: TypeAlias = dict[str, dict[str, Any]]
 
 
-def note(model: Module, key: str, modules: Mapping[str, Mapping[str, object]]) -> None:
-    """Let the buffer ``key`` of ``model`` say what ``modules`` says of its modules, by their paths."""
+def write_structure(model: Module, key: str, modules: Mapping[str, Mapping[str, object]]) -> None:
+    """Write the structure of ``model``, by module path, to its buffer ``key``."""
     text = json.dumps({"version": _VERSION, "modules": modules}, separators=(",", ":"), sort_keys=True)
     model._buffers.pop(key, None)
     model.register_buffer(key, tensor(list(text.encode()), dtype=uint8))
 
 
-def noted(model: Module, key: str) -> Structure:
-    """What the buffer ``key`` of ``model`` says; empty without one."""
-    held = model._buffers.get(key)
-    return {} if held is None else read(held, key)
+def read_buffer(model: Module, key: str) -> Structure:
+    """Return the structure in the buffer ``key`` of ``model``; empty without one."""
+    buffer = model._buffers.get(key)
+    return {} if buffer is None else parse_structure(buffer, key)
 
 
-def read(held: object, key: str) -> Structure:
-    """What a tensor that was the buffer ``key`` says; CheckpointError where it is none."""
+def parse_structure(buffer: object, key: str) -> Structure:
+    """Return the structure in a tensor that was the buffer ``key``; CheckpointError if there is none."""
     try:
-        found = json.loads(bytes(held.cpu().tolist()))  # type: ignore[attr-defined]
-        if found["version"] != _VERSION:
+        content = json.loads(bytes(buffer.cpu().tolist()))  # type: ignore[attr-defined]
+        if content["version"] != _VERSION:
             raise CheckpointError(
-                f"'{key}' in the state dict has version {found['version']}, and this tenon reads {_VERSION}."
-                " Load it with a newer one."
+                f"'{key}' in the state dict has version {content['version']}, and this tenon reads"
+                f" {_VERSION}. Load it with a newer one."
             )
-        modules: Structure = found["modules"]
-        if not all(isinstance(said, dict) for said in modules.values()):
+        modules: Structure = content["modules"]
+        if not all(isinstance(module, dict) for module in modules.values()):
             raise TypeError("it says no names and values of its modules")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"'{key}' in the state dict is no structure of a model: {error}") from error

@@ -1,4 +1,4 @@
-"""``[prune]`` of a run's configuration: masks before the optimizer is made, and after steps of training."""
+"""The section ``[prune]`` of a run's configuration: masks before the optimizer is created and after steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PRUNER = "_tenon_prune"
 
 @hookimpl
 def tenon_prepare_model(model: Module, session: Session) -> None:
-    """Masks of ones wherever something may be masked later."""
+    """Register masks of ones wherever elements may be masked later."""
     config = session.config.prune
     if config is None:
         return
@@ -51,15 +51,15 @@ def _schedule(config: Any, session: Session) -> Schedule:  # Any: its section ``
 
 @hookimpl
 def tenon_session_start(session: Session) -> None:
-    """A lottery goes back with the optimizer and its schedule."""
+    """Register the optimizer and its scheduler with the pruner, as a lottery rewinds them too."""
     pruner = getattr(session, _PRUNER, None)
     if pruner is not None:
-        pruner.rewinds(*(each for each in (session.optimizer, session.scheduler) if each is not None))
+        pruner.rewinds(*(part for part in (session.optimizer, session.scheduler) if part is not None))
 
 
 @hookimpl
 def tenon_step_end(session: Session, step: int, metrics: Mapping[str, object]) -> None:
-    """Mask if it is time; the same on all ranks, as their weights and gradients are."""
+    """Mask if the schedule says so: the same on all ranks, as their weights and gradients are equal."""
     pruner, config = getattr(session, _PRUNER, None), session.config.prune
     if pruner is None or config is None:
         return
@@ -75,7 +75,7 @@ def tenon_step_end(session: Session, step: int, metrics: Mapping[str, object]) -
 
 @hookimpl
 def tenon_checkpoint_save(section: MutableMapping[str, object], session: Session) -> None:
-    """Steps, and what to go back to."""
+    """Save the pruner's step count and the state that it rewinds to."""
     pruner = getattr(session, _PRUNER, None)
     if pruner is not None:
         section.update(pruner.state_dict())
@@ -83,7 +83,7 @@ def tenon_checkpoint_save(section: MutableMapping[str, object], session: Session
 
 @hookimpl
 def tenon_checkpoint_load(section: Mapping[str, Any], session: Session) -> None:
-    """Go on where the run was."""
+    """Restore the pruner's state."""
     pruner = getattr(session, _PRUNER, None)
     if pruner is not None and section:
         pruner.load_state_dict(section)

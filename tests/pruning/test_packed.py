@@ -58,7 +58,7 @@ def wide():
 @pytest.fixture
 def always(monkeypatch):
     """Whatever the clock says, packed layers are the faster ones."""
-    monkeypatch.setattr(packing, "_slow_at", lambda *args: None)
+    monkeypatch.setattr(packing, "_batch_not_faster", lambda *args: None)
 
 
 def test_layers_that_are_zeros_enough_are_packed_and_reload(always, tmp_path):

@@ -1,7 +1,7 @@
-"""``tenon.compress``: what a smaller model costs and gains, and how it is loaded.
+"""``tenon.compress``: measure what compressing a model costs and gains, and load compressed models.
 
-``load`` reads models that ``tenon.prune``, ``tenon.quantize`` or both have made; ``receipt_of`` measures the
-receipt that they return; ``command`` is ``tenon compress``.
+``load`` loads models that ``tenon.prune``, ``tenon.quantize`` or both have compressed; ``receipt_of``
+measures the receipt that they return; ``command`` is the command ``tenon compress``.
 """
 
 from tenon_compress import receipt

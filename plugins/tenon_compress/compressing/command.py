@@ -1,4 +1,4 @@
-"""``tenon compress``: prune and quantize the model of a finished run, and say what that cost and gained."""
+"""``tenon compress``: prune and quantize the model of a finished run, and report the cost and the gain."""
 
 from __future__ import annotations
 
@@ -9,18 +9,7 @@ from typing import Any
 
 import click
 
-from tenon import save
-from tenon.errors import (
-    CheckpointError,
-    CheckpointWriteError,
-    ConfigError,
-    DeviceError,
-    ModuleTypeError,
-    PluginNotFoundError,
-    PruningError,
-    QuantizationError,
-    TrainingError,
-)
+from tenon import errors, save
 from tenon.extend import Nested, Session, replacing, resolve, runs
 from tenon.nn.masks import Criterion
 from tenon.nn.module import Module
@@ -28,9 +17,20 @@ from tenon_compress.prune import compact, mask_channels
 from tenon_compress.quantize import quantize, quantize_within
 from tenon_compress.receipt import Receipt, evaluating, receipt_of
 
-#: Samples of a batch and batches that are run for examples, gradients and calibration.
+#: The batch size and the number of batches that are run for examples, gradients and calibration.
 _BATCH, _BATCHES = 32, 8
-#: What the result is called, in the folder of the compressed run.
+#: Errors that are printed without a traceback.
+_REFUSALS = (
+    errors.CheckpointError,
+    errors.ConfigError,
+    errors.DeviceError,
+    errors.ModuleTypeError,
+    errors.PluginNotFoundError,
+    errors.PruningError,
+    errors.QuantizationError,
+    errors.TrainingError,
+)
+#: The file names of the result, in the folder of the compressed run.
 MODEL, RECEIPT = "model.safetensors", "receipt.txt"
 
 
@@ -54,7 +54,11 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> tup
     help="Remove this share of the channels, heads and units, e.g. 0.5.",
 )
 @click.option(
-    "--criterion", default="Magnitude", show_default=True, metavar="NAME", help="What says which of them."
+    "--criterion",
+    default="Magnitude",
+    show_default=True,
+    metavar="NAME",
+    help="The criterion by which they are chosen.",
 )
 @click.option(
     "--epochs", type=click.IntRange(0), default=3, show_default=True, help="Epochs of training after pruning."
@@ -70,17 +74,19 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> tup
     "points",
     type=click.FloatRange(0, 100),
     metavar="POINTS",
-    help="Leave as many layers as they were as it takes to lose no more points of accuracy by --quantize.",
+    help="Leave layers unquantized until --quantize loses at most so many points of accuracy.",
 )
-@click.option("--leave-slow", is_flag=True, help="Leave layers as they were that --quantize makes slower.")
+@click.option("--leave-slow", is_flag=True, help="Leave layers unquantized that --quantize makes slower.")
 @click.option(
-    "--data", metavar="MODULE:FUNCTION", help="What to train on, calibrate with and judge by; the run's own."
+    "--data",
+    metavar="MODULE:FUNCTION",
+    help="The data to train on, calibrate and evaluate with; the run's own by default.",
 )
 @click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one setting of that training."
 )
 @click.option(
-    "--batch-sizes", default="1,32", show_default=True, callback=_sizes, help="Batch sizes that are timed."
+    "--batch-sizes", default="1,32", show_default=True, callback=_sizes, help="Batch sizes to time."
 )
 @click.option(
     "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder; RUN/compressed by default."
@@ -106,19 +112,21 @@ def compress(
     """
     try:
         if runs.is_launched():
-            raise ConfigError("tenon compress runs in one process; start it without a launcher.")
+            raise errors.ConfigError("tenon compress runs in one process; start it without a launcher.")
         if share is None and scheme is None:
-            raise ConfigError("say how: --prune 0.5, --quantize int8-dynamic, or both.")
+            raise errors.ConfigError("say how: --prune 0.5, --quantize int8-dynamic, or both.")
         if scheme is None and (points is not None or leave_slow):
-            raise ConfigError("--within and --leave-slow are about --quantize: say what to quantize to.")
+            raise errors.ConfigError(
+                "--within and --leave-slow are about --quantize: say what to quantize to."
+            )
         if share is not None:
-            resolve("pruners", criterion)  # a name that is wrong is not found out after the training
+            resolve("pruners", criterion)  # so that a wrong name is found before the training
         if scheme is not None:
             resolve("quantizers", scheme)
-        folder, session, original = _opened(run, data, overrides, epochs, output)
-        judge = _judge(session)
-        if points is not None and judge is None:
-            raise ConfigError(
+        folder, session, original = _open_run(run, data, overrides, epochs, output)
+        accuracy_of = _accuracy_function(session)
+        if points is not None and accuracy_of is None:
+            raise errors.ConfigError(
                 "--within counts points of accuracy, and the loss of this run is no classifier's."
             )
         if share is not None:
@@ -126,7 +134,7 @@ def compress(
         receipt: Receipt | None = None
         if scheme is not None:
             click.echo(f"Quantizing: {scheme}")
-            receipt = _quantize(session, scheme, points, leave_slow, batch_sizes, judge)
+            receipt = _quantize(session, scheme, points, leave_slow, batch_sizes, accuracy_of)
         if share is not None or receipt is None:
             click.echo(f"In all, from the model of {folder}:")
             receipt = receipt_of(
@@ -134,30 +142,21 @@ def compress(
                 session.model,
                 _example(session),
                 batch_sizes=batch_sizes,
-                data=judge,
+                data=accuracy_of,
                 notes=() if receipt is None else receipt.notes,
             )
             receipt.show()
         _save(session, receipt)
-    except (
-        CheckpointError,
-        ConfigError,
-        DeviceError,
-        ModuleTypeError,
-        PluginNotFoundError,
-        PruningError,
-        QuantizationError,
-        TrainingError,
-    ) as error:
+    except _REFUSALS as error:
         runs.refuse(error)
     click.echo(f"smaller model: {session.folder / MODEL}")
     click.echo("read it with: tenon.compress.load(model, tenon.load(FILE)), the model as its class makes it")
 
 
-def _opened(
+def _open_run(
     run: Path, data: str | None, overrides: tuple[str, ...], epochs: int, output: Path | None
 ) -> tuple[Path, Session, Module]:
-    """The folder of the run, what trains its model further, and a copy of the model as it is."""
+    """Return the run's folder, a session that trains its model further, and a copy of the original model."""
     folder, saved = runs.find(run)
     settings = {} if data is None else {"data": data, "data_options": {}}
     session = runs.reopen(
@@ -171,10 +170,10 @@ def _opened(
 
 
 def _prune(session: Session, share: float, criterion: str, batch_sizes: tuple[int, ...]) -> None:
-    """Mask, train, and remove what is masked; AgreedExit if a signal ends the training."""
-    found = resolve("pruners", criterion)
-    if isinstance(found, type) and issubclass(found, Criterion) and found.needs_gradient:
-        with evaluating(session.model):  # so that no statistic of a batch norm moves
+    """Mask channels, train, and remove what is masked; AgreedExit if a signal ends the training."""
+    method = resolve("pruners", criterion)
+    if isinstance(method, type) and issubclass(method, Criterion) and method.needs_gradient:
+        with evaluating(session.model):  # so that running statistics of batch norms do not change
             for inputs, targets in _batches(session, session.data.train):
                 runs.mean_loss(session, inputs, targets).backward()
     masked = mask_channels(session.model, _example(session), share, criterion)
@@ -191,25 +190,27 @@ def _quantize(
     points: float | None,
     leave_slow: bool,
     batch_sizes: tuple[int, ...],
-    judge: Callable[[Module], float] | None,
+    accuracy_of: Callable[[Module], float] | None,
 ) -> Receipt | None:
-    """Quantize the session's model, whole or as far as it pays; the receipt of that."""
+    """Quantize the session's model, all of it or as far as the options allow; return the receipt."""
     calls = [(inputs,) for inputs, _ in _batches(session, session.data.train)]
     example = _example(session)
     if points is None and not leave_slow:
-        made = quantize(session.model, scheme, calls, example=example, data=judge, batch_sizes=batch_sizes)
+        quantized = quantize(
+            session.model, scheme, calls, example=example, data=accuracy_of, batch_sizes=batch_sizes
+        )
     else:
-        most = None if points is None else points / 100
-        made = quantize_within(
-            session.model, scheme, calls, example=example, data=judge, batch_sizes=batch_sizes,
-            most_lost=most, keep_slow=not leave_slow,
+        most_lost = None if points is None else points / 100
+        quantized = quantize_within(
+            session.model, scheme, calls, example=example, data=accuracy_of, batch_sizes=batch_sizes,
+            most_lost=most_lost, keep_slow=not leave_slow,
         )  # fmt: skip
-    session.model = made.model
-    return made.receipt
+    session.model = quantized.model
+    return quantized.receipt
 
 
 def _batches(session: Session, dataset: Any) -> Iterator[tuple[Nested, Nested]]:
-    """Inputs and targets of the first batches."""
+    """Yield the inputs and targets of the first batches."""
     return runs.batches(session, dataset, _BATCH, _BATCHES)
 
 
@@ -218,29 +219,29 @@ def _example(session: Session) -> tuple[Nested]:
     return (inputs,)
 
 
-def _judge(session: Session) -> Callable[[Module], float] | None:
-    """The share of test samples that a model gets right; None where the loss is no classifier's."""
+def _accuracy_function(session: Session) -> Callable[[Module], float] | None:
+    """Return a function that computes a model's accuracy on the test data; None unless it is a classifier."""
     if not runs.classifies(session):
         return None
 
-    def judged(model: Module) -> float:
-        found = runs.evaluate(session, session.data.test, model)
-        if "accuracy" not in found:
-            raise TrainingError("no target of the test data counts, so nothing can be right or wrong.")
-        return found["accuracy"]
+    def accuracy(model: Module) -> float:
+        metrics = runs.evaluate(session, session.data.test, model)
+        if "accuracy" not in metrics:
+            raise errors.TrainingError("no target of the test data counts, so nothing can be right or wrong.")
+        return metrics["accuracy"]
 
-    return judged
+    return accuracy
 
 
 def _save(session: Session, receipt: Receipt) -> None:
-    """The model and its receipt in the session's folder, where both appear or none."""
+    """Write the model and its receipt to the session's folder: both, or on an error neither."""
     try:
         with replacing(session.folder / RECEIPT) as file:
             file.write(f"{receipt}\n".encode())
             save(session.model.state_dict(), session.folder / MODEL)
-    except CheckpointWriteError:
+    except errors.CheckpointWriteError:
         raise
     except OSError as error:
-        raise CheckpointWriteError(
+        raise errors.CheckpointWriteError(
             f"the smaller model is not saved: {error}. Give another folder by --output."
         ) from error

@@ -1,4 +1,4 @@
-"""``load``: a model that was pruned, quantized or both, from its class and its state dict."""
+"""``load``: load a model that was pruned, quantized or both from a new model and a state dict."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tenon_compress.quantize import structure as quantized
 
 
 def load(model: Module, state: Mapping[str, Any]) -> Module:
-    """The smaller model whose ``state_dict()`` is ``state``, made of ``model`` as its class makes it.
+    """Return the compressed model whose state dict is ``state``, built from a new ``model``.
 
-    ``state`` says itself what was removed and what takes the place of which layer; ``tenon.load`` reads it
-    from a file. ``model`` stays as it is. CheckpointError where ``state`` is not of a model of this class.
+    ``state`` contains what was removed and which layers were replaced; ``tenon.load`` reads it from a file.
+    ``model`` is not changed. CheckpointError if ``state`` is not that of a model of this class.
 
     >>> import tenon
     >>> model = tenon.nn.Sequential(tenon.nn.Linear(8, 4), tenon.nn.ReLU())
@@ -28,9 +28,9 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
         raise ArgumentError(
             f"load takes a state dict, got {type(state).__name__}. Read it by tenon.load first."
         )
-    made = copy.deepcopy(model)
+    copied = copy.deepcopy(model)
     if quantized.KEY not in state:
-        return pruned.load(made, state)
+        return pruned.load(copied, state)
     if pruned.KEY in state:
-        pruned.reshape(made, state)
-    return quantized.load(made, state)
+        pruned.reshape(copied, state)
+    return quantized.load(copied, state)

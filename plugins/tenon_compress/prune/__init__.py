@@ -1,9 +1,8 @@
-"""``tenon.prune``: weights that are zero become channels that are not there.
+"""``tenon.prune``: mask weights and channels of a model, and remove what is masked.
 
-``mask_channels`` and ``mask_weights`` choose over a whole model what to zero, as ``tenon.nn.utils.prune``
-does for one weight; a ``Pruner`` lets the masks grow in training. ``compact`` removes the channels that masks
-have made superfluous, ``pack`` leaves the zeros out of linear layers that have few other elements, and
-``load`` reads the result back.
+``mask_channels`` and ``mask_weights`` choose over a whole model what to mask, as ``tenon.nn.utils.prune``
+does for one weight; a ``Pruner`` lets the masks grow in training. ``compact`` removes masked channels,
+``pack`` stores only the nonzero elements of sparse linear layers, and ``load`` loads such a model.
 """
 
 from tenon_compress.prune import criteria as criteria

@@ -1,4 +1,4 @@
-"""What products add after their sums: biases, and the constants that go into them."""
+"""The biases of products, and the constants that are folded into them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenon_compress.prune.dependencies import (
     BiasFold,
     DependencyAnalysis,
     Mask,
-    place,
+    location,
     varying,
 )
 
@@ -24,7 +24,7 @@ def bias_fold(
     channels: np.ndarray | None,
     groups: int = 1,
 ) -> BiasFold | None:
-    """What the constants among the inputs add to the bias, if it is a parameter that nobody else reads."""
+    """Return what constant inputs add to the bias; None unless it is a parameter with no other reader."""
     ref = node.args[2] if len(node.args) > 2 else None
     if channels is None or not isinstance(ref, Ref) or ref.node not in analysis.stored or x.known is None:
         return None
@@ -38,9 +38,9 @@ def bias_fold(
     totals = (
         np.broadcast_to(weight.value, weight.shape).reshape(*weight.shape[:2], -1).sum(2, dtype=np.float64)
     )
-    if groups > 1:  # every group's own outputs
-        own = np.repeat(np.eye(groups), len(totals) // groups, 0)
-        totals = (own[:, :, None] * totals[:, None]).reshape(len(totals), size)
+    if groups > 1:  # outputs see the inputs of their group only
+        in_group = np.repeat(np.eye(groups), len(totals) // groups, 0)
+        totals = (in_group[:, :, None] * totals[:, None]).reshape(len(totals), size)
     return BiasFold(ref.node, channels, np.where(known, totals * value, np.nan))
 
 
@@ -53,14 +53,14 @@ def with_bias(
     axis: int,
     zero: Mask,
 ) -> AbstractValue:
-    """The output of a product: its channels, and the bias where nothing else comes."""
+    """Return the result of a product: its channels, and the bias where the sum is zero."""
     aval, rank = node.avals[0], len(x.shape)
     across = tuple(-1 if i == axis else 1 for i in range(rank))
     rest = [channel_map for channel_map in x.channel_maps if axis not in varying(channel_map)]
     value = np.zeros((1,) * rank, aval.dtype)
     if isinstance(bias, AbstractValue):
         other = analysis.channels_along(bias, 0)
-        outputs = analysis.couple_reduced(outputs, other, f"the bias of {place(node)} cannot shrink")
+        outputs = analysis.couple_reduced(outputs, other, f"the bias of {location(node)} cannot shrink")
         value = value if bias.value is None else bias.value.reshape(across)
         zero = zero & (False if bias.known is None else bias.known.reshape(-1))
     channel_maps = rest if outputs is None else [*rest, outputs.reshape(across)]

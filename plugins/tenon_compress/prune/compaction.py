@@ -1,8 +1,9 @@
-"""``compact``: take out of a model what its masks have made zero.
+"""``compact``: remove from a model the channels that its masks have made zero.
 
-The model runs once on an example and its ops are recorded (``tenon.extend.trace``). Channels that have to go
-together are found in the recording (``dependencies.py``, ``op_rules.py``), those go that add nothing
-(``removal.py``), and the smaller model is run and compared with the masked one before anything is changed.
+The model runs once on an example and its ops are recorded (``tenon.extend.trace``). The recording shows which
+channels can only be removed together (``dependencies.py``, ``op_rules.py``); those that contribute nothing
+are removed (``removal.py``), and the smaller model is run and compared with the masked one before the model
+is changed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tenon.nn.weights import Pipeline, pipeline_of
 from tenon_compress.prune import in_place_rules, op_rules, product_rules, recurrent_rules
 from tenon_compress.prune.dependencies import KINDS, RULES, DependencyAnalysis
 from tenon_compress.prune.parameter_slicing import slice_parameters, tensors_of
-from tenon_compress.prune.removal import Removal, removable, removal, stays
+from tenon_compress.prune.removal import Removal, kept_zero_rows, removable, removal
 from tenon_compress.prune.size_inference import sizes_in_code
 from tenon_compress.prune.slice_inference import slice_rules, slices_left
 from tenon_compress.prune.structure import apply_structure, note_structure, sizes_of, structure_of
@@ -33,16 +34,16 @@ from tenon_compress.structure_buffer import Structure
 
 #: The modules that register the rules of the analysis.
 _RULES = (op_rules, product_rules, recurrent_rules, in_place_rules)
-#: How far the outputs may move, by the largest of them: float32 sums in another order do.
+#: The largest change of outputs, relative to the largest output: that of float32 sums in another order.
 _TOLERANCE = 1e-4
-#: The same where a product may be divided by how many numbers it sums: then another number is little.
+#: The same where code may divide by the number of channels of a product: then a wrong divisor changes little.
 _NARROW = 2e-6
-#: What code raises that has not the sizes which it expects.
-_OF_CODE = (
+#: Errors that code raises if sizes are not those that it expects.
+_CODE_ERRORS = (
     TenonError, ValueError, TypeError, RuntimeError, AssertionError, ArithmeticError, LookupError,
     AttributeError,
 )  # fmt: skip
-#: Attributes of ops that are sizes of what has channels.
+#: Attributes of ops that are sizes or positions along axes with channels.
 _SIZES = {"key", "shape", "sizes", "start"}
 
 
@@ -54,27 +55,25 @@ def compact(
     data: Data | None = None,
     seconds: float = 0.2,
 ) -> Receipt:
-    """Remove the channels, heads and units of ``model`` that masks have made zero; prints and returns the
-    receipt.
+    """Remove channels, heads and units of ``model`` that masks made zero; return the receipt, printed.
 
     ``example`` is what the model is called with: one argument, a tuple or list of them, or a mapping of
-    keyword arguments. What depends on what is read off a run with it, through sums, norms, groups,
-    concatenation, attention and recurrent layers. Outputs in evaluation mode stay those of the masked model;
-    constants that zero channels leave go into the bias that follows. Masks become part of the weights.
-    Parameters stay the same objects with new data: make a new optimizer. The structure becomes a part of
-    ``state_dict()``, and ``tenon.prune.load`` reads it back into a model as its class makes it.
+    keyword arguments. A run with it shows the dependencies, through sums, norms, groups, concatenation,
+    attention and recurrent layers. Outputs in evaluation mode remain those of the masked model; constants
+    that zero channels leave are folded into the bias that follows. Masks become part of the weights.
+    Parameters are the same objects with new data: create a new optimizer. The structure becomes part of
+    ``state_dict()``, and ``tenon.prune.load`` loads it into a new model of the class.
 
     ``batch_sizes``, ``data`` and ``seconds`` are those of ``tenon.compress.receipt_of``.
 
-    PruningError if there is nothing to remove, a weight is not finite, zero channels reach an op for which it
-    is not known what depends on them, or the model cannot run with fewer of them. Any error leaves the model
-    as it was.
+    PruningError if there is nothing to remove, a weight is not finite, zero channels reach an op without a
+    rule, or the model cannot run with fewer of them. On any error the model is unchanged.
     """
     check_model(model, "compact")
     args, kwargs = call_of(example)
     masked = copy.deepcopy(model)
     bake_masks(masked)
-    smaller, structure, notes = _removed(masked, args, kwargs)
+    smaller, structure, notes = _smaller_copy(masked, args, kwargs)
     _note(smaller, structure)
     receipt = receipt_of(
         masked, smaller, example, batch_sizes=batch_sizes, data=data, notes=notes, seconds=seconds
@@ -91,35 +90,35 @@ def compact(
 
 
 def _note(model: Module, structure: Structure) -> None:
-    """Let the state dict say what was removed, and what sizes layers of few bits have now."""
+    """Record in the state dict what was removed, and the new sizes of quantized layers."""
     note_structure(model, structure)
     if quantized.KEY in model._buffers:
         quantized.note_structure(model)
 
 
-def _removed(
+def _smaller_copy(
     masked: Module, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> tuple[Module, Structure, list[str]]:
-    """A copy of ``masked`` without its zero channels, its structure, and notes on what stays."""
+    """Return a copy of ``masked`` without its zero channels, its structure, and notes on what was kept."""
     smaller = copy.deepcopy(masked)
     with evaluating(smaller), evaluating(masked), no_grad():
         analysis, names = analyse(smaller, args, kwargs)
         try:
-            return _without(masked, smaller, analysis, names, args, kwargs)
+            return _remove_channels(masked, smaller, analysis, names, args, kwargs)
         except PruningError as error:
             if not (analysis.multiplies_computed or analysis.writes_channels):
                 raise
-            first = error
+            first_error = error
         smaller = copy.deepcopy(masked)
         with evaluating(smaller):
             analysis, names = analyse(smaller, args, kwargs, keep_scales=True)
             try:
-                return _without(masked, smaller, analysis, names, args, kwargs)
-            except PruningError:  # nothing else is to be removed, or sizes are in the way here too
-                raise first from None
+                return _remove_channels(masked, smaller, analysis, names, args, kwargs)
+            except PruningError:  # nothing else can be removed, or it fails for its sizes too
+                raise first_error from None
 
 
-def _without(
+def _remove_channels(
     masked: Module,
     smaller: Module,
     analysis: DependencyAnalysis,
@@ -127,37 +126,37 @@ def _without(
     args: Sequence[object],
     kwargs: Mapping[str, object],
 ) -> tuple[Module, Structure, list[str]]:
-    """The same by ``analysis``, which is of the copy ``smaller``."""
+    """Remove channels from ``smaller``, a copy of ``masked``, by its ``analysis``; see ``_smaller_copy``."""
     gone = removable(analysis)
-    found = removal(analysis, gone)
-    notes = stays(analysis, gone, names)
-    if not found.count:
+    removed = removal(analysis, gone)
+    notes = kept_zero_rows(analysis, gone, names)
+    if not removed.count:
         raise PruningError(
             "compact: no channel can be removed. Mask whole outputs or inputs of weights first, as"
             f" nn.utils.prune.ln_structured does.{''.join(f' {note}.' for note in notes)}"
         )
-    slice_parameters(smaller, analysis, found)
-    return *_resized(masked, smaller, analysis, found, args, kwargs), notes
+    slice_parameters(smaller, analysis, removed)
+    return *_find_structure(masked, smaller, analysis, removed, args, kwargs), notes
 
 
-def check_model(model: Module, what: str) -> None:
-    """Errors that name ``what`` unless ``model`` is a module of finite numbers."""
+def check_model(model: Module, caller: str) -> None:
+    """Raise an error that names ``caller`` unless ``model`` can be pruned and is finite."""
     if not isinstance(model, Module):
-        raise ModuleTypeError(f"{what} takes a module, got {type(model).__name__}.")
+        raise ModuleTypeError(f"{caller} takes a module, got {type(model).__name__}.")
     if isinstance(model, DistributedDataParallel):
         raise ModuleTypeError(
-            f"{what} takes the model itself, got DistributedDataParallel. Give it model.module, and wrap that"
-            " anew."
+            f"{caller} takes the model itself, got DistributedDataParallel. Give it model.module, and"
+            " wrap that anew."
         )
-    limits = {id(t) for m in model.modules() if isinstance(m, InputObserver) for t in m.buffers()}
+    observed_limits = {id(t) for m in model.modules() if isinstance(m, InputObserver) for t in m.buffers()}
     for name, held in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(held):
-            raise PruningError(f"{what}: '{name}' has no shape yet. Call the model once before.")
-        if id(held) in limits:
-            continue  # infinite until something has passed
+            raise PruningError(f"{caller}: '{name}' has no shape yet. Call the model once before.")
+        if id(held) in observed_limits:
+            continue  # infinite until the observer has seen a value
         if held.dtype.is_floating_point and not bool(held.isfinite().all()):
             raise PruningError(
-                f"{what}: '{name}' has numbers that are not finite, so zero times it is not zero. Find out"
+                f"{caller}: '{name}' has numbers that are not finite, so zero times it is not zero. Find out"
                 " where they come from, or load an older checkpoint."
             )
     shared = shared_names(model)
@@ -165,20 +164,20 @@ def check_model(model: Module, what: str) -> None:
     for module, pipeline in _pipelines(model):
         if any(isinstance(step, Decoded) for step in pipeline.steps):
             raise PruningError(
-                f"{what}: '{paths[id(module)]}' has weights of few bits, which masks would turn back into"
+                f"{caller}: '{paths[id(module)]}' has weights of few bits, which masks would turn back into"
                 " floats. Prune first, then quantize."
             )
         for held in pipeline.originals(module):
             if id(held) in shared and any(step.is_mask for step in pipeline.steps):
                 raise PruningError(
-                    f"{what}: {' and '.join(shared[id(held)])} are one parameter, of which one module has a"
+                    f"{caller}: {' and '.join(shared[id(held)])} are one parameter, of which one module has a"
                     " mask and another has none. Remove the mask and write the zeros into the parameter, or"
                     " untie it."
                 )
 
 
 def shared_names(model: Module) -> dict[int, list[str]]:
-    """The names of every parameter that several modules have, by its id."""
+    """Return the names of each parameter that several modules share, by its id."""
     names: dict[int, list[str]] = {}
     for path, module in model.named_modules():
         for name, held in module.named_parameters(path, recurse=False):
@@ -189,25 +188,25 @@ def shared_names(model: Module) -> dict[int, list[str]]:
 def analyse(
     model: Module, args: Sequence[object], kwargs: Mapping[str, object], *, keep_scales: bool = False
 ) -> tuple[DependencyAnalysis, dict[Node, str]]:
-    """What depends on what in a run of ``model``, and the names of its tensors."""
+    """Return the dependency analysis of a run of ``model``, and the names of its parameters and buffers."""
     if any(isinstance(m, InputObserver) and bool(m.low > m.high) for m in model.modules()):
-        model(*args, **kwargs)  # sets limits, which look at all channels
-    analysis = DependencyAnalysis(_traced(model, args, kwargs), keep_scales=keep_scales)
+        model(*args, **kwargs)  # sets the observers' limits, which depend on all channels
+    analysis = DependencyAnalysis(_trace(model, args, kwargs), keep_scales=keep_scales)
     names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}
-    found = {node: names[id(held)] for node, held in analysis.trace.stored.items()}
+    names_of = {node: names[id(held)] for node, held in analysis.trace.stored.items()}
     saved = model.state_dict()
-    single = [m for m in model.modules() if isinstance(m, MultiheadAttention) and m.num_heads == 1]
-    rows = {id(held) for m in single for held in m._parameters.values()}
+    single_head = [m for m in model.modules() if isinstance(m, MultiheadAttention) and m.num_heads == 1]
+    rows = {id(held) for m in single_head for held in m._parameters.values()}
     for node, axes in analysis.stored.items():
         if id(analysis.trace.stored[node]) in rows:
-            analysis.channels.keep(axes[0], "they are of the only head")
-        if found[node] not in saved:
+            analysis.channels.keep(axes[0], "they belong to the only head")
+        if names_of[node] not in saved:
             for channels in axes:
-                analysis.channels.keep(channels, f"the buffer {found[node]} is not saved")
-    return analysis, found
+                analysis.channels.keep(channels, f"the buffer {names_of[node]} is not saved")
+    return analysis, names_of
 
 
-def _traced(model: Module, args: Sequence[object], kwargs: Mapping[str, object]) -> Trace:
+def _trace(model: Module, args: Sequence[object], kwargs: Mapping[str, object]) -> Trace:
     try:
         return trace(model, args, kwargs, {*RULES, *KINDS})
     except CaptureError as error:
@@ -217,12 +216,12 @@ def _traced(model: Module, args: Sequence[object], kwargs: Mapping[str, object])
 
 
 def _pipelines(model: Module) -> list[tuple[Module, Pipeline]]:
-    found = [(m, pipeline_of(m, name)) for m in model.modules() for name in vars(m).get("_weights", ())]
-    return [(module, pipeline) for module, pipeline in found if pipeline is not None]
+    pipelines = [(m, pipeline_of(m, name)) for m in model.modules() for name in vars(m).get("_weights", ())]
+    return [(module, pipeline) for module, pipeline in pipelines if pipeline is not None]
 
 
 def bake_masks(model: Module) -> None:
-    """Make masks permanent, and what is computed before them."""
+    """Bake masks, and the steps before them, into the weights."""
     for module, pipeline in _pipelines(model):
         masks = [i for i, step in enumerate(pipeline.steps) if step.is_mask]
         if masks:
@@ -230,66 +229,69 @@ def bake_masks(model: Module) -> None:
 
 
 def bake_all(model: Module) -> None:
-    """Make every computed weight a plain one."""
+    """Bake all steps of computed weights into plain parameters."""
     for module, pipeline in _pipelines(model):
         pipeline.bake(module, len(pipeline.steps))
 
 
-def _resized(
+def _find_structure(
     masked: Module,
     smaller: Module,
     analysis: DependencyAnalysis,
-    found: Removal,
+    removed: Removal,
     args: Sequence[object],
     kwargs: Mapping[str, object],
 ) -> tuple[Module, Structure]:
-    """The smaller model that says what the masked one does, and its structure: as it is if its code takes all
-    sizes from tensors, else with attributes that say them, else by rules for what the code asks for."""
+    """Return a model that computes what the masked one does, and its structure.
+
+    The first of these that works: ``smaller`` as it is, if its code takes all sizes from tensors; with new
+    values of attributes from which the code takes sizes; with rules for the sizes that the code asks for.
+    """
     modules = dict(smaller.named_modules())
-    ways = [_numbers_in_code(modules, found), _rules_in_code(modules, analysis, found)]
-    ways = [way for way in ways if way]
-    way: Structure = {}
+    corrections = [_attributes_in_code(modules, removed), _rules_in_code(modules, analysis, removed)]
+    corrections = [correction for correction in corrections if correction]
+    correction: Structure = {}
     tolerance = _NARROW if analysis.multiplies_computed and not analysis.keep_scales else _TOLERANCE
     while True:
-        made, structure = copy.deepcopy(smaller), structure_of(smaller)
-        for path, numbers in way.items():
+        candidate, structure = copy.deepcopy(smaller), structure_of(smaller)
+        for path, numbers in correction.items():
             structure[path] = {**structure.get(path, {}), **numbers}
-        apply_structure(made, structure)
-        _say_slices(made, structure, analysis, found, args, kwargs)
+        apply_structure(candidate, structure)
+        _set_slice_rules(candidate, structure, analysis, removed, args, kwargs)
         try:
-            _compare(masked, made, args, kwargs, found, tolerance)
+            _check_outputs(masked, candidate, args, kwargs, removed, tolerance)
         except PruningError:
-            if not ways:
+            if not corrections:
                 raise
-            way = ways.pop(0)
+            correction = corrections.pop(0)
         else:
-            return made, structure
+            return candidate, structure
 
 
-def _say_slices(
-    made: Module,
+def _set_slice_rules(
+    model: Module,
     structure: Structure,
     analysis: DependencyAnalysis,
-    found: Removal,
+    removed: Removal,
     args: Sequence[object],
     kwargs: Mapping[str, object],
 ) -> None:
-    """Give ``made`` and ``structure`` rules for the slices that its code asks for, if all can be told."""
+    """Add rules to ``model`` and ``structure`` for the slices that code asks for, if all can be inferred."""
     try:
-        answers = slices_left(analysis.trace, analysis.abstract_values, found.gone)
-        rules = slice_rules(lambda: made(*args, **kwargs), answers) if answers else {}
-    except _OF_CODE:  # the comparison says what is wrong
+        answers = slices_left(analysis.trace, analysis.abstract_values, removed.gone)
+        rules = slice_rules(lambda: model(*args, **kwargs), answers) if answers else {}
+    except _CODE_ERRORS:  # the comparison of outputs reports what is wrong
         return
-    for path, module in made.named_modules():
+    for path, module in model.named_modules():
         if id(module) in rules and (rules[id(module)] or "slices" in structure.get(path, {})):
             structure.setdefault(path, {})["slices"] = rules[id(module)]
-    apply_structure(made, structure)
+    apply_structure(model, structure)
 
 
-def _numbers_in_code(modules: dict[str, Module], found: Removal) -> Structure:
-    """Numbers of modules of unknown classes by which they shape what has shrunk, such as their heads."""
+def _attributes_in_code(modules: dict[str, Module], removed: Removal) -> Structure:
+    """Return new values of the attributes by which unknown modules shape values, such as heads."""
     numbers: Structure = {}
-    for (node, _), sizes in found.shapes.items():
+    for (node, _), sizes in removed.shapes.items():
         path = node.module if node.module in modules else ""
         written = "shape" in node.attrs or node.kind == "constant"
         if not written or sizes_of(modules[path]) is not None:
@@ -301,30 +303,30 @@ def _numbers_in_code(modules: dict[str, Module], found: Removal) -> Structure:
     return numbers
 
 
-def _rules_in_code(modules: dict[str, Module], analysis: DependencyAnalysis, found: Removal) -> Structure:
-    """Rules for the sizes that modules of unknown classes ask for."""
-    rules = sizes_in_code(analysis.trace, analysis.abstract_values, found.shapes)
+def _rules_in_code(modules: dict[str, Module], analysis: DependencyAnalysis, removed: Removal) -> Structure:
+    """Return rules for the sizes that modules of unknown classes ask for."""
+    rules = sizes_in_code(analysis.trace, analysis.abstract_values, removed.shapes)
     return {p: rules[id(m)] for p, m in modules.items() if id(m) in rules and sizes_of(m) is None}
 
 
-def _compare(
+def _check_outputs(
     masked: Module,
     smaller: Module,
     args: Sequence[object],
     kwargs: Mapping[str, object],
-    found: Removal,
+    removed: Removal,
     tolerance: float,
 ) -> None:
-    """PruningError unless the smaller model runs and says the same."""
-    wanted = masked(*args, **kwargs)
-    if any(not bool(t.isfinite().all()) for t in pytree.tree_leaves(wanted) if isinstance(t, Tensor)):
+    """Raise PruningError unless the smaller model runs and its outputs are those of the masked one."""
+    expected = masked(*args, **kwargs)
+    if any(not bool(t.isfinite().all()) for t in pytree.tree_leaves(expected) if isinstance(t, Tensor)):
         raise PruningError(
             "compact: for this example the masked model gives outputs that are not finite, with which none"
             " can be compared. Give another example."
         )
     paths = ", ".join(
         dict.fromkeys(
-            f"'{n.module}'" for n, _ in found.shapes if n.kind == "constant" or _SIZES & n.attrs.keys()
+            f"'{n.module}'" for n, _ in removed.shapes if n.kind == "constant" or _SIZES & n.attrs.keys()
         )
     )
     advice = (
@@ -332,16 +334,16 @@ def _compare(
         " or remove the masks before it."
     )
     try:
-        made = smaller(*args, **kwargs)
-    except _OF_CODE as error:
+        result = smaller(*args, **kwargs)
+    except _CODE_ERRORS as error:
         raise PruningError(
             f"compact: the model does not run without its zero channels: {error}.{advice}"
         ) from error
     largest = [
-        float(t.abs().max()) for t in pytree.tree_leaves(wanted) if isinstance(t, Tensor) and t.numel()
+        float(t.abs().max()) for t in pytree.tree_leaves(expected) if isinstance(t, Tensor) and t.numel()
     ]
     scale = max([1.0, *largest])
-    off = difference(wanted, made)
+    off = difference(expected, result)
     if off > tolerance * scale:
         raise PruningError(
             f"compact: without its zero channels the model gives outputs that differ by {off:.3g}.{advice}"

@@ -1,4 +1,4 @@
-"""What an element of a weight is worth: its size, its slope, both, or chance."""
+"""Pruning criteria: scores of the elements of a weight by magnitude, gradient, both, or at random."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Magnitude(Criterion):
     """The absolute value (Han et al., 2015)."""
 
     def score(self, weight: Tensor, gradient: Tensor | None) -> Tensor:
-        """``|w|``."""
+        """Return ``|w|``."""
         return weight.abs()
 
 
@@ -25,7 +25,7 @@ class Gradient(Criterion):
     needs_gradient = True
 
     def score(self, weight: Tensor, gradient: Tensor) -> Tensor:
-        """``|g|``."""
+        """Return ``|g|``."""
         return gradient.abs()
 
 
@@ -35,13 +35,13 @@ class Taylor(Criterion):
     needs_gradient = True
 
     def score(self, weight: Tensor, gradient: Tensor) -> Tensor:
-        """``|w g|``."""
+        """Return ``|w g|``."""
         return (weight * gradient).abs()
 
 
 class Random(Criterion):
-    """A number at random, the baseline of all others."""
+    """A random score, the baseline of other criteria."""
 
     def score(self, weight: Tensor, gradient: Tensor | None) -> Tensor:
-        """Drawn uniformly from ``[0, 1)``."""
+        """Draw scores uniformly from ``[0, 1)``."""
         return tenon.rand_like(weight)

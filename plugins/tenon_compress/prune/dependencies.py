@@ -1,9 +1,9 @@
-"""The dependency analysis of a model: which channels have to be removed together, and which must stay.
+"""The dependency analysis of a model: which channels have to be removed together, and which must be kept.
 
-It is an abstract interpretation of the graph of one run. Of every value it finds an ``AbstractValue``: which
-channel each position belongs to, and where the value is the same number for every input of the model. Rules
-by op (``op_rules.py``) couple the channels of operands and results, and name the channels that have to stay,
-with the reason.
+It is an abstract interpretation of the graph of one run. It computes an ``AbstractValue`` of every value:
+which channel each position belongs to, and where the value is the same number for every input of the model.
+Rules by op (``op_rules.py``) couple the channels of operands and results, and keep channels for a stated
+reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KINDS: dict[str, Rule] = {}
 
 @dataclass(slots=True)
 class AbstractValue:
-    """What the analysis knows of one value."""
+    """What the analysis knows about one value."""
 
     shape: tuple[int, ...]
     #: Arrays of channels that broadcast to the shape, one for each set of axes that can shrink: a weight has
@@ -42,27 +42,27 @@ class AbstractValue:
 
     @property
     def zero(self) -> np.ndarray:
-        """Where it is zero for every input; broadcasts to the shape."""
+        """Where the value is zero for every input of the model; broadcasts to the shape."""
         if self.known is None:
             return np.zeros((1,) * len(self.shape), bool)
         return self.known & (self.value == 0)
 
     def with_rank(self, rank: int) -> AbstractValue:
-        """The same with axes of size 1 before, up to ``rank``."""
-        more = (1,) * (rank - len(self.shape))
+        """Return the value with leading axes of size 1 up to ``rank``."""
+        leading = (1,) * (rank - len(self.shape))
 
         def widened(array: Any) -> Any:
-            return None if array is None else array.reshape(more + array.shape)
+            return None if array is None else array.reshape(leading + array.shape)
 
         channel_maps = [widened(channel_map) for channel_map in self.channel_maps]
-        return AbstractValue(more + self.shape, channel_maps, widened(self.known), widened(self.value))
+        return AbstractValue(leading + self.shape, channel_maps, widened(self.known), widened(self.value))
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A sum over ``channels`` in ``node``, to which those that are ``free`` add nothing.
+    """A sum over ``channels`` in ``node``, to which those that are ``free`` contribute nothing.
 
-    The sum itself is not needed where all channels of ``into``, if there are any, are removed.
+    The sum itself is not needed if ``into`` is given and all of its channels are removed.
     """
 
     node: Node
@@ -78,14 +78,13 @@ class ConvolutionGroups:
 
     inner: np.ndarray
     outer: np.ndarray
-    #: The channels along axis 1 of the weight, which are other ones in each group.
+    #: The channels along axis 1 of the weight, different ones in each group.
     columns: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class BiasFold:
-    """What constant channels contribute to an op: if channel ``k`` is removed, ``gains[:, k]`` goes into
-    ``bias``."""
+    """What constant channels contribute to an op: removing channel ``k`` adds ``gains[:, k]`` to ``bias``."""
 
     bias: Node
     channels: np.ndarray
@@ -93,12 +92,12 @@ class BiasFold:
 
 
 def varying(channel_map: np.ndarray) -> set[int]:
-    """The axes along which a channel map has more than one channel."""
+    """Return the axes along which a channel map has more than one position."""
     return {axis for axis, size in enumerate(channel_map.shape) if size > 1}
 
 
 def without_repeats(array: np.ndarray) -> np.ndarray:
-    """``array`` with size 1 along every axis on which nothing differs."""
+    """Reduce ``array`` to size 1 along every axis along which it is constant."""
     for axis, size in enumerate(array.shape):
         if size > 1:
             first = array[(slice(None),) * axis + (slice(0, 1),)]
@@ -110,29 +109,28 @@ def without_repeats(array: np.ndarray) -> np.ndarray:
 class DependencyAnalysis:
     """The abstract values of a trace, and what follows from them for its channels.
 
-    With ``keep_scales`` the channels stay over which two computed values are multiplied and summed, as code
-    may divide by their number (see ``product_rules.py``), and channels that are written into a value which
-    may have been made with a size of its own.
+    ``keep_scales`` keeps channels over which products of two computed values are summed, as code may divide
+    by their number (see ``product_rules.py``), and channels that are written into a value whose size the code
+    may have chosen by itself.
     """
 
     def __init__(self, trace: Trace, *, keep_scales: bool = False) -> None:
         self.trace, self.keep_scales = trace, keep_scales
-        #: Nodes that depend on what the model is given.
+        #: Nodes that depend on the model's inputs.
         self.computed: set[Node] = set()
-        #: The node whose rule runs.
+        #: The node whose rule is running.
         self.node: Node
-        #: Whether two computed values are multiplied somewhere, and whether channels are written into a
-        #: value.
+        #: Whether two computed values are multiplied somewhere, and whether channels are written in place.
         self.multiplies_computed = self.writes_channels = False
         self.channels = CoupledChannels()
         self.abstract_values: dict[Ref, AbstractValue] = {}
-        #: Of every parameter and buffer the channels of each of its axes.
+        #: The channels of each axis of every parameter and buffer.
         self.stored: dict[Node, list[np.ndarray]] = {}
         #: The channels of constants other than zero that code creates.
         self.created_constants: list[np.ndarray] = []
         self.reductions: list[Reduction] = []
         self.folds: list[BiasFold] = []
-        #: By the weights of convolutions in groups.
+        #: The groups of convolutions, by the nodes of their weights.
         self.groups: dict[Node, ConvolutionGroups] = {}
         self.readers: dict[Ref, int] = {}
         for node in trace.graph.nodes:
@@ -148,21 +146,21 @@ class DependencyAnalysis:
         if node.kind == "scalar":
             return
         self.node = node
-        given = node.kind not in ("call", "constant") and node not in self.trace.stored
-        if given or any(ref.node in self.computed for ref in node.refs):
+        is_input = node.kind not in ("call", "constant") and node not in self.trace.stored
+        if is_input or any(ref.node in self.computed for ref in node.refs):
             self.computed.add(node)
         if node.kind != "call":
-            made: tuple[AbstractValue, ...] = (self._beginning(node),)
-        elif all(0 in aval.shape for aval in node.avals):  # what is left of a head that is gone
-            made = tuple(AbstractValue(aval.shape) for aval in node.avals)
+            results: tuple[AbstractValue, ...] = (self._initial_value(node),)
+        elif all(0 in aval.shape for aval in node.avals):  # such as those of a removed head
+            results = tuple(AbstractValue(aval.shape) for aval in node.avals)
         else:
             rule = RULES.get(node.name) or KINDS.get(node.op.kind.value, unknown)
             args = [self.abstract_value(a) if isinstance(a, Ref) or _number(a) else a for a in node.args]
-            made = rule(self, node, *args)
-        for index, abstract in enumerate(made):
+            results = rule(self, node, *args)
+        for index, abstract in enumerate(results):
             self.abstract_values[node.out(index)] = self.simplified(abstract)
 
-    def _beginning(self, node: Node) -> AbstractValue:
+    def _initial_value(self, node: Node) -> AbstractValue:
         (aval,) = node.avals
         if node in self.trace.stored:
             value = self.trace.stored[node].detach().cpu().numpy()
@@ -181,16 +179,16 @@ class DependencyAnalysis:
             sizes, [a for a in shaped if a.size > 1], np.ones((1,) * len(sizes), bool), value
         )
 
-    # --- what rules use ---
+    # --- the interface of rules ---
 
     def abstract_value(self, arg: object) -> AbstractValue:
-        """The abstract value of an argument; a number is a constant without axes."""
+        """Return the abstract value of an argument; a number is a constant without axes."""
         if isinstance(arg, Ref):
             return AbstractValue(()) if arg.scalar else self.abstract_values[arg]
         return AbstractValue((), [], np.ones((), bool), np.asarray(arg))
 
     def simplified(self, abstract: AbstractValue) -> AbstractValue:
-        """``abstract`` in its smallest form; an axis all of whose positions became one channel stays."""
+        """Return ``abstract`` in its smallest form; channels that cover an axis alone are kept."""
         channel_maps = []
         for channel_map in abstract.channel_maps:
             small = without_repeats(self.channels.representatives(channel_map))
@@ -210,18 +208,19 @@ class DependencyAnalysis:
     def keep(
         self, abstract: AbstractValue, reason: str, axes: Iterable[int] | None = None
     ) -> list[np.ndarray]:
-        """Keep all channels that vary on ``axes``, or on any without these; returns the other channel
-        maps."""
-        wanted = set(range(len(abstract.shape))) if axes is None else set(axes)
+        """Keep all channels that vary along ``axes`` (None: any axis); return the other channel maps."""
+        selected = set(range(len(abstract.shape))) if axes is None else set(axes)
         for channel_map in abstract.channel_maps:
-            if varying(channel_map) & wanted:
+            if varying(channel_map) & selected:
                 self.channels.keep(channel_map, reason)
-        return [channel_map for channel_map in abstract.channel_maps if not varying(channel_map) & wanted]
+        return [channel_map for channel_map in abstract.channel_maps if not varying(channel_map) & selected]
 
     def couple_along(self, abstract: AbstractValue, reason: str, axes: Iterable[int]) -> list[np.ndarray]:
-        """Channel maps that vary on none of ``axes``: channels are coupled along these, or stay if they vary
-        on no other axis."""
-        made = []
+        """Couple channels along ``axes``, or keep them if they vary along no other axis.
+
+        Return the channel maps that are left, which vary along none of ``axes``.
+        """
+        coupled = []
         for channel_map in abstract.channel_maps:
             within = varying(channel_map) & set(axes)
             if within and varying(channel_map) == within:
@@ -231,50 +230,51 @@ class DependencyAnalysis:
                 first = np.take(channel_map, [0], axis)
                 self.channels.couple(first, channel_map)
                 channel_map = first
-            made.append(channel_map)
-        return made
+            coupled.append(channel_map)
+        return coupled
 
     def couple_broadcast(
         self, operands: Sequence[AbstractValue], reason: str, but: int | None = None
     ) -> list[np.ndarray]:
-        """Couple the channels of operands of one rank that broadcast; channel maps on axis ``but`` are left
-        out."""
-        made: list[np.ndarray] = []
+        """Couple the channels of operands of one rank that broadcast; return the channel maps of the result.
+
+        Channel maps that vary along axis ``but`` are left out.
+        """
+        coupled: list[np.ndarray] = []
         for abstract in operands:
             for channel_map in abstract.channel_maps:
                 if but in varying(channel_map):
                     continue
-                same = [m for m in made if varying(m) & varying(channel_map)]
-                for other in same:
+                overlapping = [m for m in coupled if varying(m) & varying(channel_map)]
+                for other in overlapping:
                     self.channels.couple(other, channel_map)
-                wide = np.broadcast_arrays(channel_map, *same)[0]
-                made = [m for m in made if not varying(m) & varying(channel_map)] + [
+                wide = np.broadcast_arrays(channel_map, *overlapping)[0]
+                coupled = [m for m in coupled if not varying(m) & varying(channel_map)] + [
                     without_repeats(self.channels.representatives(wide))
                 ]
-        for channel_map in made:
+        for channel_map in coupled:
             for abstract in operands:
-                covered = set().union(*(varying(own) for own in abstract.channel_maps))
+                covered = set().union(*(varying(m) for m in abstract.channel_maps))
                 if any(abstract.shape[axis] > 1 and axis not in covered for axis in varying(channel_map)):
                     self.channels.keep(channel_map, reason)
-        return made
+        return coupled
 
     def channels_along(self, abstract: AbstractValue, axis: int) -> np.ndarray | None:
-        """The channels along ``axis`` alone, or None; channels that vary elsewhere too are coupled along
-        it."""
-        found = None
+        """Return the channels that vary along ``axis`` alone, or None; couple others along ``axis``."""
+        channels = None
         for i, channel_map in enumerate(abstract.channel_maps):
             if varying(channel_map) == {axis}:
-                found = channel_map.reshape(-1)
+                channels = channel_map.reshape(-1)
             elif axis in varying(channel_map):
                 abstract.channel_maps[i] = self.couple_along(
                     AbstractValue(abstract.shape, [channel_map]), "", (axis,)
                 )[0]
-        return found
+        return channels
 
     def couple_reduced(
         self, one: np.ndarray | None, other: np.ndarray | None, reason: str
     ) -> np.ndarray | None:
-        """Couple two axes that are summed over together; their channels, or None where they have to stay."""
+        """Couple two axes that are summed over together; return their channels, None if they are kept."""
         if one is not None and other is not None:
             self.channels.couple(one, other)
             return one
@@ -291,8 +291,11 @@ class DependencyAnalysis:
         fold: BiasFold | None = None,
         into: np.ndarray | None = None,
     ) -> None:
-        """Note a sum over ``channels``: those may be removed that add nothing, or a constant that ``fold``
-        puts into a bias, and all of them with ``into``."""
+        """Record a sum over ``channels``, of which some can be removed.
+
+        Those are the ``free`` ones, which contribute nothing, those whose constant contribution ``fold`` adds
+        to a bias, and all of them together with all of ``into``.
+        """
         if channels is None:
             return
         self.reductions.append(
@@ -300,19 +303,18 @@ class DependencyAnalysis:
         )
 
     def removable_in(self, channels: np.ndarray, free: Mask, fold: BiasFold | None) -> Mask:
-        """Which of ``channels`` add nothing to a sum, or a constant, which is folded if they are removed."""
+        """Return which channels contribute nothing to a sum, or a constant that ``fold`` adds to a bias."""
         if fold is None:
             return free
-        can = ~np.isnan(fold.gains).any(0) & ~free
-        if can.any():
-            self.folds.append(BiasFold(fold.bias, channels[can], fold.gains[:, can]))
-        return free | can
+        foldable = ~np.isnan(fold.gains).any(0) & ~free
+        if foldable.any():
+            self.folds.append(BiasFold(fold.bias, channels[foldable], fold.gains[:, foldable]))
+        return free | foldable
 
     def constant_result(
         self, node: Node, operands: Sequence[AbstractValue]
     ) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:
-        """Where an element-wise op has a constant result, and which: it is run where all operands are
-        constant."""
+        """Return where an elementwise op has a constant result, and that result; or None twice."""
         constant = [abstract.known for abstract in operands if abstract.known is not None]
         if len(constant) < len(operands):
             return None, None
@@ -321,9 +323,9 @@ class DependencyAnalysis:
             np.ascontiguousarray(abstract.value) if abstract.value.ndim else abstract.value
             for abstract in operands
         ]
-        given = [from_numpy(value) if value.ndim else value.item() for value in values]
+        tensors = [from_numpy(value) if value.ndim else value.item() for value in values]
         with np.errstate(all="ignore"):
-            value = node.op(*given, **node.attrs).numpy()
+            value = node.op(*tensors, **node.attrs).numpy()
         return np.broadcast_to(known, np.broadcast_shapes(known.shape, value.shape)), value
 
 
@@ -331,14 +333,14 @@ def _number(arg: object) -> bool:
     return isinstance(arg, (bool, int, float, complex))
 
 
-def place(node: Node) -> str:
-    """Where an op ran, for messages: the module path, or the line of source."""
+def location(node: Node) -> str:
+    """Return where an op ran, for messages: the module's path, or the source line."""
     return f"'{node.module}'" if node.module else node.where or "the model"
 
 
 def unknown(analysis: DependencyAnalysis, node: Node, *args: object) -> tuple[AbstractValue, ...]:
-    """The rule of ops that have none: their operands stay; PruningError if zero channels reach it."""
-    owned = np.concatenate([np.zeros(0, np.int64), *(a for axes in analysis.stored.values() for a in axes)])
+    """The rule of all other ops: keep their operands' channels; PruningError if some of them are zero."""
+    stored = np.concatenate([np.zeros(0, np.int64), *(a for axes in analysis.stored.values() for a in axes)])
     for abstract in args:
         if not isinstance(abstract, AbstractValue):
             continue
@@ -346,11 +348,11 @@ def unknown(analysis: DependencyAnalysis, node: Node, *args: object) -> tuple[Ab
             zero = np.broadcast_to(abstract.zero, abstract.shape).all(
                 tuple(i for i in range(len(abstract.shape)) if i not in varying(channel_map)), keepdims=True
             )
-            if (zero & np.isin(channel_map, analysis.channels.representatives(owned))).any():
+            if (zero & np.isin(channel_map, analysis.channels.representatives(stored))).any():
                 raise PruningError(
-                    f"zero channels reach the op '{node.name}' in {place(node)} ({node.where}), and what"
+                    f"zero channels reach the op '{node.name}' in {location(node)} ({node.where}), and what"
                     " depends on them there is not known. Remove the masks before it, or compute it by other"
                     " ops."
                 )
-        analysis.keep(abstract, f"'{node.name}' in {place(node)} reads them")
+        analysis.keep(abstract, f"'{node.name}' in {location(node)} reads them")
     return tuple(AbstractValue(aval.shape) for aval in node.avals)

@@ -1,8 +1,8 @@
-"""Grouped convolutions: every group that stays has to lose as many channels as the others.
+"""Grouped convolutions: every group that is kept has to lose as many channels as the others.
 
 All groups have one size, before and after. So a group is removed with all of its inputs and outputs, or each
-group that stays loses as many inputs as the others, and as many outputs, not necessarily at the same places.
-Where the weight cannot be cut so, as where it is computed, each group is coupled with its outputs as a whole.
+remaining group loses as many inputs as the others, and as many outputs, not necessarily at the same
+positions. Where the weight cannot be sliced so, as where it is computed, all channels of a group are coupled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tenon_compress.prune.dependencies import (
     AbstractValue,
     ConvolutionGroups,
     DependencyAnalysis,
-    place,
+    location,
     varying,
 )
 
@@ -29,10 +29,10 @@ def grouped_convolution(
     weight: AbstractValue,
     bias: object,
     groups: int,
-    back: bool,
+    transposed: bool,
 ) -> AbstractValue:
-    """The result of a grouped convolution; ``back`` for a transposed one."""
-    reason = f"the groups of {place(node)} read what cannot shrink"
+    """Return the result of a grouped convolution, transposed if ``transposed``."""
+    reason = f"the groups of {location(node)} read what cannot shrink"
     rows, inputs = analysis.channels_along(weight, 0), analysis.channels_along(x, 1)
     if inputs is None or rows is None:
         analysis.keep(weight, reason, {1})
@@ -40,29 +40,29 @@ def grouped_convolution(
         return AbstractValue(node.avals[0].shape, [a for a in x.channel_maps if 1 not in varying(a)])
     filled: Any = np.broadcast_to(~weight.zero, weight.shape)
     filled = filled.reshape(groups, len(rows) // groups, weight.shape[1], -1)
-    filled = filled.any(3).swapaxes(1, 2) if back else filled.any(3)
+    filled = filled.any(3).swapaxes(1, 2) if transposed else filled.any(3)
     present: Any = np.broadcast_to(~x.zero, x.shape).swapaxes(0, 1)
     present = present.reshape(groups, x.shape[1] // groups, -1).any(2)
     zero = ~(filled & present[:, None]).any(2).reshape(-1)
     inner, outer = inputs.reshape(groups, -1), rows.reshape(groups, -1)
-    held = node.args[1].node if isinstance(node.args[1], Ref) else node
-    if inner.shape[1] == 1 or held not in analysis.stored or analysis.readers[node.args[1]] > 1:
+    weight_node = node.args[1].node if isinstance(node.args[1], Ref) else node
+    if inner.shape[1] == 1 or weight_node not in analysis.stored or analysis.readers[node.args[1]] > 1:
         analysis.keep(weight, reason, {1})
         analysis.channels.couple(inner[:, :1], inner)
         analysis.channels.couple(inner[:, :1], outer)
         outputs = np.repeat(inner[:, 0], node.avals[0].shape[1] // groups)
         return with_bias(analysis, node, x, outputs, bias, 1, zero)
-    analysis.keep(weight, "", {1})  # other ones go in every group: ``columns``
-    if back:
+    analysis.keep(weight, "", {1})  # each group loses columns of its own: ``columns``
+    if transposed:
         analysis.channels.couple(inner, outer)
         outer = analysis.channels.create(node.avals[0].shape[1]).reshape(groups, -1)
-    analysis.groups[held] = ConvolutionGroups(inner, outer, outer if back else inner)
-    padded = back or any(node.attrs["padding"])
-    gives = None if padded else bias_fold(analysis, node, x, weight, 1, inputs, groups)
-    free: Any = analysis.removable_in(inputs, (~present | ~filled.any(1)).reshape(-1), gives).reshape(
+    analysis.groups[weight_node] = ConvolutionGroups(inner, outer, outer if transposed else inner)
+    padded = transposed or any(node.attrs["padding"])
+    fold = None if padded else bias_fold(analysis, node, x, weight, 1, inputs, groups)
+    free: Any = analysis.removable_in(inputs, (~present | ~filled.any(1)).reshape(-1), fold).reshape(
         inner.shape
     )
-    said = f"{place(node)} reads them as numbers other than zero"
-    for channels, nothing, into in zip(inner, free, outer, strict=True):
-        analysis.reduce(channels, nothing, said, into=into)
+    reason = f"{location(node)} reads them as numbers other than zero"
+    for channels, group_free, into in zip(inner, free, outer, strict=True):
+        analysis.reduce(channels, group_free, reason, into=into)
     return with_bias(analysis, node, x, outer.reshape(-1), bias, 1, zero)

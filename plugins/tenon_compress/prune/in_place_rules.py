@@ -1,7 +1,7 @@
-"""How channels and constants go through changes in place: ``out[..., a:b] = head``, ``x[:, 0] = 0``.
+"""Rules of the dependency analysis for in-place changes: ``out[..., a:b] = head``, ``x[:, 0] = 0``.
 
-A recording has no changes in place: a value is copied into a view, and a new value takes the place of what
-the view is of.
+A recording has no in-place changes: a value is copied into a view, and a new value replaces the base of that
+view.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from tenon.extend import Node
-from tenon_compress.prune.dependencies import AbstractValue, DependencyAnalysis, place
+from tenon_compress.prune.dependencies import AbstractValue, DependencyAnalysis, location
 from tenon_compress.prune.op_rules import rule
 
 
@@ -18,15 +18,15 @@ from tenon_compress.prune.op_rules import rule
 def copied(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, y: AbstractValue
 ) -> tuple[AbstractValue, ...]:
-    """The values of ``y``, whose channels are those of the place."""
+    """Copy the values of ``y``, whose channels are coupled with those of the destination ``x``."""
     (aval,) = node.avals
     y = y.with_rank(len(aval.shape))
-    channel_maps = analysis.couple_broadcast([x, y], f"{place(node)} writes them over what cannot shrink")
+    channel_maps = analysis.couple_broadcast([x, y], f"{location(node)} writes them over what cannot shrink")
     analysis.writes_channels = analysis.writes_channels or bool(y.channel_maps)
     if analysis.keep_scales and y.channel_maps:
         for channel_map in channel_maps:
             analysis.channels.keep(
-                channel_map, f"{place(node)} writes them into what may have a size of its own"
+                channel_map, f"{location(node)} writes them into what may have a size of its own"
             )
     value = None if y.value is None else y.value.astype(aval.dtype)
     return (AbstractValue(aval.shape, channel_maps, y.known, value),)
@@ -36,16 +36,16 @@ def copied(
 def put(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, value: AbstractValue
 ) -> tuple[AbstractValue, ...]:
-    """``x``, and ``value`` in one of its views, of which it has the channels already."""
+    """Put ``value`` into a view of ``x``; their channels are coupled already."""
     (aval,) = node.avals
     if x.known is None and value.known is None:
         return (AbstractValue(x.shape, list(x.channel_maps)),)
 
-    def whole(abstract: AbstractValue, array: np.ndarray | None, dtype: DTypeLike) -> np.ndarray:
+    def filled(abstract: AbstractValue, array: np.ndarray | None, dtype: DTypeLike) -> np.ndarray:
         return np.broadcast_to(np.zeros((), dtype) if array is None else array, abstract.shape)
 
-    known = node.op.forward(np, whole(x, x.known, bool), whole(value, value.known, bool), **node.attrs)
+    known = node.op.forward(np, filled(x, x.known, bool), filled(value, value.known, bool), **node.attrs)
     values = node.op.forward(
-        np, whole(x, x.value, aval.dtype), whole(value, value.value, aval.dtype), **node.attrs
+        np, filled(x, x.value, aval.dtype), filled(value, value.value, aval.dtype), **node.attrs
     )
     return (AbstractValue(x.shape, list(x.channel_maps), known, values),)

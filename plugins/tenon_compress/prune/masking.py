@@ -1,9 +1,9 @@
-"""``mask_channels`` and ``mask_weights``: choose over a whole model what is worth least, and mask it.
+"""``mask_channels`` and ``mask_weights``: mask the channels or elements of a model with the smallest scores.
 
-Channels are chosen as what depends on each other: a channel is a row of a weight, its bias, its numbers in
-norms, and a column of everything that reads it (``dependencies.py``). Its score is the sum of the scores of
-all of that. Scores come from criteria, plugins of the kind ``pruners`` that derive from
-``nn.masks.Criterion``.
+A channel is all that depends on each other: a row of a weight, its bias, its elements in norms, and a column
+of everything that reads it (``dependencies.py``). Its score is the sum of the scores of all of these. Scores
+come
+from criteria, plugins of the kind ``pruners`` that derive from ``nn.masks.Criterion``.
 """
 
 from __future__ import annotations
@@ -40,17 +40,16 @@ def mask_channels(
     scope: Scope = "global",
     keep: Sequence[str] = (),
 ) -> int:
-    """Mask the share ``amount`` of the channels, heads and units of ``model``, those of the smallest scores;
-    returns how many are masked now.
+    """Mask the share ``amount`` of channels, heads and units, the lowest scored; return their number.
 
     ``example`` is what the model is called with, as for ``compact``, which removes what is masked here. With
-    the scope ``"global"`` all compete, by scores relative to the mean of those that lie in the same weights;
-    with ``"layer"`` each of these loses the same share. One of each always stays. ``keep`` names modules, by
-    paths or patterns such as ``"blocks.*.attn"``, of which no channel goes; parameters that several modules
-    share lose none either. What is masked already counts as part of ``amount``, so that a growing amount
-    prunes in steps; 0.0 puts masks of ones where they will be. An error leaves the model as it was.
+    the scope ``"global"`` all channels compete, by scores relative to the mean of those in the same weights;
+    with ``"layer"`` each set of weights loses the same share. At least one channel of each remains. ``keep``
+    names modules, by paths or patterns such as ``"blocks.*.attn"``, of which no channel is masked; parameters
+    that several modules share are not masked either. What is masked already counts as part of ``amount``, so
+    that a growing amount prunes in steps; 0.0 registers masks of ones. On any error the model is unchanged.
     """
-    chosen = _criterion(criterion)
+    criterion_class = _criterion(criterion)
     check_share(amount, scope)
     check_model(model, "mask_channels")
     baked = copy.deepcopy(model)
@@ -60,37 +59,37 @@ def mask_channels(
         couple_rectangles(analysis)
     shared = {name for several in shared_names(baked).values() for name in several}
     for node, axes in analysis.stored.items():
-        if _kept(names[node], keep) or names[node] in shared:
+        if _matches(names[node], keep) or names[node] in shared:
             for channels in axes:
                 analysis.channels.keep(channels, "they are to be kept")
     representatives, can = prunable(analysis)
     learned = {name for name, _ in baked.named_parameters()}
     stored = {n: axes for n, axes in analysis.stored.items() if names[n] in learned}
-    scores = {node: _scores(chosen, model, names[node]) for node in stored}
+    scores = {node: _scores(criterion_class, model, names[node]) for node in stored}
     totals = np.zeros(len(representatives))
-    homes: dict[int, list[tuple[Node, int]]] = {}
+    axes_of: dict[int, list[tuple[Node, int]]] = {}
     for node, axes in stored.items():
         for axis, channels in enumerate(axes):
             others = tuple(i for i in range(len(axes)) if i != axis)
             np.add.at(totals, representatives[channels], scores[node].sum(others))
             for representative in np.unique(representatives[channels[can[channels]]]).tolist():
-                homes.setdefault(representative, []).append((node, axis))
+                axes_of.setdefault(representative, []).append((node, axis))
     for node, groups in analysis.groups.items():
         if node in stored:
-            own = scores[node].reshape(*groups.columns.shape[:1], -1, *scores[node].shape[1:])
-            np.add.at(totals, representatives[groups.columns], own.sum((1, *range(3, own.ndim))))
-    places = _places(analysis, representatives)
+            by_group = scores[node].reshape(*groups.columns.shape[:1], -1, *scores[node].shape[1:])
+            np.add.at(totals, representatives[groups.columns], by_group.sum((1, *range(3, by_group.ndim))))
+    memberships = _group_memberships(analysis, representatives)
     peers: dict[tuple[object, ...], list[int]] = {}
-    for representative, home in homes.items():
-        peers.setdefault((*home, *places.get(representative, ())), []).append(representative)
+    for representative, weight_axes in axes_of.items():
+        peers.setdefault((*weight_axes, *memberships.get(representative, ())), []).append(representative)
     if not peers:
-        few = [path for path, m in model.named_modules() if isinstance(m, QuantizedLayer)]
+        quantized = [path for path, m in model.named_modules() if isinstance(m, QuantizedLayer)]
         raise PruningError(
             "mask_channels: the model has no channels, heads or units that could be removed."
-            + (f" '{few[0]}' is quantized: prune first, then quantize." if few else "")
+            + (f" '{quantized[0]}' is quantized: prune first, then quantize." if quantized else "")
         )
     gone = np.zeros(len(representatives), bool)
-    gone[_chosen([np.array(group) for group in peers.values()], totals, amount, scope)] = True
+    gone[_choose([np.array(group) for group in peers.values()], totals, amount, scope)] = True
     while equalize_groups(analysis, representatives, gone, totals):
         pass
     gone = gone[representatives]
@@ -114,19 +113,18 @@ def mask_weights(
     scope: Scope = "global",
     keep: Sequence[str] = (),
 ) -> int:
-    """Mask the share ``amount`` of the elements of all weights, those of the smallest scores; returns how
-    many are masked now.
+    """Mask the share ``amount`` of all weights' elements, the lowest scored; return how many are masked.
 
     Weights are parameters of two axes and more, outside of the modules that ``keep`` names. With the scope
     ``"global"`` all elements compete, with ``"layer"`` each weight loses the same share. What is masked
-    already counts as part of ``amount``; 0.0 puts masks of ones. An error leaves the model as it was.
+    already counts as part of ``amount``; 0.0 registers masks of ones. On any error the model is unchanged.
     """
-    chosen = _criterion(criterion)
+    criterion_class = _criterion(criterion)
     check_share(amount, scope)
     check_model(model, "mask_weights")
     baked = copy.deepcopy(model)
     bake_all(baked)
-    weights = {n: p for n, p in baked.named_parameters() if p.dim() > 1 and not _kept(n, keep)}
+    weights = {n: p for n, p in baked.named_parameters() if p.dim() > 1 and not _matches(n, keep)}
     if not weights:
         raise PruningError("mask_weights: the model has no parameter of two axes or more.")
     for held in weights.values():
@@ -135,7 +133,7 @@ def mask_weights(
                 f"mask_weights: {' and '.join(shared_names(baked)[id(held)])} are one parameter, and a mask"
                 " of one module would not be the other's. Mask the other weights one by one, or untie it."
             )
-    scores = {name: _scores(chosen, model, name) for name in weights}
+    scores = {name: _scores(criterion_class, model, name) for name in weights}
     for name, weight in weights.items():
         scores[name][weight.detach().cpu().numpy() == 0] = -1  # masked already
     if scope == "global":
@@ -150,31 +148,31 @@ def mask_weights(
     return int(sum(part.sum() for part in parts))
 
 
-def _places(
+def _group_memberships(
     analysis: DependencyAnalysis, representatives: np.ndarray
 ) -> dict[int, tuple[tuple[int, int], ...]]:
-    """In which groups of which convolutions a channel is: each of these has to lose as many as the others."""
-    places: dict[int, tuple[tuple[int, int], ...]] = {}
+    """Return the groups of convolutions that a channel is in, of which each has to lose equally many."""
+    memberships: dict[int, tuple[tuple[int, int], ...]] = {}
     for number, groups in enumerate(analysis.groups.values()):
         for side in (groups.inner, groups.outer):
             for group, channels in enumerate(representatives[side]):
                 for representative in np.unique(channels).tolist():
-                    places[representative] = (*places.get(representative, ()), (number, group))
-    return places
+                    memberships[representative] = (*memberships.get(representative, ()), (number, group))
+    return memberships
 
 
-def _criterion(given: str | type[Criterion]) -> type[Criterion]:
-    found = resolve("pruners", given) if isinstance(given, str) else given
-    if not (isinstance(found, type) and issubclass(found, Criterion)):
+def _criterion(criterion: str | type[Criterion]) -> type[Criterion]:
+    cls = resolve("pruners", criterion) if isinstance(criterion, str) else criterion
+    if not (isinstance(cls, type) and issubclass(cls, Criterion)):
         raise ModuleTypeError(
-            f"{given!r} is no criterion: it has no score of every element. Name a subclass of"
+            f"{criterion!r} is no criterion: it has no score of every element. Name a subclass of"
             " tenon.extend.Criterion, such as Magnitude or Taylor."
         )
-    return found
+    return cls
 
 
 def check_share(amount: float, scope: str) -> None:
-    """Errors unless ``amount`` is a share below 1 and ``scope`` is one."""
+    """Raise an error unless ``amount`` is a share below 1 and ``scope`` is valid."""
     check_amount(amount)
     if not isinstance(amount, float) or amount >= 1:
         raise PruningError(f"amount={amount} of a model should be a share below 1, such as 0.5.")
@@ -182,18 +180,18 @@ def check_share(amount: float, scope: str) -> None:
         raise PruningError(f"scope is 'global' or 'layer', got {scope!r}.")
 
 
-def _kept(name: str, keep: Sequence[str]) -> bool:
+def _matches(name: str, keep: Sequence[str]) -> bool:
     return any(fnmatchcase(f"{name}.", f"{pattern}.*") for pattern in keep)
 
 
-def _home(model: Module, name: str) -> tuple[Module, str]:
+def _module_and_name(model: Module, name: str) -> tuple[Module, str]:
     path, _, own = name.rpartition(".")
     return model.get_submodule(path), own
 
 
 def _scores(criterion: type[Criterion], model: Module, name: str) -> np.ndarray:
     try:
-        scores = scores_by(criterion, *_home(model, name)).cpu().double().numpy()
+        scores = scores_by(criterion, *_module_and_name(model, name)).cpu().double().numpy()
     except PruningError as error:
         raise PruningError(f"'{name}': {error}") from error
     if not np.isfinite(scores).all():
@@ -202,17 +200,18 @@ def _scores(criterion: type[Criterion], model: Module, name: str) -> np.ndarray:
 
 
 def _smallest(scores: np.ndarray, number: int) -> np.ndarray:
-    gone = np.zeros(scores.size, bool)
-    gone[np.argsort(scores, kind="stable")[:number]] = True
-    return gone
+    """Return a boolean array that is true at the ``number`` smallest of ``scores``."""
+    smallest = np.zeros(scores.size, bool)
+    smallest[np.argsort(scores, kind="stable")[:number]] = True
+    return smallest
 
 
-def _chosen(groups: list[np.ndarray], totals: np.ndarray, amount: float, scope: str) -> np.ndarray:
-    """The representatives to mask: of each group, or of all by scores relative to the mean of their group."""
+def _choose(groups: list[np.ndarray], totals: np.ndarray, amount: float, scope: str) -> np.ndarray:
+    """Return the representatives to mask: of each group, or of all by scores over their group's mean."""
     ordered = [group[np.argsort(totals[group], kind="stable")] for group in groups]
     if scope == "layer":
-        chosen = [group[: min(round(amount * len(group)), len(group) - 1)] for group in ordered]
-        return np.concatenate(chosen)
+        lowest = [group[: min(round(amount * len(group)), len(group) - 1)] for group in ordered]
+        return np.concatenate(lowest)
     candidates = np.concatenate([group[:-1] for group in ordered])
     relative = np.concatenate([totals[g[:-1]] / max(totals[g].mean(), 1e-30) for g in ordered])
     number = round(amount * sum(map(len, groups)))
@@ -220,8 +219,8 @@ def _chosen(groups: list[np.ndarray], totals: np.ndarray, amount: float, scope: 
 
 
 def _mask(model: Module, name: str, mask: np.ndarray) -> None:
-    """Zero the parameter where ``mask`` is zero: within its mask if it has one, else by a new one."""
-    module, own = _home(model, name)
+    """Mask the parameter where ``mask`` is zero: in its present mask if it has one, else by a new one."""
+    module, own = _module_and_name(model, name)
     pipeline = pipeline_of(module, own)
     last = pipeline.steps[-1] if pipeline is not None else None
     if last is None or not last.is_mask:

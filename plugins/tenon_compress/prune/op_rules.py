@@ -1,7 +1,7 @@
-"""Rules of the dependency analysis by op: movement, element-wise ops, sums, windows, norms, tables.
+"""Rules of the dependency analysis by op: movement, elementwise ops, sums, windows, norms, tables.
 
-A rule is given the analysis, the node and the abstract values of its arguments, couples channels or keeps
-them, and returns the abstract values of its results. Products are in ``product_rules.py``, recurrent layers
+A rule takes the analysis, the node and the abstract values of its arguments, couples channels or keeps them,
+and returns the abstract values of its results. Products are in ``product_rules.py``, recurrent layers
 in ``recurrent_rules.py``.
 """
 
@@ -21,14 +21,14 @@ from tenon_compress.prune.dependencies import (
     DependencyAnalysis,
     Mask,
     Rule,
-    place,
+    location,
     unknown,
     varying,
 )
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register the rule of the ops of ``names``."""
+    """Register the decorated function as the rule of the ops ``names``."""
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, function))
@@ -37,14 +37,14 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
-# --- the same elements elsewhere ---
+# --- movement ---
 
 
 @rule("reshape", "view", "unsqueeze", "squeeze", "permute", "transpose", "expand", "flip", "roll", "diagonal")
 @rule("slice_axis", "split", "unbind", "index")
 def moved(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
     """Channels and constants move as the op moves elements."""
-    op = ops.reshape if node.name == "view" else node.op  # what lies in memory here is not what lay there
+    op = ops.reshape if node.name == "view" else node.op  # the order in memory may differ here
 
     def move(array: np.ndarray) -> tuple[np.ndarray, ...]:
         made = op.forward(np, np.broadcast_to(array, x.shape), **node.attrs)
@@ -67,24 +67,24 @@ def moved(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[A
 def taken(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, *indices: AbstractValue
 ) -> tuple[AbstractValue, ...]:
-    """Rows wherever they are asked for: whatever the indices are, the other axes stay as they are."""
-    places = [axis for axis, key in enumerate(node.attrs["layout"]) if not isinstance(key, slice)]
-    channel_maps = analysis.keep(x, f"{place(node)} looks for them by their number", places)
-    zeros_there = np.broadcast_to(x.zero, x.shape).all(tuple(places), keepdims=True)
-    anywhere = [np.zeros(index.shape, np.int64) for index in indices]
+    """Rows at indices: their axis is kept; the other axes are unchanged, whatever the indices are."""
+    indexed = [axis for axis, key in enumerate(node.attrs["layout"]) if not isinstance(key, slice)]
+    channel_maps = analysis.keep(x, f"{location(node)} looks for them by their number", indexed)
+    zero_rows = np.broadcast_to(x.zero, x.shape).all(tuple(indexed), keepdims=True)
+    any_index = [np.zeros(index.shape, np.int64) for index in indices]
 
     def take(array: Mask) -> np.ndarray:
-        return node.op.forward(np, np.broadcast_to(array, x.shape), *anywhere, **node.attrs)
+        return node.op.forward(np, np.broadcast_to(array, x.shape), *any_index, **node.attrs)
 
-    return (zeros(node, [take(channel_map) for channel_map in channel_maps], take(zeros_there)),)
+    return (zeros(node, [take(channel_map) for channel_map in channel_maps], take(zero_rows)),)
 
 
 @rule("segment_sum")
 def segmented(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, offsets: AbstractValue
 ) -> tuple[AbstractValue, ...]:
-    """Sums over rows, as of the words of a bag; the other axes stay as they are."""
-    channel_maps = analysis.couple_along(x, f"{place(node)} sums over them", {0})
+    """Sums over rows, such as the words of a bag; the other axes are unchanged."""
+    channel_maps = analysis.couple_along(x, f"{location(node)} sums over them", {0})
     return (zeros(node, channel_maps, np.broadcast_to(x.zero, x.shape).all(0, keepdims=True)),)
 
 
@@ -92,18 +92,18 @@ def segmented(
 def gathered(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, indices: AbstractValue
 ) -> tuple[AbstractValue, ...]:
-    """Numbers along one axis, each of the others with indices of its own."""
+    """Elements at indices along one axis, which is kept; the others are coupled with the indices' axes."""
     axis = node.attrs["axis"]
-    reason = f"{place(node)} looks for them by their number"
+    reason = f"{location(node)} looks for them by their number"
     parts = [AbstractValue(f.shape, analysis.keep(f, reason, {axis})) for f in (x, indices)]
     return (AbstractValue(node.avals[0].shape, analysis.couple_broadcast(parts, reason, but=axis)),)
 
 
 @rule("pad")
 def padded(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
-    """Padding of other axes leaves channels as they are; zeros stay zero where zeros are added."""
+    """Padded axes are kept; zeros remain zero if the padding is zero."""
     padded_axes = {axis for axis, width in enumerate(node.attrs["widths"]) if tuple(width) != (0, 0)}
-    channel_maps = analysis.keep(x, f"{place(node)} pads them", padded_axes)
+    channel_maps = analysis.keep(x, f"{location(node)} pads them", padded_axes)
     known = x.zero if node.attrs.get("value", 0) == 0 else None
     if known is not None and varying(known) & padded_axes:
         known = None
@@ -112,20 +112,20 @@ def padded(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[
 
 @rule("cat", "stack")
 def joined(analysis: DependencyAnalysis, node: Node, *xs: AbstractValue) -> tuple[AbstractValue, ...]:
-    """The operands' channels one after the other along the axis; along all other axes they are coupled."""
+    """The operands' channels are concatenated along the axis and coupled along all others."""
     (aval,), axis = node.avals, node.attrs["axis"]
     if node.name == "stack":
         xs = tuple(_expanded(x, axis) for x in xs)
-    reason = f"{place(node)} joins them with what cannot shrink"
+    reason = f"{location(node)} joins them with what cannot shrink"
     channel_maps = analysis.couple_broadcast(xs, reason, but=axis)
     along = []
     for x in xs:
-        mine = [channel_map for channel_map in x.channel_maps if axis in varying(channel_map)]
-        if len(mine) > 1 or any(varying(channel_map) != {axis} for channel_map in mine):
-            analysis.keep(AbstractValue(x.shape, mine), reason)
-            mine = []
+        own = [channel_map for channel_map in x.channel_maps if axis in varying(channel_map)]
+        if len(own) > 1 or any(varying(channel_map) != {axis} for channel_map in own):
+            analysis.keep(AbstractValue(x.shape, own), reason)
+            own = []
         fixed = np.zeros([x.shape[axis] if i == axis else 1 for i in range(len(x.shape))], np.int64)
-        along.append(mine[0] if mine else fixed)
+        along.append(own[0] if own else fixed)
     if any(a.any() for a in along):
         channel_maps.append(np.concatenate(along, axis))
     if all(x.known is None for x in xs):
@@ -149,7 +149,7 @@ def _expanded(x: AbstractValue, axis: int) -> AbstractValue:
 
 
 def zeros(node: Node, channel_maps: list[np.ndarray], known: Mask | None, index: int = 0) -> AbstractValue:
-    """A result that is known where it is zero, if ``known`` says where."""
+    """Return a result that is known to be zero where ``known`` is true."""
     aval = node.avals[index]
     return AbstractValue(
         aval.shape,
@@ -159,18 +159,20 @@ def zeros(node: Node, channel_maps: list[np.ndarray], known: Mask | None, index:
     )
 
 
-# --- element by element ---
+# --- elementwise ops ---
 
 
 def elementwise(analysis: DependencyAnalysis, node: Node, *args: object) -> tuple[AbstractValue, ...]:
-    """Operands share their channels; constants are computed, and zero times anything is zero."""
+    """Operands' channels are coupled; constants are computed, and zero times anything is zero."""
     if len(node.avals) != 1:
         return unknown(analysis, node, *args)
     (aval,) = node.avals
     operands = [
         abstract.with_rank(len(aval.shape)) for abstract in args if isinstance(abstract, AbstractValue)
     ]
-    channel_maps = analysis.couple_broadcast(operands, f"{place(node)} combines them with what cannot shrink")
+    channel_maps = analysis.couple_broadcast(
+        operands, f"{location(node)} combines them with what cannot shrink"
+    )
     if len(operands) == len(args):
         known, value = analysis.constant_result(node, operands)
         if known is not None and value is not None:
@@ -193,7 +195,7 @@ def _ranked(rank: int, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
 def same(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: object
 ) -> tuple[AbstractValue, ...]:
-    """A copy, in some memory or dtype."""
+    """A copy, in other memory or of another dtype."""
     if rest:
         return unknown(analysis, node, x, *rest)
     value = None if x.value is None else x.value.astype(node.avals[0].dtype)
@@ -201,7 +203,7 @@ def same(
 
 
 def created(analysis: DependencyAnalysis, node: Node, *args: object) -> tuple[AbstractValue, ...]:
-    """New values of a size that Python chose; the size follows what it was taken from."""
+    """A new value whose size Python code chose: its axes get new channels."""
     (aval,) = node.avals
     axes = [analysis.channels.create(n) for n in aval.shape]
     channel_maps = [a.reshape((-1,) + (1,) * (len(axes) - i - 1)) for i, a in enumerate(axes) if a.size > 1]
@@ -217,9 +219,9 @@ def created(analysis: DependencyAnalysis, node: Node, *args: object) -> tuple[Ab
 def per_channel(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, *vectors: object
 ) -> tuple[AbstractValue, ...]:
-    """Numbers of each channel, the second axis, next to it; constants become other constants."""
+    """Vectors over the channels, the second axis, are coupled with it; constants are computed."""
     rank = len(x.shape)
-    reason = f"{place(node)} has numbers for channels that cannot shrink"
+    reason = f"{location(node)} has numbers for channels that cannot shrink"
 
     def across(vector: AbstractValue) -> AbstractValue:
         shape = (1, -1) + (1,) * (rank - 2)
@@ -228,20 +230,20 @@ def per_channel(
             (1, *vector.shape, *shape[2:]), [a.reshape(shape) for a in vector.channel_maps], known, value
         )
 
-    given = [x, *(across(v) for v in vectors if isinstance(v, AbstractValue))]
-    channel_maps = analysis.couple_broadcast(given, reason)
+    operands = [x, *(across(v) for v in vectors if isinstance(v, AbstractValue))]
+    channel_maps = analysis.couple_broadcast(operands, reason)
     if node.name != "batch_norm":
         return (
-            _affine(analysis, node, channel_maps, given, [isinstance(v, AbstractValue) for v in vectors]),
+            _affine(analysis, node, channel_maps, operands, [isinstance(v, AbstractValue) for v in vectors]),
         )
     return (
         AbstractValue(x.shape, channel_maps),
-        *(_channel_flow(aval, channel_maps) for aval in node.avals[1:]),
+        *(_channel_vector(aval, channel_maps) for aval in node.avals[1:]),
     )
 
 
-def _channel_flow(aval: Aval, channel_maps: list[np.ndarray]) -> AbstractValue:
-    """What batch norm returns beside: one number for each channel."""
+def _channel_vector(aval: Aval, channel_maps: list[np.ndarray]) -> AbstractValue:
+    """Return the abstract value of batch norm's other results: a vector over the channels."""
     return AbstractValue(aval.shape, [a.reshape(-1) for a in channel_maps if varying(a) == {1}])
 
 
@@ -249,16 +251,16 @@ def _affine(
     analysis: DependencyAnalysis,
     node: Node,
     channel_maps: list[np.ndarray],
-    given: list[AbstractValue],
-    there: list[bool],
+    operands: list[AbstractValue],
+    present: list[bool],
 ) -> AbstractValue:
-    """``(x - mean) / sqrt(variance + eps) * weight + bias`` where all of it is known, or the weight is 0."""
-    x, *numbers = given
-    one, nothing = np.ones((1,) * len(x.shape)), np.zeros((1,) * len(x.shape))
-    found = iter(numbers)
+    """Compute ``(x - mean) / sqrt(variance + eps) * weight + bias`` where it is constant."""
+    x, *numbers = operands
+    one, null = np.ones((1,) * len(x.shape)), np.zeros((1,) * len(x.shape))
+    remaining = iter(numbers)
     weight, bias, mean, variance = (
-        next(found).value if i < len(there) and there[i] else default
-        for i, default in enumerate((one, nothing, nothing, one))
+        next(remaining).value if i < len(present) and present[i] else default
+        for i, default in enumerate((one, null, null, one))
     )
     if any(v is None for v in (weight, bias, mean, variance)):
         return AbstractValue(x.shape, channel_maps)
@@ -275,30 +277,30 @@ def _affine(
 
 @rule("sum", "sum_to")
 def summed(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
-    """CoupledChannels summed over may go if they are zero."""
+    """Channels that are summed over can be removed if they are zero."""
     (aval,) = node.avals
-    axes = _reduced(node, x)
+    axes = _reduced_axes(node, x)
     for axis in axes:
         channels = analysis.channels_along(x, axis)
         if channels is not None:
             others = tuple(i for i in range(len(x.shape)) if i != axis)
             free = np.broadcast_to(x.zero, x.shape).all(others)
-            analysis.reduce(channels, free, f"{place(node)} sums over numbers other than zero")
-    return (_without(aval, [a for a in x.channel_maps if not varying(a) & axes], axes, x),)
+            analysis.reduce(channels, free, f"{location(node)} sums over numbers other than zero")
+    return (_reduced_value(aval, [a for a in x.channel_maps if not varying(a) & axes], axes, x),)
 
 
 def reduced(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: object
 ) -> tuple[AbstractValue, ...]:
-    """Means, maxima and the like depend on how many there are: what they are taken over stays."""
-    axes = _reduced(node, x)
+    """Means, maxima and the like depend on the number of elements: the axes they reduce are kept."""
+    axes = _reduced_axes(node, x)
     if rest or len(node.avals) != 1 or axes is None:
         return unknown(analysis, node, x, *rest)
-    channel_maps = analysis.couple_along(x, f"'{node.name}' in {place(node)} is taken over them", axes)
-    return (_without(node.avals[0], channel_maps, axes, x),)
+    channel_maps = analysis.couple_along(x, f"'{node.name}' in {location(node)} is taken over them", axes)
+    return (_reduced_value(node.avals[0], channel_maps, axes, x),)
 
 
-def _reduced(node: Node, x: AbstractValue) -> set[int]:
+def _reduced_axes(node: Node, x: AbstractValue) -> set[int]:
     attrs, rank = node.attrs, len(x.shape)
     if node.name == "sum_to":
         shape = (1,) * (rank - len(attrs["shape"])) + tuple(attrs["shape"])
@@ -308,18 +310,20 @@ def _reduced(node: Node, x: AbstractValue) -> set[int]:
     return {axis % rank for axis in axes} or set(range(rank))
 
 
-def _without(aval: Aval, channel_maps: list[np.ndarray], axes: set[int], x: AbstractValue) -> AbstractValue:
-    """Layers over the axes that are left, kept with size 1 or dropped."""
+def _reduced_value(
+    aval: Aval, channel_maps: list[np.ndarray], axes: set[int], x: AbstractValue
+) -> AbstractValue:
+    """Return the result of a reduction over ``axes``, which have size 1 or are dropped."""
     if len(aval.shape) == len(x.shape):
         return AbstractValue(aval.shape, channel_maps)
-    gone = tuple(sorted(axes))[: len(x.shape) - len(aval.shape)]
-    return AbstractValue(aval.shape, [np.squeeze(channel_map, gone) for channel_map in channel_maps])
+    dropped = tuple(sorted(axes))[: len(x.shape) - len(aval.shape)]
+    return AbstractValue(aval.shape, [np.squeeze(channel_map, dropped) for channel_map in channel_maps])
 
 
 @rule("softmax", "safe_softmax", "log_softmax", "cumsum")
 def along(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
-    """Along the axis everything depends on everything."""
-    reason = f"'{node.name}' in {place(node)} is taken over them"
+    """Every element depends on all along the axis, which is kept."""
+    reason = f"'{node.name}' in {location(node)} is taken over them"
     return (AbstractValue(x.shape, analysis.couple_along(x, reason, {node.attrs["axis"] % len(x.shape)})),)
 
 
@@ -327,9 +331,9 @@ def along(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[A
 def normalized(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, weight: object, bias: object
 ) -> tuple[AbstractValue, ...]:
-    """Mean and variance of the last axes depend on how many there are; what is zero there stays so."""
+    """Mean and variance of the last axes depend on their size; slices of zeros remain zero without a bias."""
     axes = range(len(x.shape) - node.attrs["rank"], len(x.shape))
-    reason = f"the norm in {place(node)} takes their mean, zeros included"
+    reason = f"the norm in {location(node)} takes their mean, zeros included"
     for vector in (weight, bias):
         if isinstance(vector, AbstractValue):
             analysis.keep(vector, reason)
@@ -345,10 +349,12 @@ def normalized(
 def windowed(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: object
 ) -> tuple[AbstractValue, ...]:
-    """Pools and resampling work on every channel by itself; channels that are zero stay so."""
+    """Pooling and resampling process each channel separately; zero channels remain zero."""
     if rest or node.name.startswith(("unfold", "fold", "fractional")):
         return unknown(analysis, node, x, *rest)
-    channel_maps = analysis.couple_along(x, f"the windows of {place(node)} span them", range(2, len(x.shape)))
+    channel_maps = analysis.couple_along(
+        x, f"the windows of {location(node)} span them", range(2, len(x.shape))
+    )
     known = x.zero
     if varying(known) & set(range(2, len(x.shape))):
         known = np.zeros((1,) * len(x.shape), bool)
@@ -362,7 +368,7 @@ def windowed(
 def embedded(
     analysis: DependencyAnalysis, node: Node, weight: AbstractValue, indices: AbstractValue
 ) -> tuple[AbstractValue, ...]:
-    """The last axis of the table may shrink; its rows stay, as indices name them."""
+    """The last axis of the table may shrink; its rows are kept, as indices refer to them."""
     analysis.keep(weight, "", {0})
     analysis.keep(indices, "")
     outputs = analysis.channels_along(weight, 1)

@@ -1,4 +1,4 @@
-"""``PackedLinear``: a linear layer whose weight is mostly zeros, of which the others alone are kept."""
+"""``PackedLinear``: a linear layer that stores only the nonzero elements of its weight."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from tenon.nn.parameter import Parameter
 
 
 class PackedLinear(Module):
-    """A linear layer that holds the elements of its weight that are not zero; see ``ops.sparse_linear``.
+    """A linear layer that stores the nonzero elements of its weight; see ``ops.sparse_linear``.
 
-    ``values`` and ``bias`` are parameters; ``columns`` and ``starts``, where the values are, are buffers.
+    ``values`` and ``bias`` are parameters; ``columns`` and ``starts``, the positions of the values, are
+    buffers.
     """
 
     bias: Parameter | None
@@ -28,24 +29,24 @@ class PackedLinear(Module):
 
     @classmethod
     def of(cls, layer: Linear) -> PackedLinear:
-        """The same map as ``layer``, of float32."""
+        """Return a packed layer that computes the same as ``layer``, of float32."""
         weight = layer.weight.detach().cpu().numpy()
         rows, columns = np.nonzero(weight)
-        made = cls(layer.in_features, layer.out_features, len(rows), layer.bias is not None)
+        packed = cls(layer.in_features, layer.out_features, len(rows), layer.bias is not None)
         ends = np.cumsum(np.bincount(rows, minlength=len(weight)))
-        made.values.data = from_numpy(weight[rows, columns])
-        made.columns = from_numpy(columns.astype(np.uint16))
-        made.starts = from_numpy(np.concatenate([[0], ends]).astype(np.int64))
-        if made.bias is not None:
-            made.bias.data = layer.bias.detach().clone()
-        return made.to(layer.weight.device)
+        packed.values.data = from_numpy(weight[rows, columns])
+        packed.columns = from_numpy(columns.astype(np.uint16))
+        packed.starts = from_numpy(np.concatenate([[0], ends]).astype(np.int64))
+        if packed.bias is not None:
+            packed.bias.data = layer.bias.detach().clone()
+        return packed.to(layer.weight.device)
 
     def forward(self, input: Tensor) -> Tensor:
-        """``input[..., in_features]`` to ``[..., out_features]``."""
+        """Map ``input[..., in_features]`` to ``[..., out_features]``."""
         return ops.sparse_linear(input, self.values, self.columns, self.starts, self.bias)
 
     def extra_repr(self) -> str:
-        """Sizes, and how many elements there are."""
+        """Return the sizes and the number of stored elements."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"values={self.values.numel()}, bias={self.bias is not None}"

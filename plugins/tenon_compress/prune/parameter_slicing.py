@@ -1,4 +1,4 @@
-"""Cut the parameters and buffers of a model to what stays of them, and tell the layers their numbers."""
+"""Slice the parameters and buffers of a model to what is kept, and set the sizes of its layers."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from tenon_compress.prune.structure import apply_structure, note_structure, size
 
 
 def tensors_of(model: Module) -> list[Tensor]:
-    """All parameters and buffers."""
+    """Return all parameters and buffers."""
     return [*model.parameters(), *model.buffers()]
 
 
-def slice_parameters(model: Module, analysis: DependencyAnalysis, found: Removal) -> None:
-    """Cut the parameters and set the numbers of the layers whose class is known."""
+def slice_parameters(model: Module, analysis: DependencyAnalysis, removal: Removal) -> None:
+    """Slice the parameters in place and set the sizes of layers of known classes."""
     changed = set()
     for node, held in analysis.trace.stored.items():
-        data, kept = held.detach(), found.kept[node]
-        if node in found.gains:
-            data = data + from_numpy(np.asarray(found.gains[node])).to(device=data.device, dtype=data.dtype)
-        if node in found.columns:
+        data, kept = held.detach(), removal.kept[node]
+        if node in removal.gains:
+            data = data + from_numpy(np.asarray(removal.gains[node])).to(device=data.device, dtype=data.dtype)
+        if node in removal.columns:
             changed.add(id(held))
-            held.data = _of_groups(data, kept[0], found.columns[node])
-            _set_groups(model, analysis, node, found)
+            held.data = _slice_groups(data, kept[0], removal.columns[node])
+            _set_groups(model, analysis, node, removal)
             continue
-        for axis, places in enumerate(kept):
-            if not places.all():
+        for axis, positions in enumerate(kept):
+            if not positions.all():
                 changed.add(id(held))
-                data = _chosen(data, axis, np.flatnonzero(places))
+                data = _select(data, axis, np.flatnonzero(positions))
         held.data = data
     structure = structure_of(model)
     for path, module in model.named_modules():
@@ -45,25 +45,25 @@ def slice_parameters(model: Module, analysis: DependencyAnalysis, found: Removal
     note_structure(model, structure)
 
 
-def _chosen(data: Tensor, axis: int, places: np.ndarray) -> Tensor:
-    return data.index_select(axis, tensor(places.tolist(), device=data.device, dtype=int64))
+def _select(data: Tensor, axis: int, positions: np.ndarray) -> Tensor:
+    return data.index_select(axis, tensor(positions.tolist(), device=data.device, dtype=int64))
 
 
-def _of_groups(weight: Tensor, rows: np.ndarray, columns: np.ndarray) -> Tensor:
-    """The rows that stay of the weight of a convolution, each with the columns of its group."""
+def _slice_groups(weight: Tensor, rows: np.ndarray, columns: np.ndarray) -> Tensor:
+    """Return the kept rows of a grouped convolution's weight, each with the kept columns of its group."""
     size = len(rows) // len(columns)
     parts = []
     for group, kept in enumerate(columns):
-        own = np.flatnonzero(rows[group * size : (group + 1) * size]) + group * size
-        if own.size:
-            parts.append(_chosen(_chosen(weight, 0, own), 1, np.flatnonzero(kept)))
+        group_rows = np.flatnonzero(rows[group * size : (group + 1) * size]) + group * size
+        if group_rows.size:
+            parts.append(_select(_select(weight, 0, group_rows), 1, np.flatnonzero(kept)))
     return ops.cat(*parts, axis=0)
 
 
-def _set_groups(model: Module, analysis: DependencyAnalysis, node: Node, found: Removal) -> None:
-    """How many groups a layer has cannot be told from its weight."""
+def _set_groups(model: Module, analysis: DependencyAnalysis, node: Node, removal: Removal) -> None:
+    """Set the numbers of groups and channels of the convolution whose weight is ``node``."""
     groups = analysis.groups[node]
-    inputs, outputs = (~found.gone[channels] for channels in (groups.inner, groups.outer))
+    inputs, outputs = (~removal.gone[channels] for channels in (groups.inner, groups.outer))
     for module in model.modules():
         if isinstance(module, _ConvNd) and module._parameters.get("weight") is analysis.trace.stored[node]:
             module.groups = int(outputs.any(1).sum())

@@ -3,8 +3,8 @@
 The channels that are summed over end there (``DependencyAnalysis.reduce``); the rows of the weight are the
 channels of the result.
 
-Where two computed values are multiplied, as queries and keys are, code often divides by the root of how many
-numbers are summed. Without those that are zero it would divide by another, which no recording shows.
+Where two computed values are multiplied, as queries and keys are, code often divides by the square root of
+the number of channels summed over. Removing zero channels would change that number, which no recording shows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from tenon.extend import Node, Ref
 from tenon_compress.prune.biases import bias_fold, with_bias
-from tenon_compress.prune.dependencies import AbstractValue, DependencyAnalysis, place, unknown, varying
+from tenon_compress.prune.dependencies import AbstractValue, DependencyAnalysis, location, unknown, varying
 from tenon_compress.prune.grouped_convolutions import grouped_convolution
 from tenon_compress.prune.op_rules import rule, zeros
 
@@ -24,12 +24,12 @@ from tenon_compress.prune.op_rules import rule, zeros
 def multiplied(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, y: AbstractValue
 ) -> tuple[AbstractValue, ...]:
-    """Rows and columns stay; what is summed over goes where one of the two is zero."""
+    """Channels that are summed over can be removed where one operand is zero; rows and columns remain."""
     if min(len(x.shape), len(y.shape)) < 2:
         return unknown(analysis, node, x, y)
     rank = len(node.avals[0].shape)
     x, y = x.with_rank(rank), y.with_rank(rank)
-    reason = f"the product in {place(node)} sums over what cannot shrink"
+    reason = f"the product in {location(node)} sums over what cannot shrink"
     channels = analysis.couple_reduced(
         analysis.channels_along(x, rank - 1), analysis.channels_along(y, rank - 2), reason
     )
@@ -37,7 +37,8 @@ def multiplied(
         analysis.multiplies_computed = True
         if analysis.keep_scales:
             analysis.keep(
-                AbstractValue(channels.shape, [channels]), f"{place(node)} may divide by how many there are"
+                AbstractValue(channels.shape, [channels]),
+                f"{location(node)} may divide by how many there are",
             )
     depth = x.shape[-1]
     if not depth:
@@ -45,7 +46,7 @@ def multiplied(
     filled: np.ndarray = np.broadcast_to(~x.zero, (*x.zero.shape[:-1], depth))
     other: np.ndarray = np.broadcast_to(~y.zero, (*y.zero.shape[:-2], depth, y.zero.shape[-1]))
     free = ~filled.reshape(-1, depth).any(0) | ~np.moveaxis(other, -2, -1).reshape(-1, depth).any(0)
-    analysis.reduce(channels, free, f"{place(node)} reads them")
+    analysis.reduce(channels, free, f"{location(node)} reads them")
     rows = [a for a in x.channel_maps if rank - 1 not in varying(a)]
     columns = [a for a in y.channel_maps if rank - 2 not in varying(a)]
     left = AbstractValue((*x.shape[:-1], 1), rows)
@@ -58,7 +59,7 @@ def multiplied(
 def linear(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, weight: AbstractValue, bias: object = None
 ) -> tuple[AbstractValue, ...]:
-    """``x @ weight.T + bias``; constants go into the bias."""
+    """``x @ weight.T + bias``; constant inputs can be folded into the bias."""
     return (_weighted(analysis, node, x, weight, bias, len(x.shape) - 1, 1, True),)
 
 
@@ -66,19 +67,19 @@ def linear(
 def convolved(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, weight: AbstractValue, bias: object = None
 ) -> tuple[AbstractValue, ...]:
-    """A product over channels at every place, of all or of those of a group."""
-    back = node.name == "conv_input_grad"
+    """A product over the channels at every position, over all or over those of a group."""
+    transposed = node.name == "conv_input_grad"
     spatial = range(2, len(x.shape))
-    reason = f"the kernel of {place(node)} spans them"
+    reason = f"the kernel of {location(node)} spans them"
     x = AbstractValue(x.shape, analysis.couple_along(x, reason, (0, *spatial)), x.known, x.value)
     weight = AbstractValue(
         weight.shape, analysis.couple_along(weight, reason, spatial), weight.known, weight.value
     )
     groups = node.attrs["groups"]
     if groups > 1:
-        return (grouped_convolution(analysis, node, x, weight, bias, groups, back),)
-    inside = not any(node.attrs["padding"]) and not back
-    return (_weighted(analysis, node, x, weight, bias, 1, 0 if back else 1, inside),)
+        return (grouped_convolution(analysis, node, x, weight, bias, groups, transposed),)
+    full_coverage = not any(node.attrs["padding"]) and not transposed
+    return (_weighted(analysis, node, x, weight, bias, 1, 0 if transposed else 1, full_coverage),)
 
 
 def _weighted(
@@ -89,13 +90,13 @@ def _weighted(
     bias: object,
     axis: int,
     inner: int,
-    inside: bool,
+    full_coverage: bool,
 ) -> AbstractValue:
-    """A product of axis ``axis`` of ``x`` and axis ``inner`` of the weight, 0 or 1; the other is the output.
+    """A product over axis ``axis`` of ``x`` and axis ``inner`` of the weight, whose other axis is output.
 
-    ``inside``: every output sees every input, so constants can be folded into the bias.
+    ``full_coverage``: every output sums over every input, so constants can be folded into the bias.
     """
-    reason = f"{place(node)} reads what cannot shrink"
+    reason = f"{location(node)} reads what cannot shrink"
     channels = analysis.couple_reduced(
         analysis.channels_along(x, axis), analysis.channels_along(weight, inner), reason
     )
@@ -106,7 +107,7 @@ def _weighted(
     )
     present = np.moveaxis(np.broadcast_to(~x.zero, x.shape), axis, -1).reshape(-1, x.shape[axis]).any(0)
     free = ~present | ~matrix.any(0)
-    gives = bias_fold(analysis, node, x, weight, axis, channels) if inside and inner == 1 else None
-    analysis.reduce(channels, free, f"{place(node)} reads them as numbers other than zero", gives)
+    fold = bias_fold(analysis, node, x, weight, axis, channels) if full_coverage and inner == 1 else None
+    analysis.reduce(channels, free, f"{location(node)} reads them as numbers other than zero", fold)
     zero = ~(matrix & present).any(1)
     return with_bias(analysis, node, x, outputs, bias, axis, zero)

@@ -1,7 +1,8 @@
-"""Which channels are removed, and what that makes of the parameters of a model.
+"""Which channels are removed, and what remains of the parameters of a model.
 
-A channel is removed if nothing keeps it and no sum over it loses anything. Where one axis of a value is
-viewed as several (heads and their widths), only whole rows of these are removed: the value stays a rectangle.
+A channel is removed if nothing keeps it and no sum loses a contribution. Where one axis of a value is viewed
+as several (heads and their widths), only whole slices are removed, so that the value remains a rectangular
+array.
 """
 
 from __future__ import annotations
@@ -17,27 +18,29 @@ from tenon_compress.prune.dependencies import DependencyAnalysis, Reduction, var
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """For every parameter and buffer the positions that stay along each axis, and what is added to biases."""
+    """The positions of parameters and buffers that are kept along each axis, and what is added to biases."""
 
-    #: One boolean for each channel.
+    #: Whether a channel is removed, for each channel.
     gone: np.ndarray
     kept: dict[Node, list[np.ndarray]]
-    #: The same for axis 1 of the weights of convolutions in groups: a row for each group.
+    #: The same for axis 1 of the weights of grouped convolutions: a row for each group.
     columns: dict[Node, np.ndarray]
     gains: dict[Node, np.ndarray]
-    #: The new shapes of values that have another one now.
+    #: The new shapes of values whose shapes change.
     shapes: dict[Ref, tuple[int, ...]]
 
     @property
     def count(self) -> int:
-        """How many positions of all axes go."""
-        several = [kept for axes in self.kept.values() for kept in axes]
-        return sum(int((~kept).sum()) for kept in (*several, *self.columns.values()))
+        """How many positions of all axes are removed."""
+        masks = [kept for axes in self.kept.values() for kept in axes]
+        return sum(int((~kept).sum()) for kept in (*masks, *self.columns.values()))
 
 
 def prunable(analysis: DependencyAnalysis) -> tuple[np.ndarray, np.ndarray]:
-    """The representative of every channel, and whether it could be removed if it were zero: something sums
-    over it, and nothing keeps it."""
+    """Return the representative of every channel, and whether it could be removed if it were zero.
+
+    It can if something sums over it and nothing keeps it.
+    """
     channels = analysis.channels
     representatives = np.array([channels.find(i) for i in range(len(channels.parents))])
     can = np.zeros(len(representatives), bool)
@@ -54,22 +57,22 @@ def prunable(analysis: DependencyAnalysis) -> tuple[np.ndarray, np.ndarray]:
 
 
 def removable(analysis: DependencyAnalysis) -> np.ndarray:
-    """One boolean for each channel: whether it can be removed."""
+    """Return for each channel whether it can be removed."""
     representatives, gone = prunable(analysis)
     liveness = _Liveness(analysis, representatives)
     changed = True
-    while changed:  # cheap and sure things first: what is put back may put back more
+    while changed:  # cheap steps first; a channel that is restored may require others
         changed = (
             liveness.restore(gone)
-            or _leave_something(analysis, representatives, gone)
-            or _make_rectangles(analysis, representatives, gone)
+            or _keep_one_position(analysis, representatives, gone)
+            or _restore_rectangles(analysis, representatives, gone)
             or equalize_groups(analysis, representatives, gone)
         )
     return gone[representatives]
 
 
 def removal(analysis: DependencyAnalysis, gone: np.ndarray) -> Removal:
-    """What ``gone``, one boolean for each channel, makes of the parameters."""
+    """Return what removing the channels ``gone`` leaves of the parameters."""
     kept = {node: [~gone[axis] for axis in axes] for node, axes in analysis.stored.items()}
     columns = {node: ~gone[groups.columns] for node, groups in analysis.groups.items()}
     gains: dict[Node, np.ndarray] = {}
@@ -88,8 +91,8 @@ def removal(analysis: DependencyAnalysis, gone: np.ndarray) -> Removal:
     return Removal(gone, kept, columns, gains, shapes)
 
 
-def _leave_something(analysis: DependencyAnalysis, representatives: np.ndarray, gone: np.ndarray) -> bool:
-    """Where every position of an axis would go, the first stays."""
+def _keep_one_position(analysis: DependencyAnalysis, representatives: np.ndarray, gone: np.ndarray) -> bool:
+    """Restore the first position of axes that would lose all; return whether there were any."""
     changed = False
     for axes in analysis.stored.values():
         for axis in axes:
@@ -100,8 +103,11 @@ def _leave_something(analysis: DependencyAnalysis, representatives: np.ndarray, 
 
 
 class _Liveness:
-    """What is needed by what is left, from the outputs on. A value without elements asks for nothing, nor
-    does what only such values are computed from: the queries of a head whose values are gone."""
+    """Which channels the remaining values need, from the outputs backwards.
+
+    A value without elements needs nothing, and neither does a value that only such values are computed from,
+    such as the queries of a head whose values are removed.
+    """
 
     def __init__(self, analysis: DependencyAnalysis, representatives: np.ndarray) -> None:
         self.analysis, self.representatives = analysis, representatives
@@ -120,10 +126,10 @@ class _Liveness:
             ]
             for node in self.nodes
         }
-        self.last = {ref.node for ref in analysis.trace.outputs}
+        self.outputs = {ref.node for ref in analysis.trace.outputs}
 
     def restore(self, gone: np.ndarray) -> bool:
-        """Put back what is needed and ``gone``."""
+        """Restore channels in ``gone`` that are needed; return whether there were any."""
         changed = False
         idle: set[Node] = set()
         for node in self.nodes:
@@ -132,7 +138,7 @@ class _Liveness:
                 any(gone[channel_map].all() for channel_map in channel_maps)
                 for channel_maps in self.channel_maps[node]
             )
-            if node not in self.last and (empty or (readers and idle.issuperset(readers))):
+            if node not in self.outputs and (empty or (readers and idle.issuperset(readers))):
                 idle.add(node)
                 continue
             for each in self.reductions.get(node, ()):
@@ -150,25 +156,28 @@ def equalize_groups(
     analysis: DependencyAnalysis,
     representatives: np.ndarray,
     gone: np.ndarray,
-    worth: np.ndarray | None = None,
+    scores: np.ndarray | None = None,
 ) -> bool:
-    """Let each group of a convolution lose as many inputs as the others and as many outputs, if not all of
-    both: those stay that are too many elsewhere too, and of these those of the most ``worth``."""
+    """Restore channels so that the groups of a convolution lose equally many inputs and outputs.
+
+    Groups that lose all of both are left out. Channels that are in excess in other convolutions too are
+    restored first, and of these the ones with the largest ``scores``. Return whether any was restored.
+    """
     sides = []
-    crowd = np.zeros(len(gone), np.int64)
+    excess = np.zeros(len(gone), np.int64)
     for groups in analysis.groups.values():
         inner, outer = representatives[groups.inner], representatives[groups.outer]
-        stay = ~(gone[inner].all(1) & gone[outer].all(1))
-        for side in (inner[stay], outer[stay]):
+        remaining = ~(gone[inner].all(1) & gone[outer].all(1))
+        for side in (inner[remaining], outer[remaining]):
             lost = gone[side].sum(1)
             least = min(lost.min(initial=side.shape[1]), side.shape[1] - 1)
             sides.append((side, least))
-            np.add.at(crowd, side, np.broadcast_to((lost - least)[:, None], side.shape))
+            np.add.at(excess, side, np.broadcast_to((lost - least)[:, None], side.shape))
     changed = False
     for side, least in sides:
         for group in side:
             lost = group[gone[group]]
-            order = np.lexsort((np.zeros(len(lost)) if worth is None else -worth[lost], -crowd[lost]))
+            order = np.lexsort((np.zeros(len(lost)) if scores is None else -scores[lost], -excess[lost]))
             for representative in lost[order].tolist():
                 if gone[group].sum() > least:
                     analysis.channels.keep(
@@ -179,22 +188,22 @@ def equalize_groups(
     return changed
 
 
-def _make_rectangles(analysis: DependencyAnalysis, representatives: np.ndarray, gone: np.ndarray) -> bool:
-    """Let nothing go that would leave a hole in a value."""
+def _restore_rectangles(analysis: DependencyAnalysis, representatives: np.ndarray, gone: np.ndarray) -> bool:
+    """Restore channels whose removal would leave a hole in a value; return whether there were any."""
     changed = False
     for abstract in analysis.abstract_values.values():
         for channel_map in abstract.channel_maps:
             if len(varying(channel_map)) < 2:
                 continue
             channels = representatives[channel_map]
-            going = gone[channels]
-            if not going.any():
+            removed = gone[channels]
+            if not removed.any():
                 continue
-            inside = np.ones(channel_map.shape, bool)
+            partial = np.ones(channel_map.shape, bool)
             for axis in varying(channel_map):
                 others = tuple(i for i in range(channel_map.ndim) if i != axis)
-                inside &= ~going.all(others, keepdims=True)
-            holes = going & inside
+                partial &= ~removed.all(others, keepdims=True)
+            holes = removed & partial
             if holes.any():
                 gone[channels[holes]] = False
                 changed = True
@@ -202,8 +211,11 @@ def _make_rectangles(analysis: DependencyAnalysis, representatives: np.ndarray, 
 
 
 def couple_rectangles(analysis: DependencyAnalysis) -> None:
-    """Couple positions that can only be removed together: where one axis is viewed as several (the halves of
-    a shuffle), a position along the longest of them in all of the others."""
+    """Couple positions that can only be removed together because one axis is viewed as several.
+
+    Each position along the longest of them, across all others, becomes one channel: such as in channel
+    shuffles.
+    """
     for abstract in analysis.abstract_values.values():
         for channel_map in abstract.channel_maps:
             channel_map = without_repeats(analysis.channels.representatives(channel_map))
@@ -212,9 +224,9 @@ def couple_rectangles(analysis: DependencyAnalysis) -> None:
                 analysis.channels.couple(np.take(channel_map, [0], axis), channel_map)
 
 
-def stays(analysis: DependencyAnalysis, gone: np.ndarray, names: dict[Node, str]) -> list[str]:
-    """Sentences about rows of weights that are zero and stay all the same, and why."""
-    said: list[str] = []
+def kept_zero_rows(analysis: DependencyAnalysis, gone: np.ndarray, names: dict[Node, str]) -> list[str]:
+    """Return sentences about rows of weights that are zero and are kept nevertheless, and why."""
+    notes: list[str] = []
     for node, axes in analysis.stored.items():
         value = analysis.abstract_values[Ref(node, 0)].value
         if len(axes) < 2 or value is None or node not in names:
@@ -224,5 +236,5 @@ def stays(analysis: DependencyAnalysis, gone: np.ndarray, names: dict[Node, str]
         reasons = dict.fromkeys(analysis.channels.reason(int(a)) for a in axes[0][zero])
         if any(reasons):
             why = ", and ".join(filter(None, reasons))
-            said.append(f"{int(zero.sum())} zero rows of {names[node]} stay: {why}")
-    return said
+            notes.append(f"{int(zero.sum())} zero rows of {names[node]} stay: {why}")
+    return notes

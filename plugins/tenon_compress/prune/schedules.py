@@ -1,9 +1,9 @@
-"""``Pruner``: masks that grow while a model trains, by a schedule that says when and how much.
+"""``Pruner``: masks that grow while a model trains, by a schedule of when to mask how much.
 
 ``OneShot`` masks everything at one step. ``Gradual`` masks more and more, fast at first (Zhu and Gupta,
-2017). ``Lottery`` masks in rounds, and goes back to an early step with the weights that are left (Frankle and
-Carbin, 2019): what is found is a smaller network that trains from there, so its optimizer and the schedule of
-its learning rate are those of that step too (Renda et al., 2020).
+2017). ``Lottery`` masks in rounds and rewinds the remaining weights to an early step after each (Frankle and
+Carbin, 2019): the result is a smaller network that trains from that step on, so its optimizer and learning
+rate schedule are rewound too (Renda et al., 2020).
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class Stateful(Protocol):
 
 
 class Schedule(Protocol):
-    """When to mask how much."""
+    """A schedule of when to mask how much."""
 
     @property
     def rewind(self) -> int | None:
-        """The step whose weights come back after each masking; None for never."""
+        """The step to which weights are rewound after each masking; None for never."""
 
     def amount(self, step: int, final: float) -> float | None:
-        """The share to have masked after ``step`` steps, of ``final`` at the end; None to leave it."""
+        """Return the share to have masked after ``step`` steps, finally ``final``; None to change nothing."""
 
 
 @dataclass(frozen=True)
 class OneShot:
-    """All at once, after ``begin`` steps."""
+    """Mask all at once, after ``begin`` steps."""
 
     begin: int = 0
     rewind: int | None = None
@@ -56,13 +56,13 @@ class OneShot:
             raise PruningError(f"a schedule begins at step 0 or later, got begin={self.begin}.")
 
     def amount(self, step: int, final: float) -> float | None:
-        """``final``, once."""
+        """Return ``final`` at the step ``begin``."""
         return final if step == self.begin else None
 
 
 @dataclass(frozen=True)
 class Gradual:
-    """``final * (1 - (1 - t) ** 3)`` every ``every`` steps; ``t`` goes from 0 at ``begin`` to 1."""
+    """Mask ``final * (1 - (1 - t) ** 3)`` every ``every`` steps; ``t`` is 0 at ``begin`` and 1 at ``end``."""
 
     end: int
     begin: int = 0
@@ -77,7 +77,7 @@ class Gradual:
             )
 
     def amount(self, step: int, final: float) -> float | None:
-        """The cubic share; ``final`` at the end."""
+        """Return the cubic share; ``final`` at the end."""
         if not self.begin <= step <= self.end or ((step - self.begin) % self.every and step != self.end):
             return None
         left = 1 - (step - self.begin) / (self.end - self.begin)
@@ -86,7 +86,10 @@ class Gradual:
 
 @dataclass(frozen=True)
 class Lottery:
-    """The same share of what is left, in each of ``rounds`` of ``every`` steps; then back to ``rewind``."""
+    """Mask the same share of what is left in each of ``rounds``, and rewind to step ``rewind`` after it.
+
+    A round has ``every`` steps.
+    """
 
     every: int
     rounds: int = 1
@@ -100,9 +103,9 @@ class Lottery:
             )
 
     def amount(self, step: int, final: float) -> float | None:
-        """``1 - (1 - final) ** (round / rounds)`` at the end of each round."""
-        done, over = divmod(step, self.every)
-        if over or not 1 <= done <= self.rounds:
+        """Return ``1 - (1 - final) ** (round / rounds)`` at the end of each round."""
+        done, remainder = divmod(step, self.every)
+        if remainder or not 1 <= done <= self.rounds:
             return None
         return 1.0 - float((1 - final) ** (done / self.rounds))
 
@@ -110,10 +113,10 @@ class Lottery:
 class Pruner:
     """Masks ``model`` as it trains: call ``step()`` after every step of the optimizer.
 
-    Without ``example`` single weights are masked, with it channels, as by ``mask_weights`` and
-    ``mask_channels``, whose arguments these are. Masks of ones are there from the beginning, so that the
-    names of parameters, and what an optimizer holds, never change. Make it before the optimizer, and tell a
-    ``Lottery`` of that by ``rewinds``.
+    Without ``example`` single elements of weights are masked, with it channels, as by ``mask_weights`` and
+    ``mask_channels``, whose arguments these are. Masks of ones are registered at the beginning, so that the
+    names of parameters, and those that an optimizer holds, never change. Create it before the optimizer, and
+    with a ``Lottery`` pass the optimizer to ``rewinds``.
     """
 
     def __init__(
@@ -133,41 +136,43 @@ class Pruner:
         self.steps = 0
         #: The weights of step ``schedule.rewind``, by name.
         self.early: dict[str, Tensor] = {}
-        #: What goes back with them, and the states of that step.
-        self._others: tuple[Stateful, ...] = ()
-        self._states: list[dict[str, Any]] = []
+        #: Optimizer and schedulers that are rewound with them, and their states at that step.
+        self._rewound: tuple[Stateful, ...] = ()
+        self._rewound_states: list[dict[str, Any]] = []
         self._mask(0.0, "Magnitude")
-        self._look()
+        self._apply_schedule()
 
     def rewinds(self, *others: Stateful) -> None:
-        """Let ``others``, the optimizer and then the schedulers of its learning rate, go back to the early
-        step with the weights. Call ``step()`` after theirs then; PruningError once that step is over."""
+        """Rewind ``others``, the optimizer and then its learning rate schedulers, together with the weights.
+
+        Call ``step()`` after theirs then. PruningError if the step to rewind to is over.
+        """
         late = self.schedule.rewind is not None and self.steps > self.schedule.rewind
-        if late and len(self._states) != len(others):
+        if late and len(self._rewound_states) != len(others):
             raise PruningError(
                 f"step {self.schedule.rewind}, to which this schedule goes back, is over: {self.steps} steps"
                 " are done. Call rewinds before training begins."
             )
-        self._others = others
+        self._rewound = others
         if self.steps == self.schedule.rewind:
-            self._states = [_state_of(other) for other in others]
+            self._rewound_states = [_state_of(other) for other in others]
 
     def step(self) -> float | None:
-        """A step of training is done: mask if it is time; the share that is masked now, or None."""
+        """Count a training step and mask if the schedule says so; return the share masked then, else None."""
         self.steps += 1
-        return self._look()
+        return self._apply_schedule()
 
-    def _look(self) -> float | None:
+    def _apply_schedule(self) -> float | None:
         if self.steps == self.schedule.rewind:
             self.early = {name: p.detach().clone() for name, p in self.model.named_parameters()}
-            self._states = [_state_of(other) for other in self._others]
+            self._rewound_states = [_state_of(other) for other in self._rewound]
         amount = self.schedule.amount(self.steps, self.final)
         if amount:
             self._mask(amount, self.criterion)
             with no_grad():
                 for name, p in self.model.named_parameters() if self.early else ():
                     p.copy_(self.early[name])
-            for other, state in zip(self._others, self._states, strict=False):
+            for other, state in zip(self._rewound, self._rewound_states, strict=False):
                 other.load_state_dict(copy.deepcopy(state))
         return amount
 
@@ -178,11 +183,11 @@ class Pruner:
             mask_channels(self.model, self.example, amount, criterion, scope=self.scope, keep=self.keep)
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of steps, and what to go back to; masks are in the model's own."""
-        return {"steps": self.steps, "early": self.early, "states": self._states}
+        """Return the number of steps and the states to rewind to; masks are in the model's own state dict."""
+        return {"steps": self.steps, "early": self.early, "states": self._rewound_states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state``; load the model's too, and what ``rewinds`` is told of."""
+        """Restore ``state``; load the states of the model and of what ``rewinds`` was given, too."""
         missing = sorted({"steps", "early", "states"} - state.keys())
         if missing:
             raise PruningError(
@@ -190,16 +195,16 @@ class Pruner:
                 " Pruner returned; the model's own state is loaded by the model."
             )
         self.steps, self.early = int(state["steps"]), dict(state["early"])
-        self._states = list(state["states"])
+        self._rewound_states = list(state["states"])
 
 
-def _state_of(other: Any) -> Any:
-    """A copy of its state dict, on all ranks where each has a part of it."""
-    if not hasattr(other, "consolidate_state_dict"):
-        return copy.deepcopy(other.state_dict())
-    whole: Any = None
-    for rank in range(other.world_size):
-        other.consolidate_state_dict(to=rank)
-        if rank == other.rank:
-            whole = copy.deepcopy(other.state_dict())
-    return whole
+def _state_of(stateful: Any) -> Any:
+    """Return a copy of the state dict; if ranks have parts of it, the whole one on all ranks."""
+    if not hasattr(stateful, "consolidate_state_dict"):
+        return copy.deepcopy(stateful.state_dict())
+    state: Any = None
+    for rank in range(stateful.world_size):
+        stateful.consolidate_state_dict(to=rank)
+        if rank == stateful.rank:
+            state = copy.deepcopy(stateful.state_dict())
+    return state

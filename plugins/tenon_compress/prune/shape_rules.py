@@ -1,9 +1,9 @@
 """Rules that correct sizes which code computes, such as ``width // self.heads``, after channels were removed.
 
-No attribute holds such a size, so none can be set. ``ShapeRules`` are a forward pre-hook of the module
-instead: its code asks ``reshape``, ``view``, ``unflatten``, ``split``, ``chunk``, ``narrow`` and ``x[a:b]``
-for the same as before, and the rules say what that has become (``tenon.extend.shape_requests``).
-``size_inference.py`` and ``slice_inference.py`` find them; they are saved with the structure.
+No attribute holds such a size, so none can be set. Instead ``ShapeRules`` are a forward pre-hook of the
+module: its code calls ``reshape``, ``view``, ``unflatten``, ``split``, ``chunk``, ``narrow`` and ``x[a:b]``
+with the same arguments as before, and the rules replace these (``tenon.extend.shape_requests``).
+``size_inference.py`` and ``slice_inference.py`` infer the rules, which are saved with the structure.
 """
 
 from __future__ import annotations
@@ -19,28 +19,34 @@ from tenon.errors import CheckpointError, PruningError
 from tenon.extend import shape_requests
 from tenon.nn.module import Module
 
-#: The names of the rules in a structure.
+#: The names of rules in a structure.
 NAMES = ("shapes", "cuts", "chunks", "slices")
 
 
-class _Running(threading.local):
-    """The rules of the modules that this thread called last, by id, each with the call that they are for, and
-    with numbers for the chunks that it asks for and how often it asked by which rule for slices."""
+class _RunningRules(threading.local):
+    """The rules of the modules that this thread is running, by the module's id.
+
+    Each with the call that it is for, the numbers of the call's requests for chunks, and how often each rule
+    for slices was applied in it.
+    """
 
     def __init__(self) -> None:
         self.rules: dict[int, tuple[Any, ShapeRules, Iterator[int], dict[int, int]]] = {}
 
 
-_running = _Running()
+_running = _RunningRules()
 
 
 def asked(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
-    """What the code that runs means by ``sizes``, for a tensor of ``shape`` (an axis of it, for a cut)."""
-    place = shape_requests.running_call()
-    found = None if place is None else _running.rules.get(place[1])
-    if found is None or found[0] is not place:
+    """Return what replaces the requested ``sizes``, for a tensor of ``shape``, or an axis of it.
+
+    The handler of shape requests: see ``tenon.extend.shape_requests`` for the kinds.
+    """
+    call = shape_requests.running_call()
+    entry = None if call is None else _running.rules.get(call[1])
+    if entry is None or entry[0] is not call:
         return shape_requests.even_chunks(shape[0], sizes) if kind == "chunks" else sizes
-    _, rules, numbers, counts = found
+    _, rules, numbers, counts = entry
     if kind == "slice":
         return rules.part(shape, sizes, counts)
     if kind == "chunks":
@@ -50,12 +56,15 @@ def asked(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
 
 @dataclass(frozen=True)
 class ShapeRules:
-    """A forward pre-hook. In ``shapes`` None stands for a size that is right as it is asked for, else there
-    is what is asked for and what that has become, and a third number where it may be asked for several times
-    over, as the heads of a batch are; in ``cuts`` the pieces asked for and those there are; in ``chunks``, of
-    one call after the other, how many are asked for and the sizes of those there are; in ``slices`` the axis
-    (its size, which it is, of how many), the slice asked for, and those there are: one, or one after the
-    other of a call."""
+    """A forward pre-hook that replaces the sizes which the module's code requests.
+
+    - ``shapes``: for each axis of a shape None if the requested size is right, else the requested size, its
+      replacement, and a third number if multiples may be requested too, such as the heads of a batch;
+    - ``cuts``: the requested sizes of pieces and their replacements;
+    - ``chunks``: for each request of a call in order, the requested number of chunks and the sizes to return;
+    - ``slices``: the axis (size, number, rank of the tensor), the requested slice, and its replacements:
+      one, or one for each request of a call in order.
+    """
 
     shapes: tuple[Any, ...] = ()
     cuts: tuple[Any, ...] = ()
@@ -63,16 +72,16 @@ class ShapeRules:
     slices: tuple[Any, ...] = ()
 
     def __call__(self, module: Module, args: Any) -> None:
-        """A call of ``module`` begins."""
+        """Begin a call of ``module``."""
         shape_requests.install(asked)
         _running.rules[id(module)] = (shape_requests.running_call(), self, count(), {})
 
     def shape(self, shape: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """``sizes`` as they are if they fit ``shape``, else by the first rule that knows them."""
+        """Return ``sizes`` if they fit ``shape``, else their replacement by the first rule that matches."""
         if -1 not in sizes and math.prod(sizes) == math.prod(shape):
             return sizes
         for rule in self.shapes:
-            if len(rule) == len(sizes) and all(map(_knows, rule, sizes)):
+            if len(rule) == len(sizes) and all(map(_matches, rule, sizes)):
                 return tuple(
                     size if r is None or size == -1 else size // r[0] * r[1]
                     for r, size in zip(rule, sizes, strict=True)
@@ -80,7 +89,7 @@ class ShapeRules:
         return sizes
 
     def cut(self, size: int, pieces: Any) -> Any:
-        """``pieces``, sizes or the size of each, for an axis of ``size``."""
+        """Return the replacement of ``pieces``, sizes or the size of each, for an axis of ``size``."""
         for before, after in self.cuts:
             same = list(pieces) == before if isinstance(pieces, (list, tuple)) else _pieces(before) == pieces
             if same and sum(after) == size:
@@ -88,17 +97,17 @@ class ShapeRules:
         return pieces
 
     def chunk(self, size: int, pieces: int, number: int) -> list[int]:
-        """The sizes of so many ``pieces`` of an axis of ``size``, asked for ``number`` times before."""
+        """Return the sizes of ``pieces`` chunks of an axis of ``size``, at request ``number`` of the call."""
         for asked_for, sizes in (*self.chunks[number : number + 1], *self.chunks):
             if asked_for == pieces and sum(sizes) == size:
                 return list(sizes)
         return shape_requests.even_chunks(size, pieces)
 
     def part(self, axis: tuple[int, ...], asked_for: slice, counts: dict[int, int]) -> slice:
-        """What ``asked_for`` of an ``axis`` is; ``counts`` says how often each rule was applied."""
-        said = [asked_for.start, asked_for.stop, asked_for.step]
-        for number, (place, before, answers) in enumerate(self.slices):
-            if before != said or place != list(axis):
+        """Return the replacement of the slice ``asked_for``; ``counts``: how often each rule was applied."""
+        bounds = [asked_for.start, asked_for.stop, asked_for.step]
+        for number, (rule_axis, before, answers) in enumerate(self.slices):
+            if before != bounds or rule_axis != list(axis):
                 continue
             index = counts[number] = counts.get(number, -1) + 1
             if len(answers) == 1:
@@ -106,8 +115,9 @@ class ShapeRules:
             if index < len(answers):
                 return slice(*answers[index])
             raise PruningError(
-                f"[{said[0]}:{said[1]}] of {place[0]} channels meant other ones each of {len(answers)} times"
-                " when the model was compacted, and is asked for once more. Compact it with a longer example."
+                f"[{bounds[0]}:{bounds[1]}] of {rule_axis[0]} channels meant other ones each of"
+                f" {len(answers)} times when the model was compacted, and is asked for once more. Compact it"
+                " with a longer example."
             )
         return asked_for
 
@@ -115,26 +125,27 @@ class ShapeRules:
 Sizes = ShapeRules  # what pickles of version 0.1 name
 
 
-def _knows(rule: Any, size: int) -> bool:
+def _matches(rule: list[int] | None, size: int) -> bool:
     if rule is None or size == -1:
         return True
     return size == rule[0] if len(rule) == 2 else size > 0 and size % rule[0] == 0
 
 
 def _pieces(sizes: list[int]) -> int | None:
-    """The size of all pieces but the last, which may be smaller."""
+    """Return the size of all pieces but the last, which may be smaller; None if they differ."""
     first = sizes[0]
     return first if all(s == first for s in sizes[:-1]) and sizes[-1] <= first else None
 
 
-def shape_rules_from(path: str, said: dict[str, Any]) -> ShapeRules | None:
-    """The rules in the structure of a module; None without any; CheckpointError where they are none."""
+def shape_rules_from(path: str, structure: dict[str, Any]) -> ShapeRules | None:
+    """Return the rules in the structure of a module, or None; CheckpointError if they are invalid."""
 
-    def numbers(values: Any, *counts: int) -> bool:
-        right = isinstance(values, list) and (not counts or len(values) in counts)
-        return right and all(type(v) is int and v >= 0 for v in values)
+    def are_numbers(values: object, *counts: int) -> bool:
+        if not isinstance(values, list) or (counts and len(values) not in counts):
+            return False
+        return all(type(v) is int and v >= 0 for v in values)
 
-    def slices_too(values: Any) -> bool:
+    def are_slice_rules(values: object) -> bool:
         return isinstance(values, list) and all(
             isinstance(rule, list)
             and len(rule) == 3
@@ -144,25 +155,25 @@ def shape_rules_from(path: str, said: dict[str, Any]) -> ShapeRules | None:
             for rule in values
         )
 
-    shapes, cuts, chunks, slices = (said.get(name, []) for name in NAMES)
+    shapes, cuts, chunks, slices = (structure.get(name, []) for name in NAMES)
     if not (
         isinstance(shapes, list)
         and all(isinstance(rule, list) for rule in shapes)
-        and all(each is None or (numbers(each, 2, 3) and each[0]) for rule in shapes for each in rule)
+        and all(each is None or (are_numbers(each, 2, 3) and each[0]) for rule in shapes for each in rule)
         and isinstance(cuts, list)
-        and all(isinstance(rule, list) and len(rule) == 2 and all(map(numbers, rule)) for rule in cuts)
+        and all(isinstance(rule, list) and len(rule) == 2 and all(map(are_numbers, rule)) for rule in cuts)
         and isinstance(chunks, list)
         and all(isinstance(rule, list) and len(rule) == 2 for rule in chunks)
-        and all(numbers([pieces]) and pieces and numbers(sizes) for pieces, sizes in chunks)
-        and slices_too(slices)
+        and all(are_numbers([pieces]) and pieces and are_numbers(sizes) for pieces, sizes in chunks)
+        and are_slice_rules(slices)
     ):
-        raise CheckpointError(f"the sizes saved for '{path}' are none: {said}.")
+        raise CheckpointError(f"the sizes saved for '{path}' are none: {structure}.")
     rules = tuple(map(tuple, (shapes, cuts, chunks, slices)))
     return ShapeRules(*rules) if any(rules) else None
 
 
 def set_shape_rules(module: Module, sizes: ShapeRules | None) -> None:
-    """Let ``sizes`` be the rules of ``module``, alone."""
+    """Replace the rules of ``module`` by ``sizes``."""
     hooks = module._forward_pre_hooks
     for key in [key for key, hook in hooks.items() if isinstance(hook, ShapeRules)]:
         del hooks[key]

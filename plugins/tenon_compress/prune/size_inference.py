@@ -1,4 +1,4 @@
-"""Find what has become of the sizes that code asks for, by comparing these with the shapes that are left."""
+"""Infer rules for the sizes that code requests, by comparing them with the shapes after removal."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from tenon_compress.prune.dependencies import AbstractValue, varying
 def sizes_in_code(
     trace: Trace, abstract_values: dict[Ref, AbstractValue], left: dict[Ref, tuple[int, ...]]
 ) -> dict[int, dict[str, Any]]:
-    """The rules of every module, by its id, that make of what was asked for the shapes that are ``left``."""
+    """Return rules by module id that replace requested sizes by the new shapes, ``left``."""
     rules: dict[int, dict[str, Any]] = {}
     chunks: dict[int, list[Any]] = {}
     for each in trace.shape_requests:
         node = next((n for n in trace.graph.nodes[each.position :] if n.kind == "call"), None)
         if node is None or node.name not in ("reshape", "view", "split"):
             continue
-        made = [node.out(i) for i in range(len(node.avals))]
-        after = [left.get(ref, abstract_values[ref].shape) for ref in made]
+        outputs = [node.out(i) for i in range(len(node.avals))]
+        after = [left.get(ref, abstract_values[ref].shape) for ref in outputs]
         if each.kind == "chunks":
             axis = node.attrs["axis"]
             chunks.setdefault(each.module, []).append([each.asked, [shape[axis] for shape in after]])
             continue
         if each.kind == "shape":
-            name, rule = "shapes", _shape_rule(each.asked, abstract_values[made[0]], after[0])
+            name, rule = "shapes", _shape_rule(each.asked, abstract_values[outputs[0]], after[0])
         else:
             axis = node.attrs["axis"]
-            given = list(each.asked) if isinstance(each.asked, (list, tuple)) else [each.asked] * len(made)
-            name, rule = "cuts", [given, [shape[axis] for shape in after]]
+            requested = (
+                list(each.asked) if isinstance(each.asked, (list, tuple)) else [each.asked] * len(outputs)
+            )
+            name, rule = "cuts", [requested, [shape[axis] for shape in after]]
             rule = [] if rule[0] == rule[1] else rule
         known = rules.setdefault(each.module, {}).setdefault(name, [])
         if any(rule) and rule not in known:
@@ -39,7 +41,7 @@ def sizes_in_code(
     for key, calls in chunks.items():
         if any(sizes != shape_requests.even_chunks(sum(sizes), pieces) for pieces, sizes in calls):
             rules.setdefault(key, {})["chunks"] = calls
-    return {key: {n: r for n, r in found.items() if r} for key, found in rules.items() if any(found.values())}
+    return {key: {n: r for n, r in named.items() if r} for key, named in rules.items() if any(named.values())}
 
 
 def _shape_rule(sizes: tuple[int, ...], abstract: AbstractValue, after: tuple[int, ...]) -> list[Any]:
@@ -54,7 +56,7 @@ def _shape_rule(sizes: tuple[int, ...], abstract: AbstractValue, after: tuple[in
 
 
 def _period(abstract: AbstractValue, axis: int) -> int:
-    """After how many positions along ``axis`` the same channels come again; its size if they do not."""
+    """Return the period of the channels along ``axis``: its size if they do not repeat."""
     size = abstract.shape[axis]
     channel_maps = [
         np.moveaxis(a, axis, 0).reshape(size, -1) for a in abstract.channel_maps if axis in varying(a)

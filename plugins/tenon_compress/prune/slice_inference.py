@@ -1,8 +1,8 @@
-"""Find what has become of the slices that code asks for, ``x[..., i * d : (i + 1) * d]``.
+"""Infer rules for the slices that code requests, ``x[..., i * d : (i + 1) * d]``.
 
-Which positions a slice of the recording had, and which of them are left, is known. The smaller model runs
-once with every slice answered by that, one after the other; what its code asked for meanwhile, and the
-answers, are the rules. So code may take the places from attributes, or from the sizes that there are now.
+The positions of each slice in the recording, and which of them are left, are known. The smaller model runs
+once with every request for a slice answered accordingly, in order; its requests in that run and the answers
+are the rules. So code may take positions from attributes as well as from the present sizes of tensors.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ SliceRule: TypeAlias = list[list[int] | list[int | None] | list[_Bounds]]
 def slices_left(
     trace: Trace, abstract_values: dict[Ref, AbstractValue], gone: np.ndarray
 ) -> list[tuple[slice, bool]]:
-    """What every slice that was asked for has become, in that order, and whether its axis is one of channels;
-    empty if none has to become another.
+    """Return the replacement of every requested slice, in order, and whether its axis has channels.
 
-    PruningError where what is left of one is no slice.
+    Empty if no slice has to change. PruningError if what is left of one is not a slice.
     """
-    made, moved = [], False
+    answers, changed = [], False
     for each in trace.shape_requests:
         if each.kind != "slice":
             continue
@@ -44,33 +43,33 @@ def slices_left(
         channel_maps = [channel_map for channel_map in abstract.channel_maps if axis in varying(channel_map)]
         others = tuple(i for i in range(len(abstract.shape)) if i != axis)
         kept = np.logical_and.reduce([~gone[a].all(others) for a in channel_maps] or [np.ones(size, bool)])
-        moved = moved or not kept.all()
+        changed = changed or not kept.all()
         left = (np.cumsum(kept) - 1)[chosen[kept[chosen]]]
         steps = np.unique(np.diff(left)).tolist() or [1]
         if len(steps) > 1:
             raise PruningError(f"what is left of every {each.asked.step}th channel is no slice")
         answer = slice(int(left[0]), int(left[-1]) + 1, steps[0]) if left.size else slice(0, 0, 1)
-        made.append((answer, bool(channel_maps)))
-    return made if moved else []
+        answers.append((answer, bool(channel_maps)))
+    return answers if changed else []
 
 
 def _sliced(trace: Trace, abstract_values: dict[Ref, AbstractValue], each: ShapeRequest) -> AbstractValue:
-    """The value of which the slice was asked; PruningError where no op says so."""
+    """Return the value that the slice was requested of; PruningError if no op of the recording takes it."""
     size, axis, rank = each.shape
-    meant = range(size)[each.asked]
+    positions = range(size)[each.asked]
     for node in trace.graph.nodes[each.position :]:
         if node.kind == "call" and node.name in ("index", "slice_axis"):
             abstract, cut = abstract_values[node.args[0]], _cut(node, axis)
-            if len(abstract.shape) == rank and abstract.shape[axis] == size and range(size)[cut] == meant:
+            if len(abstract.shape) == rank and abstract.shape[axis] == size and range(size)[cut] == positions:
                 return abstract
     raise PruningError(f"the slice {each.asked} was not recorded")
 
 
 def _cut(node: Node, axis: int) -> slice:
-    """The slice that ``node`` takes of ``axis``."""
+    """Return the slice that ``node`` takes of ``axis``."""
     if node.name == "slice_axis":
-        own = node.attrs["axis"] == axis
-        return slice(node.attrs["start"], node.attrs["stop"]) if own else slice(None)
+        matches = node.attrs["axis"] == axis
+        return slice(node.attrs["start"], node.attrs["stop"]) if matches else slice(None)
     keys = [key for key in node.attrs["key"] if key is not None and key is not Ellipsis]
     return keys[axis] if axis < len(keys) and isinstance(keys[axis], slice) else slice(None)
 
@@ -78,53 +77,55 @@ def _cut(node: Node, axis: int) -> slice:
 def slice_rules(
     run: Callable[[], object], answers: Sequence[tuple[slice, bool]]
 ) -> dict[int, list[SliceRule]]:
-    """The rules of every module, by its id, by which a ``run`` of the smaller model gets ``answers``.
+    """Return rules by module id with which a ``run`` of the smaller model gets ``answers``.
 
-    PruningError if it asks for other slices than were recorded, or by them for several things at a time: also
-    where that would be so for an axis of another length, such as time.
+    PruningError if it requests other slices than were recorded, or if one request would need several answers,
+    also on an axis of another length, such as time.
     """
-    left = iter(answers)
+    remaining = iter(answers)
     calls: dict[tuple[int, int], dict[_Request, list[_Bounds]]] = {}
     others: set[tuple[int, _Request]] = set()
-    held = []  # places, so that no two have one id
+    calls_alive = []  # so that no two calls have one id
 
     def replay(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
-        place = shape_requests.running_call()
-        if kind != "slice" or place is None:
+        call = shape_requests.running_call()
+        if kind != "slice" or call is None:
             return asked(kind, shape, sizes)
-        answer, channels = next(left, (None, False))
+        answer, channels = next(remaining, (None, False))
         if answer is None or len(range(*answer.indices(shape[0]))) != len(range(answer.stop)[answer]):
             raise PruningError("the model asks for other slices than when it was recorded")
-        held.append(place)
-        said = (shape, (sizes.start, sizes.stop, sizes.step))
+        calls_alive.append(call)
+        request = (shape, (sizes.start, sizes.stop, sizes.step))
         if not channels:
-            others.add((place[1], (shape[1:], said[1])))
-        calls.setdefault((place[1], id(place)), {}).setdefault(said, []).append(
+            others.add((call[1], (shape[1:], request[1])))
+        calls.setdefault((call[1], id(call)), {}).setdefault(request, []).append(
             [answer.start, answer.stop, answer.step]
         )
         return answer
 
     with shape_requests.handled_by(replay):
         run()
-    if next(left, None) is not None:
+    if next(remaining, None) is not None:
         raise PruningError("the model asks for fewer slices than when it was recorded")
     rules: dict[int, dict[_Request, list[_Bounds]]] = {}
-    for (module, _), asks in calls.items():
-        for said, found in asks.items():
-            several = found if any(f != found[0] for f in found) else found[:1]
-            if rules.setdefault(module, {}).setdefault(said, several) != several:
+    for (module, _), requests in calls.items():
+        for request, replacements in requests.items():
+            distinct = replacements if any(f != replacements[0] for f in replacements) else replacements[:1]
+            if rules.setdefault(module, {}).setdefault(request, distinct) != distinct:
                 raise PruningError("the same slice means other channels in another call of a module")
-    made: dict[int, list[SliceRule]] = {}
-    for module, asks in rules.items():
-        made[module] = []
-        for (axis, bounds), found in asks.items():
-            if _means_other(axis[0], bounds, found):
+    result: dict[int, list[SliceRule]] = {}
+    for module, requests in rules.items():
+        result[module] = []
+        for (axis, bounds), replacements in requests.items():
+            if _differs(axis[0], bounds, replacements):
                 if (module, (axis[1:], bounds)) in others:
                     raise PruningError("the same slice is asked of what has no channels")
-                made[module].append([list(axis), list(bounds), found])
-    return made
+                result[module].append([list(axis), list(bounds), replacements])
+    return result
 
 
-def _means_other(size: int, said: tuple[int | None, ...], found: list[_Bounds]) -> bool:
-    beyond = max(said[0] or 0, said[1] or 0) > size  # cut off by ``x[a:b]``, an error of ``narrow``
-    return beyond or any(range(size)[slice(*said)] != range(size)[slice(*answer)] for answer in found)
+def _differs(size: int, bounds: tuple[int | None, ...], replacements: list[_Bounds]) -> bool:
+    beyond = max(bounds[0] or 0, bounds[1] or 0) > size  # ``x[a:b]`` clips it, ``narrow`` raises an error
+    return beyond or any(
+        range(size)[slice(*bounds)] != range(size)[slice(*answer)] for answer in replacements
+    )

@@ -1,8 +1,8 @@
-"""The structure of a model that has been made smaller: numbers of its layers, and how they are saved.
+"""The structure of a pruned model: the new sizes of its layers, and how they are saved.
 
-Structure is one buffer of the model, ``pruned_structure``: a JSON text as bytes, ``{"layer1.0.conv1":
-{"out_channels": 32}, ...}``. It lies in the state dict like any other buffer, so every way of saving a model
-saves it, and ``load`` gives a freshly made model the same structure before it loads. Nothing is pickled and
+The structure is one buffer of the model, ``pruned_structure``: JSON text as bytes, ``{"layer1.0.conv1":
+{"out_channels": 32}, ...}``. It is in the state dict like any other buffer, so every way of saving a model
+saves it, and ``load`` gives a new model the same structure before it loads the values. Nothing is pickled and
 no class is edited (ADR 0030).
 """
 
@@ -27,7 +27,7 @@ from tenon.nn.module import Module
 from tenon.nn.weights import pipeline_of
 from tenon_compress.prune.packed_linear import PackedLinear
 from tenon_compress.prune.shape_rules import NAMES, set_shape_rules, shape_rules_from
-from tenon_compress.structure_buffer import Structure, note, noted, read
+from tenon_compress.structure_buffer import Structure, parse_structure, read_buffer, write_structure
 
 #: The buffer that holds the structure.
 KEY = "pruned_structure"
@@ -65,8 +65,8 @@ def _groups(layer: Module) -> dict[str, int] | None:
     return {"num_groups": count * layer.num_groups // layer.num_channels, "num_channels": count}
 
 
-#: What the numbers of a layer have to be for the weights it has.
-_NUMBERS: tuple[tuple[type | tuple[type, ...], Callable[[Any], dict[str, int] | None]], ...] = (
+#: The sizes that the attributes of a layer have to state, computed from its weights.
+_SIZES: tuple[tuple[type | tuple[type, ...], Callable[[Any], dict[str, int] | None]], ...] = (
     (Linear, lambda m: {"in_features": m.weight.shape[1], "out_features": m.weight.shape[0]}),
     (_ConvNd, _conv),
     (_NormBase, _norm),
@@ -80,21 +80,21 @@ _NUMBERS: tuple[tuple[type | tuple[type, ...], Callable[[Any], dict[str, int] | 
 
 
 def sizes_of(module: Module) -> dict[str, int] | None:
-    """What the numbers of a layer have to be for its weights; None for a class that is not known."""
-    for kind, numbers in _NUMBERS:
+    """Return the sizes that a layer's attributes have to state for its weights; None for unknown classes."""
+    for kind, numbers in _SIZES:
         if isinstance(module, kind):
             return numbers(module)
     return None
 
 
 def apply_structure(model: Module, structure: Mapping[str, Mapping[str, Any]]) -> None:
-    """Set the numbers of the modules by their paths, and pack layers; a CheckpointError changes nothing."""
+    """Set the sizes of modules by their paths, and pack layers; on CheckpointError nothing is changed."""
     modules = dict(model.named_modules())
     rules = {}
-    for path, said in structure.items():
+    for path, entry in structure.items():
         module = modules.get(path)
-        rules[path] = shape_rules_from(path, dict(said))
-        numbers = {name: value for name, value in said.items() if name not in NAMES}
+        rules[path] = shape_rules_from(path, dict(entry))
+        numbers = {name: value for name, value in entry.items() if name not in NAMES}
         if any(type(value) is not int or value < 0 for value in numbers.values()):
             raise CheckpointError(f"the structure saved for '{path}' is no numbers: {numbers}.")
         if "packed" in numbers and isinstance(module, (Linear, PackedLinear)):
@@ -103,38 +103,40 @@ def apply_structure(model: Module, structure: Mapping[str, Mapping[str, Any]]) -
             raise CheckpointError(f"the structure saved for '{path}' lacks sizes: {numbers}.")
         if module is None or any(not isinstance(vars(module).get(n), int) for n in numbers):
             raise CheckpointError(
-                f"the structure saved is not one of this {type(model).__name__}: it sets {', '.join(said)}"
+                f"the structure saved is not one of this {type(model).__name__}: it sets {', '.join(entry)}"
                 f" of '{path}', which has no such number. Make the model that was pruned."
             )
-    for path, said in structure.items():
+    for path, entry in structure.items():
         module = modules[path]
-        if "packed" not in said:
-            for name, value in said.items():
+        if "packed" not in entry:
+            for name, value in entry.items():
                 if name not in NAMES:
                     setattr(module, name, value)
             set_shape_rules(module, rules[path])
         elif isinstance(module, Linear):
-            inputs, outputs, count = (said[n] for n in ("in_features", "out_features", "packed"))
+            inputs, outputs, count = (entry[n] for n in ("in_features", "out_features", "packed"))
             packed = PackedLinear(inputs, outputs, count, module.bias is not None)
             model.set_submodule(path, packed.to(module.weight.device))
 
 
 def structure_of(model: Module) -> Structure:
-    """By what ``model`` differs from what its class makes, by module path: numbers, and rules for sizes that
-    code computes (``shape_rules.py``); empty if by nothing."""
-    return noted(model, KEY)
+    """Return how ``model`` differs from a new one of its class, by module path; empty if it does not.
+
+    Sizes of layers, and rules for sizes that code computes (``shape_rules.py``).
+    """
+    return read_buffer(model, KEY)
 
 
 def note_structure(model: Module, structure: Mapping[str, Mapping[str, Any]]) -> None:
-    """Let the state dict of ``model`` hold ``structure``."""
-    note(model, KEY, structure)
+    """Record ``structure`` in the state dict of ``model``."""
+    write_structure(model, KEY, structure)
 
 
 def load(model: Module, state: Mapping[str, Any]) -> Module:
-    """Give ``model``, as its class makes it, the structure and the values of a pruned one; returns it.
+    """Load a pruned model's structure and values into a new ``model`` of its class; return ``model``.
 
-    ``state`` is the pruned model's ``state_dict()``, or what ``tenon.load`` made of the file. A state dict
-    without structure is loaded as it is. Any error leaves the model as it was.
+    ``state`` is the pruned model's ``state_dict()``, or what ``tenon.load`` read from a file. A state dict
+    without a structure is loaded without changes to the model. On any error the model is unchanged.
 
     >>> import tenon
     >>> from tenon import nn
@@ -153,24 +155,26 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
     if KEY not in state:
         model.load_state_dict(state)
         return model
-    _load(copy.deepcopy(model), state)  # where it fails if it does
+    _load(copy.deepcopy(model), state)  # so that an error leaves ``model`` unchanged
     _load(model, state)
     return model
 
 
 def reshape(model: Module, state: Mapping[str, Any]) -> None:
-    """Give ``model`` the structure in ``state``, and its tensors the shapes that those of ``state`` have."""
-    structure = read(state[KEY], KEY)
+    """Apply the structure in ``state`` to ``model``, and give its tensors the shapes of the saved ones."""
+    structure = parse_structure(state[KEY], KEY)
     for path, module in model.named_modules():
         for name in list(vars(module).get("_weights", ())):
             pipeline = pipeline_of(module, name)
             if pipeline is not None and f"{path}.{name}".lstrip(".") in state:
-                pipeline.bake(module, len(pipeline.steps))  # as the mask after it was
+                pipeline.bake(
+                    module, len(pipeline.steps)
+                )  # with the mask after it, as when the model was pruned
     apply_structure(model, structure)
     for name, held in (*model.named_parameters(), *model.named_buffers()):
-        given = state.get(name, held)
-        if held.dim() == given.dim() and held.shape != given.shape:
-            held.data = empty(given.shape, dtype=held.dtype, device=held.device)
+        saved = state.get(name, held)
+        if held.dim() == saved.dim() and held.shape != saved.shape:
+            held.data = empty(saved.shape, dtype=held.dtype, device=held.device)
             held.grad = None
     release_parameters(model.parameters())
     note_structure(model, structure)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import ModuleValueError, ShapeError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _without_slices(mask: Tensor, dim: int, kept: Tensor) -> Tensor:
-    """``mask`` with zeros in the slices along ``dim`` that ``kept`` does not have."""
+    """Return ``mask`` with zeros in the slices along ``dim`` where ``kept`` is zero."""
     shape = [1] * mask.dim()
     shape[dim] = -1
     return mask * kept.to(mask.dtype).reshape(shape)
@@ -37,7 +37,7 @@ class RandomStructured(BasePruningMethod):
         self.amount, self.dim = amount, dim
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Draw one number per slice and zero those with the smallest."""
+        """Draw a random number per slice and zero the slices with the smallest."""
         check_structured(t)
         check_axis(t, self.dim)
         number = checked_count(self.amount, t.shape[self.dim])
@@ -47,7 +47,7 @@ class RandomStructured(BasePruningMethod):
         return _without_slices(default_mask, self.dim, drawn > drawn.kthvalue(number).values)
 
     @classmethod
-    def apply(cls, module: Module, name: str, amount: float, dim: int = -1) -> Any:  # type: ignore[override]
+    def apply(cls, module: Module, name: str, amount: float, dim: int = -1) -> BasePruningMethod:  # type: ignore[override]
         """Prune ``module.<name>`` by ``amount`` of its slices along ``dim``."""
         return super().apply(module, name, amount=amount, dim=dim)
 
@@ -75,17 +75,23 @@ class LnStructured(BasePruningMethod):
 
     @classmethod
     def apply(  # type: ignore[override]
-        cls, module: Module, name: str, amount: float, n: float, dim: int, importance_scores: Any = None
-    ) -> Any:
+        cls,
+        module: Module,
+        name: str,
+        amount: float,
+        n: float,
+        dim: int,
+        importance_scores: Tensor | None = None,
+    ) -> BasePruningMethod:
         """Prune ``module.<name>`` by ``amount`` of its slices along ``dim``."""
         return super().apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)
 
 
 class NOfM(BasePruningMethod):
-    """Keep the ``kept`` largest of every ``of`` elements in a row of a weight: 2 of 4, as sparse tensor cores
-    read them.
+    """Keep the ``kept`` largest of every ``of`` elements in a row of a weight, such as 2 of 4.
 
-    A row is everything that one output sums over; its length must be a multiple of ``of``.
+    Sparse tensor cores read such weights. A row is everything that one output sums over; its length must be a
+    multiple of ``of``.
     """
 
     PRUNING_TYPE = "global"
@@ -95,8 +101,8 @@ class NOfM(BasePruningMethod):
             raise ModuleValueError(f"NOfM keeps at least 1 and fewer than all, got {kept} of {of}.")
         self.kept, self.of = kept, of
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
-        """Ones at the largest magnitudes of each run."""
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """Return ones at the largest magnitudes in every ``of`` consecutive elements."""
         check_structured(t)
         if (t.numel() // t.shape[0]) % self.of:
             raise ShapeError(
@@ -108,6 +114,6 @@ class NOfM(BasePruningMethod):
         return default_mask * mask.reshape(t.shape).to(default_mask.dtype)
 
     @classmethod
-    def apply(cls, module: Any, name: str, kept: int = 2, of: int = 4) -> Any:  # type: ignore[override]
+    def apply(cls, module: Module, name: str, kept: int = 2, of: int = 4) -> BasePruningMethod:  # type: ignore[override]
         """Prune ``module.<name>`` to ``kept`` of every ``of`` elements."""
         return super().apply(module, name, kept=kept, of=of)

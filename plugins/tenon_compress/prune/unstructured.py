@@ -1,8 +1,8 @@
-"""Methods that zero single elements: at random, by magnitude, by a mask given, none."""
+"""Pruning methods for single elements: at random, by magnitude, by a given mask, or none."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import OptionError
@@ -13,58 +13,58 @@ if TYPE_CHECKING:
     from tenon.extend import Module
 
 
-def _without(mask: Tensor, places: Tensor) -> Tensor:
-    """A copy of ``mask`` with zeros at flat ``places``."""
+def _without(mask: Tensor, indices: Tensor) -> Tensor:
+    """Return a copy of ``mask`` with zeros at the flat indices ``indices``."""
     kept = mask.clone().contiguous()
-    kept.view(-1)[places] = 0
+    kept.view(-1)[indices] = 0
     return kept
 
 
 class Identity(BasePruningMethod):
-    """Keep everything: a mask of ones, so that names are those of a pruned tensor."""
+    """Keep everything: a mask of ones, with the names of a pruned tensor."""
 
     PRUNING_TYPE = "unstructured"
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask that there is."""
+        """Return ``default_mask``."""
         return default_mask
 
     @classmethod
-    def apply(cls, module: Module, name: str) -> Any:  # type: ignore[override]
-        """Prune ``module.<name>`` by nothing."""
+    def apply(cls, module: Module, name: str) -> BasePruningMethod:  # type: ignore[override]
+        """Register a mask of ones for ``module.<name>``."""
         return super().apply(module, name)
 
 
 class _ByAmount(BasePruningMethod):
-    """Zeroes ``amount`` of the elements that are left: a share if float, a number if int."""
+    """Base class of methods that zero ``amount`` of the remaining elements: a share or, if int, a number."""
 
     PRUNING_TYPE = "unstructured"
 
-    def __init__(self, amount: Any) -> None:
+    def __init__(self, amount: float) -> None:
         check_amount(amount)
         self.amount = amount
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """Zero by rank, not by threshold: ties never remove more than ``amount``."""
         number = checked_count(self.amount, t.numel())
         if number == 0:
             return default_mask.clone()
-        return _without(default_mask, self.places(t, number))
+        return _without(default_mask, self.indices(t, number))
 
-    def places(self, t: Any, number: int) -> Any:
-        """The flat indices of the ``number`` elements to zero."""
+    def indices(self, t: Tensor, number: int) -> Tensor:
+        """Return the flat indices of the ``number`` elements to zero."""
         raise NotImplementedError
 
 
 class RandomUnstructured(_ByAmount):
     """Zero ``amount`` of the elements that are left, at random: a share if float, a number if int."""
 
-    def places(self, t: Any, number: int) -> Any:
-        """Those for which the largest numbers are drawn."""
+    def indices(self, t: Tensor, number: int) -> Tensor:
+        """Return those for which the largest random numbers are drawn."""
         return tenon.rand_like(t).view(-1).topk(number).indices
 
     @classmethod
-    def apply(cls, module: Module, name: str, amount: float) -> Any:  # type: ignore[override]
+    def apply(cls, module: Module, name: str, amount: float) -> BasePruningMethod:  # type: ignore[override]
         """Prune ``module.<name>`` by ``amount``."""
         return super().apply(module, name, amount=amount)
 
@@ -72,20 +72,20 @@ class RandomUnstructured(_ByAmount):
 class L1Unstructured(_ByAmount):
     """Zero ``amount`` of the elements that are left, those of the smallest magnitude or score first."""
 
-    def places(self, t: Any, number: int) -> Any:
-        """Those of the smallest magnitudes."""
+    def indices(self, t: Tensor, number: int) -> Tensor:
+        """Return those of the smallest magnitudes."""
         return t.abs().reshape(-1).topk(number, largest=False).indices
 
     @classmethod
     def apply(  # type: ignore[override]
         cls, module: Module, name: str, amount: float, importance_scores: Tensor | None = None
-    ) -> Any:
-        """Prune ``module.<name>`` by ``amount``, looking at the scores if they are given."""
+    ) -> BasePruningMethod:
+        """Prune ``module.<name>`` by ``amount``, by ``importance_scores`` if they are given."""
         return super().apply(module, name, amount=amount, importance_scores=importance_scores)
 
 
 class CustomFromMask(BasePruningMethod):
-    """Zero where the ``mask`` given has zeros."""
+    """Zero the elements where the given ``mask`` has zeros."""
 
     PRUNING_TYPE = "global"
 
@@ -93,7 +93,7 @@ class CustomFromMask(BasePruningMethod):
         self.mask = mask
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Both masks at once; OptionError if their shapes differ."""
+        """Return the product of both masks; OptionError if their shapes differ."""
         if default_mask.shape != self.mask.shape:
             raise OptionError(
                 f"default_mask shape {default_mask.shape} must match self.mask shape {self.mask.shape}. "
@@ -102,6 +102,6 @@ class CustomFromMask(BasePruningMethod):
         return default_mask * self.mask.to(default_mask.dtype)
 
     @classmethod
-    def apply(cls, module: Module, name: str, mask: Tensor) -> Any:  # type: ignore[override]
+    def apply(cls, module: Module, name: str, mask: Tensor) -> BasePruningMethod:  # type: ignore[override]
         """Prune ``module.<name>`` by ``mask``."""
         return super().apply(module, name, mask=mask)

@@ -1,9 +1,9 @@
-"""``tenon.quantize``: models of fewer bits. Guide: ``docs/guide/quantization.md``.
+"""``tenon.quantize``: quantize models. Guide: ``docs/guide/quantization.md``.
 
-``api`` has ``quantize``; ``scheme`` the base classes of schemes, ``static``, ``dynamic`` and ``weights``
-those that there are; ``layers`` and its kin the layers that replace others; ``integers`` how weights become
-few bits; ``training`` quantization-aware training; ``structure`` how a quantized model is saved and loaded;
-and ``pytorch_names`` functions by PyTorch's names.
+``api`` has ``quantize``; ``scheme`` the base classes of schemes; ``static``, ``dynamic`` and ``weights`` the
+schemes; ``layers`` and the files named ``..._layers`` the quantized layers; ``integers`` the conversion of
+weights; ``training`` quantization-aware training; ``structure`` saving and loading; ``pytorch_names``
+functions under PyTorch's names.
 """
 
 from tenon_compress.quantize import dynamic as dynamic

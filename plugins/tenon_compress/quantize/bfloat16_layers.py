@@ -1,7 +1,7 @@
-"""Layers with bfloat16 weights. They multiply in bfloat16 where that is quicker, with sums in float32.
+"""Layers with bfloat16 weights, which multiply in bfloat16, with sums in float32, where that is faster.
 
-``Backend.prefers_bfloat16`` says where it is. Elsewhere the weights are stored so and computed as floats, and
-nothing that flows is rounded. What such a layer is given and gives keeps its dtype.
+``Backend.prefers_bfloat16`` says where it is. Elsewhere weights are only stored as bfloat16 and computed as
+floats, and activations are not rounded. The result has the dtype of the input.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tenon_compress.quantize.layers import QuantizedLayer
 
 
 class BFloat16Layer(QuantizedLayer):
-    """What they share: ``op`` is what they compute, ``weight`` and ``bias`` are bfloat16."""
+    """Base class of layers with bfloat16 ``weight`` and ``bias`` that compute ``op``."""
 
     op: ClassVar[Op] = ops.linear
     weight: Tensor
@@ -27,24 +27,24 @@ class BFloat16Layer(QuantizedLayer):
 
     @property
     def multiplies(self) -> bool:
-        """Whether it computes in bfloat16 where it is; else it is smaller and no faster."""
+        """Whether the layer computes in bfloat16 on its device; else it is smaller but no faster."""
         return bool(self.stored("weight")._backend.prefers_bfloat16(self.op))
 
     def _take(self, weight: Tensor, bias: Tensor | None) -> None:
         self.hold(weight=weight.to(bfloat16), bias=None if bias is None else bias.to(bfloat16))
 
-    def _computed(self, input: Tensor, weight: Tensor, bias: Tensor | None, *given: object) -> Tensor:
-        """What the layer of floats makes of ``input``, and of whatever else it was given."""
+    def _computed(self, input: Tensor, weight: Tensor, bias: Tensor | None, *args: object) -> Tensor:
+        """Compute the float layer's result for ``input`` and the other arguments of the call."""
         raise NotImplementedError
 
-    def _forward(self, input: Tensor, *given: object) -> Tensor:
+    def _forward(self, input: Tensor, *args: object) -> Tensor:
         if not (input.is_floating_point() and self.multiplies):
-            return self._computed(input, self.weight, self.bias, *given)
+            return self._computed(input, self.weight, self.bias, *args)
         bias = self._buffers["bias"]
-        return self._computed(input.to(bfloat16), self.stored("weight"), bias, *given).to(input.dtype)
+        return self._computed(input.to(bfloat16), self.stored("weight"), bias, *args).to(input.dtype)
 
     def _freeze(self) -> None:
-        """Nothing is packed, so nothing needs to stay as it is: kernels of floats copy what is read-only."""
+        """Do nothing: backends do not pack these weights, and float kernels would copy read-only memory."""
 
 
 class BFloat16Linear(BFloat16Layer):
@@ -57,26 +57,26 @@ class BFloat16Linear(BFloat16Layer):
 
     @classmethod
     def of(cls, layer: Module) -> Self:
-        """The layer of an ``nn.Linear``."""
-        made = cls(layer.in_features, layer.out_features, layer.bias is not None)
-        made._take(layer.weight, layer.bias)
-        return made.train(layer.training)
+        """Return the quantized layer of an ``nn.Linear``."""
+        quantized = cls(layer.in_features, layer.out_features, layer.bias is not None)
+        quantized._take(layer.weight, layer.bias)
+        return quantized.train(layer.training)
 
     def numbers(self) -> dict[str, object]:
-        """Sizes, those of the weight, from which pruning may have removed some; and bias."""
+        """The sizes, taken from the weight, of which pruning may have removed some; and bias."""
         rows, columns = self.stored("weight").shape
         return {"in_features": columns, "out_features": rows, "bias": self.bias is not None}
 
-    def _computed(self, input: Tensor, weight: Tensor, bias: Tensor | None, *given: object) -> Tensor:
+    def _computed(self, input: Tensor, weight: Tensor, bias: Tensor | None, *args: object) -> Tensor:
         return linear(input, weight, bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        """``[..., in_features]`` to ``[..., out_features]``."""
+        """Map ``input[..., in_features]`` to ``[..., out_features]``."""
         return self._forward(input)
 
 
 class _Conv(BFloat16Layer):
-    """Comes before the class of floats, whose arguments are ``named``."""
+    """Base class of convolutions, before the float class, whose constructor arguments are ``named``."""
 
     op: ClassVar[Op] = ops.conv
     named: ClassVar[tuple[str, ...]] = (
@@ -91,25 +91,25 @@ class _Conv(BFloat16Layer):
         self._take(weight, bias)
 
     def reset_parameters(self) -> None:
-        """Nothing is drawn."""
+        """Do nothing: the weights are loaded, not initialized."""
 
     @classmethod
     def of(cls, layer: Module) -> Self:
-        """The layer of a convolution of floats."""
+        """Return the quantized layer of a float convolution."""
         numbers = {name: getattr(layer, name) for name in cls.named}
-        made = cls(**numbers, bias=layer.bias is not None)
-        made._take(layer.weight, layer.bias)
-        return made.train(layer.training)
+        quantized = cls(**numbers, bias=layer.bias is not None)
+        quantized._take(layer.weight, layer.bias)
+        return quantized.train(layer.training)
 
     def numbers(self) -> dict[str, object]:
-        """Sizes, geometry and bias."""
+        """The sizes, the geometry and bias."""
         return {**{name: getattr(self, name) for name in self.named}, "bias": self.bias is not None}
 
-    def _computed(self, input: Tensor, weight: Tensor, bias: Tensor | None, *given: object) -> Tensor:
-        return self._conv_forward(input, weight, bias, *given)
+    def _computed(self, input: Tensor, weight: Tensor, bias: Tensor | None, *args: object) -> Tensor:
+        return self._conv_forward(input, weight, bias, *args)
 
     def forward(self, input: Tensor) -> Tensor:
-        """As the layer of floats."""
+        """Compute as the float layer does."""
         return self._forward(input)
 
 
@@ -118,7 +118,7 @@ class _Transposed(_Conv):
     named: ClassVar[tuple[str, ...]] = (*_Conv.named, "output_padding")
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """As the layer of floats."""
+        """Compute as the float layer does."""
         return self._forward(input, output_size)
 
 
@@ -146,7 +146,7 @@ class BFloat16ConvTranspose3d(_Transposed, ConvTranspose3d):
     """``ConvTranspose3d`` with bfloat16 weights."""
 
 
-#: By the class of floats.
+#: The quantized class of each float class.
 BFLOAT16: dict[type[Module], type[BFloat16Linear] | type[_Conv]] = {
     Linear: BFloat16Linear,
     Conv1d: BFloat16Conv1d,

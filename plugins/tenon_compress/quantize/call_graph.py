@@ -1,10 +1,10 @@
 """The call graph of a model's layers: which layer reads the output of which, found by running the model once.
 
-A layer is a module without children. Its output is read by the layers it is an argument of, and by any op
-that runs outside of layers. Each call is a node of its own, as one ReLU may serve many layers: the first call
-of a layer has its path as key, the n-th ``path#n``. ReLUs, max pools and views that run outside of layers are
-nodes too, keyed ``#n``. The reader "" is anything else: another op, a hook of a module, or the output of the
-model. That a ReLU worked in place is seen in its input, which holds the result afterwards.
+A layer is a module without children. Its output is read by the layers that it is an argument of, and by any
+op that runs outside of layers. Each call is a node of its own, as one ReLU may serve many layers: the first
+call of a layer has its path as key, the n-th ``path#n``. ReLUs, max pools and views that run outside of
+layers are nodes too, with the keys ``#n``. The reader "" is anything else: another op, a hook of a module, or
+the output of the model. An in-place ReLU is recognized by its input, which holds the result afterwards.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ class CallGraph:
     def __init__(self, model: Module, example: Example) -> None:
         self.layers = {path: module for path, module in model.named_modules() if not module._modules}
         self.calls: Counter[str] = Counter()
-        #: How many axes a layer's result has.
+        #: The number of axes of a layer's result.
         self.ranks: dict[str, int] = {}
-        #: What ran at each node, a module or an op, and the nodes that read what it gave.
+        #: The module or op of each node (Any: code that reads one knows which), and the readers of its
+        #: result.
         self.nodes: dict[str, Any] = {}
         self.readers: dict[str, list[str]] = {path: [] for path in self.layers}
-        #: By the array, which a detached tensor shares; arrays are kept so that no id is given twice.
+        #: The node that computed an array, by its id; arrays are kept alive so that ids are unique.
         self._makers: dict[int, str] = {}
         self._kept: list[Array] = []
-        #: What rectifiers read: the node, a copy of the input, the result; by the input's array.
+        #: Of rectifiers the node, a copy of the input and the result, by the id of the input's array.
         self._rectified: dict[int, tuple[str, Array, Array]] = {}
         self._inside = False
         args, kwargs = call_of(example)
@@ -56,39 +57,39 @@ class CallGraph:
             self._rectified.clear()
 
     def run(self, op: Op, args: tuple[Any, ...], attrs: Attrs) -> Any:
-        """An op: outside of layers it is a reader."""
+        """Run an op; outside of layers it is a reader."""
         if self._inside:
             return op_interceptors.below(self)(op, args, attrs)
         passes = op is relu or op is max_pool or op.view
         node = self._node(f"#{len(self.nodes)}", op) if passes else ""
         self._read(args, node)
         before = args[0].raw.copy() if op is relu and id(args[0].raw) in self._makers else None
-        made = op_interceptors.below(self)(op, args, attrs)
+        result = op_interceptors.below(self)(op, args, attrs)
         if before is not None:
-            self._rectified[id(args[0].raw)] = node, before, made.raw
-        if passes and isinstance(made, Tensor) and made.dtype is args[0].dtype:
-            self._makes(node, made)
-        return made
+            self._rectified[id(args[0].raw)] = node, before, result.raw
+        if passes and isinstance(result, Tensor) and result.dtype is args[0].dtype:
+            self._set_maker(node, result)
+        return result
 
-    def _node(self, key: str, what: Module | Op) -> str:
-        self.nodes[key] = what
+    def _node(self, key: str, target: Module | Op) -> str:
+        self.nodes[key] = target
         self.readers[key] = []
         return key
 
     def _read(self, nest: Nested, reader: str) -> None:
         for tensor in pytree.tree_leaves(nest):
             if isinstance(tensor, Tensor) and id(tensor.raw) in self._makers:
-                self._see(tensor.raw)
+                self._update_maker(tensor.raw)
                 self.readers[self._makers[id(tensor.raw)]].append(reader)
 
-    def _see(self, array: Array) -> None:
-        """Let a rectifier be what made ``array`` if it wrote there since."""
+    def _update_maker(self, array: Array) -> None:
+        """Set the maker of ``array`` to a rectifier that has written into it since."""
         if id(array) in self._rectified:
-            node, before, made = self._rectified.pop(id(array))
-            if not bool((array == before).all()) and bool((array == made).all()):
+            node, before, result = self._rectified.pop(id(array))
+            if not bool((array == before).all()) and bool((array == result).all()):
                 self._makers[id(array)] = node
 
-    def _makes(self, node: str, tensor: Tensor) -> None:
+    def _set_maker(self, node: str, tensor: Tensor) -> None:
         self._kept.append(tensor.raw)
         self._makers[id(tensor.raw)] = node
 
@@ -102,7 +103,7 @@ class CallGraph:
             self._inside = False
             for tensor in pytree.tree_leaves(output):
                 if isinstance(tensor, Tensor):
-                    self._makes(self._called(path), tensor)
+                    self._set_maker(self._called(path), tensor)
                     self.ranks[path] = tensor.dim()
 
         return (
@@ -111,7 +112,7 @@ class CallGraph:
         )
 
     def _expose(self, module: Module) -> tuple[Any, Any]:
-        """Let the hooks of ``module`` be readers of what it takes and gives."""
+        """Count the hooks of ``module`` as readers of its inputs and outputs."""
         return (
             module.register_forward_pre_hook(
                 lambda _, args, kwargs: self._read((args, kwargs), ""), with_kwargs=True
@@ -120,11 +121,11 @@ class CallGraph:
         )
 
     def _called(self, path: str) -> str:
-        """The node of the last call of a layer."""
+        """Return the node of the last call of a layer."""
         return path if self.calls[path] < 2 else f"{path}#{self.calls[path]}"
 
     def only_reader_of(self, node: str) -> str:
-        """The only reader of the output of ``node``; "" if there is none, or several."""
+        """Return the only reader of the output of ``node``; "" if there is none, or several."""
         readers = self.readers[node]
         return readers[0] if len(readers) == 1 else ""
 
@@ -139,10 +140,10 @@ def _hooked(module: Module) -> bool:
 
 @contextmanager
 def running(model: Module, number: int) -> Iterator[None]:
-    """The model in evaluation mode without gradients; a failure is one of ``calibration[number]``."""
-    at: list[str] = []
+    """Run ``model`` inside in evaluation mode without gradients; errors name ``calibration[number]``."""
+    called: list[str] = []
     handles = [
-        module.register_forward_pre_hook(lambda *_, path=path: at.append(path))
+        module.register_forward_pre_hook(lambda *_, path=path: called.append(path))
         for path, module in model.named_modules()
         if not module._modules
     ]
@@ -150,7 +151,7 @@ def running(model: Module, number: int) -> Iterator[None]:
         with evaluating(model), no_grad():
             yield
     except (TenonError, ValueError, TypeError) as error:
-        where = f" at '{at[-1]}'" if at else ""
+        where = f" at '{called[-1]}'" if called else ""
         raise QuantizationError(
             f"calibration[{number}] cannot be run by this {type(model).__name__}{where}: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""int8 without calibration: products of int8 weights and activations that are rounded at each call."""
+"""int8 without calibration: activations are quantized at each call."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Int8Dynamic(Scheme):
 
     LSTMs with a projection store int8 weights and compute in float32.
 
-    Only these very classes: a subclass may use its weight in its own way.
+    Only these classes themselves: a subclass may use its weight differently.
     """
 
     name = "int8-dynamic"
 
     def layer(self, module: Module) -> Module | None:
-        """By the class of ``module``."""
+        """Return the quantized layer for the class of ``module``, or None."""
         kind = type(module)
         if kind is nn.Linear:
             return DynamicLinear.of(module)

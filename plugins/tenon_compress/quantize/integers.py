@@ -1,4 +1,4 @@
-"""Weights as few bits and back: int8 by rows, int4 by groups, two in a byte."""
+"""Conversion of weights to integers and back: int8 by rows, int4 by groups, two in a byte."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tenon.ops.quantized import LARGEST
 Limits: TypeAlias = tuple[Tensor | float, Tensor | float]
 
 
-def check_float32(what: str, weight: Tensor) -> None:
-    """QuantizationError unless ``weight`` is float32: int8 states stand for no other numbers."""
+def check_float32(caller: str, weight: Tensor) -> None:
+    """Raise QuantizationError that names ``caller`` unless ``weight`` is float32."""
     if weight.dtype is not float32:
         raise QuantizationError(
-            f"{what} has dtype {weight.dtype}; layers whose states are 8 bits take and give float32. Call"
+            f"{caller} has dtype {weight.dtype}; layers whose states are 8 bits take and give float32. Call"
             " model.float() first."
         )
 
 
 def to_int8(weight: Tensor, limits: Limits | None = None) -> tuple[Tensor, Tensor]:
-    """``(values, scale)``: int8 of the weight's shape, and one float32 for each index of its first axis.
+    """Return ``(values, scale)``: int8 of the weight's shape, and a float32 for each index of its first axis.
 
-    ``limits`` are the lowest and the highest number to be told apart, of all or of each such index; without
-    them those that there are.
+    ``limits`` are the lowest and the highest number to represent, of the weight or of each such index; the
+    default is the range of its values.
     """
     _check_size(weight)
     weight = weight.detach().to(float32)
@@ -47,14 +47,14 @@ def _check_size(weight: Tensor) -> None:
 
 
 def from_int8(values: Tensor, scale: Tensor) -> Tensor:
-    """The float32 weight that ``to_int8`` gave ``values`` and ``scale`` for."""
+    """Return the float32 weight that ``values`` and ``scale`` of ``to_int8`` stand for."""
     return values.to(float32) * scale.reshape(-1, *(1,) * (values.dim() - 1))
 
 
 def to_int4(weight: Tensor, group: int) -> tuple[Tensor, Tensor]:
-    """``(bytes, scale)`` of whole numbers from -7 to 7, ``group`` after each other with one float16 scale.
+    """Return ``(bytes, scale)``: integers from -7 to 7, with a float16 scale for each ``group`` of them.
 
-    Groups lie within a row (an index of the first axis); the last of a row may be shorter.
+    Groups are consecutive elements of a row (an index of the first axis); the last of a row may be shorter.
     """
     if group < 2 or group % 2:
         raise QuantizationError(f"int4 groups have an even number of weights, two to a byte; got {group}.")
@@ -71,16 +71,16 @@ def to_int4(weight: Tensor, group: int) -> tuple[Tensor, Tensor]:
         raise QuantizationError(
             f"int4 scales are float16, and weights of size {float(size.max()):.3g} are beyond them. Use int8."
         )
-    whole = ((padded / scale.to(float32)[:, :, None]).round().clamp(-7, 7) + 8).to(uint8)
-    pairs = whole.reshape(count, groups * group // 2, 2)
+    integers = ((padded / scale.to(float32)[:, :, None]).round().clamp(-7, 7) + 8).to(uint8)
+    pairs = integers.reshape(count, groups * group // 2, 2)
     return pairs[:, :, 0] + pairs[:, :, 1] * 16, scale
 
 
 def from_int4(packed: Tensor, scale: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The float32 weight of ``shape`` that ``to_int4`` gave ``packed`` and ``scale`` for."""
+    """Return the float32 weight of ``shape`` that ``packed`` and ``scale`` of ``to_int4`` stand for."""
     count, groups = scale.shape
-    whole = empty((*packed.shape, 2), dtype=float32, device=packed.device)
-    whole[..., 0], whole[..., 1] = packed & 15, packed >> 4
-    whole = whole.reshape(count, groups, -1) - 8
-    rows = (whole * scale.to(float32)[:, :, None]).reshape(count, -1)
+    integers = empty((*packed.shape, 2), dtype=float32, device=packed.device)
+    integers[..., 0], integers[..., 1] = packed & 15, packed >> 4
+    integers = integers.reshape(count, groups, -1) - 8
+    rows = (integers * scale.to(float32)[:, :, None]).reshape(count, -1)
     return rows[:, : math.prod(shape[1:])].reshape(shape)

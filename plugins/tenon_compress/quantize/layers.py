@@ -1,7 +1,7 @@
-"""Layers that hold weights of few bits. They infer; nothing of them is learned.
+"""Quantized layers, for inference: they have no parameters to train.
 
 The memory of their weights is read-only, so that a backend packs it once. Loading, moving and copying
-therefore put new tensors in the place of the old ones instead of writing into them.
+therefore replace the tensors instead of writing into them.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
 
 
 def freeze(tensor: Tensor) -> None:
-    """Let the memory of ``tensor`` be read only, where the array library knows such memory."""
+    """Make the memory of ``tensor`` read-only, where the array library supports that."""
     array = tensor.raw
     if getattr(array, "base", None) is None and hasattr(array, "setflags"):
         array.setflags(write=False)
 
 
-def in_float32(call: Callable[..., Nested], *given: Nested) -> Nested:
-    """``call(*given)`` on float32 in the place of other floats; its results have the dtype of the first."""
-    own = next(t.dtype for t in pytree.tree_leaves(given) if isinstance(t, Tensor))
+def in_float32(call: Callable[..., Nested], *args: Nested) -> Nested:
+    """Return ``call(*args)`` computed in float32; results have the dtype of the first tensor."""
+    own = next(t.dtype for t in pytree.tree_leaves(args) if isinstance(t, Tensor))
     if own is float32 or not own.is_floating_point:
-        return call(*given)
+        return call(*args)
 
     def cast(nest: Nested, dtype: dtype) -> Nested:
         return pytree.tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, nest)
 
-    return cast(call(*cast(given, float32)), own)
+    return cast(call(*cast(args, float32)), own)
 
 
 class QuantizedLayer(Module):
-    """A layer whose tensors are buffers in read-only memory; ``numbers()`` are the arguments that make it."""
+    """A layer whose tensors are read-only buffers; ``numbers()`` are the arguments that construct it."""
 
-    #: What a layer gives that takes steps of 8 bits.
+    #: The dtype of float results, that of the layer that was quantized.
     floats: dtype = float32
     no_steps: ClassVar[str] = "it is of few bits. Prune and parametrize first, then quantize."
 
     def hold(self, **tensors: Tensor | None) -> None:
-        """Register buffers; None is a buffer that is absent."""
+        """Register copies of ``tensors`` as buffers; None is an absent buffer."""
         for name, tensor in tensors.items():
             self.register_buffer(name, None if tensor is None else tensor.detach().clone())
         self._freeze()
@@ -58,7 +58,7 @@ class QuantizedLayer(Module):
         return buffer
 
     def __getattr__(self, name: str) -> Any:
-        """Code that reads the weight of a layer itself, as tied outputs do, gets what it stands for."""
+        """Return weights and biases as floats, for code that reads them itself, such as tied outputs."""
         held = self.__dict__.get("_buffers", {}).get(name)
         if held is None or not name.startswith(("weight", "bias")) or name.endswith("scale"):
             return super().__getattr__(name)
@@ -68,11 +68,11 @@ class QuantizedLayer(Module):
         return held.to(self.floats)
 
     def numbers(self) -> dict[str, object]:
-        """Plain values by name of the argument."""
+        """The arguments of the constructor, as plain values by name."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
-        """The numbers."""
+        """The constructor's arguments."""
         return ", ".join(f"{name}={value}" for name, value in self.numbers().items())
 
     def _freeze(self) -> None:
@@ -81,12 +81,12 @@ class QuantizedLayer(Module):
                 freeze(buffer)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move to another device; tensors keep their dtypes, and ``floats`` takes the new one."""
+        """Move to another device; tensors keep their dtypes, and a new dtype applies to ``floats``."""
         self.floats = fn(zeros(0, dtype=self.floats)).dtype
 
         def moved(tensor: Tensor) -> Tensor:
-            made = fn(tensor)
-            return made if made.dtype is tensor.dtype else tensor.to(made.device)
+            converted = fn(tensor)
+            return converted if converted.dtype is tensor.dtype else tensor.to(converted.device)
 
         super()._apply(moved, recurse)
         self._freeze()
@@ -99,7 +99,7 @@ class QuantizedLayer(Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, object], *rest: Any
     ) -> None:
-        """Assign copies."""
+        """Assign copies of the loaded tensors instead of writing into the buffers."""
         names = [prefix + name for name in self._buffers]
         own = {**state_dict, **{n: state_dict[n].detach().clone() for n in names if n in state_dict}}
         assigning = {**local_metadata, "assign_to_params_buffers": True}
@@ -108,7 +108,7 @@ class QuantizedLayer(Module):
 
 
 class DynamicLinear(QuantizedLayer):
-    """``Linear`` with int8 weights; the input is rounded to int8 by the largest size in it at each call."""
+    """``Linear`` with int8 weights; the input is quantized to int8 by its largest magnitude at each call."""
 
     weight: Tensor
     scale: Tensor
@@ -125,20 +125,22 @@ class DynamicLinear(QuantizedLayer):
 
     @classmethod
     def of(cls, linear: Module) -> Self:
-        """The layer of an ``nn.Linear``."""
-        made = cls(linear.in_features, linear.out_features, linear.bias is not None)
+        """Return the quantized layer of an ``nn.Linear``."""
+        quantized = cls(linear.in_features, linear.out_features, linear.bias is not None)
         weight, scale = to_int8(linear.weight)
-        made.hold(weight=weight, scale=scale, bias=None if linear.bias is None else linear.bias.to(float32))
-        return made.train(linear.training)
+        quantized.hold(
+            weight=weight, scale=scale, bias=None if linear.bias is None else linear.bias.to(float32)
+        )
+        return quantized.train(linear.training)
 
     def numbers(self) -> dict[str, object]:
-        """Sizes and bias."""
+        """The sizes and bias."""
         return {
             "in_features": self.in_features, "out_features": self.out_features, "bias": self.bias is not None,
         }  # fmt: skip
 
     def forward(self, input: Tensor) -> Tensor:
-        """``[..., in_features]`` to ``[..., out_features]``."""
+        """Map ``input[..., in_features]`` to ``[..., out_features]``."""
         held = self._buffers
         return ops.int8_dynamic_linear(input, held["weight"], held["scale"], held["bias"])
 
@@ -158,18 +160,18 @@ class QuantizedEmbedding(QuantizedLayer):
 
     @classmethod
     def of(cls, embedding: Module) -> Self:
-        """The layer of an ``nn.Embedding`` without ``max_norm``, which would change its rows."""
-        made = cls(embedding.num_embeddings, embedding.embedding_dim)
+        """Return the quantized layer of an ``nn.Embedding`` without ``max_norm``."""
+        quantized = cls(embedding.num_embeddings, embedding.embedding_dim)
         weight, scale = to_int8(embedding.weight)
-        made.hold(weight=weight, scale=scale)
-        return made.train(embedding.training)
+        quantized.hold(weight=weight, scale=scale)
+        return quantized.train(embedding.training)
 
     def numbers(self) -> dict[str, object]:
-        """Sizes."""
+        """The sizes."""
         return {"num_embeddings": self.num_embeddings, "embedding_dim": self.embedding_dim}
 
     def forward(self, input: Tensor) -> Tensor:
-        """The rows at the indices ``input``."""
+        """Return the rows at the indices ``input``."""
         rows = from_int8(
             self.stored("weight")[input].reshape(-1, self.embedding_dim), self.scale[input].reshape(-1)
         )
@@ -177,7 +179,7 @@ class QuantizedEmbedding(QuantizedLayer):
 
 
 class QuantizedEmbeddingBag(QuantizedLayer):
-    """``EmbeddingBag`` with rows of int8, each with its scale; only the rows asked for become floats."""
+    """``EmbeddingBag`` with int8 rows, each with its scale; only requested ones become floats."""
 
     weight: Tensor
     scale: Tensor
@@ -199,32 +201,32 @@ class QuantizedEmbeddingBag(QuantizedLayer):
 
     @classmethod
     def of(cls, bag: Module) -> Self:
-        """The layer of an ``nn.EmbeddingBag`` without ``max_norm``, which would change its rows."""
-        made = cls(*(getattr(bag, name) for name in _BAG))
+        """Return the quantized layer of an ``nn.EmbeddingBag`` without ``max_norm``."""
+        quantized = cls(*(getattr(bag, name) for name in _BAG))
         weight, scale = to_int8(bag.weight)
-        made.hold(weight=weight, scale=scale)
-        return made.train(bag.training)
+        quantized.hold(weight=weight, scale=scale)
+        return quantized.train(bag.training)
 
     def numbers(self) -> dict[str, object]:
-        """Sizes, and what becomes of a bag."""
+        """The sizes and the options of bags."""
         return {name: getattr(self, name) for name in _BAG}
 
     def forward(
         self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
-        """The bags of ``input``, as those of the layer of floats."""
+        """Return the reduced bags of ``input``, as the float layer does."""
         flat = input.reshape(-1)
         held = self.stored("weight"), self.scale
         rows = from_int8(*(ops.cat(each[:1], each[flat], axis=0) for each in held))
-        places = arange(1, flat.numel() + 1, device=input.device)  # the first row is that of the padding
+        positions = arange(1, flat.numel() + 1, device=input.device)  # row 0 is the padding's
         if self.padding_idx is not None:
-            places = places.masked_fill(flat == self.padding_idx, 0)
+            positions = positions.masked_fill(flat == self.padding_idx, 0)
         return embedding_bag(
-            places.reshape(input.shape), rows.to(self.floats), offsets, mode=self.mode,
+            positions.reshape(input.shape), rows.to(self.floats), offsets, mode=self.mode,
             per_sample_weights=per_sample_weights, include_last_offset=self.include_last_offset,
             padding_idx=None if self.padding_idx is None else 0,
         )  # fmt: skip
 
 
-#: The arguments of a bag that matter to what it gives, in order.
+#: The constructor arguments of a bag that affect its results, in order.
 _BAG = ("num_embeddings", "embedding_dim", "mode", "include_last_offset", "padding_idx")

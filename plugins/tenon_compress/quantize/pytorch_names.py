@@ -13,7 +13,7 @@ from tenon.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from tenon_compress.quantize.api import converted
 from tenon_compress.quantize.scheme import replace, scheme_of
 
-#: A name only; what is stored is int8.
+#: Only a name: weights are stored as int8.
 _QINT8 = qint8
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _FUSED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED, nn.Linear)
@@ -27,10 +27,10 @@ def quantize_dynamic(
     mapping: Mapping[type, type] | None = None,
     inplace: bool = False,
 ) -> Module:
-    """What ``quantize(model, "int8-dynamic")`` makes, of all layers or of those in ``qconfig_spec``.
+    """Quantize layers as ``quantize(model, "int8-dynamic")`` does: all, or those in ``qconfig_spec``.
 
     ``qconfig_spec`` holds classes of layers, paths of modules, or both. ``dtype`` is ``qint8``. ``inplace``
-    lets ``model`` itself hold the layers, which it cannot where it is one of them.
+    replaces the layers in ``model`` itself, which must not be such a layer itself.
     """
     if dtype not in (_QINT8, int8):
         raise QuantizationError(
@@ -39,17 +39,17 @@ def quantize_dynamic(
         )
     if mapping is not None:
         raise QuantizationError(
-            "quantize_dynamic takes no mapping: what takes the place of a layer is said by a scheme. Derive"
+            "quantize_dynamic takes no mapping: a scheme says what replaces a layer. Derive"
             " one from tenon.extend.quantization.Scheme and call tenon.quantize."
         )
-    made = _dynamic(model, qconfig_spec)
+    result = _dynamic(model, qconfig_spec)
     if not inplace:
-        return made
-    if type(made) is not type(model):
+        return result
+    if type(result) is not type(model):
         raise QuantizationError(
-            f"this {type(model).__name__} cannot become a {type(made).__name__} in place."
+            f"this {type(model).__name__} cannot become a {type(result).__name__} in place."
         )
-    vars(model).update(vars(made))
+    vars(model).update(vars(result))
     return model
 
 
@@ -63,27 +63,28 @@ def _dynamic(model: Module, qconfig_spec: Collection[type | str] | None) -> Modu
             f"qconfig_spec names {unknown}, which this {type(model).__name__} does not have."
         )
 
-    def meant(path: str) -> bool:
+    def selected(path: str) -> bool:
         parts = path.split(".")
         paths = {".".join(parts[: n + 1]) for n in range(len(parts))} | {""}
         return type(known[path]) in qconfig_spec or not paths.isdisjoint(qconfig_spec)
 
-    return converted(model, scheme_of("int8-dynamic"), [], [path for path in known if not meant(path)])
+    return converted(model, scheme_of("int8-dynamic"), [], [path for path in known if not selected(path)])
 
 
 def fuse_modules(
     model: Module, modules_to_fuse: Sequence[str] | Sequence[Sequence[str]], inplace: bool = False
 ) -> Module:
-    """``model`` in evaluation mode, or a copy, with batch norms made part of the layer named before them.
+    """Fold batch norms into the layers before them, in a copy of ``model`` or ``inplace``; return it.
 
-    ``modules_to_fuse`` is a list of paths such as ``["conv", "bn", "relu"]``, or several. An ``Identity`` is
-    where a norm was; rectifiers stay. ``quantize`` does all this by itself.
+    The model has to be in evaluation mode. ``modules_to_fuse`` is a list of paths such as ``["conv", "bn",
+    "relu"]``, or several. An ``Identity`` replaces each norm; rectifiers remain. ``quantize`` does this by
+    itself.
     """
-    made = model if inplace else copy.deepcopy(model)
+    result = model if inplace else copy.deepcopy(model)
     groups: Sequence[Any] = (
         [modules_to_fuse] if modules_to_fuse and isinstance(modules_to_fuse[0], str) else modules_to_fuse
     )
-    known = dict(made.named_modules())
+    known = dict(result.named_modules())
     fused: dict[str, Module] = {}
     for group in groups:
         layers: list[Any] = [known.get(path) for path in group]
@@ -107,5 +108,5 @@ def fuse_modules(
                 layer = fuse_conv_bn_eval(layers[0], layers[1], kinds[0] in _TRANSPOSED)
             fused |= {group[0]: layer, group[1]: nn.Identity()}
     for path, layer in fused.items():
-        replace(made, path, layer)
-    return made
+        replace(result, path, layer)
+    return result

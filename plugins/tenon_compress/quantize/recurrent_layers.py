@@ -1,5 +1,7 @@
-"""Recurrent layers and cells that hold int8 weights. For each weight ``weight_ih_l0`` there is its scale,
-``weight_ih_l0_scale``; inputs are rounded at each call, states at each step.
+"""Recurrent layers and cells with int8 weights.
+
+Each weight ``weight_ih_l0`` has a scale ``weight_ih_l0_scale``; inputs are quantized at each call, states at
+each step.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DynamicRecurrent(QuantizedLayer):
-    """What they share; ``named`` are the arguments of the class of floats."""
+    """Base class, before the float class, whose constructor arguments are ``named``."""
 
     named: ClassVar[tuple[str, ...]]
 
@@ -30,11 +32,11 @@ class DynamicRecurrent(QuantizedLayer):
         self._take({name: self._parameters.pop(name) for name in list(self._parameters)})
 
     def forward(self, input: Tensor, hx: Nested = None) -> Nested:
-        """As the layer of floats."""
+        """Compute as the float layer does."""
         return in_float32(super().forward, input, hx)
 
     def reset_parameters(self) -> None:
-        """Nothing is drawn."""
+        """Do nothing: the weights are loaded, not initialized."""
 
     def _take(self, tensors: Mapping[str, Tensor | None]) -> None:
         for name, tensor in tensors.items():
@@ -46,15 +48,15 @@ class DynamicRecurrent(QuantizedLayer):
 
     @classmethod
     def of(cls, layer: Module) -> Self:
-        """The layer of one of floats; QuantizationError unless these are float32."""
+        """Return the quantized layer of a float one; QuantizationError unless it is float32."""
         weights = dict(layer.named_parameters(recurse=False))
         check_float32(f"this {type(layer).__name__}", next(iter(weights.values())))
-        made = cls(**{name: getattr(layer, name) for name in cls.named})
-        made._take(weights)
-        return made.train(layer.training)
+        quantized = cls(**{name: getattr(layer, name) for name in cls.named})
+        quantized._take(weights)
+        return quantized.train(layer.training)
 
     def numbers(self) -> dict[str, object]:
-        """Sizes and options."""
+        """The sizes and options."""
         return {name: getattr(self, name) for name in self.named}
 
 
@@ -66,7 +68,7 @@ class _Layer(DynamicRecurrent):
 
     def __init__(self, *sizes: Any, **options: Any) -> None:
         super().__init__(*sizes, **options)
-        # What a call reads of each layer and direction, the dtype of the first being that of the input.
+        # What a call reads of each layer and direction; the first tensor has the dtype of the input.
         self._all_weights = [[f"{n[0]}_scale", n[0], f"{n[1]}_scale", *n[1:]] for n in self._all_weights]
 
     @property
@@ -76,7 +78,7 @@ class _Layer(DynamicRecurrent):
 
 
 def _ordered(weights: list[Tensor]) -> tuple[Tensor | None, ...]:
-    """As the ops take them; biases None where there are none."""
+    """Return the weights of a layer in the order of the ops' arguments, with None for absent biases."""
     s_ih, w_ih, s_hh, w_hh, *biases = weights
     return w_ih, s_ih, w_hh, s_hh, *(biases or (None, None))
 
@@ -143,7 +145,7 @@ class DynamicRNNCell(_Cell, RNNCell):
         return step(ops.int8_rnn_sequence, rows, *states, *self._held, nonlinearity=self.nonlinearity)
 
 
-#: By the class of floats.
+#: The quantized class of each float class.
 DYNAMIC: dict[type[Module], type[DynamicRecurrent]] = {
     LSTM: DynamicLSTM,
     GRU: DynamicGRU,

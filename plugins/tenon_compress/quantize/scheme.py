@@ -1,8 +1,8 @@
-"""What a quantization scheme is: for each layer, what takes its place.
+"""The base classes of quantization schemes, which say what replaces each layer.
 
-A scheme is a plugin of the kind ``quantizers``; ``tenon.quantize(model, "name")`` makes one without
-arguments, and an instance can be given instead of a name. Its attributes are plain values, with which it is
-made again where a model is loaded.
+A scheme is a plugin of the kind ``quantizers``; ``tenon.quantize(model, "name")`` constructs one without
+arguments, and an instance can be passed instead of a name. Its attributes are plain values, from which it is
+constructed again when a model is loaded.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tenon_compress.quantize.layers import QuantizedLayer
 if TYPE_CHECKING:
     from tenon import Tensor
 
-#: The name under which a prepared layer has what watches its input.
+#: The name under which a prepared layer has the observer of its input.
 INPUT_OBSERVER = "input_steps"
-#: What a layer keeps of the one whose place it takes.
+#: Attributes that a layer takes over from the one it replaces.
 _HOOKS = (
     "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks", "_forward_hooks_with_kwargs",
     "_forward_hooks_always_called",
@@ -33,41 +33,41 @@ _HOOKS = (
 
 
 class Scheme:
-    """Says what takes the place of a layer."""
+    """Base class of quantization schemes."""
 
-    #: Whether it wants to see what flows through the model before it decides.
+    #: Whether the scheme needs calibration data.
     calibrates: ClassVar[bool] = False
-    #: The name under which a plugin declares it.
+    #: The name under which a plugin declares the scheme.
     name: ClassVar[str]
 
     def layer(self, module: Module) -> Module | None:
-        """What takes the place of ``module``, itself changed in place, or None to leave it."""
+        """Return the replacement of ``module``, or itself changed in place, or None to leave it."""
         raise NotImplementedError
 
 
 class WeightScheme(Scheme):
-    """Stores weights as few bits, and computes them anew where a layer reads them.
+    """A scheme that stores encoded weights, and decodes them when a layer reads them.
 
-    The classes of the layers stay: a step in the pipeline of each weight decodes it.
+    The classes of the layers remain: a step in the pipeline of each weight decodes it.
     """
 
     def encode(self, weight: Tensor) -> Mapping[str, Tensor]:
-        """Tensors by name that ``decode`` makes the weight of."""
+        """Return the tensors, by name, from which ``decode`` computes the weight."""
         raise NotImplementedError
 
     def decode(self, shape: tuple[int, ...], **parts: Tensor) -> Tensor:
-        """The float32 weight of ``shape``."""
+        """Return the float32 weight of ``shape``."""
         raise NotImplementedError
 
     def layer(self, module: Module) -> Module | None:
-        """Every parameter of two axes or more is stored by ``encode``."""
+        """Encode every parameter of two axes or more."""
         wide = [name for name, p in module._parameters.items() if p is not None and p.dim() > 1]
         for name in wide:
             self.store(module, name, self.encode(getattr(module, name).detach()))
         return module if wide else None
 
     def store(self, module: Module, name: str, parts: Mapping[str, Tensor]) -> None:
-        """Let ``module.<name>`` be decoded from ``parts``."""
+        """Replace ``module.<name>`` by a weight that is decoded from ``parts``."""
         shape = tuple(getattr(module, name).shape)
         Decoded(name, self.name, dict(vars(self)), tuple(parts), shape).begin(module, parts)
 
@@ -76,8 +76,8 @@ class WeightScheme(Scheme):
 class Decoded:
     """The step that decodes a weight of ``shape`` from the tensors called ``<name>_<part>``.
 
-    The weight has the dtype that it had before, or to which the module was moved since: that of an empty
-    buffer beside them, which is not saved.
+    The weight keeps its dtype, or has the one to which the module was converted since: that of an empty
+    buffer beside the parts, which is not saved.
     """
 
     name: str
@@ -88,12 +88,12 @@ class Decoded:
     is_mask: ClassVar[bool] = False
 
     def forward(self, module: Module, *values: Tensor) -> Tensor:
-        """The weight."""
+        """Decode the weight."""
         weight = self._scheme().decode(self.shape, **dict(zip(self.parts, values, strict=True)))
         return weight.to(getattr(module, self._floats).dtype)
 
     def begin(self, module: Module, parts: Mapping[str, Tensor]) -> None:
-        """Let ``module`` hold the parts instead of the weight that it has."""
+        """Register the parts in ``module`` in place of its weight."""
         weight = getattr(module, self.name)
         begin_pipeline(module, self.name, self, {f"{self.name}_{part}": t for part, t in parts.items()})
         module.register_buffer(self._floats, weight.detach().new_empty(0), persistent=False)
@@ -103,17 +103,17 @@ class Decoded:
         return f"{self.name}_floats"
 
     def right_inverse(self, module: Module, value: Tensor) -> list[Tensor]:
-        """What a weight that is assigned is stored as."""
+        """Encode a weight that is assigned; return its parts in order."""
         parts = self._scheme().encode(value)
         return [parts[part] for part in self.parts]
 
     def discard(self, module: Module) -> None:
-        """Nothing but the empty buffer is kept besides what is stored."""
+        """Remove the empty buffer, which is all that the step registered besides the parts."""
         delattr(module, self._floats)
 
     def _scheme(self) -> WeightScheme:
-        made: WeightScheme = resolve("quantizers", self.scheme)(**self.options)
-        return made
+        scheme: WeightScheme = resolve("quantizers", self.scheme)(**self.options)
+        return scheme
 
 
 def decodes(module: Module) -> bool:
@@ -123,47 +123,47 @@ def decodes(module: Module) -> bool:
 
 
 def only_stored(module: Module) -> bool:
-    """Whether weights of ``module`` itself are of few bits and computed as floats."""
+    """Whether weights of ``module`` itself are stored quantized but computed as floats."""
     return not module.multiplies if isinstance(module, BFloat16Layer) else decodes(module)
 
 
 def scheme_of(spec: object) -> Scheme:
-    """The scheme that ``spec`` names or is."""
+    """Return the scheme that ``spec`` names or is; QuantizationError if it is neither."""
     if isinstance(spec, Scheme):
         return spec
     if isinstance(spec, str):
-        made = resolve("quantizers", spec)
-        if isinstance(made, type) and issubclass(made, Scheme):
-            return made()
+        cls = resolve("quantizers", spec)
+        if isinstance(cls, type) and issubclass(cls, Scheme):
+            return cls()
     raise QuantizationError(
         f"quantize: {spec!r} is no scheme. Give the name of one, such as 'int8-dynamic', or an instance."
     )
 
 
-def check_model(model: Module, what: str) -> None:
-    """Errors that name ``what`` unless ``model`` is a module itself, with weights."""
+def check_model(model: Module, caller: str) -> None:
+    """Raise an error that names ``caller`` unless ``model`` is a module with initialized weights."""
     if not isinstance(model, Module):
-        raise ModuleTypeError(f"{what} takes a module, got {type(model).__name__}.")
+        raise ModuleTypeError(f"{caller} takes a module, got {type(model).__name__}.")
     if isinstance(model, DistributedDataParallel):
         raise ModuleTypeError(
-            f"{what} takes the model itself, got DistributedDataParallel. Give it model.module."
+            f"{caller} takes the model itself, got DistributedDataParallel. Give it model.module."
         )
     for name, held in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(held):
-            raise QuantizationError(f"{what}: '{name}' has no shape yet. Call the model once before.")
+            raise QuantizationError(f"{caller}: '{name}' has no shape yet. Call the model once before.")
 
 
-def check_unprepared(model: Module, what: str) -> None:
-    """QuantizationError that names ``what`` if the model watches the inputs of its layers."""
+def check_unprepared(model: Module, caller: str) -> None:
+    """Raise QuantizationError that names ``caller`` if ``model`` observes the inputs of its layers."""
     path = next((path for path, module in model.named_modules() if INPUT_OBSERVER in module._modules), None)
     if path is not None:
         raise QuantizationError(
-            f"{what}: '{path}' is prepared already. Give the model that it was made of, or call convert."
+            f"{caller}: '{path}' is prepared already. Give the model that it was made of, or call convert."
         )
 
 
 def check_weights(path: str, module: Module) -> None:
-    """QuantizationError if a floating weight of ``module`` is complex, an integer, or not finite."""
+    """Raise QuantizationError if a weight of ``module`` is complex, integer, or not finite."""
     for name in list(module._parameters):
         tensor = stored_tensor(module, name)
         if tensor is None:
@@ -181,9 +181,9 @@ def check_weights(path: str, module: Module) -> None:
             )
 
 
-def skipped(model: Module, skip: Collection[str], what: str) -> set[str]:
-    """The paths in ``skip`` and all below them; errors that name ``what`` where ``model`` has no such."""
-    check_model(model, what)
+def skipped(model: Module, skip: Collection[str], caller: str) -> set[str]:
+    """Return the paths in ``skip`` and all below them; errors about unknown paths name ``caller``."""
+    check_model(model, caller)
     if isinstance(skip, str):
         raise QuantizationError(f"skip is a collection of paths: give [{skip!r}].")
     paths = [path for path, _ in model.named_modules(remove_duplicate=False)]
@@ -195,7 +195,7 @@ def skipped(model: Module, skip: Collection[str], what: str) -> set[str]:
 
 
 def tied_paths(model: Module) -> list[list[str]]:
-    """The paths of modules that have one parameter, for each that several have."""
+    """Return, for each parameter that several modules share, the paths of these modules."""
     paths: dict[int, list[str]] = {}
     for path, module in model.named_modules():
         for held in module._parameters.values():
@@ -205,21 +205,21 @@ def tied_paths(model: Module) -> list[list[str]]:
 
 
 def restore_ties(model: Module, ties: list[list[str]]) -> None:
-    """Let modules that had one parameter have one tensor of few bits, where that is the same in each."""
+    """Let modules that shared a parameter share a quantized tensor, where it is equal in each."""
     for several in ties:
-        found: list[Tensor] = []
+        seen: list[Tensor] = []
         for module in map(model.get_submodule, several):
             for name, own in module._buffers.items():
                 if own is None or not own.numel():
                     continue
-                same = (t for t in found if t.dtype is own.dtype and t.shape == own.shape)
+                same = (t for t in seen if t.dtype is own.dtype and t.shape == own.shape)
                 shared = next((t for t in same if bool((t == own).all())), own)
                 module._buffers[name] = shared
-                found.append(shared)
+                seen.append(shared)
 
 
 def bake(module: Module) -> None:
-    """Let weights that are computed by steps (parametrized, pruned) be plain parameters of what they are."""
+    """Bake weights that are computed by steps (parametrized, pruned) into plain parameters."""
     for name in [n for n in module.__dict__.get("_weights", {}) if pipeline_of(module, n)]:
         pipeline = pipeline_of(module, name)
         if pipeline is not None:
@@ -227,9 +227,9 @@ def bake(module: Module) -> None:
 
 
 def replace(model: Module, path: str, layer: Module) -> Module:
-    """``model`` with ``layer`` wherever the module at ``path`` is; the layer itself if that is the model.
+    """Replace the module at ``path`` by ``layer``, under all its names; return the new model.
 
-    A quantized layer gives floats of the dtype that the module has, and has its hooks.
+    A quantized layer returns floats of the module's dtype, and takes over its hooks.
     """
     old = model.get_submodule(path) if path else model
     if isinstance(layer, QuantizedLayer):
@@ -240,8 +240,8 @@ def replace(model: Module, path: str, layer: Module) -> Module:
                 getattr(layer, name).update(getattr(old, name))
     if not path:
         return layer
-    for place, module in list(model.named_modules(remove_duplicate=False)):
+    for alias, module in list(model.named_modules(remove_duplicate=False)):
         if module is old:
-            above, _, name = place.rpartition(".")
-            setattr(model.get_submodule(above), name, layer)
+            parent, _, name = alias.rpartition(".")
+            setattr(model.get_submodule(parent), name, layer)
     return model

@@ -1,4 +1,4 @@
-"""Which layers lose by being quantized, and what to keep: one layer at a time."""
+"""The sensitivity of each layer to quantization, and quantization within a loss of accuracy."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def sensitivity(
     *,
     example: Example = None,
 ) -> dict[str, float]:
-    """How much the output on ``example`` changes if only the layer at a path is quantized, most first.
+    """Return how much the output on ``example`` changes if only the layer at a path is quantized, most first.
 
-    ``example`` is the first of ``calibration`` if there is none.
+    The default of ``example`` is the first of ``calibration``.
     """
     scheme = scheme_of(spec)
     calls = calibration_calls(model, scheme, calibration)
     args, kwargs = call_of(_example(calls, example))
     paths = _layers(converted(model, scheme, calls))
-    found = {}
+    changes = {}
     with evaluating(model), no_grad():
         expected = model(*args, **kwargs)
         for path in paths:
-            made = converted(model, scheme, calls, [each for each in paths if each != path])
-            with evaluating(made):
-                found[path] = difference(expected, made(*args, **kwargs))
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+            quantized = converted(model, scheme, calls, [each for each in paths if each != path])
+            with evaluating(quantized):
+                changes[path] = difference(expected, quantized(*args, **kwargs))
+    return dict(sorted(changes.items(), key=lambda item: -item[1]))
 
 
 def quantize_within(
@@ -55,11 +55,12 @@ def quantize_within(
     batch_sizes: Sequence[int] = (),
     skip: Collection[str] = (),
 ) -> Quantized:
-    """As ``tenon.quantize``, but layers that lose stay as they were; the receipt's notes name them.
+    """Quantize as ``tenon.quantize``, except for layers that lose by it, which the receipt's notes name.
 
-    A layer stays if it is slower than before at every batch size, unless ``keep_slow``, or unless the model
-    is slower with it as it was: layers beside it then have to convert. Then the most sensitive ones stay, one
-    after the other, until the accuracy on ``data`` is at most ``most_lost`` below the model's.
+    A layer is left unquantized if it is slower than before at every batch size, unless ``keep_slow``, or
+    unless the model is slower without it, as neighbouring layers then have to convert. Then the most
+    sensitive layers are left, one after the other, until the accuracy on ``data`` is at most ``most_lost``
+    below the model's.
     """
     if most_lost is not None and not most_lost >= 0:
         raise QuantizationError(f"most_lost is a loss of accuracy, 0 or more, got {most_lost}.")
@@ -74,22 +75,24 @@ def quantize_within(
     def attempt() -> tuple[Module, Receipt]:
         if notes and not kept < _quantizable(model, scheme, calls, skip):
             raise QuantizationError(f"no layer of this {type(model).__name__} gains: {'; '.join(notes)}.")
-        made = converted(model, scheme, calls, kept)
-        said = [*notes, *notes_on(made)]
-        return made, receipt_of(model, made, example, data=data, batch_sizes=batch_sizes, notes=said)
+        quantized = converted(model, scheme, calls, kept)
+        all_notes = [*notes, *notes_on(quantized)]
+        return quantized, receipt_of(
+            model, quantized, example, data=data, batch_sizes=batch_sizes, notes=all_notes
+        )
 
-    made, receipt = attempt()
-    slow = [] if keep_slow else _slow(made, receipt)
+    quantized, receipt = attempt()
+    slow = [] if keep_slow else _slow(quantized, receipt)
     if slow:
-        whole, before = (made, receipt), set(kept)
+        first, before = (quantized, receipt), set(kept)
         kept |= set(slow)
         notes += [f"'{path}' stays: it was slower after quantization" for path in slow]
-        made, receipt = attempt()
-        if _seconds(receipt) > _seconds(whole[1]):
+        quantized, receipt = attempt()
+        if _seconds(receipt) > _seconds(first[1]):
             kept = before
             notes[:] = [f"'{path}' is slower by itself, but the model is not" for path in slow]
-            made, said = whole[0], (*notes, *notes_on(whole[0]))
-            receipt = dataclasses.replace(whole[1], notes=said)
+            quantized, all_notes = first[0], (*notes, *notes_on(first[0]))
+            receipt = dataclasses.replace(first[1], notes=all_notes)
     ranked: list[str] = []
     while most_lost is not None and _lost(receipt) > most_lost:
         if not ranked:
@@ -98,9 +101,9 @@ def quantize_within(
         path = ranked.pop(0)
         kept.add(path)
         notes.append(f"'{path}' stays: the accuracy fell by {_lost(receipt):.4f} with it quantized")
-        made, receipt = attempt()
+        quantized, receipt = attempt()
     receipt.show()
-    return Quantized(made, receipt)
+    return Quantized(quantized, receipt)
 
 
 def _example(calls: Sequence[Example], example: Example) -> Example:
@@ -110,7 +113,7 @@ def _example(calls: Sequence[Example], example: Example) -> Example:
 
 
 def _layers(model: Module) -> list[str]:
-    """Paths of quantized layers, without those that only pass steps on."""
+    """Return the paths of quantized layers, without those that only pass quantized values on."""
     return [p for p, d in described(model).items() if d.get("layer") not in ("Folded", "StaticMaxPool")]
 
 
@@ -118,8 +121,9 @@ def _quantizable(model: Module, scheme: Scheme, calls: Sequence[Example], skip: 
     return {*_layers(converted(model, scheme, calls, skip)), *skip}
 
 
-def _slow(made: Module, receipt: Receipt) -> list[str]:
-    layers = set(_layers(made))
+def _slow(model: Module, receipt: Receipt) -> list[str]:
+    """Return the paths of quantized layers that are slower than before at every batch size."""
+    layers = set(_layers(model))
     rows = (receipt.total,) if "" in layers else receipt.rows
     return [
         row.path

@@ -1,10 +1,10 @@
-"""Static int8: ranges of activations are observed, and layers become ones of fixed steps.
+"""Static int8: the ranges of activations are observed, and layers are replaced by ones with fixed steps.
 
 In order: a ``CallGraph`` says which layer reads which; batch norms are folded into the layers before them;
-calibration data runs through the model while observers watch the inputs of layers and their results; then
-each layer takes its place. A rectifier becomes part of the layer before it; one that serves several layers,
-or that is a function, stays and finds nothing to do. A result is uint8 where only int8 layers read it,
-directly or through what lets steps pass (pools of maxima, views, dropout), and float32 elsewhere.
+calibration data run through the model while observers see the inputs and results of layers; then layers are
+replaced. A rectifier becomes part of the layer before it; one that serves several layers, or that is a
+function, remains and changes nothing. A result is uint8 if only int8 layers read it, directly or through
+modules and ops that pass quantized values on (max pools, views, dropout), and float32 elsewhere.
 """
 
 from __future__ import annotations
@@ -40,41 +40,41 @@ _PASSING = (nn.Identity, Folded, nn.Flatten, nn.Dropout, nn.Dropout1d, nn.Dropou
 
 
 class RangeObserver:
-    """Watches what passes a place, and says between which limits it lies."""
+    """Base class of observers, which determine the range of the values at one point of a model."""
 
     def observe(self, x: Tensor) -> None:
-        """See one more float tensor; it is not changed and not kept."""
+        """Observe a float tensor; it is neither changed nor kept."""
         raise NotImplementedError
 
     def limits(self) -> Limits:
-        """The smallest and largest number that int8 should tell apart; of a weight, also for each output."""
+        """Return the smallest and largest value to represent; for a weight also of each output."""
         raise NotImplementedError
 
 
 class StaticScheme(Scheme):
-    """A scheme whose observers decide on the steps of activations."""
+    """A scheme with observers that determine the steps of activations."""
 
     calibrates: ClassVar[bool] = True
 
     def observer(self) -> RangeObserver:
-        """A new observer for one place."""
+        """Return a new observer for one activation."""
         raise NotImplementedError
 
     def weight_observer(self) -> RangeObserver | None:
-        """A new observer for one weight; None for the largest size in each output."""
+        """Return a new observer for one weight; None to use the largest magnitude in each output."""
         return None
 
 
 def observer_of(name: str) -> RangeObserver:
-    """A new observer of the class that a plugin declares as ``name``."""
-    found = resolve("quantizers", name)
-    if not (isinstance(found, type) and issubclass(found, RangeObserver)):
+    """Return a new observer of the class that a plugin declares as ``name``."""
+    cls = resolve("quantizers", name)
+    if not (isinstance(cls, type) and issubclass(cls, RangeObserver)):
         raise QuantizationError(f"{name!r} is no observer. Name one, such as 'MinMax' or 'Histogram'.")
-    return found()
+    return cls()
 
 
 def steps_of(low: float, high: float) -> tuple[float, int]:
-    """``(step, zero)`` of uint8 for numbers from ``low`` to ``high``; 0 is always a step."""
+    """Return ``(step, zero)`` of uint8 for values from ``low`` to ``high``; 0 is represented exactly."""
     if not (math.isfinite(low) and math.isfinite(high)):
         raise QuantizationError(f"no step fits numbers from {low} to {high}: some of them are not finite.")
     low, high = min(low, 0.0), max(high, 0.0)
@@ -85,7 +85,7 @@ def steps_of(low: float, high: float) -> tuple[float, int]:
 class Int8(StaticScheme):
     """``Linear`` and ``Conv1d`` to ``Conv3d``.
 
-    ``observer`` names what chooses the steps of activations, ``weights`` what chooses those of weights.
+    ``observer`` names the observer of activations, ``weights`` that of weights.
     """
 
     name = "int8"
@@ -94,16 +94,16 @@ class Int8(StaticScheme):
         self.observer_name, self.weight_observer_name = observer, weights
 
     def observer(self) -> RangeObserver:
-        """By its name."""
+        """Return a new observer of the named class."""
         return observer_of(self.observer_name)
 
     def weight_observer(self) -> RangeObserver:
-        """By its name."""
+        """Return a new weight observer of the named class."""
         return observer_of(self.weight_observer_name)
 
 
 def fold_norms(model: Module, graph: CallGraph, skip: Collection[str] = ()) -> None:
-    """Make batch norms part of the convolution or product before them, where nobody else reads its result."""
+    """Fold batch norms into the convolution or linear layer before them, if nothing else reads its result."""
     for path, layer in graph.layers.items():
         norm_path = graph.only_reader_of(path)
         norm: Any = graph.layers.get(norm_path)
@@ -115,28 +115,28 @@ def fold_norms(model: Module, graph: CallGraph, skip: Collection[str] = ()) -> N
             continue
         if type(layer) is nn.Linear and graph.ranks[path] != 2:
             continue  # the norm's channels are the second axis, the product's features the last
-        held = (norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
+        statistics = (norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
         if type(layer) is nn.Linear:
-            made = fuse_linear_bn_weights(layer.weight, layer.bias, *held)
+            fused = fuse_linear_bn_weights(layer.weight, layer.bias, *statistics)
         else:
-            made = fuse_conv_bn_weights(layer.weight, layer.bias, *held, type(layer) in _TRANSPOSED)
-        layer.weight, layer.bias = made
+            fused = fuse_conv_bn_weights(layer.weight, layer.bias, *statistics, type(layer) in _TRANSPOSED)
+        layer.weight, layer.bias = fused
         replace(model, norm_path, Folded().train(norm.training))
         graph.layers[norm_path] = graph.nodes[norm_path] = model.get_submodule(norm_path)
 
 
 def quantizable(layer: Module) -> bool:
-    """Whether ``layer`` has a static form."""
+    """Whether there is a static int8 layer for ``layer``."""
     if type(layer) in _CONVOLUTIONS:
         return layer.padding_mode == "zeros" and padding_of(layer) is not None
     return type(layer) is nn.Linear
 
 
 class _Plan:
-    """Where a layer's result ends, behind its rectifier, and who takes it as uint8."""
+    """Where a layer's result goes, after its rectifier, and which layers read it as uint8."""
 
     def __init__(self, graph: CallGraph, path: str, taken: Collection[str]) -> None:
-        #: Between which numbers the result lies, whether that begins at 0, and the rectifier that is folded.
+        #: The range of the result, whether a rectifier is applied to it, and the rectifier that is folded.
         self.low, self.high = -float("inf"), float("inf")
         self.relu, self.folded = False, ""
         self.sinks: list[str] = []
@@ -146,15 +146,15 @@ class _Plan:
         end, following = path, graph.only_reader_of(path)
         while following and type(graph.nodes[following]) in (nn.Identity, Folded):
             end, following = following, graph.only_reader_of(following)
-        found = graph.nodes.get(following)
-        if found is relu or type(found) is nn.ReLU:
+        activation = graph.nodes.get(following)
+        if activation is relu or type(activation) is nn.ReLU:
             self.relu, self.low, end = True, 0.0, following
         elif (
-            type(found) is nn.ReLU6
+            type(activation) is nn.ReLU6
             and graph.called_once(following)
             and self._collect(graph, following, taken)
         ):
-            # Steps up to 6 end there by themselves.
+            # Quantization to steps up to 6 clips by itself.
             self.low, self.high, self.folded = 0.0, 6.0, following
             return
         if not self._collect(graph, end, taken):
@@ -164,7 +164,7 @@ class _Plan:
         self.relu = self.relu and bool(self.folded or self.sinks)
 
     def _collect(self, graph: CallGraph, node: str, taken: Collection[str]) -> bool:
-        """Whether all that ``node`` gives ends in layers of ``taken``; keep them and the pools between."""
+        """Whether only layers in ``taken`` read ``node``; collect them and the pools between."""
         for reader in graph.readers[node]:
             if reader and reader in taken and graph.called_once(reader):
                 self.sinks.append(reader)
@@ -173,18 +173,18 @@ class _Plan:
         return bool(graph.readers[node])
 
     def _passes(self, graph: CallGraph, reader: str) -> bool:
-        """Whether what runs there does to steps what it does to the numbers they stand for."""
-        found = graph.nodes[reader]
-        if found is relu or type(found) is nn.ReLU:
+        """Whether the node ``reader`` does the same to quantized values as to the values they stand for."""
+        target = graph.nodes[reader]
+        if target is relu or type(target) is nn.ReLU:
             return self.relu  # then 0 is the first step
-        if type(found) in _POOLS and graph.called_once(reader):
-            holes = found.dilation not in (1, (1,), (1, 1), (1, 1, 1))
+        if type(target) in _POOLS and graph.called_once(reader):
+            dilated = target.dilation not in (1, (1,), (1, 1), (1, 1, 1))
             self.pools.append(reader)
-            return not (found.return_indices or found.ceil_mode or holes)
-        return type(found) in _PASSING or isinstance(found, Op)
+            return not (target.return_indices or target.ceil_mode or dilated)
+        return type(target) in _PASSING or isinstance(target, Op)
 
     def steps(self, limits: tuple[float, float]) -> tuple[float, int]:
-        """The steps of the result, whose numbers lie between ``limits``."""
+        """Return the steps of the result, whose values are between ``limits``."""
         return steps_of(max(limits[0], self.low), min(limits[1], self.high))
 
 
@@ -194,9 +194,10 @@ def convert(
     skip: Collection[str],
     limits: StaticScheme | Mapping[str, tuple[float, float]],
 ) -> tuple[Module, int]:
-    """``model``, a copy that is changed, with its static layers, and how many there are.
+    """Replace layers of ``model`` by static ones; return the model and their number.
 
-    ``limits`` are those of what each layer to be quantized takes, or a scheme whose observers find them.
+    ``limits`` are those of the input of each layer to be quantized, or a scheme whose observers determine
+    them.
     """
     graph = CallGraph(model, calls[0])
     fold_norms(model, graph, skip)
@@ -211,7 +212,7 @@ def convert(
     plans = {path: _Plan(graph, path, taken) for path in taken}
     ends = [path for path, plan in plans.items() if plan.sinks]
     if isinstance(limits, StaticScheme):
-        entering, leaving = ({path: limits.observer() for path in places} for places in (taken, ends))
+        entering, leaving = ({path: limits.observer() for path in paths} for paths in (taken, ends))
         _calibrate(model, calls, entering, {p: (o, plans[p]) for p, o in leaving.items()})
         steps = {path: steps_of(*_finite(path, *o.limits())) for path, o in entering.items()}
         out = {path: plans[path].steps(_finite(path, *o.limits())) for path, o in leaving.items()}
@@ -230,8 +231,8 @@ def convert(
         numbers: Steps = {
             "x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero, "relu": plan.relu,
         }  # fmt: skip
-        watched = limits.weight_observer() if isinstance(limits, StaticScheme) else None
-        own = None if watched is None else _weight_limits(path, layer, watched)
+        weight_observer = limits.weight_observer() if isinstance(limits, StaticScheme) else None
+        own = None if weight_observer is None else _weight_limits(path, layer, weight_observer)
         model = replace(model, path, static.of(layer, own, **numbers))
         if plan.folded:
             model = replace(model, plan.folded, Folded().train(layer.training))
@@ -246,15 +247,15 @@ def _calibrate(
     entering: Mapping[str, RangeObserver],
     leaving: Mapping[str, tuple[RangeObserver, _Plan]],
 ) -> None:
-    def see(observer: RangeObserver, x: Tensor) -> None:
+    def observe(observer: RangeObserver, x: Tensor) -> None:
         if x.numel():
             observer.observe(x.detach())
 
     def before(observer: RangeObserver) -> Callable[..., None]:
-        return lambda module, args, kwargs: see(observer, args[0] if args else kwargs["input"])
+        return lambda module, args, kwargs: observe(observer, args[0] if args else kwargs["input"])
 
     def after(observer: RangeObserver, plan: _Plan) -> Callable[..., None]:
-        return lambda module, args, output: see(observer, output.clamp(plan.low, plan.high))
+        return lambda module, args, output: observe(observer, output.clamp(plan.low, plan.high))
 
     modules = dict(model.named_modules())
     handles = [
@@ -272,7 +273,7 @@ def _calibrate(
 
 
 def _weight_limits(path: str, layer: Module, observer: RangeObserver) -> tuple[Tensor, Tensor]:
-    """What ``observer`` says of the weight: one pair, or one for each output."""
+    """Return the limits of the weight by ``observer``: one pair, or one for each output."""
     observer.observe(layer.weight.detach())
     low, high = (as_tensor(limit, dtype=float32) for limit in observer.limits())
     if any(tuple(t.shape) not in ((), (layer.weight.shape[0],)) for t in (low, high)):
@@ -283,7 +284,7 @@ def _weight_limits(path: str, layer: Module, observer: RangeObserver) -> tuple[T
     return low, high
 
 
-def _finite(path: str, low: Any, high: Any) -> tuple[float, float]:
+def _finite(path: str, low: Any, high: Any) -> tuple[float, float]:  # Any: the check that they are numbers
     if any(getattr(limit, "shape", ()) for limit in (low, high)):
         raise QuantizationError(
             f"what passes '{path}' has one step, and its observer gives limits of shape {list(low.shape)}:"

@@ -1,4 +1,4 @@
-"""Layers that take and give uint8 steps: static int8. What is fed floats rounds them itself."""
+"""Static int8 layers, which read and return uint8 steps; those that read floats quantize them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Steps(TypedDict):
 
 
 class StaticLayer(QuantizedLayer):
-    """int8 ``weight`` with the outputs first, ``scale``, ``bias``, and the steps of what comes and goes."""
+    """Base class: int8 ``weight`` (outputs first), ``scale``, ``bias``, steps of input and result."""
 
     weight: Tensor
     scale: Tensor
@@ -54,22 +54,22 @@ class StaticLayer(QuantizedLayer):
         )
 
     def take(self, layer: Module, limits: Limits | None) -> Self:
-        """Hold the weight and bias of a float ``layer``; ``limits`` as ``to_int8`` takes them."""
+        """Take the weight and bias of a float ``layer``; ``limits`` are those of ``to_int8``."""
         weight, scale = to_int8(layer.weight, limits)
         self.hold(weight=weight, scale=scale, bias=None if layer.bias is None else layer.bias.to(float32))
         return self.train(layer.training)
 
     def _computed(self, input: Tensor) -> Tensor:
-        """Of float32 or uint8."""
+        """Compute the result for a float32 or uint8 input."""
         raise NotImplementedError
 
-    def _given(self, input: Tensor) -> Tensor:
-        made = in_float32(self._computed, input)
-        return made.to(self.floats) if made.dtype is float32 and self.floats is not float32 else made
+    def _compute(self, input: Tensor) -> Tensor:
+        result = in_float32(self._computed, input)
+        return result.to(self.floats) if result.dtype is float32 and self.floats is not float32 else result
 
 
 class StaticLinear(StaticLayer):
-    """``Linear``, and the rectifier after it where ``relu``."""
+    """``Linear``, followed by a rectifier if ``relu``."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool, **steps: Unpack[Steps]) -> None:
         super().__init__((out_features, in_features), bias, **steps)
@@ -77,19 +77,19 @@ class StaticLinear(StaticLayer):
 
     @classmethod
     def of(cls, linear: Module, limits: Limits | None = None, **steps: Unpack[Steps]) -> Self:
-        """The layer of an ``nn.Linear``."""
+        """Return the static layer of an ``nn.Linear``."""
         return cls(linear.in_features, linear.out_features, linear.bias is not None, **steps).take(
             linear, limits
         )
 
     def numbers(self) -> dict[str, object]:
-        """Sizes and steps."""
+        """The sizes and steps."""
         sizes = {"in_features": self.in_features, "out_features": self.out_features}
         return {**sizes, "bias": self.bias is not None, **self.steps}
 
     def forward(self, input: Tensor) -> Tensor:
-        """Of floats or of the uint8 that the layer before gives."""
-        return self._given(input)
+        """Compute the result for floats, or for uint8 from the layer before."""
+        return self._compute(input)
 
     def _computed(self, input: Tensor) -> Tensor:
         held = self._buffers
@@ -97,7 +97,7 @@ class StaticLinear(StaticLayer):
 
 
 def padding_of(conv: Module) -> tuple[int, ...] | None:
-    """How much is beyond each edge; None where "same" would need more on one side than on the other."""
+    """Return the padding at each edge; None if "same" would need more on one side than on the other."""
     if not isinstance(conv.padding, str):
         return tuple(conv.padding)
     if conv.padding == "valid":
@@ -107,7 +107,7 @@ def padding_of(conv: Module) -> tuple[int, ...] | None:
 
 
 class StaticConv(StaticLayer):
-    """``Conv1d`` to ``Conv3d``, and the rectifier after it where ``relu``."""
+    """``Conv1d`` to ``Conv3d``, followed by a rectifier if ``relu``."""
 
     def __init__(
         self,
@@ -126,13 +126,13 @@ class StaticConv(StaticLayer):
 
     @classmethod
     def of(cls, conv: Module, limits: Limits | None = None, **steps: Unpack[Steps]) -> Self:
-        """The layer of a convolution with zeros beyond its edge."""
+        """Return the static layer of a convolution with zero padding."""
         geometry = {name: getattr(conv, name) for name in ("stride", "dilation", "groups")}
         geometry["padding"] = padding_of(conv)
         return cls(tuple(conv.weight.shape), conv.bias is not None, **geometry, **steps).take(conv, limits)
 
     def numbers(self) -> dict[str, object]:
-        """The weight's shape, geometry and steps."""
+        """The weight's shape, the geometry and steps."""
         return {
             "shape": self.shape,
             "bias": self.bias is not None,
@@ -141,10 +141,10 @@ class StaticConv(StaticLayer):
         }
 
     def forward(self, input: Tensor) -> Tensor:
-        """Of floats or of the uint8 that the layer before gives; one image may come without a batch."""
+        """Compute the result for floats, or for uint8 from the layer before, also without a batch axis."""
         if input.dim() < len(self.shape):
             return self.forward(input[None])[0]
-        return self._given(input)
+        return self._compute(input)
 
     def _computed(self, input: Tensor) -> Tensor:
         held, steps = self._buffers, {**self.geometry, **self.steps}
@@ -152,14 +152,14 @@ class StaticConv(StaticLayer):
 
 
 class Folded(QuantizedLayer):
-    """Where a batch norm or rectifier was that is part of the layer before it now: returns its input."""
+    """The identity, in place of a batch norm or rectifier that became part of the layer before it."""
 
     def numbers(self) -> dict[str, object]:
-        """None."""
+        """No arguments."""
         return {}
 
     def forward(self, input: Tensor) -> Tensor:
-        """``input``."""
+        """Return ``input``."""
         return input
 
 
@@ -172,7 +172,7 @@ class StaticMaxPool(QuantizedLayer):
 
     @classmethod
     def of(cls, pool: Module) -> Self:
-        """The layer of a pool without dilation, indices and partial windows."""
+        """Return the static layer of a pool without dilation, indices and partial windows."""
         rank = int(type(pool).__name__[-2])
         kernel, stride, padding = (
             (value,) * rank if isinstance(value, int) else tuple(value)
@@ -185,7 +185,7 @@ class StaticMaxPool(QuantizedLayer):
         return dict(self.geometry)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Of uint8; one image may come without a batch."""
+        """Pool uint8 values, also without a batch axis."""
         if input.dim() < len(self.geometry["kernel"]) + 2:
             return self.forward(input[None])[0]
         return ops.int8_max_pool(input, **self.geometry)

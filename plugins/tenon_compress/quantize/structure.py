@@ -1,8 +1,8 @@
-"""The structure of a quantized model, and how it is saved: what takes the place of which layer.
+"""The structure of a quantized model, that is what replaces which layer, and how it is saved.
 
-Structure is one buffer of the model, ``quantized_structure``: a JSON text as bytes. It lies in the state dict
-like any other buffer, so every way of saving a model saves it, and ``load`` gives a freshly made model the
-same layers before it loads. Nothing is pickled and no class is edited. Names in it are those of layers here
+The structure is one buffer of the model, ``quantized_structure``: JSON text as bytes. It is in the state dict
+like any other buffer, so every way of saving a model saves it, and ``load`` gives a new model the same layers
+before it loads the values. Nothing is pickled and no class is edited. Names in it are those of layers here
 and of schemes that plugins declare; nothing else is looked up.
 """
 
@@ -26,7 +26,7 @@ from tenon_compress.quantize.layers import (
 from tenon_compress.quantize.recurrent_layers import DYNAMIC
 from tenon_compress.quantize.scheme import Decoded, bake, replace, restore_ties, tied_paths
 from tenon_compress.quantize.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool
-from tenon_compress.structure_buffer import Structure, note, noted, read
+from tenon_compress.structure_buffer import Structure, parse_structure, read_buffer, write_structure
 
 if TYPE_CHECKING:
     from tenon import Tensor
@@ -43,15 +43,15 @@ _LAYERS: dict[str, type[QuantizedLayer]] = {
 
 
 def note_structure(model: Module) -> None:
-    """Let the state dict of ``model`` say what its quantized layers and weights are."""
-    found: Structure = {}
+    """Record the quantized layers and weights of ``model`` in its state dict."""
+    structure: Structure = {}
     for path, module in model.named_modules():
         if isinstance(module, QuantizedLayer):
-            found[path] = {"layer": type(module).__name__, "numbers": module.numbers()}
+            structure[path] = {"layer": type(module).__name__, "numbers": module.numbers()}
         steps = [p.steps[0] for p in module.__dict__.get("_weights", {}).values() if _is_decoded(p)]
         if steps:
-            found[path] = {"weights": [asdict(step) for step in steps]}
-    note(model, KEY, found)
+            structure[path] = {"weights": [asdict(step) for step in steps]}
+    write_structure(model, KEY, structure)
 
 
 def _is_decoded(pipeline: object) -> bool:
@@ -60,15 +60,15 @@ def _is_decoded(pipeline: object) -> bool:
 
 
 def described(model: Module) -> Structure:
-    """What is quantized in ``model``, by module path; empty if nothing is."""
-    return noted(model, KEY)
+    """Return the quantized layers and weights of ``model``, by module path; empty if there are none."""
+    return read_buffer(model, KEY)
 
 
 def load(model: Module, state: Mapping[str, Any]) -> Module:
-    """A quantized model from ``model``, as its class makes it, and the quantized one's state dict.
+    """Return a quantized model built from a new ``model`` of the class and the quantized one's state dict.
 
-    ``state`` is ``state_dict()`` of the quantized model, or what ``tenon.load`` made of the file; ``model``
-    itself stays as it is.
+    ``state`` is ``state_dict()`` of the quantized model, or what ``tenon.load`` read from a file; ``model``
+    itself is not changed.
 
     >>> import tenon
     >>> model = tenon.nn.Sequential(tenon.nn.Linear(8, 4), tenon.nn.ReLU())
@@ -81,10 +81,10 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
             "load takes the state dict of a quantized model; this one holds no structure of one. Load it by"
             " model.load_state_dict."
         )
-    made = copy.deepcopy(model)
-    ties = tied_paths(made)
-    modules = dict(made.named_modules())
-    for path, described in read(state[KEY], KEY).items():
+    result = copy.deepcopy(model)
+    ties = tied_paths(result)
+    modules = dict(result.named_modules())
+    for path, described in parse_structure(state[KEY], KEY).items():
         module = modules.get(path)
         if module is None:
             raise CheckpointError(
@@ -92,7 +92,7 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
                 " model that was quantized."
             )
         if "layer" in described:
-            made = replace(made, path, _made(described).train(module.training))
+            result = replace(result, path, _construct(described).train(module.training))
             continue
         bake(module)
         for step in described["weights"]:
@@ -104,19 +104,19 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
             if missing or step.name not in module._parameters:
                 raise CheckpointError(f"'{path}' cannot be loaded: {missing or step.name} is missing.")
             step.begin(module, {part: zeros_of(state[name]) for part, name in names.items()})
-    note_structure(made)
-    made._buffers[KEY] = zeros_of(state[KEY])
-    made.load_state_dict(state)
-    restore_ties(made, ties)
-    return made
+    note_structure(result)
+    result._buffers[KEY] = zeros_of(state[KEY])
+    result.load_state_dict(state)
+    restore_ties(result, ties)
+    return result
 
 
-def zeros_of(given: Tensor) -> Tensor:
-    """A tensor as ``given``, to be loaded into."""
-    return zeros(tuple(given.shape), dtype=given.dtype)
+def zeros_of(tensor: Tensor) -> Tensor:
+    """Return zeros of the shape and dtype of ``tensor``."""
+    return zeros(tuple(tensor.shape), dtype=tensor.dtype)
 
 
-def _made(described: dict[str, Any]) -> QuantizedLayer:
+def _construct(described: dict[str, Any]) -> QuantizedLayer:
     kind = _LAYERS.get(described["layer"])
     if kind is None:
         raise CheckpointError(
@@ -124,7 +124,7 @@ def _made(described: dict[str, Any]) -> QuantizedLayer:
             " Load the model with a newer one."
         )
     try:
-        made: QuantizedLayer = kind(**described["numbers"])
+        layer: QuantizedLayer = kind(**described["numbers"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{described} describes no {kind.__name__}: {error}") from error
-    return made
+    return layer

@@ -1,10 +1,10 @@
-"""Quantization-aware training, and the steps prepare, run, convert by PyTorch's names.
+"""Quantization-aware training, and the workflow prepare, run, convert under PyTorch's names.
 
 ``FakeQuantize`` is a step in the pipeline of a weight like any parametrization, so it composes with others
-and with pruning in every order: the layer computes with numbers that int8 can hold, and gradients pass to the
-weight as if nothing were rounded. Scales belong to rows, so that folding a batch norm, which scales rows,
-afterwards changes no rounded number. ``InputObserver`` does the same to the input of a layer,
-within limits that it learns by running.
+and with pruning in every order: the layer computes with values that int8 can represent, and gradients pass to
+the weight straight through the rounding. Scales belong to rows, so that folding a batch norm, which scales
+rows, changes no rounded value afterwards. ``InputObserver`` does the same to the input of a layer, within
+limits that it observes.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tenon_compress.quantize.structure import note_structure
 if TYPE_CHECKING:
     from tenon import Tensor
 
-#: What a prepared model remembers of its first call.
+#: The attribute in which a prepared model keeps the arguments of its first call.
 _FIRST = "_first_call"
 
 
 class FakeQuantize(Module):
-    """A parametrization: the weight as ``to_int8`` and back would give it; gradients pass straight through.
+    """A parametrization: the weight rounded as by ``to_int8`` and back; gradients pass straight through.
 
     >>> import tenon
     >>> layer = tenon.nn.Linear(4, 2)
@@ -41,21 +41,21 @@ class FakeQuantize(Module):
     """
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Each row at the nearest of 255 steps."""
+        """Round each row to the nearest of 255 steps."""
         plain = weight.detach()
         size = plain.reshape(plain.shape[0], -1).abs().amax(1)
         step = (size / LARGEST).masked_fill(size == 0, 1).reshape(-1, *(1,) * (plain.dim() - 1))
         return weight + ((plain / step).round() * step - plain)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """What is assigned is stored as it is."""
+        """Return ``weight``: what is assigned is stored unchanged."""
         return weight
 
 
 class InputObserver(Module):
     """Observes the limits of a layer's input, as moving averages.
 
-    With ``fake`` the input is rounded to the 256 steps between them, and only training moves the limits.
+    With ``fake`` the input is rounded to the 256 steps between them, and only training updates the limits.
     """
 
     low: Tensor
@@ -68,12 +68,12 @@ class InputObserver(Module):
         self.register_buffer("high", full((), -float("inf")))
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x``, rounded within the limits where it is to be; what lies outside gets no gradient."""
+        """Return ``x``, if ``fake`` rounded within the limits; values outside get no gradient."""
         if not x.numel():
             return x
         with no_grad():
             if self.training or not self.fake or bool(self.low > self.high):
-                self._see(x)
+                self._observe(x)
             if not self.fake:
                 return x
             step, zero = self._steps() if self.training else steps_of(*self.limits())
@@ -81,21 +81,21 @@ class InputObserver(Module):
         plain = inside.detach()
         return inside + (((plain / step + zero).round() - zero) * step - plain)
 
-    def _see(self, x: Tensor) -> None:
+    def _observe(self, x: Tensor) -> None:
         first = self.low > self.high
         for held, now in ((self.low, x.min()), (self.high, x.max())):
             before = now.where(first, held)
             held.copy_(before + self.share * (now - before))
 
     def _steps(self) -> tuple[Tensor, Tensor]:
-        """``steps_of`` the limits, as tensors: nothing is read, so that a compiled step can do it."""
+        """Return ``steps_of`` the limits as tensors: no value is read, so that it can be compiled."""
         low, high = self.low.double().clamp(max=0), self.high.double().clamp(min=0)
         step = (high - low) / 255
         step = step.masked_fill(step == 0, 1)
         return step, (-low / step).round().clamp(0, 255)
 
     def limits(self) -> tuple[float, float]:
-        """The limits."""
+        """Return the observed limits."""
         return float(self.low), float(self.high)
 
 
@@ -103,7 +103,7 @@ Watched = InputObserver  # what pickles of version 0.1 name
 
 
 def _remember(module: Module, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-    """The first call of a prepared model, as an example: positional arguments, or all by name."""
+    """Keep the first call of a prepared model as an example: positional arguments, or keyword arguments."""
     if _FIRST not in module.__dict__ and not (args and kwargs):
         module.__dict__[_FIRST] = kwargs or args
 
@@ -111,62 +111,62 @@ def _remember(module: Module, args: Sequence[object], kwargs: Mapping[str, objec
 def _watch(
     module: Module, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> tuple[Sequence[object], Mapping[str, object]]:
-    watched = getattr(module, INPUT_OBSERVER)
+    observer = getattr(module, INPUT_OBSERVER)
     if args:
-        return (watched(args[0]), *args[1:]), kwargs
-    return args, {**kwargs, "input": watched(kwargs["input"])}
+        return (observer(args[0]), *args[1:]), kwargs
+    return args, {**kwargs, "input": observer(kwargs["input"])}
 
 
 def prepare(model: Module, *, skip: Collection[str] = ()) -> Module:
-    """A copy of ``model`` that watches the inputs of its layers; run data through it, then ``convert`` it."""
+    """Return a copy of ``model`` that observes its layers' inputs: run data through it and ``convert`` it."""
     return _prepared(model, skip, "prepare").eval()
 
 
 def prepare_qat(model: Module, *, skip: Collection[str] = ()) -> Module:
-    """A copy of ``model`` to train: it computes with weights and activations as int8 would have them.
+    """Return a copy of ``model`` for training, which computes with weights and activations rounded to int8.
 
-    Its parameters are new tensors: make the optimizer for it. ``convert`` it afterwards.
+    Its parameters are new tensors: create the optimizer for it. ``convert`` it afterwards.
     """
     return _prepared(model, skip, "prepare_qat").train()
 
 
-def _prepared(model: Module, skip: Collection[str], what: str) -> Module:
-    skip = skipped(model, skip, what)
-    check_unprepared(model, what)
-    made = copy.deepcopy(model)
-    found = [(p, m) for p, m in made.named_modules() if p not in skip and quantizable(m)]
-    if not found:
+def _prepared(model: Module, skip: Collection[str], caller: str) -> Module:
+    skip = skipped(model, skip, caller)
+    check_unprepared(model, caller)
+    prepared = copy.deepcopy(model)
+    layers = [(p, m) for p, m in prepared.named_modules() if p not in skip and quantizable(m)]
+    if not layers:
         raise QuantizationError(f"this {type(model).__name__} has no linear or convolution layer to prepare.")
-    for path, module in found:
+    for path, module in layers:
         check_weights(path, module)
-        setattr(module, INPUT_OBSERVER, InputObserver(what == "prepare_qat"))
+        setattr(module, INPUT_OBSERVER, InputObserver(caller == "prepare_qat"))
         module.register_forward_pre_hook(_watch, with_kwargs=True)
-        if what == "prepare_qat":
+        if caller == "prepare_qat":
             register_parametrization(module, "weight", FakeQuantize())
-    made.register_forward_pre_hook(_remember, with_kwargs=True)
-    return made
+    prepared.register_forward_pre_hook(_remember, with_kwargs=True)
+    return prepared
 
 
 def convert(model: Module, example: Tensor | None = None) -> Module:
-    """The int8 model of a prepared one that has run.
+    """Convert a prepared model that has run to int8; return the new model.
 
-    ``example`` is what it is called with; without it the first call is, that the prepared model has seen.
+    ``example`` is what it is called with; the default is the first call of the prepared model.
     """
-    made = copy.deepcopy(model)
-    first = made.__dict__.pop(_FIRST, None)
-    for key, hook in list(made._forward_pre_hooks.items()):
+    result = copy.deepcopy(model)
+    first = result.__dict__.pop(_FIRST, None)
+    for key, hook in list(result._forward_pre_hooks.items()):
         if hook is _remember:
-            del made._forward_pre_hooks[key], made._forward_pre_hooks_with_kwargs[key]
+            del result._forward_pre_hooks[key], result._forward_pre_hooks_with_kwargs[key]
     limits = {}
-    for path, module in list(made.named_modules()):
-        watched = module._modules.get(INPUT_OBSERVER)
-        if not isinstance(watched, InputObserver):
+    for path, module in list(result.named_modules()):
+        observer = module._modules.get(INPUT_OBSERVER)
+        if not isinstance(observer, InputObserver):
             continue
-        if bool(watched.low > watched.high):
+        if bool(observer.low > observer.high):
             raise QuantizationError(
                 f"nothing has passed '{path}' yet. Run the prepared model before you convert it."
             )
-        limits[path] = watched.limits()
+        limits[path] = observer.limits()
         delattr(module, INPUT_OBSERVER)
         for key, hook in list(module._forward_pre_hooks.items()):
             if hook is _watch:
@@ -179,6 +179,6 @@ def convert(model: Module, example: Tensor | None = None) -> Module:
     example = first if example is None else example
     if example is None:
         raise QuantizationError("convert needs what the model is called with: give example.")
-    made, _ = convert_static(made.eval(), [example], (), limits=limits)
-    note_structure(made)
-    return made
+    result, _ = convert_static(result.eval(), [example], (), limits=limits)
+    note_structure(result)
+    return result

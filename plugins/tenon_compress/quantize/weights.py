@@ -1,4 +1,4 @@
-"""Weights stored as int8, int4 or bfloat16, for small files; products in bfloat16, for less time."""
+"""Schemes that store weights as int8, int4 or bfloat16, and one that also multiplies in bfloat16."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Int8Weights(WeightScheme):
     name = "int8-weights"
 
     def encode(self, weight: Tensor) -> Mapping[str, Tensor]:
-        """``values`` and ``scale``."""
+        """Return ``values`` and ``scale``."""
         values, scale = to_int8(weight)
         return {"values": values, "scale": scale}
 
     def decode(self, shape: tuple[int, ...], **parts: Tensor) -> Tensor:
-        """Their product."""
+        """Return their product."""
         return from_int8(**parts)
 
 
@@ -38,12 +38,12 @@ class Int4Weights(WeightScheme):
         self.group = group
 
     def encode(self, weight: Tensor) -> Mapping[str, Tensor]:
-        """``packed`` and ``scale``."""
+        """Return ``packed`` and ``scale``."""
         packed, scale = to_int4(weight, self.group)
         return {"packed": packed, "scale": scale}
 
     def decode(self, shape: tuple[int, ...], **parts: Tensor) -> Tensor:
-        """Halves of bytes by scales."""
+        """Unpack the integers and multiply them by their scales."""
         return from_int4(**parts, shape=shape)
 
 
@@ -53,23 +53,23 @@ class BFloat16Weights(WeightScheme):
     name = "bfloat16-weights"
 
     def encode(self, weight: Tensor) -> Mapping[str, Tensor]:
-        """``half``."""
+        """Return ``half``."""
         return {"half": weight.bfloat16()}
 
     def decode(self, shape: tuple[int, ...], **parts: Tensor) -> Tensor:
-        """In float32."""
+        """Convert to float32."""
         return parts["half"].float()
 
 
 class BFloat16(Scheme):
-    """``Linear`` and convolutions, transposed ones too, multiply in bfloat16 where the processor does.
+    """``Linear`` and convolutions, transposed ones too, multiply in bfloat16 where the processor supports it.
 
-    Elsewhere they store their weights so and compute as before, as all other layers do everywhere.
+    Elsewhere they, and everywhere all other layers, store bfloat16 weights and compute as before.
     """
 
     name = "bfloat16"
 
     def layer(self, module: Module) -> Module | None:
-        """By the class of ``module``."""
+        """Return the bfloat16 layer for the class of ``module``, or itself with bfloat16 weights."""
         kind = BFLOAT16.get(type(module))
         return BFloat16Weights().layer(module) if kind is None else kind.of(module)
