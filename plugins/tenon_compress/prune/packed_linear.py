@@ -37,7 +37,7 @@ class PackedLinear(Module):
         packed.values.data = from_numpy(weight[rows, columns])
         packed.columns = from_numpy(columns.astype(np.uint16))
         packed.starts = from_numpy(np.concatenate([[0], ends]).astype(np.int64))
-        if packed.bias is not None:
+        if packed.bias is not None and layer.bias is not None:
             packed.bias.data = layer.bias.detach().clone()
         return packed.to(layer.weight.device)
 

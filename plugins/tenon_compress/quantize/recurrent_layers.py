@@ -31,7 +31,7 @@ class DynamicRecurrent(QuantizedLayer):
         super().__init__(*sizes, **options)
         self._take({name: self._parameters.pop(name) for name in list(self._parameters)})
 
-    def forward(self, input: Tensor, hx: Nested = None) -> Nested:
+    def forward(self, input: Nested, hx: Nested = None) -> Nested:
         """Compute as the float layer does."""
         return in_float32(super().forward, input, hx)
 
@@ -72,9 +72,9 @@ class _Layer(DynamicRecurrent):
         self._all_weights = [[f"{n[0]}_scale", n[0], f"{n[1]}_scale", *n[1:]] for n in self._all_weights]
 
     @property
-    def all_weights(self) -> list[list[Tensor | None]]:
+    def all_weights(self) -> list[list[Tensor]]:
         """The buffers of each layer and direction."""
-        return [[self._buffers[name] for name in names] for names in self._all_weights]
+        return [[self.stored(name) for name in names] for names in self._all_weights]
 
 
 def _ordered(weights: list[Tensor]) -> tuple[Tensor | None, ...]:
