@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from tenon.engine.types import Attrs
 from tenon.testing.samples.draw import Draw, normal, uniform, values
-from tenon.testing.samples.table import add
+from tenon.testing.samples.table import Reference, add
 
 
 def _family(
     op: str,
-    reference: Callable[..., Any] | None,
-    attrs: Any = None,
+    reference: Reference | None,
+    attrs: Attrs = None,
     draw: Callable[..., Draw] = normal,
-    **more: Any,
+    **more: object,
 ) -> None:
     add(op, "matrix", draw(3, 4), reference=reference, attrs=attrs, loose=8.0, **more)
     add(op, "scalar", draw(), reference=reference, attrs=attrs, tags="scalar", loose=8.0, **more)
@@ -35,10 +35,10 @@ def _family(
     add(op, "large", draw(20, 30), reference=reference, attrs=attrs, tags="large", loose=8.0, **more)
 
 
-def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
+def _wide(function: Reference) -> Reference:
     """``function`` in float64, in its argument's dtype."""
 
-    def run(x: Any, **attrs: Any) -> Any:
+    def run(x: np.ndarray, **attrs: object) -> np.ndarray | tuple[np.ndarray, ...]:
         found = function(x.astype(np.float64), **attrs)
         several = isinstance(found, tuple)
         return tuple(v.astype(x.dtype) for v in found) if several else np.asarray(found).astype(x.dtype)
@@ -152,7 +152,7 @@ add(
 add("clamp", "tensors", normal(3, 4), _lower, _upper, reference=np.clip, tags="broadcast")
 
 
-def _softmax(x: Any, axis: int) -> Any:
+def _softmax(x: np.ndarray, axis: int) -> np.ndarray:
     if not x.size:
         return x
     axis = axis if x.ndim else None
@@ -180,7 +180,7 @@ for _op, _reference in {
     add(f"{_op}_grad", "rows", normal(3, 4), normal(3, 4), attrs={"axis": 1})
 
 
-def _safe_softmax(x: Any, axis: int) -> Any:
+def _safe_softmax(x: np.ndarray, axis: int) -> np.ndarray:
     return np.nan_to_num(_wide(_softmax)(x, axis=axis))
 
 
@@ -205,7 +205,7 @@ add(
 )
 
 
-def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
+def _reduced(function: Reference) -> Reference:
     return _wide(lambda x, axes, keepdims=False, **attrs: function(x, axes, keepdims, **attrs))
 
 

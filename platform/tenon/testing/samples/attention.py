@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.testing.samples.draw import normal, values
@@ -12,7 +10,14 @@ from tenon.testing.samples.table import add
 _INF = float("inf")
 
 
-def _attention(query: Any, key: Any, value: Any, bias: Any, scale: float, causal: bool = False) -> Any:
+def _attention(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    bias: np.ndarray | None,
+    scale: float,
+    causal: bool = False,
+) -> np.ndarray:
     scores = np.matmul(query * np.asarray(scale, query.dtype), np.swapaxes(key, -1, -2))
     scores = scores if bias is None else scores + bias
     peak = scores.max(-1, keepdims=True)

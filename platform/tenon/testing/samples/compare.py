@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.testing.samples.draw import boolean, integer, normal, values
-from tenon.testing.samples.table import add
+from tenon.testing.samples.table import Reference, add
 
 _EXTREME = (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0)
 
 
-def _pairs(op: str, reference: Any) -> None:
+def _pairs(op: str, reference: Reference) -> None:
     add(op, "same", normal(3, 4), normal(3, 4), reference=reference)
     add(op, "broadcast", normal(3, 1), normal(2, 1, 4), reference=reference, tags="broadcast")
     add(

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-
-Array = np.ndarray[Any, Any]
+from numpy.typing import DTypeLike
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +23,12 @@ class Draw:
     kind: str = "normal"
     low: float = -1.0
     high: float = 1.0
-    values: Any = None
+    values: Sequence[complex] | None = None
     layout: str = "contiguous"
     source: tuple[int, ...] = ()
     dtype: str | None = None
 
-    def make(self, dtype: Any, seed: int) -> Array:
+    def make(self, dtype: DTypeLike, seed: int) -> np.ndarray:
         """The array; floating draws come in ``dtype``."""
         own = np.dtype(self.dtype) if self.dtype is not None else None
         shape = self.source if self.layout == "expanded" else self.shape
@@ -43,7 +41,7 @@ class Draw:
             array = numbers.astype(own or dtype)
         return _laid_out(array, self.layout, self.shape)
 
-    def _numbers(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    def _numbers(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         if self.kind == "values":
             return np.asarray(self.values).reshape(shape)
         if self.kind == "integer":
@@ -64,7 +62,7 @@ class Draw:
         return replace(self, layout=layout)
 
 
-def _laid_out(array: Array, layout: str, shape: tuple[int, ...]) -> Array:
+def _laid_out(array: np.ndarray, layout: str, shape: tuple[int, ...]) -> np.ndarray:
     if layout == "transposed" and array.ndim > 1:
         return np.ascontiguousarray(array.T).T
     if layout == "strided" and array.ndim:
@@ -102,7 +100,7 @@ def boolean(*shape: int) -> Draw:
     return Draw(shape, "boolean")
 
 
-def values(*numbers: Any, shape: Sequence[int] | None = None, dtype: str | None = None) -> Draw:
+def values(*numbers: complex, shape: Sequence[int] | None = None, dtype: str | None = None) -> Draw:
     """Exactly these numbers, as a vector or in ``shape``."""
     return Draw(tuple(shape) if shape is not None else (len(numbers),), "values", values=numbers, dtype=dtype)
 

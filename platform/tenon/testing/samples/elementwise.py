@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from tenon.testing.samples.draw import Draw, boolean, expanded, integer, normal, uniform, values
-from tenon.testing.samples.table import add
+from tenon.testing.samples.table import Reference, add
 
 _EXTREME = (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e30, -1e30, 1e-30)
 
 
 def _unary(
     op: str,
-    reference: Callable[..., Any],
+    reference: Reference,
     draw: Callable[..., Draw] = normal,
     extreme: bool = True,
-    **more: Any,
+    **more: object,
 ) -> None:
     add(op, "matrix", draw(3, 4), reference=reference, **more)
     add(op, "scalar", draw(), reference=reference, tags="scalar", **more)
@@ -33,11 +32,11 @@ def _unary(
 
 def _binary(
     op: str,
-    reference: Callable[..., Any],
-    draw: Any = normal,
-    other: Any = None,
+    reference: Reference,
+    draw: Callable[..., Draw] = normal,
+    other: Callable[..., Draw] | None = None,
     extreme: bool = True,
-    **more: Any,
+    **more: object,
 ) -> None:
     other = other or draw
     add(op, "same", draw(3, 4), other(3, 4), reference=reference, **more)
@@ -67,9 +66,7 @@ def _binary(
         add(op, "extreme", left, right, reference=reference, tags="extreme", narrow=False, **more)
 
 
-def _integers(
-    op: str, reference: Callable[..., Any], low: int = -5, high: int = 6, other: int | None = None
-) -> None:
+def _integers(op: str, reference: Reference, low: int = -5, high: int = 6, other: int | None = None) -> None:
     second = integer(low if other is None else other, high, 3, 4)
     add(op, "integers", integer(low, high, 3, 4), second, reference=reference, tags="integer")
     add(
@@ -97,12 +94,12 @@ def above_one(*shape: int) -> Draw:
     return uniform(1.2, 4.0, *shape)
 
 
-def _sigmoid(x: Any) -> Any:
+def _sigmoid(x: np.ndarray) -> np.ndarray:
     wide = x.astype(np.float64)
     return np.where(wide >= 0, 1 / (1 + np.exp(-wide)), np.exp(wide) / (1 + np.exp(wide))).astype(x.dtype)
 
 
-def _sign(x: Any) -> Any:
+def _sign(x: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(x), x.dtype.type(0), np.sign(x))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from types import EllipsisType
 
 import numpy as np
 
@@ -28,7 +28,11 @@ add(
 )
 
 
-def _embed(x: Any, shape: tuple[int, ...], key: Any) -> Any:
+#: Slices, integers, ellipses and None, one for each axis.
+Key = tuple[int | slice | EllipsisType | None, ...]
+
+
+def _embed(x: np.ndarray, shape: tuple[int, ...], key: Key) -> np.ndarray:
     result = np.zeros(shape, x.dtype)
     result[key] = x
     return result
@@ -44,11 +48,13 @@ add(
 )
 
 
-def _take(x: Any, *indices: Any, layout: Any) -> Any:
+def _take(x: np.ndarray, *indices: np.ndarray, layout: Key) -> np.ndarray:
     return x[filled(layout, indices)]
 
 
-def _put(x: Any, y: Any, *indices: Any, layout: Any, accumulate: bool = False) -> Any:
+def _put(
+    x: np.ndarray, y: np.ndarray, *indices: np.ndarray, layout: Key, accumulate: bool = False
+) -> np.ndarray:
     result = x.copy()
     if accumulate:
         np.add.at(result, filled(layout, indices), y)
@@ -155,7 +161,7 @@ add(
 )
 
 
-def _gather(x: Any, index: Any, axis: int) -> Any:
+def _gather(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
     result = np.empty(index.shape, x.dtype)
     for place in np.ndindex(index.shape):
         source = list(place)
@@ -164,7 +170,9 @@ def _gather(x: Any, index: Any, axis: int) -> Any:
     return result
 
 
-def _scatter(x: Any, index: Any, y: Any, axis: int, reduce: str | None = None) -> Any:
+def _scatter(
+    x: np.ndarray, index: np.ndarray, y: np.ndarray, axis: int, reduce: str | None = None
+) -> np.ndarray:
     result = x.copy()
     y = np.broadcast_to(y, index.shape) if np.ndim(y) == 0 else y
     for place in np.ndindex(index.shape):
@@ -233,14 +241,16 @@ add(
 )
 
 
-def _window_of(x: Any, shape: tuple[int, ...]) -> Any:
+def _window_of(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.pad(x, [(0, n - s) for n, s in zip(shape, x.shape, strict=True)])
 
 
 add("window_of", "corner", normal(2, 3), reference=_window_of, attrs={"shape": (4, 5)})
 
 
-def _argsort(x: Any, axis: int, descending: bool = False, start: int = 0, stop: int | None = None) -> Any:
+def _argsort(
+    x: np.ndarray, axis: int, descending: bool = False, start: int = 0, stop: int | None = None
+) -> np.ndarray:
     if descending:
         order = np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
         order = x.shape[axis] - 1 - order
@@ -285,19 +295,21 @@ for _right in (False, True):
         reference=lambda x, y, right: np.searchsorted(x, y, "right" if right else "left"))  # fmt: skip
 
 
-def _segment_sum(x: Any, offsets: Any, *, end: int) -> Any:
+def _segment_sum(x: np.ndarray, offsets: np.ndarray, *, end: int) -> np.ndarray:
     bounds = [*offsets, end]
     return np.stack([x[a:b].sum(0) for a, b in itertools.pairwise(bounds)])
 
 
-def _segment_spread(x: Any, offsets: Any, *, end: int, rows: int) -> Any:
+def _segment_spread(x: np.ndarray, offsets: np.ndarray, *, end: int, rows: int) -> np.ndarray:
     result = np.zeros((rows, *x.shape[1:]), x.dtype)
     for row, a, b in zip(x, offsets, [*offsets[1:], end], strict=True):
         result[a:b] = row
     return result
 
 
-def _scattered_extreme(x: Any, index: Any, y: Any, *, axis: int, reduce: str, include_self: bool) -> Any:
+def _scattered_extreme(
+    x: np.ndarray, index: np.ndarray, y: np.ndarray, *, axis: int, reduce: str, include_self: bool
+) -> np.ndarray:
     result = x.copy()
     for place in np.ndindex(result.shape):
         row, column = place
@@ -333,7 +345,7 @@ add(
 )
 
 
-def _placed(x: Any, y: Any, *, key: Any) -> Any:
+def _placed(x: np.ndarray, y: np.ndarray, *, key: Key) -> np.ndarray:
     result = x.copy()
     result[key] = y
     return result

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 
 from tenon.testing.samples.draw import integer, normal, uniform, values
-from tenon.testing.samples.table import add
+from tenon.testing.samples.table import Reference, add
 
 
-def _linear(x: Any, weight: Any, bias: Any) -> Any:
+def _linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     result = x @ weight.T
     return result if bias is None else result + bias
 
@@ -22,7 +21,9 @@ add("linear", "no_bias", normal(3, 4), normal(5, 4), None, reference=_linear, lo
 add("linear", "empty", normal(0, 4), normal(5, 4), normal(5), reference=_linear, tags="empty")
 
 
-def _sparse_linear(x: Any, held: Any, columns: Any, starts: Any, bias: Any) -> Any:
+def _sparse_linear(
+    x: np.ndarray, held: np.ndarray, columns: np.ndarray, starts: np.ndarray, bias: np.ndarray | None
+) -> np.ndarray:
     weight = np.zeros((len(starts) - 1, x.shape[-1]), x.dtype)
     for row, (a, b) in enumerate(itertools.pairwise(starts)):
         weight[row, columns[a:b]] = held[a:b]
@@ -65,12 +66,14 @@ for _n, _m in ((3, 4), (1, 5), (0, 3)):
         tags="" if _n else "empty")  # fmt: skip
 
 
-def _normalised(x: Any, axes: tuple[int, ...], eps: float) -> Any:
+def _normalised(x: np.ndarray, axes: tuple[int, ...], eps: float) -> np.ndarray:
     wide = x.astype(np.float64)
     return (wide - wide.mean(axis=axes, keepdims=True)) / np.sqrt(wide.var(axis=axes, keepdims=True) + eps)
 
 
-def _layer_norm(x: Any, weight: Any, bias: Any, rank: int, eps: float = 1e-5) -> Any:
+def _layer_norm(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, rank: int, eps: float = 1e-5
+) -> np.ndarray:
     result = _normalised(x, tuple(range(x.ndim - rank, x.ndim)), eps)
     result = result if weight is None else result * weight
     return (result if bias is None else result + bias).astype(x.dtype)
@@ -91,7 +94,14 @@ add("batch_norm", "channels", normal(4, 3, 5), normal(3), normal(3), attrs={"eps
 add("batch_norm", "plain", normal(4, 3), None, None, attrs={"eps": 1e-5}, graded=1)
 
 
-def _inference(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: float) -> Any:
+def _inference(
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    eps: float,
+) -> np.ndarray:
     shape = (1, -1) + (1,) * (x.ndim - 2)
     w, b, m, v = (a.reshape(shape) for a in (weight, bias, mean, variance))
     return (x - m) / np.sqrt(v + eps) * w + b
@@ -101,7 +111,7 @@ add("batch_norm_inference", "channels", normal(4, 3, 5), normal(3), normal(3), n
     attrs={"eps": 1e-5}, constant=(3, 4), loose=20.0, narrow=False)  # fmt: skip
 
 
-def _channels(x: Any, weight: Any, bias: Any) -> Any:
+def _channels(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     shape = (1, -1) + (1,) * (x.ndim - 2)
     result = x if weight is None else x * weight.reshape(shape)
     return result if bias is None else result + bias.reshape(shape)
@@ -145,7 +155,14 @@ add(
 )
 
 
-def _conv(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+def _conv(
+    x: np.ndarray,
+    weight: np.ndarray,
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+) -> np.ndarray:
     x = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
     sizes = [
         (s - (k - 1) * d - 1) // t + 1
@@ -168,7 +185,9 @@ def _conv(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups:
     return result
 
 
-def _attrs(stride: Any, padding: Any, dilation: Any, groups: int = 1) -> dict[str, Any]:
+def _attrs(
+    stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...], groups: int = 1
+) -> dict[str, object]:
     return {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
 
 
@@ -185,7 +204,7 @@ for _name, _x, _w, _a in (
     add("conv", _name, normal(*_x), normal(*_w), reference=_conv, attrs=_a, loose=20.0, narrow=False)
 
 
-def _biased(x: Any, weight: Any, bias: Any, **attrs: Any) -> Any:
+def _biased(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, **attrs: object) -> np.ndarray:
     result = _conv(x, weight, **attrs)
     return result + bias.reshape((1, -1) + (1,) * (x.ndim - 2))
 
@@ -219,7 +238,7 @@ add(
 _POOL = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}
 
 
-def _pool(x: Any, function: Any) -> Any:
+def _pool(x: np.ndarray, function: Reference) -> np.ndarray:
     n, c, h, w = x.shape
     return function(x[:, :, : h // 2 * 2, : w // 2 * 2].reshape(n, c, h // 2, 2, w // 2, 2), axis=(3, 5))
 

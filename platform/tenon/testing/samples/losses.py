@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from tenon.testing.samples.draw import integer, normal, uniform, values
-from tenon.testing.samples.table import add
+from tenon.testing.samples.table import Reference, add
 
 REDUCTIONS = ("none", "mean", "sum")
 
 
-def _reduce(losses: Any, reduction: str) -> Any:
+def _reduce(losses: np.ndarray, reduction: str) -> np.ndarray:
     if reduction == "none":
         return losses
     return losses.sum() if reduction == "sum" else losses.mean()
 
 
-def _pair(function: Callable[..., Any]) -> Callable[..., Any]:
-    def reference(x: Any, y: Any, *rest: Any, reduction: str = "mean", **attrs: Any) -> Any:
+def _pair(function: Reference) -> Reference:
+    def reference(
+        x: np.ndarray, y: np.ndarray, *rest: np.ndarray, reduction: str = "mean", **attrs: object
+    ) -> np.ndarray:
         result = _reduce(function(x.astype(np.float64), y.astype(np.float64), *rest, **attrs), reduction)
         return np.asarray(result).astype(x.dtype)
 
     return reference
 
 
-def _smooth(x: Any, y: Any, **attrs: float) -> Any:
+def _smooth(x: np.ndarray, y: np.ndarray, **attrs: float) -> np.ndarray:
     gap = np.abs(x - y)
     return np.where(gap < 1, 0.5 * gap**2, gap - 0.5)
 
 
-_PAIRS: dict[str, Callable[..., Any]] = {
+_PAIRS: dict[str, Reference] = {
     "mse_loss": lambda x, y: (x - y) ** 2, "l1_loss": lambda x, y: np.abs(x - y), "smooth_l1_loss": _smooth, "huber_loss": _smooth,
 }  # fmt: skip
 for _op, _function in _PAIRS.items():
@@ -50,13 +50,15 @@ for _op, _function in _PAIRS.items():
         )
 
 
-def _logits(x: Any, y: Any, weight: Any, pos_weight: Any) -> Any:
+def _logits(
+    x: np.ndarray, y: np.ndarray, weight: np.ndarray | None, pos_weight: np.ndarray | None
+) -> np.ndarray:
     p = 1 / (1 + np.exp(-x))
     result = -((1 if pos_weight is None else pos_weight) * y * np.log(p) + (1 - y) * np.log(1 - p))
     return result if weight is None else result * weight
 
 
-def _entropy(x: Any, y: Any, weight: Any) -> Any:
+def _entropy(x: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
     result = -(y * np.log(x) + (1 - y) * np.log(1 - x))
     return result if weight is None else result * weight
 
@@ -70,7 +72,13 @@ add("binary_cross_entropy_with_logits", "weights", normal(3, 4), uniform(0, 1, 3
     reference=_pair(_logits), loose=8.0, constant=(2, 3), narrow=False)  # fmt: skip
 
 
-def _nll(x: Any, target: Any, weight: Any, reduction: str = "mean", ignore_index: int = -100) -> Any:
+def _nll(
+    x: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray | None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+) -> np.ndarray:
     moved = np.moveaxis(x, 1, -1) if x.ndim > 1 else x
     kept = target != ignore_index
     safe = np.where(kept, target, 0)
@@ -80,7 +88,9 @@ def _nll(x: Any, target: Any, weight: Any, reduction: str = "mean", ignore_index
     return np.asarray(result).astype(x.dtype)
 
 
-def _cross_entropy(x: Any, target: Any, weight: Any, **attrs: Any) -> Any:
+def _cross_entropy(
+    x: np.ndarray, target: np.ndarray, weight: np.ndarray | None, **attrs: object
+) -> np.ndarray:
     axis = 1 if x.ndim > 1 else 0
     wide = x.astype(np.float64)
     logs = wide - np.log(np.exp(wide).sum(axis=axis, keepdims=True))
@@ -126,7 +136,9 @@ add("nll_loss_grad", "mean", normal(), _LABELS, None, attrs={"shape": (5, 4)}, o
 add("cross_entropy_grad", "mean", normal(), normal(5, 4), normal(5, 1), _LABELS, None, order=0)
 
 
-def _ctc(log_probs: Any, targets: Any, inputs: Any, lengths: Any, blank: int = 0) -> Any:
+def _ctc(
+    log_probs: np.ndarray, targets: np.ndarray, inputs: np.ndarray, lengths: np.ndarray, blank: int = 0
+) -> np.ndarray:
     """Over every alignment there is."""
     _, count, classes = log_probs.shape
     found = np.zeros(count)

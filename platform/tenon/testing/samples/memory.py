@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.device import Device
@@ -19,7 +17,7 @@ for _op in ("clone", "contiguous", "alias", "ordered"):
     add(_op, "expanded", expanded((3, 1), 3, 4), reference=lambda x: x, tags="expanded")
 
 
-def _cast(x: Any, dtype: Any) -> Any:
+def _cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return x.astype(dtype)
 
 
@@ -37,7 +35,7 @@ add(
 add("cast", "from_booleans", boolean(3), reference=_cast, attrs={"dtype": np.dtype(np.float64)})
 
 
-def _copy(x: Any, y: Any) -> Any:
+def _copy(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.broadcast_to(y, x.shape).astype(x.dtype)
 
 
@@ -47,7 +45,7 @@ add("copy", "number", normal(3, 4), 1.5, reference=_copy, tags="scalar")
 add("copy", "cast", normal(3, 4), integer(0, 5, 3, 4), reference=_copy, tags="integer")
 
 
-def _full(x: Any, shape: tuple[int, ...], value: Any, dtype: Any = None) -> Any:
+def _full(x: np.ndarray, shape: tuple[int, ...], value: complex, dtype: np.dtype | None = None) -> np.ndarray:
     return np.full(shape, value, x.dtype if dtype is None else dtype)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.testing.samples.draw import expanded, integer, normal, values
@@ -112,7 +110,7 @@ add(
 add("stack", "scalars", normal(), normal(), reference=_stack, attrs={"axis": 0}, tags="scalar")
 
 
-def _slice(x: Any, axis: int, start: int, stop: int) -> Any:
+def _slice(x: np.ndarray, axis: int, start: int, stop: int) -> np.ndarray:
     return x[(slice(None),) * axis + (slice(start, stop),)]
 
 
@@ -127,7 +125,7 @@ add(
 )
 
 
-def _split(x: Any, sizes: tuple[int, ...], axis: int) -> Any:
+def _split(x: np.ndarray, sizes: tuple[int, ...], axis: int) -> tuple[np.ndarray, ...]:
     return tuple(np.split(x, np.cumsum(sizes)[:-1], axis))
 
 
@@ -155,7 +153,7 @@ for _op in ("tril", "triu"):
     add(_op, "batch", normal(2, 3, 3), reference=lambda x, k, op=_op: getattr(np, op)(x, k), attrs={"k": 0})
 
 
-def _diagonal(x: Any, offset: int = 0, axis0: int = 0, axis1: int = 1) -> Any:
+def _diagonal(x: np.ndarray, offset: int = 0, axis0: int = 0, axis1: int = 1) -> np.ndarray:
     return np.diagonal(x, offset, axis0, axis1)
 
 
@@ -170,7 +168,7 @@ for _offset in (0, 1, -1):
 add("diagonal", "batch", normal(2, 3, 4), reference=_diagonal, attrs={"offset": 0, "axis0": 0, "axis1": 2})
 
 
-def _windows(x: Any, axis: int, size: int, step: int) -> Any:
+def _windows(x: np.ndarray, axis: int, size: int, step: int) -> np.ndarray:
     views = np.lib.stride_tricks.sliding_window_view(x, size, axis)
     return views[(slice(None),) * axis + (slice(None, None, step),)]
 
@@ -179,7 +177,7 @@ add("unfold_axis", "overlapping", normal(3, 6), reference=_windows, attrs={"axis
 add("unfold_axis", "stepped", normal(7, 2), reference=_windows, attrs={"axis": 0, "size": 2, "step": 3})
 
 
-def _diagonal_embed(x: Any, shape: tuple[int, ...], offset: int, axis0: int, axis1: int) -> Any:
+def _diagonal_embed(x: np.ndarray, shape: tuple[int, ...], offset: int, axis0: int, axis1: int) -> np.ndarray:
     result = np.zeros(shape, x.dtype)
     for place in np.ndindex(x.shape):
         result[place[0] + max(-offset, 0), place[0] + max(offset, 0)] = x[place]
@@ -195,7 +193,7 @@ add(
 )
 
 
-def _fold(x: Any, shape: tuple[int, ...], axis: int, step: int) -> Any:
+def _fold(x: np.ndarray, shape: tuple[int, ...], axis: int, step: int) -> np.ndarray:
     result = np.zeros(shape, x.dtype)
     for window in range(x.shape[axis]):
         for i in range(x.shape[-1]):
@@ -236,7 +234,11 @@ add("view_as_complex", "matrix", normal(3, 2), reference=_pairs, order=0, narrow
 add("view_as_complex", "apart", normal(3, 2).in_layout("transposed"), reference=_pairs, order=0, narrow=False)
 
 
-def _strided(x: Any, window: Any, base: Any) -> Any:
+#: Shape, strides and offset of a view, in elements.
+Window = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+def _strided(x: np.ndarray, window: Window, base: Window) -> np.ndarray:
     shape, steps, offset = window
     result = np.empty(shape, x.dtype)
     flat = x.reshape(-1)
@@ -266,7 +268,7 @@ for _op in ("as_strided", "strided_read"):
     )
 
 
-def _strided_sum(x: Any, window: Any, base: Any) -> Any:
+def _strided_sum(x: np.ndarray, window: Window, base: Window) -> np.ndarray:
     shape, steps, offset = window
     flat = np.zeros(base[0], x.dtype).reshape(-1)
     for place in np.ndindex(*shape):

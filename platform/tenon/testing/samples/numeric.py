@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from tenon.testing.samples.draw import integer, normal, uniform, values
 from tenon.testing.samples.table import add
 
 
-def _xlogy(x: Any, y: Any) -> Any:
+def _xlogy(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where((x == 0) & ~np.isnan(y), 0, x * np.log(y)).astype(x.dtype)
 
 
@@ -39,14 +38,14 @@ add(
 )
 
 
-def _upper_gamma(x: Any, y: Any) -> Any:
+def _upper_gamma(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Of the orders 1/2, 1 and 3, where it is elementary."""
     half, one, three = np.moveaxis(np.asarray(y, float), -1, 0)
     third = np.exp(-three) * (1 + three + three**2 / 2)
     return np.stack([np.vectorize(math.erfc)(np.sqrt(half)), np.exp(-one), third], -1).astype(y.dtype)
 
 
-def _hurwitz(x: Any, y: Any) -> Any:
+def _hurwitz(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     s, q = np.asarray(x, float), np.asarray(y, float)
     total = sum((q + k) ** -s for k in range(20000))
     return (total + (q + 19999.5) ** (1 - s) / (s - 1)).astype(y.dtype)
@@ -56,8 +55,8 @@ add("digamma", "positive", uniform(0.4, 6, 3, 4), order=1)
 add("polygamma", "first", uniform(0.4, 6, 3, 4), attrs={"order": 1}, order=1)
 
 
-def _mode(x: Any, axis: int) -> Any:
-    def place(row: Any) -> Any:
+def _mode(x: np.ndarray, axis: int) -> np.ndarray:
+    def place(row: np.ndarray) -> np.ndarray:
         found, counts = np.unique(row, return_counts=True)
         return np.flatnonzero(row == found[np.argmax(counts)])[-1]
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from tenon.device import Device
 from tenon.engine.grad_mode import no_grad
 from tenon.engine.op import table as ops
 from tenon.tensors.creation.create import wrap
+from tenon.tensors.tensor import Tensor
 from tenon.testing.samples.draw import Draw
 from tenon.testing.samples.table import Sample
 
 
-def placed(sample: Sample, position: int, dtype: Any, device: Any) -> Any:
+def placed(sample: Sample, position: int, dtype: DTypeLike, device: Device) -> Any:
     """Argument ``position`` of ``sample``: a number as it is, a draw as a tensor laid out on ``device``."""
     draw = sample.inputs[position]
     if not isinstance(draw, Draw):
@@ -23,7 +26,7 @@ def placed(sample: Sample, position: int, dtype: Any, device: Any) -> Any:
         return _laid_out(array, draw, device).detach()
 
 
-def _laid_out(array: Any, draw: Draw, device: Any) -> Any:
+def _laid_out(array: np.ndarray, draw: Draw, device: Device) -> Tensor:
     if draw.layout == "transposed" and array.ndim > 1:
         turned = wrap(np.ascontiguousarray(array.T), device)
         return ops.permute(turned, axes=tuple(reversed(range(array.ndim))))

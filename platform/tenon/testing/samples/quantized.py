@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
+from tenon.engine.types import Attrs
 from tenon.testing.samples.draw import Draw, integer, normal, uniform
-from tenon.testing.samples.table import add
-
-Array = np.ndarray[Any, Any]
+from tenon.testing.samples.table import Reference, add
 
 
 def _int8(*shape: int) -> Draw:
@@ -21,7 +19,7 @@ def _steps(*shape: int) -> Draw:
     return dataclasses.replace(uniform(0.01, 0.1, *shape), dtype="float32")
 
 
-def _dynamic(x: Array, weight: Array, scale: Array, bias: Array | None) -> Array:
+def _dynamic(x: np.ndarray, weight: np.ndarray, scale: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     narrow = x.astype(np.float32)
     size = np.abs(narrow).max() if x.size else np.float32(0)
     rounded = np.rint(narrow * (np.float32(127) / size)) if size else narrow
@@ -53,25 +51,29 @@ add(
 )  # fmt: skip
 
 
-def _finished(sums: Array, scale: Array, bias: Array | None, attrs: Any) -> Array:
+def _finished(sums: np.ndarray, scale: np.ndarray, bias: np.ndarray | None, attrs: Attrs) -> np.ndarray:
     shape = (1, -1, *(1,) * (sums.ndim - 2))
     result = sums.astype(np.float32) * (scale * np.float32(attrs["x_step"])).reshape(shape)
     result = result if bias is None else result + bias.reshape(shape)
     result = np.maximum(result, 0) if attrs["relu"] else result
     if attrs["out_step"] is None:
         return result
-    steps: Array = np.rint(result / np.float32(attrs["out_step"]) + attrs["out_zero"])
+    steps: np.ndarray = np.rint(result / np.float32(attrs["out_step"]) + attrs["out_zero"])
     return steps.clip(0, 255).astype(np.uint8)
 
 
-def _static(x: Array, weight: Array, scale: Array, bias: Array | None, **attrs: Any) -> Array:
+def _static(
+    x: np.ndarray, weight: np.ndarray, scale: np.ndarray, bias: np.ndarray | None, **attrs: float
+) -> np.ndarray:
     sums = (x.astype(np.int64) - attrs["x_zero"]) @ weight.astype(np.int64).T
     return _finished(sums.reshape(-1, weight.shape[0]), scale, bias, attrs).reshape(
         *x.shape[:-1], weight.shape[0]
     )
 
 
-def _pointwise(x: Array, weight: Array, scale: Array, bias: Array | None, **attrs: Any) -> Array:
+def _pointwise(
+    x: np.ndarray, weight: np.ndarray, scale: np.ndarray, bias: np.ndarray | None, **attrs: float
+) -> np.ndarray:
     sums = np.einsum(
         "nihw,oi->nohw", x.astype(np.int64) - attrs["x_zero"], weight[:, :, 0, 0].astype(np.int64)
     )
@@ -95,12 +97,14 @@ for _name, _attrs in (
     )  # fmt: skip
 
 
-def _largest(x: Array, *, kernel: Any, stride: Any, padding: Any) -> Array:
+def _largest(
+    x: np.ndarray, *, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]
+) -> np.ndarray:
     wide = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
     seen = np.lib.stride_tricks.sliding_window_view(wide, kernel, axis=(2, 3))[
         :, :, :: stride[0], :: stride[1]
     ]
-    largest: Array = seen.max(axis=(-2, -1))
+    largest: np.ndarray = seen.max(axis=(-2, -1))
     return largest
 
 
@@ -115,9 +119,9 @@ for _name, _kernel, _stride, _padding in (
 
 
 def _lstm(
-    x: Array, h: Array, c: Array, w_ih: Array, s_ih: Array, w_hh: Array, s_hh: Array, b_ih: Any, b_hh: Any,
-    *, sizes: Any, reverse: bool = False,
-) -> Any:  # fmt: skip
+    x: np.ndarray, h: np.ndarray, c: np.ndarray, w_ih: np.ndarray, s_ih: np.ndarray, w_hh: np.ndarray, s_hh: np.ndarray, b_ih: np.ndarray | None, b_hh: np.ndarray | None,
+    *, sizes: tuple[int, ...], reverse: bool = False,
+) -> tuple[np.ndarray, ...]:  # fmt: skip
     inputs = _dynamic(x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
     out, h, c = np.zeros((len(x), h.shape[1]), np.float32), h.copy(), c.copy()
     ends = np.cumsum(sizes)
@@ -132,33 +136,41 @@ def _lstm(
 
 
 def _gru(
-    x: Array, h: Array, w_ih: Array, s_ih: Array, w_hh: Array, s_hh: Array, b_ih: Any, b_hh: Any,
-    *, sizes: Any, reverse: bool = False,
-) -> Any:  # fmt: skip
-    def cell(inputs: Array, own: Array, state: Array) -> Array:
+    x: np.ndarray, h: np.ndarray, w_ih: np.ndarray, s_ih: np.ndarray, w_hh: np.ndarray, s_hh: np.ndarray, b_ih: np.ndarray | None, b_hh: np.ndarray | None,
+    *, sizes: tuple[int, ...], reverse: bool = False,
+) -> tuple[np.ndarray, ...]:  # fmt: skip
+    def cell(inputs: np.ndarray, own: np.ndarray, state: np.ndarray) -> np.ndarray:
         own = own if b_hh is None else own + b_hh
         (reset, z, n), mine = np.split(inputs, 3), np.split(own, 3)
         n = np.tanh(n + mine[2] / (1 + np.exp(-reset - mine[0])))
-        result: Array = n + (state - n) / (1 + np.exp(-z - mine[1]))
+        result: np.ndarray = n + (state - n) / (1 + np.exp(-z - mine[1]))
         return result
 
     return _states(cell, _dynamic(x, w_ih, s_ih, b_ih), h, w_hh, s_hh, sizes, reverse)
 
 
 def _rnn(
-    x: Array, h: Array, w_ih: Array, s_ih: Array, w_hh: Array, s_hh: Array, b_ih: Any, b_hh: Any,
-    *, sizes: Any, reverse: bool = False, nonlinearity: str = "tanh",
-) -> Any:  # fmt: skip
-    def cell(inputs: Array, own: Array, state: Array) -> Array:
+    x: np.ndarray, h: np.ndarray, w_ih: np.ndarray, s_ih: np.ndarray, w_hh: np.ndarray, s_hh: np.ndarray, b_ih: np.ndarray | None, b_hh: np.ndarray | None,
+    *, sizes: tuple[int, ...], reverse: bool = False, nonlinearity: str = "tanh",
+) -> tuple[np.ndarray, ...]:  # fmt: skip
+    def cell(inputs: np.ndarray, own: np.ndarray, state: np.ndarray) -> np.ndarray:
         total = inputs + own
-        result: Array = np.tanh(total) if nonlinearity == "tanh" else np.maximum(total, 0)
+        result: np.ndarray = np.tanh(total) if nonlinearity == "tanh" else np.maximum(total, 0)
         return result
 
     inputs = _dynamic(x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
     return _states(cell, inputs, h, w_hh, s_hh, sizes, reverse)
 
 
-def _states(cell: Any, inputs: Array, h: Array, w_hh: Array, s_hh: Array, sizes: Any, reverse: bool) -> Any:
+def _states(
+    cell: Reference,
+    inputs: np.ndarray,
+    h: np.ndarray,
+    w_hh: np.ndarray,
+    s_hh: np.ndarray,
+    sizes: tuple[int, ...],
+    reverse: bool,
+) -> tuple[np.ndarray, ...]:
     out, h = np.zeros((len(inputs), h.shape[1]), np.float32), h.copy()
     ends = np.cumsum(sizes)
     for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -10,11 +10,17 @@ from tenon.testing.samples.draw import normal, uniform
 from tenon.testing.samples.table import add
 
 
-def _sigmoid(x: Any) -> Any:
+def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def _walk(cell: Any, x: Any, states: list[Any], sizes: Any, reverse: bool) -> tuple[Any, ...]:
+#: The states after a row's step, from its input and the states before.
+Cell = Callable[[np.ndarray, list[np.ndarray]], list[np.ndarray]]
+
+
+def _walk(
+    cell: Cell, x: np.ndarray, states: list[np.ndarray], sizes: tuple[int, ...], reverse: bool
+) -> tuple[np.ndarray, ...]:
     """``cell(row, states)`` for each sequence on its own."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     ends = [s.copy() for s in states]
@@ -30,16 +36,16 @@ def _walk(cell: Any, x: Any, states: list[Any], sizes: Any, reverse: bool) -> tu
     return (out, *ends)
 
 
-def _product(row: Any, weight: Any, bias: Any) -> Any:
+def _product(row: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     return weight @ row + (0 if bias is None else bias)
 
 
 def _rnn(
-    x: Any, h0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any,
-    sizes: Any, reverse: bool = False, nonlinearity: str = "tanh",
-) -> Any:  # fmt: skip
+    x: np.ndarray, h0: np.ndarray, w_ih: np.ndarray, w_hh: np.ndarray, b_ih: np.ndarray | None, b_hh: np.ndarray | None,
+    sizes: tuple[int, ...], reverse: bool = False, nonlinearity: str = "tanh",
+) -> tuple[np.ndarray, ...]:  # fmt: skip
 
-    def cell(row: Any, states: list[Any]) -> list[Any]:
+    def cell(row: np.ndarray, states: list[np.ndarray]) -> list[np.ndarray]:
         pre = _product(row, w_ih, b_ih) + _product(states[0], w_hh, b_hh)
         return [np.maximum(pre, 0) if nonlinearity == "relu" else np.tanh(pre)]
 
@@ -47,11 +53,11 @@ def _rnn(
 
 
 def _lstm(
-    x: Any, h0: Any, c0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, w_hr: Any,
-    sizes: Any, reverse: bool = False,
-) -> Any:  # fmt: skip
+    x: np.ndarray, h0: np.ndarray, c0: np.ndarray, w_ih: np.ndarray, w_hh: np.ndarray, b_ih: np.ndarray | None, b_hh: np.ndarray | None, w_hr: np.ndarray | None,
+    sizes: tuple[int, ...], reverse: bool = False,
+) -> tuple[np.ndarray, ...]:  # fmt: skip
 
-    def cell(row: Any, states: list[Any]) -> list[Any]:
+    def cell(row: np.ndarray, states: list[np.ndarray]) -> list[np.ndarray]:
         pre = _product(row, w_ih, b_ih) + _product(states[0], w_hh, b_hh)
         i, f, g, o = np.split(pre, 4)
         c = _sigmoid(f) * states[1] + _sigmoid(i) * np.tanh(g)
@@ -62,9 +68,16 @@ def _lstm(
 
 
 def _gru(
-    x: Any, h0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, sizes: Any, reverse: bool = False
-) -> Any:
-    def cell(row: Any, states: list[Any]) -> list[Any]:
+    x: np.ndarray,
+    h0: np.ndarray,
+    w_ih: np.ndarray,
+    w_hh: np.ndarray,
+    b_ih: np.ndarray | None,
+    b_hh: np.ndarray | None,
+    sizes: tuple[int, ...],
+    reverse: bool = False,
+) -> tuple[np.ndarray, ...]:
+    def cell(row: np.ndarray, states: list[np.ndarray]) -> list[np.ndarray]:
         (h,) = states
         xr, xz, xn = np.split(_product(row, w_ih, b_ih), 3)
         hr, hz, hn = np.split(_product(h, w_hh, b_hh), 3)
@@ -83,7 +96,7 @@ for _name, _sizes, _more in (
     _n, _b = sum(_sizes), _sizes[0]
     _attrs = {"sizes": _sizes, **_more}
     _weights = {g: (normal(g * 3, 4), normal(g * 3, 3), normal(g * 3), normal(g * 3)) for g in (1, 3, 4)}
-    _shared: dict[str, Any] = {"attrs": _attrs, "loose": 20.0, "narrow": False}
+    _shared: dict[str, object] = {"attrs": _attrs, "loose": 20.0, "narrow": False}
     add("rnn_sequence", _name, normal(_n, 4), normal(_b, 3), *_weights[1], reference=_rnn, **_shared)
     add("gru_sequence", _name, normal(_n, 4), normal(_b, 3), *_weights[3], reference=_gru, **_shared)
     add("lstm_sequence", _name, normal(_n, 4), normal(_b, 3), normal(_b, 3), *_weights[4], None,

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from tenon.testing.samples.draw import Draw, boolean, expanded, integer, normal, uniform, values
-from tenon.testing.samples.table import add
+from tenon.testing.samples.table import Reference, add
 
 
-def _along(function: Callable[..., Any]) -> Callable[..., Any]:
+def _along(function: Reference) -> Reference:
     return lambda x, axes, keepdims=False: function(x, axis=axes, keepdims=keepdims)
 
 
 def _reduction(
-    op: str, function: Callable[..., Any], draw: Callable[..., Draw] = normal, empty: bool = True, **more: Any
+    op: str, function: Reference, draw: Callable[..., Draw] = normal, empty: bool = True, **more: object
 ) -> None:
     reference = _along(function)
     for name, axes in {"all": (0, 1, 2), "first": (0,), "last": (2,), "two": (0, 2), "none": ()}.items():
@@ -63,7 +62,7 @@ def _reduction(
         add(op, "empty", draw(2, 0, 3), reference=reference, attrs={"axes": (0,)}, tags="empty", **more)
 
 
-def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
+def _mean(x: np.ndarray, axis: int, keepdims: bool) -> np.ndarray:
     if x.size == 0:
         return np.full(np.sum(x, axis=axis, keepdims=keepdims).shape, np.nan, x.dtype)
     return np.mean(
@@ -95,7 +94,7 @@ for _op, _function in {"argmax": np.argmax, "argmin": np.argmin}.items():
     add(_op, "scalar", normal(), reference=lambda x, axis: np.int64(0), attrs={"axis": None}, tags="scalar")
 
 
-def _sum_to(x: Any, shape: tuple[int, ...]) -> Any:
+def _sum_to(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     lead = x.ndim - len(shape)
     axes = tuple(range(lead)) + tuple(
         i + lead for i, s in enumerate(shape) if s == 1 and x.shape[i + lead] != 1
@@ -146,7 +145,7 @@ add(
 )
 
 
-def _prod_of_others(x: Any, axes: tuple[int, ...]) -> Any:
+def _prod_of_others(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     result = np.empty_like(x)
     for place in np.ndindex(x.shape):
         keep = np.ones(x.shape, bool)

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from tenon.ops.spatial.resampling import Plan
 from tenon.testing.samples.draw import integer, normal, uniform
 from tenon.testing.samples.table import add
 
 
-def _resampled(x: Any, plan: Any) -> Any:
+def _resampled(x: np.ndarray, plan: Plan) -> np.ndarray:
     """Nearest neighbours, two-point interpolation and padding of one axis, element by element."""
     kind, *rest = plan[-1]
     size = x.shape[-1]
@@ -28,7 +29,7 @@ def _resampled(x: Any, plan: Any) -> Any:
     return np.stack([_between(x, p) for p in at], axis=-1).astype(x.dtype)
 
 
-def _between(x: Any, place: float) -> Any:
+def _between(x: np.ndarray, place: float) -> np.ndarray:
     low = min(int(place), x.shape[-1] - 1)
     high = min(low + 1, x.shape[-1] - 1)
     return x[..., low] * (1 - (place - low)) + x[..., high] * (place - low)
@@ -76,7 +77,13 @@ for _name, _plan, _shape in (
 _PATCH = {"kernel": (2, 3), "stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)}
 
 
-def _columns(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
+def _columns(
+    x: np.ndarray,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> np.ndarray:
     x = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
     counts = [
         (s - d * (k - 1) - 1) // t + 1
@@ -95,7 +102,7 @@ add("fold", "patches", normal(2, 18, 9), attrs={"sizes": (5, 7), **_PATCH})
 add("fold", "empty", normal(0, 18, 9), attrs={"sizes": (5, 7), **_PATCH}, tags="empty")
 
 
-def _adaptive_places(x: Any, sizes: Any) -> Any:
+def _adaptive_places(x: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
     result = np.zeros((*x.shape[:2], *sizes), np.int64)
     rows, columns = x.shape[2:]
     for i, j in np.ndindex(*sizes):
@@ -132,7 +139,7 @@ add(
 )
 
 
-def _tap_sum(x: Any, weights: Any, places: Any) -> Any:
+def _tap_sum(x: np.ndarray, weights: np.ndarray, places: np.ndarray) -> np.ndarray:
     result = np.zeros((*x.shape[:2], places.shape[2]), x.dtype)
     for n, t, p in np.ndindex(*places.shape):
         if places[n, t, p] >= 0:
@@ -140,7 +147,7 @@ def _tap_sum(x: Any, weights: Any, places: Any) -> Any:
     return result
 
 
-def _tap_spread(g: Any, weights: Any, places: Any, cells: int) -> Any:
+def _tap_spread(g: np.ndarray, weights: np.ndarray, places: np.ndarray, cells: int) -> np.ndarray:
     result = np.zeros((*g.shape[:2], cells), g.dtype)
     for n, t, p in np.ndindex(*places.shape):
         if places[n, t, p] >= 0:
@@ -148,7 +155,7 @@ def _tap_spread(g: Any, weights: Any, places: Any, cells: int) -> Any:
     return result
 
 
-def _tap_dot(g: Any, x: Any, places: Any) -> Any:
+def _tap_dot(g: np.ndarray, x: np.ndarray, places: np.ndarray) -> np.ndarray:
     result = np.zeros(places.shape, g.dtype)
     for n, t, p in np.ndindex(*places.shape):
         if places[n, t, p] >= 0:

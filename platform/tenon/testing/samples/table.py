@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from tenon.engine.op import table as ops
 from tenon.plugins import registry
 from tenon.testing.samples.draw import Draw
+
+#: Computes what an op should return, from arrays and the attrs of the call.
+Reference = Callable[..., Any]
 
 TAGS = frozenset(
     {"broadcast", "empty", "scalar", "strided", "expanded", "extreme", "non-smooth", "integer", "large"}
@@ -37,10 +41,10 @@ class Sample:
 
     op: str
     name: str
-    inputs: tuple[Any, ...]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: tuple[object, ...]
+    attrs: Mapping[str, object] = field(default_factory=dict)
     tags: frozenset[str] = frozenset()
-    reference: Callable[..., Any] | None = None
+    reference: Reference | None = None
     #: Positions of floating inputs without a gradient, and whether (and to which order) gradients are checked
     #: at all.
     constant: tuple[int, ...] = ()
@@ -52,11 +56,11 @@ class Sample:
     #: Whether the narrow floats are checked too.
     narrow: bool = True
 
-    def arrays(self, dtype: Any = np.float64) -> list[Any]:
+    def arrays(self, dtype: DTypeLike = np.float64) -> list[Any]:
         """The arguments: arrays made from draws, and numbers as they are."""
         return [d.make(dtype, 17 + i) if isinstance(d, Draw) else d for i, d in enumerate(self.inputs)]
 
-    def expected(self, arrays: list[Any]) -> Any:
+    def expected(self, arrays: Sequence[Any]) -> np.ndarray | tuple[np.ndarray, ...]:
         """What the reference returns, as one array or a tuple."""
         assert self.reference is not None
         with np.errstate(all="ignore"):
@@ -85,11 +89,11 @@ _TABLE: dict[str, list[Sample]] = {}
 def add(
     op: str,
     name: str,
-    *inputs: Any,
-    reference: Callable[..., Any] | None = None,
+    *inputs: object,
+    reference: Reference | None = None,
     tags: str = "",
-    attrs: Any = None,
-    **more: Any,
+    attrs: Mapping[str, object] | None = None,
+    **more: object,
 ) -> None:
     """Add one sample of ``op``; ``tags`` is a space-separated list."""
     found = frozenset(tags.split())
