@@ -3,3 +3,5 @@
 # fmt: off
 
 from tenon.compat.sparse import *
+from tenon.compat.sparse import P as P
+from tenon.compat.sparse import R as R

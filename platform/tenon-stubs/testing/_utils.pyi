@@ -3,3 +3,5 @@
 # fmt: off
 
 from tenon.compat.testing._utils import *
+from tenon.compat.testing._utils import P as P
+from tenon.compat.testing._utils import R as R

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import tenon
+from tenon.tensors.tensor import Tensor
 
 
-def _add_relu(input: Any, other: Any, *, alpha: float = 1) -> Any:
+def _add_relu(input: Tensor, other: Tensor | complex, *, alpha: float = 1) -> Tensor:
     """``relu(input + alpha * other)``."""
     return tenon.relu(tenon.add(input, other, alpha=alpha))
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.data.worker_errors import ExceptionWrapper, KeyErrorMessage
 
 if TYPE_CHECKING:
+    from tenon.dtypes import dtype
+    from tenon.tensors.storage.typed import TypedStorage
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["ExceptionWrapper", "KeyErrorMessage"]
 
 
-def _element_size(dtype: Any) -> int:
+def _element_size(dtype: dtype) -> int:
     """The bytes of one element of ``dtype``."""
     return int(dtype.itemsize)
 
@@ -23,7 +25,9 @@ def _is_privateuse1_backend_available() -> bool:
     return False
 
 
-def _rebuild_tensor(storage: Any, storage_offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+def _rebuild_tensor(
+    storage: TypedStorage, storage_offset: int, size: Sequence[int], stride: Sequence[int]
+) -> Tensor:
     """The tensor that shows a storage from ``storage_offset`` on."""
     from tenon.tensors.creation.factories import empty
 

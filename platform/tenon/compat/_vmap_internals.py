@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
+from tenon.engine.types import Nested
 from tenon.errors import ArgumentError
 from tenon.func.vmap import vmap as _current
 
 __all__ = ["_vmap", "vmap"]
 
 
-def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0) -> Callable[..., Any]:
+def vmap(func: Callable[..., Nested], in_dims: Nested = 0, out_dims: Nested = 0) -> Callable[..., Nested]:
     """As ``func.vmap``, where nothing may be random."""
     mapped = _current(func, in_dims, out_dims)
 
     @functools.wraps(func)
-    def called(*args: Any) -> Any:
+    def called(*args: Nested) -> Nested:
         try:
             return mapped(*args)
         except ArgumentError as error:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenon import cuda
-from tenon.device import Device
+from tenon.device import Device, DeviceLike
 
 __all__ = [
     "current_accelerator",
@@ -42,7 +40,7 @@ def current_device_index() -> int:
     return cuda.current_device()
 
 
-def set_device_index(device: Any, /) -> None:
+def set_device_index(device: DeviceLike, /) -> None:
     """Set the current accelerator."""
     cuda.set_device(device)
 
@@ -50,6 +48,6 @@ def set_device_index(device: Any, /) -> None:
 current_device_idx, set_device_idx = current_device_index, set_device_index
 
 
-def synchronize(device: Any = None, /) -> None:
+def synchronize(device: DeviceLike = None, /) -> None:
     """Wait until all work submitted to the accelerator is done."""
     cuda.synchronize(device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from tenon.errors import UnsupportedError
 from tenon.plugins import registry
@@ -17,7 +17,7 @@ def __getattr__(name: str) -> Any:
     return registry.resolve("profilers", name)
 
 
-def profile(enabled: bool = True, **options: Any) -> Any:
+def profile(enabled: bool = True, **options: object) -> Any:
     """A profile of the block that it is the context of; options as ``tenon.profiler.profile`` takes them.
 
     With ``enabled=False`` nothing is recorded.
@@ -34,7 +34,7 @@ class _Emit:
         self.enabled = enabled
         self.record_shapes = record_shapes
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         if self.enabled:
             raise UnsupportedError(
                 f"{type(self).__name__}: ranges are not sent to {self._where} here. Use"

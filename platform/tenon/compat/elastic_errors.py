@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 __all__ = ["record"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def record(fn: Callable[..., Any], error_handler: Any = None) -> Callable[..., Any]:
+
+def record(fn: Callable[P, R], error_handler: object = None) -> Callable[P, R]:
     """``fn``: a rank that fails ends the job with one report of its exception anyhow.
 
     torch's ``record`` hands the exception to ``torchrun``; under ``mpirun`` and ``tenon.distributed`` it

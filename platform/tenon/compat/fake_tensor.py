@@ -6,7 +6,7 @@ have shape and dtype without memory.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tenon.errors import UnsupportedError
 from tenon.tensors.tensor import Tensor
@@ -24,7 +24,7 @@ def _refuse(kind: type) -> NoReturn:
 class FakeTensor(Tensor):
     """No tensor is an instance."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> FakeTensor:
+    def __new__(cls, *args: object, **kwargs: object) -> FakeTensor:
         """Refused: make tensors on the device ``meta``."""
         _refuse(cls)
 
@@ -32,14 +32,14 @@ class FakeTensor(Tensor):
 class FakeTensorMode:
     """Refused: use the device ``meta``."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         _refuse(type(self))
 
 
 class FakeTensorConverter:
     """Refused: use the device ``meta``."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         _refuse(type(self))
 
 

@@ -108,7 +108,7 @@ def _spec(fullname: str, loader: Any, packages: Sequence[str] | None) -> ModuleS
     return spec
 
 
-def _member(module: ModuleType, name: str) -> Any:
+def _member(module: ModuleType, name: str) -> object:
     """What ``from module import name`` binds."""
     try:
         return getattr(module, name)

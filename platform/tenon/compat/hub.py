@@ -7,6 +7,7 @@ the hash in their name, and kept in ``get_dir()``.
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import importlib.util
 import os
@@ -15,11 +16,13 @@ import shutil
 import sys
 import tempfile
 import urllib.request
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlparse
 
+from tenon.compat.serialization import MAP_LOCATION
 from tenon.config import Config, environment
 from tenon.errors import ArgumentError, UnsupportedError
 
@@ -43,10 +46,10 @@ def _get_torch_home() -> str:
 class tqdm:
     """The part of tqdm's progress bar that downloads use; it shows nothing, as progress is not shown here."""
 
-    def __init__(self, iterable: Any = None, *args: Any, **options: Any) -> None:
+    def __init__(self, iterable: Iterable[Any] = (), *args: object, **options: object) -> None:
         self.iterable = iterable
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.iterable)
 
     def __enter__(self) -> tqdm:
@@ -70,7 +73,9 @@ def set_dir(d: str | os.PathLike[str]) -> None:
     _chosen["dir"] = os.path.expanduser(d)
 
 
-def list(github: str, force_reload: bool = False, skip_validation: bool = False, **options: Any) -> Any:
+def list(
+    github: str, force_reload: bool = False, skip_validation: bool = False, **options: Any
+) -> builtins.list[str]:
     """The names of a folder's entries: the public functions of its ``hubconf.py``."""
     module = _entries(github, options.get("source", "local"))
     return [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
@@ -82,7 +87,7 @@ def help(github: str, model: str, force_reload: bool = False, **options: Any) ->
     return doc
 
 
-def load(repo_or_dir: str, model: str, *args: Any, source: str = "github", **kwargs: Any) -> Any:
+def load(repo_or_dir: str, model: str, *args: object, source: str = "github", **kwargs: Any) -> Any:
     """What the entry ``model`` of ``repo_or_dir/hubconf.py`` returns for ``args`` and ``kwargs``."""
     for name in ("trust_repo", "force_reload", "verbose", "skip_validation"):
         kwargs.pop(name, None)
@@ -112,7 +117,7 @@ def _entries(folder: str, source: str) -> ModuleType:
     return module
 
 
-def _entry(module: ModuleType, name: str) -> Any:
+def _entry(module: ModuleType, name: str) -> Callable[..., Any]:
     if not isinstance(name, str):
         raise ArgumentError("Invalid input: model should be a string of function name")
     entry = getattr(module, name, None)
@@ -147,7 +152,7 @@ def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, pro
 def load_state_dict_from_url(
     url: str,
     model_dir: str | None = None,
-    map_location: Any = None,
+    map_location: MAP_LOCATION = None,
     progress: bool = True,
     check_hash: bool = False,
     file_name: str | None = None,

@@ -55,7 +55,7 @@ class ProcessExitedException(TenonError):
         self.exit_code, self.signal_name = exit_code, signal_name
 
 
-def _run(fn: Callable[..., Any], index: int, args: Sequence[Any], pipe: connection.Connection) -> None:
+def _run(fn: Callable[..., object], index: int, args: Sequence[object], pipe: connection.Connection) -> None:
     end_with_parent()
     try:
         fn(index, *args)
@@ -135,8 +135,8 @@ def _received(pipe: connection.Connection) -> str:
 
 @overload
 def start_processes(
-    fn: Callable[..., Any],
-    args: Sequence[Any] = ...,
+    fn: Callable[..., object],
+    args: Sequence[object] = ...,
     nprocs: int = ...,
     join: Literal[True] = ...,
     daemon: bool = ...,
@@ -144,16 +144,16 @@ def start_processes(
 ) -> None: ...
 @overload
 def start_processes(
-    fn: Callable[..., Any],
-    args: Sequence[Any] = ...,
+    fn: Callable[..., object],
+    args: Sequence[object] = ...,
     nprocs: int = ...,
     join: bool = ...,
     daemon: bool = ...,
     start_method: str = ...,
 ) -> ProcessContext | None: ...
 def start_processes(
-    fn: Callable[..., Any],
-    args: Sequence[Any] = (),
+    fn: Callable[..., object],
+    args: Sequence[object] = (),
     nprocs: int = 1,
     join: bool = True,
     daemon: bool = False,
@@ -181,8 +181,8 @@ def start_processes(
 
 
 def spawn(
-    fn: Callable[..., Any],
-    args: Sequence[Any] = (),
+    fn: Callable[..., object],
+    args: Sequence[object] = (),
     nprocs: int = 1,
     join: bool = True,
     daemon: bool = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tenon.errors import UnsupportedError
 
@@ -21,7 +21,7 @@ def is_in_onnx_export() -> bool:
 
 
 def _refused(name: str) -> Callable[..., NoReturn]:
-    def refuse(*args: Any, **options: Any) -> NoReturn:
+    def refuse(*args: object, **options: object) -> NoReturn:
         raise UnsupportedError(
             f"torch.onnx.{name}: models are not written as ONNX here. Save the state_dict with tenon.save "
             "and load it in PyTorch, which reads it, to export the model from there."

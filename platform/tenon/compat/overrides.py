@@ -13,7 +13,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Self
 
 from tenon.compat import overriding, rerouting
 from tenon.compat.overriding import handle_torch_function, has_torch_function, is_tensor_like
@@ -43,22 +43,22 @@ def enable_reentrant_dispatch() -> AbstractContextManager[None]:
     return enable_grad()
 
 
-def has_torch_function_unary(argument: Any) -> bool:
+def has_torch_function_unary(argument: object) -> bool:
     """``has_torch_function`` of one argument."""
     return has_torch_function((argument,))
 
 
-def has_torch_function_variadic(*arguments: Any) -> bool:
+def has_torch_function_variadic(*arguments: object) -> bool:
     """``has_torch_function`` of the arguments."""
     return has_torch_function(arguments)
 
 
-def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[..., Any]:
+def wrap_torch_function(dispatcher: Callable[..., Iterable[object]]) -> Callable[..., Any]:
     """Make a function one that can be taken over; ``dispatcher`` gives the arguments that are asked."""
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def asking(*args: Any, **kwargs: Any) -> Any:
+        def asking(*args: object, **kwargs: object) -> Any:
             relevant = dispatcher(*args, **kwargs)
             if has_torch_function(relevant):
                 return handle_torch_function(asking, relevant, *args, **kwargs)
@@ -75,18 +75,18 @@ def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
     return name in ("__get__", "__set__", "__delete__") or getattr(Tensor, name, None) is func
 
 
-def resolve_name(f: Any) -> str | None:
+def resolve_name(f: object) -> str | None:
     """``"torch.add"`` for ``torch.add``; None for what cannot be taken over."""
     return overriding.name_of(f)
 
 
-def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
+def get_overridable_functions() -> dict[type | types.ModuleType, list[Callable[..., Any]]]:
     """The functions that a class can take over, by the module or class that has them."""
     special = sys.modules.get("tenon.special")
     for name in special.__all__ if special is not None else ():
         hasattr(special, name)  # what plugins provide is known from its first use
     rerouting.ask_for_good()
-    found: dict[Any, list[Callable[..., Any]]] = {}
+    found: dict[type | types.ModuleType, list[Callable[..., Any]]] = {}
     for namespace, members in overriding.NAMESPACES.items():
         home = Tensor if namespace == "torch.Tensor" else sys.modules[namespace.replace("torch", "tenon", 1)]
         found[home] = [
@@ -113,7 +113,7 @@ def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
     """For each function that can be taken over one that has its parameters and gives -1."""
 
     def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
-        def dummy(*args: Any, **kwargs: Any) -> int:
+        def dummy(*args: object, **kwargs: object) -> int:
             return -1
 
         if isinstance(function, types.FunctionType):
@@ -139,12 +139,16 @@ class TorchFunctionMode:
     """
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> Any:
         """Called in place of ``func``; functions that it calls ask the mode outside of this one."""
         raise NotImplementedError(f"{type(self).__name__} defines no __torch_function__.")
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         rerouting.reroute(mode=self)
         overriding.STATE.modes.append(self)
         return self
@@ -158,7 +162,11 @@ class BaseTorchFunctionMode(TorchFunctionMode):
     """The mode that only calls the function."""
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> Any:
         """``func(*args, **kwargs)``."""
         return func(*args, **(kwargs or {}))

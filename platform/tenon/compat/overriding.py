@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tenon.engine.types import Nested
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 
@@ -48,7 +49,10 @@ class DisableTorchFunction(DisableTorchFunctionSubclass):
 
 
 def disabled(
-    function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    function: Callable[..., Any],
+    types: Iterable[type],
+    args: tuple[object, ...] = (),
+    kwargs: dict[str, object] | None = None,
 ) -> Any:
     """The ``__torch_function__`` of classes that do not want to be asked: it only calls ``function``."""
     with DisableTorchFunctionSubclass():
@@ -101,7 +105,7 @@ def name_of(function: Any) -> str | None:
     return None
 
 
-def overloaded(values: Iterable[Any]) -> list[Any]:
+def overloaded(values: Iterable[object]) -> list[Any]:
     """One of ``values`` for each class that is asked: in order, but subclasses before what they derive
     from."""
     found: list[Any] = []
@@ -113,7 +117,7 @@ def overloaded(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _spread(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[Any]:
+def _spread(args: tuple[object, ...], kwargs: dict[str, object]) -> Iterable[object]:
     """Every argument, and every element of those that are a list or a tuple."""
     for value in (*args, *kwargs.values()):
         if isinstance(value, (list, tuple)):
@@ -123,7 +127,11 @@ def _spread(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[Any]:
 
 
 def ask(
-    function: Any, original: Callable[..., Any], bare: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Callable[..., Any],
+    original: Callable[..., Any],
+    bare: bool,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> Any:
     """Call ``function``, which is ``original`` if nobody takes it over; ``bare``: only modes may."""
     off, modes = STATE.off, STATE.modes
@@ -138,7 +146,9 @@ def ask(
     return handle(function, found, args, kwargs)
 
 
-def handle(function: Any, found: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def handle(
+    function: Callable[..., Any], found: list[Any], args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
     """What the innermost mode, or the first of ``found`` that knows how, makes of the call."""
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.unsupported("__torch_function__ of a class or mode")
@@ -164,7 +174,7 @@ def handle(function: Any, found: list[Any], args: tuple[Any, ...], kwargs: dict[
     )
 
 
-def converted(result: Any, cls: type) -> Any:
+def converted(result: Nested, cls: type) -> Nested:
     """``result`` with its tensors, also those of a list or tuple, made of class ``cls``."""
     if isinstance(result, Value):
         return result if cls in PLAIN or isinstance(result, cls) else result.as_subclass(cls)
@@ -173,7 +183,7 @@ def converted(result: Any, cls: type) -> Any:
     return result
 
 
-def has_torch_function(relevant_args: Iterable[Any]) -> bool:
+def has_torch_function(relevant_args: Iterable[object]) -> bool:
     """Whether the class of one of ``relevant_args`` takes over functions, or a mode is at work."""
     return (bool(STATE.modes) and STATE.off != 2) or (
         not STATE.off and any(wants(type(each)) for each in relevant_args)
@@ -181,12 +191,12 @@ def has_torch_function(relevant_args: Iterable[Any]) -> bool:
 
 
 def handle_torch_function(
-    public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any
+    public_api: Callable[..., Any], relevant_args: Iterable[object], *args: object, **kwargs: object
 ) -> Any:
     """What the mode at work, or a class among ``relevant_args``, makes of ``public_api(*args, **kwargs)``."""
     return handle(public_api, overloaded(relevant_args), args, kwargs)
 
 
-def is_tensor_like(inp: Any) -> bool:
+def is_tensor_like(inp: object) -> bool:
     """Whether ``inp`` is a tensor, or acts as one by a ``__torch_function__``."""
     return hasattr(type(inp), "__torch_function__")

@@ -7,7 +7,7 @@ See ADR 0038.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from types import CodeType, FunctionType
 from typing import Any
@@ -64,10 +64,10 @@ BARE: set[int] = set()
 #: Function -> its own code and that which asks.
 _ROUTES: dict[FunctionType, tuple[CodeType, CodeType]] = {}
 #: Why functions ask now: a class that stays, and modes.
-_reasons: list[Any] = []
+_reasons: list[object] = []
 
 
-def register(namespace: str, functions: Mapping[str, Any], bare: Iterable[str] = ()) -> None:
+def register(namespace: str, functions: Mapping[str, object], bare: Iterable[str] = ()) -> None:
     """Name the public functions of a namespace; only modes are asked about ``bare`` ones."""
     held = {n: f for n, f in functions.items() if isinstance(f, FunctionType)}
     NAMESPACES.setdefault(namespace, {}).update(held)
@@ -81,15 +81,15 @@ def register_methods(cls: type) -> None:
     NAMESPACES["torch.Tensor"] = methods_of(cls)
 
 
-def methods_of(cls: type) -> dict[str, Any]:
+def methods_of(cls: type) -> dict[str, FunctionType | property]:
     """Public methods, operators and properties of ``cls`` by name, the nearest of each name."""
-    found: dict[str, Any] = {}
+    members: dict[str, FunctionType | property] = {}
     for base in cls.__mro__:
         for name, member in vars(base).items():
             public = name.endswith("__") or not name.startswith("_") or name in ("_version", "_base")
             if public and name not in _NEVER and isinstance(member, (FunctionType, property)):
-                found.setdefault(name, member)
-    return found
+                members.setdefault(name, member)
+    return members
 
 
 def ask_for_good() -> None:
@@ -107,7 +107,7 @@ def ask_nobody() -> None:
         _exchange()
 
 
-def ask_first(value: Any) -> bool:
+def ask_first(value: object) -> bool:
     """Whether ``value``, which is no tensor, takes over functions, and is the first to do so."""
     fresh = not _reasons and wants(type(value))
     if fresh:
@@ -115,7 +115,7 @@ def ask_first(value: Any) -> bool:
     return fresh
 
 
-def reroute(mode: Any) -> None:
+def reroute(mode: object) -> None:
     """Have functions ask until ``restore(mode)``."""
     _reasons.append(mode)
     MODES.append(mode)
@@ -123,7 +123,7 @@ def reroute(mode: Any) -> None:
         _exchange()
 
 
-def restore(mode: Any) -> None:
+def restore(mode: object) -> None:
     """``mode`` is over."""
     _reasons.remove(mode)
     MODES.remove(mode)
@@ -142,7 +142,7 @@ def _exchange() -> None:
         function.__code__ = codes[bool(_reasons)]
 
 
-def _faces(namespace: str, name: str, member: Any) -> Iterable[tuple[FunctionType, Any]]:
+def _faces(namespace: str, name: str, member: Any) -> Iterable[tuple[FunctionType, Callable[..., Any]]]:
     """The functions of which ``member`` consists, each with what handlers are shown."""
     if isinstance(member, property):
         for function, public in (
@@ -158,7 +158,7 @@ def _faces(namespace: str, name: str, member: Any) -> Iterable[tuple[FunctionTyp
         yield member, member
 
 
-def _asking(function: FunctionType, public: Any) -> CodeType:
+def _asking(function: FunctionType, public: Callable[..., Any]) -> CodeType:
     """Code for ``function`` that asks before it runs the code of now."""
     code, defaults = function.__code__, function.__defaults__
     original = FunctionType(code, function.__globals__, function.__name__, defaults, function.__closure__)

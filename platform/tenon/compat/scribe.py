@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 __all__: list[str] = []
 
 
-def open_source_signpost(**fields: Any) -> None:
+def open_source_signpost(**fields: object) -> None:
     """Do nothing: the log exists in PyTorch's own CI only, as for PyTorch outside of it."""

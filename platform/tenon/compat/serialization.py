@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from tenon.device import Device
 from tenon.errors import CheckpointError
@@ -68,7 +68,7 @@ def get_unsafe_globals_in_checkpoint(f: FileLike) -> list[str]:
 
 
 def check_module_version_greater_or_equal(
-    module: Any, req_version_tuple: tuple[Any, ...], error_if_malformed: bool = True
+    module: Any, req_version_tuple: tuple[int, ...], error_if_malformed: bool = True
 ) -> bool:
     """Whether ``module.__version__`` is at least the given one; a version that is no numbers is an error."""
     try:
@@ -88,7 +88,7 @@ def check_module_version_greater_or_equal(
         return True
 
 
-def _is_zipfile(f: Any) -> bool:
+def _is_zipfile(f: IO[bytes]) -> bool:
     """Whether an open file begins as a zip archive does."""
     start = f.tell()
     head = f.read(4)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 __all__ = ["check_sparse_tensor_invariants"]
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class check_sparse_tensor_invariants:
@@ -53,11 +57,11 @@ class check_sparse_tensor_invariants:
         check_sparse_tensor_invariants._enabled = bool(self._before)
         self._before = None
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """``function`` with the switch set around each call."""
 
         @functools.wraps(function)
-        def switched(*args: Any, **kwargs: Any) -> Any:
+        def switched(*args: P.args, **kwargs: P.kwargs) -> R:
             with type(self)(self._wanted):
                 return function(*args, **kwargs)
 

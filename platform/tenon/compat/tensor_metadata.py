@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["assert_metadata_eq"]
 
 
 def assert_metadata_eq(
     assert_eq: Callable[[object, object], None],
-    m1: Any,
-    m2: Any,
+    m1: Tensor,
+    m2: Tensor,
     *,
     skip_symbolic: bool = False,
     skip_leaf: bool = False,

@@ -16,23 +16,26 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from tenon.device import Device, get_default_device
+from tenon.device import Device, DeviceLike, get_default_device
+from tenon.dtypes import dtype as Dtype
 from tenon.dtypes import get_default_dtype
 from tenon.engine.aval import contiguous_strides
 from tenon.engine.grad_mode import MODE, no_grad
 from tenon.engine.interceptor import SLOT
-from tenon.engine.op import Composite
+from tenon.engine.op import Composite, Op
 from tenon.engine.tape import CustomNode, StandIn
+from tenon.engine.types import Attrs, Operand
 from tenon.errors import ArgumentError
 from tenon.kernels.backend import backend_for
 from tenon.ops.aten import Operator, called
 from tenon.tensors.extensions import EXTENSIONS
+from tenon.tensors.formats import memory_format as Format
+from tenon.tensors.layout import layout
 from tenon.tensors.pytree import tree_flatten
 from tenon.tensors.tensor import Tensor
-
-Array = np.ndarray[Any, Any]
 
 
 class Shell(NDArrayOperatorsMixin):
@@ -46,10 +49,10 @@ class Shell(NDArrayOperatorsMixin):
     #: NumPy's ``base``: None, as for an array that owns its memory.
     base = None
 
-    def __init__(self, owner: Any, shape: Sequence[int], strides: Sequence[int], dtype: Any) -> None:
+    def __init__(self, owner: Tensor, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype) -> None:
         self._owner = weakref.ref(owner)
         self.shape = tuple(shape)
-        self.dtype: np.dtype[Any] = dtype
+        self.dtype: np.dtype = dtype
         self.strides = tuple(s * dtype.itemsize for s in strides)
 
     @property
@@ -68,7 +71,7 @@ class Shell(NDArrayOperatorsMixin):
         return self.size * self.dtype.itemsize
 
     @property
-    def owner(self) -> Any:
+    def owner(self) -> Tensor:
         """The wrapper tensor that this is the ``raw`` of; ReferenceError once that is freed."""
         owner = self._owner()
         if owner is None:
@@ -78,22 +81,22 @@ class Shell(NDArrayOperatorsMixin):
             )
         return owner
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         """The elements, copied into a plain array by the owner's class."""
         owner = self.owner
         plain = Tensor._of(owner._backend.empty(self.shape, self.dtype, owner.device), owner._backend)
         _copy(plain, owner)
-        host: Array = plain._backend.to_host(plain.raw)
+        host: np.ndarray = plain._backend.to_host(plain.raw)
         return host if dtype is None else host.astype(dtype, copy=False)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> object:
         plain = [np.asarray(i) if isinstance(i, Shell) else i for i in inputs]
         return getattr(ufunc, method)(*plain, **options)
 
     def __getitem__(self, key: Any) -> Any:
         return np.asarray(self)[key]
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: Any, value: npt.ArrayLike) -> None:
         data = np.asarray(self)
         data[key] = value
         owner = self.owner
@@ -110,14 +113,14 @@ class _Copy(Operator):
 
     __slots__ = ()
 
-    def __call__(self, tensor: Any, *args: Any, **options: Any) -> Any:
+    def __call__(self, tensor: Tensor, *args: Tensor, **options: object) -> Tensor:
         """Copy the elements of ``args[0]`` into ``tensor`` in place and return it."""
         return tensor.copy_(*args)
 
 
-def _copy(target: Any, source: Any) -> None:
+def _copy(target: Tensor, source: Tensor) -> None:
     with no_grad():
-        handler = next(type(t) for t in (target, source) if is_wrapper(t))
+        handler: Any = next(type(t) for t in (target, source) if is_wrapper(t))
         handler.__torch_dispatch__(_Copy("copy_", "default"), (handler,), (target, source), {})
 
 
@@ -126,11 +129,11 @@ class Called(Operator):
 
     __slots__ = ("op",)
 
-    def __init__(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> None:
+    def __init__(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> None:
         super().__init__(called(op, args, attrs).name, "default")
         self.op = op
 
-    def __call__(self, *args: Any, **attrs: Any) -> Any:
+    def __call__(self, *args: Operand, **attrs: Any) -> Any:
         """Compute the op on ``args``."""
         return self.op(*args, **attrs)
 
@@ -140,7 +143,7 @@ class _Unwrap(CustomNode):
 
     __slots__ = ()
 
-    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
+    def apply_tensors(self, grad: Tensor, create_graph: bool) -> list[Tensor]:
         """Return ``grad`` unchanged."""
         return [grad]
 
@@ -148,7 +151,7 @@ class _Unwrap(CustomNode):
 _UNWRAP = StandIn("open", "AliasBackward0")
 
 
-def is_wrapper(value: Any) -> bool:
+def is_wrapper(value: object) -> bool:
     """Whether ``value`` is a wrapper tensor, one without data of its own."""
     return isinstance(value, Tensor) and value.raw.__class__ is Shell
 
@@ -166,7 +169,7 @@ class _ClassDispatch:
         self.classes: set[type] = set()
         self.disabled = _Disabled()
 
-    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def run(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Any:
         """The result of the first handler that does not return NotImplemented, or else of the op itself."""
         types: Any = tuple(dict.fromkeys(a.__class__ for a in args if a.__class__ in self.classes))
         if not types or self.disabled.depth:
@@ -222,7 +225,7 @@ def no_dispatch() -> Iterator[None]:
         _DISPATCH.disabled.depth -= 1
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrapped(value: Tensor) -> Tensor:
     """A plain tensor with the elements of ``value``, connected to it in the autograd graph."""
     data = value._backend.from_host(np.asarray(value.raw), value.device)
     plain = Tensor._of(data, value._backend)
@@ -236,14 +239,14 @@ def _make_wrapper_subclass(
     size: Sequence[int],
     strides: Sequence[int] | None = None,
     storage_offset: int | None = None,
-    memory_format: Any = None,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
+    memory_format: Format | None = None,
+    dtype: Dtype | None = None,
+    layout: layout | None = None,
+    device: DeviceLike = None,
     pin_memory: bool = False,
     requires_grad: bool = False,
-    **kwargs: Any,
-) -> Any:
+    **kwargs: object,
+) -> Tensor:
     """Create a leaf tensor of class ``cls`` and shape ``size`` without data: a wrapper, whose ops call
     ``cls.__torch_dispatch__``.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 
+from tenon.engine.types import Operand
+
 #: dtype -> (relative, absolute)
-TOLERANCE: dict[Any, tuple[float, float]] = {
+TOLERANCE: dict[np.dtype, tuple[float, float]] = {
     np.dtype(np.float64): (1e-10, 1e-12),
     np.dtype(np.float32): (2e-5, 2e-6),
     np.dtype(np.float16): (4e-3, 1e-3),
@@ -18,7 +18,7 @@ TOLERANCE: dict[Any, tuple[float, float]] = {
 }
 
 
-def host(value: Any) -> Any:
+def host(value: Operand) -> np.ndarray:
     """``value`` (tensor, array or number) as a NumPy array."""
     if hasattr(value, "_backend"):
         return value._backend.to_host(value.raw)
@@ -26,7 +26,7 @@ def host(value: Any) -> Any:
 
 
 def assert_same(
-    actual: Any, expected: Any, *, loose: float = 1.0, check_dtype: bool = True, where: str = ""
+    actual: Operand, expected: Operand, *, loose: float = 1.0, check_dtype: bool = True, where: str = ""
 ) -> None:
     """Equal shapes and dtypes, and values within the tolerance of the dtype (times ``loose``); NaN equals
     NaN."""
@@ -44,6 +44,6 @@ def assert_same(
         np.testing.assert_array_equal(a, e, err_msg=where)
 
 
-def as_tuple(value: Any) -> tuple[Any, ...]:
+def as_tuple(value: Operand) -> tuple[Operand, ...]:
     """``value``, as a tuple if it is not one."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)

@@ -31,8 +31,8 @@ _KINDS = (NonePair, BooleanPair, NumberPair, TensorLikePair)
 
 
 def assert_close(
-    actual: Any,
-    expected: Any,
+    actual: object,
+    expected: object,
     *,
     allow_subclasses: bool = True,
     rtol: float | None = None,
@@ -74,8 +74,8 @@ _LOOSER = {dtypes.float16: (1e-3, 1e-3), dtypes.float32: (1e-4, 1e-5), dtypes.fl
 
 
 def assert_allclose(
-    actual: Any,
-    expected: Any,
+    actual: object,
+    expected: object,
     rtol: float | None = None,
     atol: float | None = None,
     equal_nan: bool = True,
@@ -98,8 +98,8 @@ def assert_allclose(
 
 
 def not_close_error_metas(
-    actual: Any,
-    expected: Any,
+    actual: object,
+    expected: object,
     *,
     pair_types: Sequence[type[Pair]] = (ObjectPair,),
     sequence_types: tuple[type, ...] = (Sequence,),
@@ -167,7 +167,7 @@ def originate_pairs(
     return found
 
 
-def _common_keys(actual: Any, expected: Any, id: Path) -> list[Any]:
+def _common_keys(actual: Mapping[object, object], expected: Mapping[object, object], id: Path) -> list[Any]:
     ours, theirs = set(actual.keys()), set(expected.keys())
     if ours != theirs:
         text = (
@@ -182,7 +182,9 @@ def _common_keys(actual: Any, expected: Any, id: Path) -> list[Any]:
         return list(actual.keys())
 
 
-def _pair(actual: Any, expected: Any, kinds: Sequence[type[Pair]], id: Path, options: dict[str, Any]) -> Pair:
+def _pair(
+    actual: object, expected: object, kinds: Sequence[type[Pair]], id: Path, options: dict[str, Any]
+) -> Pair:
     """The first kind of pair that takes both values."""
     for kind in kinds:
         try:

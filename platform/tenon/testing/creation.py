@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from tenon.device import DeviceLike
 from tenon.dtypes import as_dtype, dtype
+from tenon.dtypes import dtype as Dtype
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import ArgumentError
 from tenon.functions.limits import finfo
 from tenon.tensors.creation.factories import empty
 from tenon.tensors.formats import memory_format as Format
+from tenon.tensors.tensor import Tensor
 
 #: Bounds by the letter of NumPy's kind.
 _BOUNDS = {"b": (0, 2), "u": (0, 10), "i": (-9, 10)}
@@ -21,14 +24,14 @@ _BOUNDS = {"b": (0, 2), "u": (0, 10), "i": (-9, 10)}
 def make_tensor(
     *shape: Any,
     dtype: dtype,
-    device: Any,
+    device: DeviceLike,
     low: float | None = None,
     high: float | None = None,
     requires_grad: bool = False,
     noncontiguous: bool = False,
     exclude_zero: bool = False,
     memory_format: Format | None = None,
-) -> Any:
+) -> Tensor:
     """A tensor with values drawn evenly from ``[low, high)``: by default ``[-9, 9)``, integers from
     ``[-9, 10)``, unsigned ones from ``[0, 10)``, bools both.
 
@@ -62,7 +65,7 @@ def make_tensor(
     return result.requires_grad_() if requires_grad else result
 
 
-def _bounds(kind: Any, letter: str, low: float | None, high: float | None) -> tuple[float, float]:
+def _bounds(kind: Dtype, letter: str, low: float | None, high: float | None) -> tuple[float, float]:
     """Where to draw: the given bounds within the dtype's range."""
     usual = _BOUNDS.get(letter, (-9, 9))
     first: float = usual[0] if low is None else low
@@ -74,7 +77,7 @@ def _bounds(kind: Any, letter: str, low: float | None, high: float | None) -> tu
     if letter == "b":
         least, most = 0.0, 2.0
     elif letter in "iu":
-        info: Any = np.iinfo(kind.numpy)
+        info: np.iinfo = np.iinfo(kind.numpy)
         least, most = float(info.min), info.max + 1
     else:
         most = 65504.0 if kind.numpy.itemsize == 2 and kind.numpy.kind == "f" else 3e38
@@ -84,7 +87,7 @@ def _bounds(kind: Any, letter: str, low: float | None, high: float | None) -> tu
     return max(first, least), min(last, most)
 
 
-def _least(kind: Any, letter: str) -> Any:
+def _least(kind: Dtype, letter: str) -> complex:
     """What ``exclude_zero`` puts in place of 0."""
     if letter in "biu":
         return 1

@@ -8,35 +8,37 @@ output's gradient.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from tenon.device import DeviceLike
+from tenon.engine.types import Operand
 from tenon.tensors.autograd.passes import grad
 from tenon.tensors.creation.create import wrap
+from tenon.tensors.tensor import Tensor
 from tenon.testing.assertions import as_tuple, host
 
-_Array = np.ndarray[Any, Any]
+#: Gradients at arrays, for the gradients of the outputs that require grad.
+Gradients = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], list[np.ndarray]]
 STEP = 1e-6
 
 
 def check_gradients(
-    function: Callable[..., Any],
-    arrays: Sequence[Any],
-    attrs: Mapping[str, Any] | None = None,
+    function: Callable[..., Operand],
+    arrays: Sequence[Operand],
+    attrs: Mapping[str, object] | None = None,
     *,
     active: Sequence[int] | None = None,
     order: int = 2,
     tolerance: float = 1e-6,
-    device: Any = "cpu",
+    device: DeviceLike = "cpu",
     outputs: int = 0,
 ) -> None:
-    """AssertionError unless the gradients of ``function(*arrays, **attrs)`` fit its differences up to
-    ``order``.
+    """Raise AssertionError unless the gradients of ``function(*arrays, **attrs)`` up to ``order`` agree with
+    finite differences.
 
-    ``arrays`` are host arrays (floating ones in float64) or numbers; ``active`` says which to differentiate
-    by,
-    ``outputs`` how many of the outputs to look at (0: all).
+    ``arrays`` are host arrays (floating ones in float64) or numbers; ``active`` are the positions of those
+    to differentiate by, ``outputs`` is how many of the outputs are checked (0: all).
     """
     chosen = tuple(active) if active is not None else tuple(i for i, a in enumerate(arrays) if _floating(a))
     if not chosen:
@@ -46,7 +48,7 @@ def check_gradients(
         whole = function
         function = lambda *a, **k: as_tuple(whole(*a, **k))[:outputs]  # noqa: E731
 
-    def values(moved: Sequence[_Array]) -> list[Any]:
+    def values(moved: Sequence[np.ndarray]) -> list[Tensor]:
         """Outputs with a gradient, of the active inputs at ``moved``."""
         return [o for o in _call(function, arrays, options, chosen, moved, device)[1] if o.requires_grad]
 
@@ -55,10 +57,10 @@ def check_gradients(
     if not seeds:
         return
 
-    def projected(moved: Sequence[_Array]) -> float:
+    def projected(moved: Sequence[np.ndarray]) -> float:
         return float(sum(np.vdot(s, host(o)) for s, o in zip(seeds, values(moved), strict=True)))
 
-    def gradients(moved: Sequence[_Array], vectors: Sequence[_Array]) -> list[_Array]:
+    def gradients(moved: Sequence[np.ndarray], vectors: Sequence[np.ndarray]) -> list[np.ndarray]:
         leaves, outputs = _call(function, arrays, options, chosen, moved, device)
         outputs = tuple(o for o in outputs if o.requires_grad)
         found = grad(outputs, leaves, [wrap(v.copy(), device) for v in vectors], allow_unused=True)
@@ -70,20 +72,20 @@ def check_gradients(
 
 
 def _second(
-    function: Any,
-    arrays: Any,
-    options: Any,
-    chosen: Any,
-    start: Any,
-    seeds: Any,
-    gradients: Any,
+    function: Callable[..., Operand],
+    arrays: Sequence[Operand],
+    options: Mapping[str, object],
+    chosen: Sequence[int],
+    start: Sequence[np.ndarray],
+    seeds: Sequence[np.ndarray],
+    gradients: Gradients,
     tolerance: float,
-    device: Any,
+    device: DeviceLike,
 ) -> None:
     weights = [_noise_like(s, 80 + n) for n, s in enumerate(start)]
     count = len(start)
 
-    def projected(moved: Sequence[_Array]) -> float:
+    def projected(moved: Sequence[np.ndarray]) -> float:
         found = gradients(moved[:count], moved[count:])
         return float(sum(np.vdot(w, g) for w, g in zip(weights, found, strict=True)))
 
@@ -106,7 +108,11 @@ def _second(
 
 
 def _compare(
-    which: str, projected: Any, analytic: Sequence[_Array], start: Sequence[_Array], tolerance: float
+    which: str,
+    projected: Callable[[Sequence[np.ndarray]], float],
+    analytic: Sequence[np.ndarray],
+    start: Sequence[np.ndarray],
+    tolerance: float,
 ) -> None:
     direction = [_noise_like(s, 30 + n) for n, s in enumerate(start)]
     ends = [
@@ -123,13 +129,13 @@ def _compare(
 
 
 def _call(
-    function: Any,
-    arrays: Sequence[Any],
-    options: Any,
+    function: Callable[..., Operand],
+    arrays: Sequence[Operand],
+    options: Mapping[str, object],
     chosen: Sequence[int],
-    moved: Sequence[_Array],
-    device: Any,
-) -> tuple[list[Any], tuple[Any, ...]]:
+    moved: Sequence[np.ndarray],
+    device: DeviceLike,
+) -> tuple[list[Tensor], tuple[Tensor, ...]]:
     """The leaves, and ``function``'s outputs with the active inputs at ``moved``, lying as in ``arrays``."""
     arguments = [wrap(np.array(a), device) if isinstance(a, np.ndarray) else a for a in arrays]
     leaves = []
@@ -140,13 +146,13 @@ def _call(
     return leaves, as_tuple(function(*arguments, **options))
 
 
-def _floating(value: Any) -> bool:
+def _floating(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.float64
 
 
-def _noise(t: Any, seed: int) -> _Array:
+def _noise(t: Tensor, seed: int) -> np.ndarray:
     return np.asarray(np.random.default_rng(seed).standard_normal(tuple(t.shape)))
 
 
-def _noise_like(a: _Array, seed: int) -> _Array:
+def _noise_like(a: np.ndarray, seed: int) -> np.ndarray:
     return np.asarray(np.random.default_rng(seed).standard_normal(a.shape))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from tenon import dtypes
 from tenon.tensors.tensor import Tensor
 
 #: dtype -> (rtol, atol); all others must be equal.
-DEFAULT_TOLERANCES: dict[Any, tuple[float, float]] = {
+DEFAULT_TOLERANCES: dict[dtypes.dtype, tuple[float, float]] = {
     dtypes.float16: (1e-3, 1e-5),
     dtypes.bfloat16: (1.6e-2, 1e-5),
     dtypes.float32: (1.3e-6, 1e-5),
@@ -28,7 +27,7 @@ _PART = 1 << 15
 
 
 def default_tolerances(
-    *inputs: Any, dtype_precisions: Mapping[Any, tuple[float, float]] | None = None
+    *inputs: Tensor | dtypes.dtype, dtype_precisions: Mapping[dtypes.dtype, tuple[float, float]] | None = None
 ) -> tuple[float, float]:
     """The loosest ``(rtol, atol)`` of some tensors or dtypes."""
     found = []
@@ -40,7 +39,7 @@ def default_tolerances(
     return max(r for r, _ in found), max(a for _, a in found)
 
 
-def close(a: Any, e: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
+def close(a: np.ndarray, e: np.ndarray, rtol: float, atol: float, equal_nan: bool) -> np.ndarray:
     """Where two arrays are close; large ones part by part, as what is compared in between is four times as
     large and would go to memory and back."""
     if a.size <= _PART or a.shape != e.shape:
@@ -52,7 +51,7 @@ def close(a: Any, e: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
     return result.reshape(shape)
 
 
-def _close(a: Any, e: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
+def _close(a: np.ndarray, e: np.ndarray, rtol: float, atol: float, equal_nan: bool) -> np.ndarray:
     if a.dtype.kind in "biu":
         if rtol == 0 and atol == 0:
             return a == e
@@ -64,7 +63,7 @@ def _close(a: Any, e: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
     return matches | (np.isnan(a) & np.isnan(e)) if equal_nan else matches
 
 
-def number(array: Any) -> Any:
+def number(array: np.ndarray) -> complex:
     """The one element of an array as a Python number."""
     return float(array) if array.dtype.kind == "V" else array.item()
 
@@ -80,7 +79,9 @@ def _differences(absolute: str, relative: str, rtol: float, atol: float) -> str:
     return f"{absolute} (up to {atol} allowed)\n{relative} (up to {rtol} allowed)"
 
 
-def scalar_text(actual: Any, expected: Any, rtol: float, atol: float, identifier: Identifier = None) -> str:
+def scalar_text(
+    actual: complex, expected: complex, rtol: float, atol: float, identifier: Identifier = None
+) -> str:
     """How far two numbers are apart."""
     gap = abs(actual - expected)
     relative = float("inf") if expected == 0 else gap / abs(expected)
@@ -88,7 +89,9 @@ def scalar_text(actual: Any, expected: Any, rtol: float, atol: float, identifier
     return text + _differences(f"Absolute difference: {gap}", f"Relative difference: {relative}", rtol, atol)
 
 
-def tensor_text(a: Any, e: Any, matches: Any, rtol: float, atol: float, identifier: Identifier = None) -> str:
+def tensor_text(
+    a: np.ndarray, e: np.ndarray, matches: np.ndarray, rtol: float, atol: float, identifier: Identifier = None
+) -> str:
     """How many elements of two arrays differ, and where the most."""
     wrong, total = int(matches.size - matches.sum()), matches.size
     wide = np.int64 if a.dtype.kind in "biu" else a.dtype

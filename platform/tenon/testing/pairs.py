@@ -19,7 +19,8 @@ from tenon.tensors.creation.create import as_tensor
 from tenon.tensors.tensor import Tensor
 from tenon.testing import mismatches
 
-Path = tuple[Any, ...]
+#: The keys and indices that lead to a value in nested containers.
+Path = tuple[object, ...]
 Message = str | Callable[[str], str] | None
 
 
@@ -45,7 +46,7 @@ class UnsupportedInputs(Exception):
 
 
 def get_tolerances(
-    *inputs: Any, rtol: float | None, atol: float | None, id: Path = ()
+    *inputs: Tensor | dtypes.dtype, rtol: float | None, atol: float | None, id: Path = ()
 ) -> tuple[float, float]:
     """The given tolerances, or the loosest defaults of ``inputs``."""
     if rtol is not None and atol is not None:
@@ -60,7 +61,11 @@ def get_tolerances(
 class Pair(abc.ABC):
     """Two values at ``id``; kinds take the options they read and hand on the rest, which is ignored."""
 
-    def __init__(self, actual: Any, expected: Any, *, id: Path = (), **unknown_parameters: Any) -> None:
+    #: Values of the kind that the subclass takes.
+    actual: Any
+    expected: Any
+
+    def __init__(self, actual: object, expected: object, *, id: Path = (), **unknown_parameters: Any) -> None:
         self.actual, self.expected, self.id = actual, expected, id
         self._unknown_parameters = unknown_parameters
 
@@ -69,7 +74,7 @@ class Pair(abc.ABC):
         raise UnsupportedInputs
 
     @staticmethod
-    def _check_inputs_isinstance(*inputs: Any, cls: type | tuple[type, ...]) -> None:
+    def _check_inputs_isinstance(*inputs: object, cls: type | tuple[type, ...]) -> None:
         if not all(isinstance(each, cls) for each in inputs):
             raise UnsupportedInputs
 
@@ -80,7 +85,7 @@ class Pair(abc.ABC):
     def compare(self) -> None:
         """Raise ``ErrorMeta`` if the values differ."""
 
-    def extra_repr(self) -> Sequence[str | tuple[str, Any]]:
+    def extra_repr(self) -> Sequence[str | tuple[str, object]]:
         """Names of attributes, or names with values, that ``repr`` shows too."""
         return []
 
@@ -108,7 +113,7 @@ class ObjectPair(Pair):
 class NonePair(Pair):
     """None, and anything."""
 
-    def __init__(self, actual: Any, expected: Any, **other_parameters: Any) -> None:
+    def __init__(self, actual: object, expected: object, **other_parameters: Any) -> None:
         if actual is not None and expected is not None:
             raise UnsupportedInputs
         super().__init__(actual, expected, **other_parameters)
@@ -124,15 +129,15 @@ class BooleanPair(Pair):
 
     _supported_types: ClassVar[tuple[type, ...]] = (bool, np.bool_)
 
-    def __init__(self, actual: Any, expected: Any, *, id: Path = (), **other_parameters: Any) -> None:
+    def __init__(self, actual: object, expected: object, *, id: Path = (), **other_parameters: Any) -> None:
         actual, expected = self._process_inputs(actual, expected, id=id)
         super().__init__(actual, expected, id=id, **other_parameters)
 
-    def _process_inputs(self, actual: Any, expected: Any, *, id: Path) -> Sequence[bool]:
+    def _process_inputs(self, actual: object, expected: object, *, id: Path) -> Sequence[bool]:
         self._check_inputs_isinstance(actual, expected, cls=self._supported_types)
         return [self._to_bool(each, id=id) for each in (actual, expected)]
 
-    def _to_bool(self, bool_like: Any, *, id: Path) -> bool:
+    def _to_bool(self, bool_like: object, *, id: Path) -> bool:
         if not isinstance(bool_like, (bool, np.bool_)):
             raise ErrorMeta(TypeError, f"Unknown boolean type {type(bool_like)}.", id=id)
         return bool(bool_like)
@@ -146,7 +151,7 @@ class BooleanPair(Pair):
 class NumberPair(Pair):
     """Python's numbers, and NumPy's."""
 
-    _TYPE_TO_DTYPE: ClassVar[dict[type, Any]] = {
+    _TYPE_TO_DTYPE: ClassVar[dict[type, dtypes.dtype]] = {
         int: dtypes.int64,
         float: dtypes.float64,
         complex: dtypes.complex128,
@@ -155,8 +160,8 @@ class NumberPair(Pair):
 
     def __init__(
         self,
-        actual: Any,
-        expected: Any,
+        actual: object,
+        expected: object,
         *,
         id: Path = (),
         rtol: float | None = None,
@@ -171,7 +176,7 @@ class NumberPair(Pair):
         self.rtol, self.atol = get_tolerances(*kinds, rtol=rtol, atol=atol, id=id)
         self.equal_nan, self.check_dtype = equal_nan, check_dtype
 
-    def _process_inputs(self, actual: Any, expected: Any, *, id: Path) -> Sequence[Any]:
+    def _process_inputs(self, actual: object, expected: object, *, id: Path) -> Sequence[complex]:
         self._check_inputs_isinstance(actual, expected, cls=self._supported_types)
         return [self._to_number(each, id=id) for each in (actual, expected)]
 
@@ -203,8 +208,8 @@ class TensorLikePair(Pair):
 
     def __init__(
         self,
-        actual: Any,
-        expected: Any,
+        actual: object,
+        expected: object,
         *,
         id: Path = (),
         allow_subclasses: bool = True,
@@ -224,7 +229,7 @@ class TensorLikePair(Pair):
         self.check_layout, self.check_stride = check_layout, check_stride
 
     def _process_inputs(
-        self, actual: Any, expected: Any, *, id: Path, allow_subclasses: bool
+        self, actual: object, expected: object, *, id: Path, allow_subclasses: bool
     ) -> Sequence[Tensor]:
         related = isinstance(actual, type(expected)) or isinstance(expected, type(actual))
         if not related or not (allow_subclasses or type(actual) is type(expected)):
@@ -234,7 +239,7 @@ class TensorLikePair(Pair):
             self._check_supported(each, id=id)
         return tensors
 
-    def _to_tensor(self, tensor_like: Any) -> Tensor:
+    def _to_tensor(self, tensor_like: object) -> Tensor:
         if isinstance(tensor_like, Tensor):
             return tensor_like
         try:
@@ -253,8 +258,8 @@ class TensorLikePair(Pair):
         if "meta" not in (actual.device.type, expected.device.type):
             self._compare_values(*self._equalize_attributes(actual, expected))
 
-    def _compare_attributes(self, actual: Any, expected: Any) -> None:
-        checks = [("shape", True, actual.shape, expected.shape)]
+    def _compare_attributes(self, actual: Tensor, expected: Tensor) -> None:
+        checks: list[tuple[str, bool, object, object]] = [("shape", True, actual.shape, expected.shape)]
         checks.append(("layout", self.check_layout, actual.layout, expected.layout))
         if self.check_stride:
             checks.append(("stride()", True, actual.stride(), expected.stride()))
@@ -265,22 +270,22 @@ class TensorLikePair(Pair):
                 text = f"The values for attribute '{name}' do not match: {a} != {e}."
                 self._fail(AssertionError, text)
 
-    def _equalize_attributes(self, actual: Any, expected: Any) -> tuple[Any, Any]:
+    def _equalize_attributes(self, actual: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
         common = actual.dtype
         if actual.dtype != expected.dtype:
             common = dtypes.promote_types(_signed(actual.dtype), _signed(expected.dtype))
         a, e = (t.detach().cpu().to(common) for t in (actual, expected))
         return a, e
 
-    def _compare_values(self, actual: Any, expected: Any) -> None:
+    def _compare_values(self, actual: Tensor, expected: Tensor) -> None:
         self._compare_regular_values_close(
             actual, expected, rtol=self.rtol, atol=self.atol, equal_nan=self.equal_nan
         )
 
     def _compare_regular_values_close(
         self,
-        actual: Any,
-        expected: Any,
+        actual: Tensor,
+        expected: Tensor,
         *,
         rtol: float,
         atol: float,
@@ -305,5 +310,5 @@ class TensorLikePair(Pair):
         return ("rtol", "atol", "equal_nan", *checks)
 
 
-def _signed(kind: Any) -> Any:
+def _signed(kind: dtypes.dtype) -> dtypes.dtype:
     return dtypes.int64 if kind in (dtypes.uint16, dtypes.uint32, dtypes.uint64) else kind

@@ -141,7 +141,7 @@ class _Functions:
     """``torch._C._nn``: functions of neural networks, and how ``Module.to`` reads its arguments."""
 
     @staticmethod
-    def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+    def _parse_to(*args: object, **kwargs: object) -> tuple[Any, Any, bool, Any]:
         """``(device, dtype, non_blocking, memory_format)`` of a call of ``to``."""
         device, dtype, _ = parse_to(args, kwargs)
         flags = [each for each in args if isinstance(each, bool)]
@@ -225,7 +225,7 @@ def _set_mkldnn_enabled(enabled: bool) -> None:
     mkldnn.enabled = enabled
 
 
-def _log_api_usage_once(*args: Any) -> None:
+def _log_api_usage_once(*args: object) -> None:
     """Nothing: what is used is told to nobody."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from typing import Any
 
 __all__ = ["gather_traceback", "symbolize_tracebacks"]
 
@@ -15,7 +14,7 @@ def gather_traceback(python: bool = True, script: bool = False, cpp: bool = Fals
     return traceback.StackSummary.from_list(frames)
 
 
-def symbolize_tracebacks(to_symbolize: Sequence[traceback.StackSummary]) -> list[list[dict[str, Any]]]:
+def symbolize_tracebacks(to_symbolize: Sequence[traceback.StackSummary]) -> list[list[dict[str, object]]]:
     """Of each stack its frames as ``{"filename", "line", "name"}``."""
     return [
         [{"filename": f.filename, "line": f.lineno, "name": f.name} for f in stack] for stack in to_symbolize

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 __all__ = ["flags", "is_acceptable", "is_available", "set_flags", "version"]
 
@@ -29,7 +28,7 @@ def version() -> int | None:
     return None
 
 
-def is_acceptable(tensor: Any) -> bool:
+def is_acceptable(tensor: object) -> bool:
     """False: no tensor is given to cuDNN."""
     return False
 
@@ -40,7 +39,7 @@ def set_flags(
     _benchmark_limit: int | None = None,
     _deterministic: bool | None = None,
     _allow_tf32: bool | None = None,
-) -> tuple[Any, ...]:
+) -> tuple[bool, bool, int | None, bool, bool]:
     """Set what is not None; returns what was set before, in the order of the arguments."""
     given = {
         "enabled": _enabled,

@@ -6,9 +6,9 @@ import functools
 import importlib
 import platform
 import re
-from typing import Any
 
 from tenon.compat.cpu import amp
+from tenon.device import DeviceLike
 
 __all__ = [
     "amp",
@@ -41,7 +41,7 @@ def current_device() -> str:
     return "cpu"
 
 
-def synchronize(device: Any = None) -> None:
+def synchronize(device: DeviceLike = None) -> None:
     """Nothing to wait for: operations are done when they return."""
 
 
@@ -55,7 +55,7 @@ def _features() -> dict[str, bool]:
     }
 
 
-def get_capabilities() -> dict[str, Any]:
+def get_capabilities() -> dict[str, object]:
     """The architecture, and which sets of instructions the processor has, as far as NumPy asks for them."""
     return {"architecture": platform.machine(), **_features()}
 

@@ -7,7 +7,7 @@ what does their work here: ``tenon.compile`` records a call, forward hooks see w
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from tenon.errors import UnsupportedError
 
@@ -31,7 +31,7 @@ def wrap(fn_or_name: T) -> T:
     return fn_or_name
 
 
-def symbolic_trace(root: Any, concrete_args: Any = None) -> NoReturn:
+def symbolic_trace(root: object, concrete_args: object = None) -> NoReturn:
     """Refused."""
     _refuse(f"symbolic_trace({getattr(root, '__name__', type(root).__name__)})")
 
@@ -46,7 +46,7 @@ def _refuse(name: str) -> NoReturn:
 class _Absent:
     """What nothing is an instance of."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         _refuse(type(self).__name__)
 
 

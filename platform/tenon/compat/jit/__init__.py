@@ -48,7 +48,7 @@ def is_tracing() -> bool:
     return False
 
 
-def script(obj: T, *args: Any, **options: Any) -> T:
+def script(obj: T, *args: object, **options: object) -> T:
     """``obj``, which stays Python; warned of once in a process, and not with ``PYTORCH_JIT=0``."""
     if environment("PYTORCH_JIT") != "0" and not _warned:
         _warned.append(obj)
@@ -63,11 +63,11 @@ def script(obj: T, *args: Any, **options: Any) -> T:
 
 
 #: What was to be a script first.
-_warned: list[Any] = []
+_warned: list[object] = []
 
 
 def _refused(name: str, instead: str) -> Callable[..., NoReturn]:
-    def refuse(*args: Any, **options: Any) -> NoReturn:
+    def refuse(*args: object, **options: object) -> NoReturn:
         raise UnsupportedError(f"torch.jit.{name}: TorchScript is not {instead}")
 
     refuse.__name__ = refuse.__qualname__ = name
@@ -82,7 +82,7 @@ save = _refused("save", "written here. Save a model's state_dict with tenon.save
 load = _refused("load", "read here. Load a state_dict that tenon.save or torch.save wrote.")
 
 
-def ignore(drop: Any = False, **options: Any) -> Any:
+def ignore(drop: object = False, **options: object) -> Callable[..., Any]:
     """A decorator, with or without arguments, that returns its function."""
     return drop if callable(drop) else _itself
 
@@ -115,12 +115,12 @@ def script_if_tracing(function: T) -> T:
 _script_if_tracing, _overload_method, _overload = script_if_tracing, _itself, _itself
 
 
-def annotate(the_type: Any, the_value: T) -> T:
+def annotate(the_type: object, the_value: T) -> T:
     """``the_value``."""
     return the_value
 
 
-def _refuse_one(result: Any) -> NoReturn:
+def _refuse_one(result: object) -> NoReturn:
     raise UnsupportedError(
         f"torch.jit.{type(result).__name__}: TorchScript is not made here. Write a plain nn.Module, list or"
         " dict; tenon.compile makes functions and models faster."
@@ -151,12 +151,12 @@ class ScriptMethod:
 class ScriptDict:
     """A dict of a compiled function, which nothing is an instance of."""
 
-    def __init__(self, entries: Any = None) -> None:
+    def __init__(self, entries: object = None) -> None:
         _refuse_one(self)
 
 
 class ScriptList:
     """A list of a compiled function, which nothing is an instance of."""
 
-    def __init__(self, entries: Any = None) -> None:
+    def __init__(self, entries: object = None) -> None:
         _refuse_one(self)

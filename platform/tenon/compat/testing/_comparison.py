@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
+from tenon.tensors.tensor import Tensor
 from tenon.testing.comparison import assert_allclose, assert_close, not_close_error_metas, originate_pairs
 from tenon.testing.mismatches import Identifier, default_tolerances, scalar_text, tensor_text
 from tenon.testing.pairs import (
@@ -40,15 +41,24 @@ __all__ = [
 ]
 
 
+T = TypeVar("T")
+
+
 def make_scalar_mismatch_msg(
-    actual: Any, expected: Any, *, rtol: float, atol: float, identifier: Identifier = None
+    actual: complex, expected: complex, *, rtol: float, atol: float, identifier: Identifier = None
 ) -> str:
     """How far two numbers are apart, in words."""
     return scalar_text(actual, expected, rtol, atol, identifier)
 
 
 def make_tensor_mismatch_msg(
-    actual: Any, expected: Any, matches: Any, *, rtol: float, atol: float, identifier: Identifier = None
+    actual: Tensor,
+    expected: Tensor,
+    matches: Tensor,
+    *,
+    rtol: float,
+    atol: float,
+    identifier: Identifier = None,
 ) -> str:
     """How many elements of two tensors differ, and where the most, in words."""
     with np.errstate(all="ignore"):
@@ -56,6 +66,6 @@ def make_tensor_mismatch_msg(
         return tensor_text(a, e, matching, rtol, atol, identifier)
 
 
-def _unwrap_dtensor_for_comparison(actual: Any, expected: Any) -> tuple[Any, Any]:
+def _unwrap_dtensor_for_comparison(actual: T, expected: T) -> tuple[T, T]:
     """Both as they are: no tensor here is laid over several processes."""
     return actual, expected

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from tenon.random import get_rng_state, manual_seed, set_rng_state
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 __all__ = ["freeze_rng_state", "wrapper_set_seed"]
 
@@ -21,7 +24,7 @@ def freeze_rng_state() -> Iterator[None]:
         set_rng_state(state)
 
 
-def wrapper_set_seed(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def wrapper_set_seed(op: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """``op(*args, **kwargs)`` with the seed 42, which does not outlast it."""
     with freeze_rng_state():
         manual_seed(42)

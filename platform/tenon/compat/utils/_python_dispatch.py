@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any, Self
 
 from tenon.compat.torch_dispatch import Called, is_wrapper
 from tenon.engine.interceptor import SLOT
-from tenon.engine.op import Composite
+from tenon.engine.op import Composite, Op
+from tenon.engine.types import Attrs, Operand
 from tenon.engine.value import Value
 
 __all__ = ["TorchDispatchMode", "is_traceable_wrapper_subclass"]
@@ -32,16 +34,20 @@ class TorchDispatchMode:
     aten.mul.default
     """
 
-    def __init__(self, _dispatch_key: Any = None) -> None:
+    def __init__(self, _dispatch_key: object = None) -> None:
         self._inside = threading.local()
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Called,
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> Any:
         """What the mode makes of one op."""
         raise NotImplementedError(f"{type(self).__name__} must define __torch_dispatch__.")
 
-    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def run(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Any:
         """One op of anybody's."""
         inside = self.__dict__.setdefault(
             "_inside", threading.local()
@@ -65,7 +71,7 @@ class TorchDispatchMode:
         SLOT.pop(self)
 
 
-def is_traceable_wrapper_subclass(t: Any) -> bool:
+def is_traceable_wrapper_subclass(t: object) -> bool:
     """Whether ``t`` stands for other tensors and says for which: by ``__tensor_flatten__`` and
     ``__tensor_unflatten__``."""
     return bool(

@@ -7,19 +7,22 @@ type, inside containers too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from tenon.data import default_collate, default_convert
 from tenon.data.collate import like
+from tenon.engine.types import Nested
 from tenon.errors import CollateError
 from tenon.tensors.tensor import Tensor
+
+#: How to join samples, by their type or a tuple of types.
+FnMap = Mapping[type | tuple[type, ...], Callable[..., Nested]]
 
 __all__ = ["collate", "default_collate", "default_collate_fn_map", "default_convert"]
 
 
-def collate(batch: Sequence[Any], *, collate_fn_map: Mapping[Any, Callable[..., Any]] | None = None) -> Any:
+def collate(batch: Sequence[Nested], *, collate_fn_map: FnMap | None = None) -> Nested:
     """Samples as one batch: ``collate_fn_map`` says how for each type (or tuple of types), by the type itself
     first, then by the first that it derives from. Of containers, the parts are collated."""
     table = collate_fn_map or {}
@@ -42,12 +45,12 @@ def collate(batch: Sequence[Any], *, collate_fn_map: Mapping[Any, Callable[..., 
     )
 
 
-def collate_tensor_fn(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+def collate_tensor_fn(batch: Sequence[Nested], *, collate_fn_map: FnMap | None = None) -> Tensor:
     """Tensors stacked along a new first axis."""
     return default_collate(batch)
 
 
-def _of_default(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+def _of_default(batch: Sequence[Nested], *, collate_fn_map: FnMap | None = None) -> Nested:
     return default_collate(batch)
 
 
@@ -55,7 +58,7 @@ collate_numpy_array_fn = collate_numpy_scalar_fn = collate_float_fn = collate_in
 collate_str_fn = _of_default
 
 #: What ``default_collate`` does, type by type.
-default_collate_fn_map: dict[Any, Callable[..., Any]] = {
+default_collate_fn_map: dict[type | tuple[type, ...], Callable[..., Nested]] = {
     Tensor: collate_tensor_fn,
     np.ndarray: collate_numpy_array_fn,
     (np.bool_, np.number, np.object_): collate_numpy_scalar_fn,

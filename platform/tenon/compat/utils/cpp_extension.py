@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tenon.config import environment
 from tenon.errors import UnsupportedError
@@ -45,7 +45,7 @@ def library_paths(device_type: str = "cpu") -> list[str]:
 
 
 def _refused(name: str) -> Callable[..., NoReturn]:
-    def refuse(*args: Any, **options: Any) -> NoReturn:
+    def refuse(*args: object, **options: object) -> NoReturn:
         raise UnsupportedError(
             f"torch.utils.cpp_extension.{name}: extensions in C++ need PyTorch's headers, which are not "
             "here. Write the function in Python with a torch.autograd.Function, or as an op "

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import Any
 
 
 class _Package(types.ModuleType):
     """A package whose functions stay where an importer binds a submodule."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if isinstance(value, types.ModuleType) and isinstance(vars(self).get(name), types.FunctionType):
             return
         super().__setattr__(name, value)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 __all__ = ["TensorWeakRef", "WeakIdKeyDictionary", "WeakIdRef", "WeakTensorKeyDictionary"]
@@ -18,11 +18,11 @@ class WeakIdRef(weakref.ref[Any]):
 
     __slots__ = ("_id",)
 
-    def __init__(self, key: Any, callback: Any = None) -> None:
+    def __init__(self, key: object, callback: Callable[[WeakIdRef], object] | None = None) -> None:
         super().__init__(key, callback)  # type: ignore[call-arg]
         self._id = id(key)
 
-    def __call__(self) -> Any:
+    def __call__(self) -> object:
         """The object, or None if it is gone."""
         return super().__call__()
 
@@ -47,7 +47,7 @@ class WeakIdKeyDictionary(MutableMapping[Any, Any]):
         self.data: Any = {}
         entries = weakref.ref(self)
 
-        def forget(key: Any) -> None:
+        def forget(key: WeakIdRef) -> None:
             there = entries()
             if there is not None:
                 there.data.pop(key, None)
@@ -125,6 +125,6 @@ class TensorWeakRef:
     def __init__(self, tensor: Any) -> None:
         self.ref = weakref.ref(tensor)
 
-    def __call__(self) -> Any:
+    def __call__(self) -> object:
         """The tensor, or None if it is gone."""
         return self.ref()

@@ -14,7 +14,8 @@ Next: ``samples/placement.py`` lays arguments out on a device.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -26,10 +27,11 @@ from tenon.engine.aval import aval_of
 from tenon.engine.grad_mode import no_grad
 from tenon.engine.op import Composite, Kind, Op, Primitive
 from tenon.engine.op import table as ops
-from tenon.engine.types import OpNamespace
+from tenon.engine.types import Operand, OpNamespace
 from tenon.graph.cluster import Builder, Namespace
 from tenon.kernels.backend import Availability, Backend, backend_for, backend_named
 from tenon.tensors.creation.create import wrap
+from tenon.tensors.tensor import Tensor
 from tenon.testing import samples
 from tenon.testing.assertions import as_tuple, assert_same, host
 from tenon.testing.gradcheck import check_gradients
@@ -266,7 +268,7 @@ class BackendSuite:
                 )
         self._covered[op.name]["values"] += 1
 
-    def _expected(self, op: Op, sample: Sample, arrays: list[Any], kind: str) -> tuple[Any, ...]:
+    def _expected(self, op: Op, sample: Sample, arrays: list[Operand], kind: str) -> tuple[np.ndarray, ...]:
         if sample.reference is None:
             with no_grad():
                 result = op(
@@ -284,7 +286,9 @@ class BackendSuite:
             e.astype(narrow) if e.dtype == np.float32 and "dtype" not in sample.attrs else e for e in found
         )
 
-    def _check_dtypes(self, op: Op, sample: Sample, arguments: list[Any], results: Any, where: str) -> None:
+    def _check_dtypes(
+        self, op: Op, sample: Sample, arguments: list[Operand], results: Sequence[Tensor], where: str
+    ) -> None:
         """What the op's shape rule says is what came out, also in the half-width dtypes."""
         if op.promotion is not None or op.name == "nonzero":
             return

@@ -10,7 +10,6 @@ import functools
 import itertools
 import time
 from collections.abc import Callable
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -36,19 +35,19 @@ def check(function: Check) -> Check:
     return function
 
 
-def values(communicator: Communicator, rank: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def values(communicator: Communicator, rank: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Small whole numbers that differ by rank and position: every reduction of them is exact."""
     pattern = ((np.arange(4) + rank * 3) % 4 + 1).astype(dtype)
     count = int(np.prod(shape))
     return np.tile(pattern, -(-count // 4))[:count].reshape(shape)
 
 
-def everyone(communicator: Communicator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[Any]:
+def everyone(communicator: Communicator, shape: tuple[int, ...], dtype: np.dtype) -> list[np.ndarray]:
     """``values`` of all ranks."""
     return [values(communicator, rank, shape, dtype) for rank in range(communicator.size)]
 
 
-def same(actual: Any, expected: Any) -> None:
+def same(actual: np.ndarray, expected: np.ndarray) -> None:
     """Assert equal dtype, shape and values."""
     assert isinstance(actual, np.ndarray), type(actual)
     assert actual.dtype == expected.dtype, (actual.dtype, expected.dtype)
@@ -57,7 +56,7 @@ def same(actual: Any, expected: Any) -> None:
         np.testing.assert_array_equal(actual.astype(np.complex128), expected.astype(np.complex128))
 
 
-def raises(kind: type[TenonError], words: str, call: Callable[[], Any]) -> str:
+def raises(kind: type[TenonError], words: str, call: Callable[[], object]) -> str:
     """Assert that ``call`` raises ``kind`` with ``words`` in its message; return the message."""
     try:
         call()
@@ -295,7 +294,7 @@ def ranks_that_disagree_all_raise_and_name_both_sides(communicator: Communicator
         finally:
             communicator.step = None
 
-    cases: list[tuple[tuple[str, str], Callable[[], Any], Callable[[], Any]]] = [
+    cases: list[tuple[tuple[str, str], Callable[[], object], Callable[[], object]]] = [
         (
             ("[2]", "[3]"),
             lambda: communicator.all_reduce(np.ones(2)),

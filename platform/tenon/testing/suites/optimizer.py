@@ -18,16 +18,22 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+from _pytest.mark import ParameterSet
 
 from tenon import dtypes, optim
 from tenon.engine.grad_mode import no_grad
 from tenon.engine.interceptor import SLOT
+from tenon.engine.op import Op
+from tenon.engine.types import Attrs, Operand
 from tenon.errors import PluginTargetError
 from tenon.kernels.backend import backend_named
 from tenon.nn.parameter import Parameter
 from tenon.optim import batch, update
 from tenon.optim.optimizer import Optimizer
+from tenon.optim.scheduler import LRScheduler
+from tenon.optim.types import ParamsT
 from tenon.plugins import registry
 from tenon.tensors.creation.create import tensor
 from tenon.tensors.creation.factories import zeros, zeros_like
@@ -42,13 +48,15 @@ class OptimizerSuite:
     """Every check on ``optimizer``: a name that ``tenon.optim`` knows, or a class."""
 
     #: Which optimizer.
-    optimizer: ClassVar[Any] = ""
+    optimizer: ClassVar[str | type[Optimizer]] = ""
     #: Options to make it with, beside its defaults.
-    options: ClassVar[Mapping[str, Any]] = {}
+    options: ClassVar[Mapping[str, object]] = {}
     #: Parameters of these dtypes are trained.
     dtypes: ClassVar[Sequence[str]] = ("float32", "float64")
 
-    def reference(self, p: Any, g: Any, state: dict[str, Any], step: int, h: Any) -> Any:
+    def reference(
+        self, p: np.ndarray, g: np.ndarray, state: dict[str, np.ndarray], step: int, h: SimpleNamespace
+    ) -> np.ndarray:
         """The parameter after one step, in NumPy: override it.
 
         ``state`` belongs to the parameter and starts empty; ``step`` counts from 1; ``h`` has the options.
@@ -57,7 +65,7 @@ class OptimizerSuite:
 
     # --- what the checks are made of ---
 
-    def pytest_generate_tests(self, metafunc: Any) -> None:
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """One test per backend; those whose hardware is absent are skipped with the reason."""
         if "backend" in metafunc.fixturenames:
             metafunc.parametrize("backend", list(_backends()))
@@ -65,23 +73,28 @@ class OptimizerSuite:
             metafunc.parametrize("dtype", self.dtypes)
 
     @property
-    def cls(self) -> Any:
+    def cls(self) -> type[Optimizer]:
         """The optimizer's class."""
         return getattr(optim, self.optimizer) if isinstance(self.optimizer, str) else self.optimizer
 
-    def make(self, params: Any, **options: Any) -> Any:
+    def make(self, params: ParamsT, **options: Any) -> Optimizer:
         """The optimizer of ``params``."""
-        return self.cls(params, **(dict(self.options) | options))
+        return self.cls(params, **({**self.options, **options}))
 
     def parameters(
         self, backend: str, dtype: str = "float32", shapes: Sequence[tuple[int, ...]] = SHAPES
-    ) -> list[Any]:
+    ) -> list[Parameter]:
         """Parameters of ``shapes``, the same at every call."""
         rng = np.random.default_rng(0)
         return [Parameter(_tensor(rng.standard_normal(shape), dtype, backend)) for shape in shapes]
 
     def train(
-        self, optimizer: Any, params: list[Any], steps: int, first: int = 0, scheduler: Any = None
+        self,
+        optimizer: Optimizer,
+        params: list[Parameter],
+        steps: int,
+        first: int = 0,
+        scheduler: LRScheduler | None = None,
     ) -> None:
         """Steps ``first``, ``first + 1``, ...; gradients depend on the step's number and shapes only."""
         for step in range(first, first + steps):
@@ -129,7 +142,7 @@ class OptimizerSuite:
         params = self.parameters(backend, dtype)
         optimizer = self.make(params)
         expected = [host(p.detach()).astype(np.float64) for p in params]
-        states: list[dict[str, Any]] = [{} for _ in params]
+        states: list[dict[str, np.ndarray]] = [{} for _ in params]
         h = SimpleNamespace(**optimizer.defaults)
         for step in range(10):
             for i, p in enumerate(params):
@@ -185,7 +198,10 @@ class OptimizerSuite:
         params = self.parameters(backend)
         optimizer = self.make(params)
         self.train(optimizer, params, 3)
-        copies: list[Callable[[Any], Any]] = [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))]
+        copies: list[Callable[[Optimizer], Optimizer]] = [
+            copy.deepcopy,
+            lambda o: pickle.loads(pickle.dumps(o)),
+        ]
         twins = [make(optimizer) for make in copies]
         self.train(optimizer, params, 3, 3)
 
@@ -198,7 +214,8 @@ class OptimizerSuite:
         """Two groups in one optimizer are trained as by two optimizers."""
         together, apart = self.parameters(backend), self.parameters(backend)
         changed = {n: 0.5 * v for n, v in self._rates().items()}
-        one = self.make([{"params": together[:2]}, {"params": together[2:], **changed}])
+        groups: list[dict[str, Any]] = [{"params": together[:2]}, {"params": together[2:], **changed}]
+        one = self.make(groups)
         two = [self.make(apart[:2]), self.make(apart[2:], **changed)]
         self.train(one, together, 4)
         for step in range(4):
@@ -276,13 +293,15 @@ class OptimizerSuite:
         return {n: v for n, v in result.defaults.items() if n == "lr" and isinstance(v, (int, float))}
 
 
-def gradient(p: Any, number: int) -> Any:
+def gradient(p: Tensor, number: int) -> Tensor:
     """Gradient ``number`` for a parameter like ``p``."""
     values = np.random.default_rng(number).standard_normal(tuple(p.shape))
     return _tensor(values, str(p.dtype).removeprefix("torch."), p.device.type)
 
 
-def same_training(first: Any, params: list[Any], second: Any, others: list[Any]) -> None:
+def same_training(
+    first: Optimizer, params: list[Parameter], second: Optimizer, others: list[Parameter]
+) -> None:
     """Assert that two optimizers left the same parameters and the same state."""
     for p, q in zip(params, others, strict=True):
         assert_same(q.detach(), host(p.detach()))
@@ -295,11 +314,11 @@ def same_training(first: Any, params: list[Any], second: Any, others: list[Any])
                 assert theirs[name] == value, name
 
 
-def _tensor(values: Any, dtype: str, backend: str) -> Any:
+def _tensor(values: npt.ArrayLike, dtype: str, backend: str) -> Tensor:
     return tensor(np.asarray(values), dtype=getattr(dtypes, dtype), device=backend)
 
 
-def _backends() -> Iterator[Any]:
+def _backends() -> Iterator[ParameterSet]:
     for name in registry.names("backends"):
         try:
             ok, reason = backend_named(name).is_available()
@@ -324,7 +343,7 @@ def watching(seen: list[str]) -> Iterator[None]:
     """Note the name of every op that runs."""
 
     class Watcher:
-        def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        def run(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operand:
             seen.append(op.name)
             return SLOT.below(self)(op, args, attrs)
 

@@ -17,7 +17,8 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import ClassVar
 
 import pytest
 
@@ -58,7 +59,7 @@ class PluginSuite:
     light: ClassVar[Sequence[str]] = ()
 
     @property
-    def module(self) -> Any:
+    def module(self) -> ModuleType:
         """The plugin's module."""
         return importlib.import_module(self.plugin)
 
@@ -71,7 +72,7 @@ class PluginSuite:
         assert host.failures == (), "\n".join(failure.traceback for failure in host.failures)
         return found
 
-    def targets(self) -> list[tuple[Component, Any]]:
+    def targets(self) -> list[tuple[Component, object]]:
         """The declared components with their objects, without those whose library is absent."""
         return [(c, c.load()) for c in self.components() if self._library_is_there(c.name)]
 
@@ -139,5 +140,5 @@ class PluginSuite:
             text = own or getattr(target, "help", None) or ""
             assert text.strip(), f"{component.kind} {component.name!r} ({component.target}) has no docstring"
 
-    def _implementations(self) -> dict[str, Any]:
+    def _implementations(self) -> dict[str, object]:
         return {n: f for n, f in vars(self.module).items() if hasattr(f, "tenon_impl")}

@@ -3,3 +3,5 @@
 # fmt: off
 
 from tenon.compat.elastic_errors import *
+from tenon.compat.elastic_errors import P as P
+from tenon.compat.elastic_errors import R as R

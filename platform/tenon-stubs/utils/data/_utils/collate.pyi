@@ -3,6 +3,7 @@
 # fmt: off
 
 from tenon.compat.utils.collate import *
+from tenon.compat.utils.collate import FnMap as FnMap
 from tenon.compat.utils.collate import _of_default as _of_default
 from tenon.compat.utils.collate import collate_float_fn as collate_float_fn
 from tenon.compat.utils.collate import collate_int_fn as collate_int_fn

@@ -3,3 +3,4 @@
 # fmt: off
 
 from tenon.compat.utils.datapipes.iter import *
+from tenon.compat.utils.datapipes.iter import T as T

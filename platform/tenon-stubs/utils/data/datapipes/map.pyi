@@ -3,3 +3,4 @@
 # fmt: off
 
 from tenon.compat.utils.datapipes.map import *
+from tenon.compat.utils.datapipes.map import T as T

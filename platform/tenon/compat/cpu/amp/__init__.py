@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 from tenon import amp, dtypes
 
@@ -14,7 +13,7 @@ class autocast(amp.autocast):
     """``tenon.amp.autocast("cpu", ...)``."""
 
     def __init__(
-        self, enabled: bool = True, dtype: Any = dtypes.bfloat16, cache_enabled: bool = True
+        self, enabled: bool = True, dtype: dtypes.dtype | None = dtypes.bfloat16, cache_enabled: bool = True
     ) -> None:
         _old("autocast")
         super().__init__("cpu", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)

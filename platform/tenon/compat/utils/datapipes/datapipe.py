@@ -18,7 +18,7 @@ class _Registered:
 
     functions: ClassVar[dict[str, Callable[..., Any]]] = {}
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         if name in type(self).functions:
             return partial(type(self).functions[name], self)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -30,7 +30,7 @@ class _Registered:
 
     @classmethod
     def register_datapipe_as_function(
-        cls, function_name: str, cls_to_register: Any, enable_df_api_tracing: bool = False
+        cls, function_name: str, cls_to_register: type, enable_df_api_tracing: bool = False
     ) -> None:
         """``pipe.function_name(...)`` becomes ``cls_to_register(pipe, ...)``."""
         if function_name in cls.functions:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TypeVar
 
 from tenon.compat.utils.datapipes.datapipe import IterDataPipe
+
+T = TypeVar("T")
 
 __all__ = ["IterDataPipe", "IterableWrapper"]
 
 
-class IterableWrapper(IterDataPipe[Any]):
+class IterableWrapper(IterDataPipe[T]):
     """The elements of ``iterable``, of a copy of it at each pass unless ``deepcopy=False``.
 
     >>> list(IterableWrapper(range(3)))
     [0, 1, 2]
     """
 
-    def __init__(self, iterable: Iterable[Any], deepcopy: bool = True) -> None:
+    def __init__(self, iterable: Iterable[T], deepcopy: bool = True) -> None:
         self.iterable = iterable
         self.deepcopy = deepcopy
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T]:
         yield from copy.deepcopy(self.iterable) if self.deepcopy else self.iterable
 
     def __len__(self) -> int:

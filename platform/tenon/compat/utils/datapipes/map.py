@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeVar
 
 from tenon.compat.utils.datapipes.datapipe import MapDataPipe
+
+T = TypeVar("T")
 
 __all__ = ["MapDataPipe", "SequenceWrapper"]
 
 
-class SequenceWrapper(MapDataPipe[Any]):
+class SequenceWrapper(MapDataPipe[T]):
     """The elements of ``sequence``, of a copy of it unless ``deepcopy=False``.
 
     >>> SequenceWrapper("abc")[1]
     'b'
     """
 
-    def __init__(self, sequence: Any, deepcopy: bool = True) -> None:
+    def __init__(self, sequence: Sequence[T], deepcopy: bool = True) -> None:
         self.sequence = copy.deepcopy(sequence) if deepcopy else sequence
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int) -> T:
         return self.sequence[index]
 
     def __len__(self) -> int:
