@@ -30,7 +30,8 @@ def assert_metadata_eq(
         assert_eq(getattr(m1, name)(), getattr(m2, name)())
     grads = [t.grad if t.is_leaf or t.retains_grad else None for t in (m1, m2)]
     assert_eq(grads[0] is not None, grads[1] is not None)
-    for first, second in ([grads] if grads[0] is not None else []) + (
-        [[m1._base, m2._base]] if m1._is_view() else []
-    ):
+    bases = [m1._base, m2._base] if m1._is_view() else [None, None]
+    for first, second in (grads, bases):
+        if first is None or second is None:
+            continue
         assert_metadata_eq(assert_eq, first, second, skip_symbolic=skip_symbolic, skip_leaf=skip_leaf)
