@@ -3,3 +3,6 @@
 # fmt: off
 
 from tenon.compat.utils.weak import *
+from tenon.compat.utils.weak import K as K
+from tenon.compat.utils.weak import T as T
+from tenon.compat.utils.weak import V as V

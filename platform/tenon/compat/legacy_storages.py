@@ -4,6 +4,7 @@ those of ``torch.cuda`` on the GPU; ``isinstance(s, FloatStorage)`` asks for its
 
 from __future__ import annotations
 
+import os
 from typing import Any, ClassVar, NoReturn
 
 from tenon import dtypes
@@ -23,7 +24,7 @@ class _LegacyStorageMeta(type):
     dtype: dtypes.dtype
     device_type: str
 
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         return (
             type(instance) is TypedStorage
             and instance.dtype == cls.dtype
@@ -40,7 +41,13 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
     dtype: ClassVar[dtypes.dtype] = dtypes.float32  # type: ignore[misc]
     device_type: ClassVar[str] = "cpu"
 
-    def __new__(cls, *args: Any, wrap_storage: Any = None, dtype: Any = None, device: Any = None) -> Any:
+    def __new__(
+        cls,
+        *args: object,
+        wrap_storage: UntypedStorage | None = None,
+        dtype: object = None,
+        device: object = None,
+    ) -> Any:
         if cls is _LegacyStorage:
             raise ArgumentError("Only child classes of _LegacyStorage can be instantiated, as FloatStorage.")
         caller = f"{cls}.__new__"
@@ -59,7 +66,9 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
         return TypedStorage(wrap_storage=wrap_storage, dtype=cls.dtype)
 
     @classmethod
-    def from_buffer(cls, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> TypedStorage:
+    def from_buffer(
+        cls, *args: Any, dtype: object = None, device: object = None, **kwargs: Any
+    ) -> TypedStorage:
         """A copy of the numbers in an object with a buffer; see ``UntypedStorage.from_buffer``."""
         if cls.device_type != "cpu":
             raise DeviceError("from_buffer: Not available for CUDA storage; make it on the CPU and move it.")
@@ -72,7 +81,7 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
         return TypedStorage.from_buffer(*args, dtype=cls.dtype, **kwargs)
 
     @classmethod
-    def from_file(cls, filename: Any, shared: bool = False, size: int = 0) -> TypedStorage:
+    def from_file(cls, filename: str | os.PathLike[str], shared: bool = False, size: int = 0) -> TypedStorage:
         """The first numbers of a file, mapped; with ``shared`` writing here changes the file."""
         mapped = UntypedStorage.from_file(filename, shared, size * cls.dtype.itemsize)
         return cls(wrap_storage=mapped)
@@ -83,13 +92,13 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
         return result
 
 
-def _no_file(cls: Any, *args: Any, **kwargs: Any) -> NoReturn:
+def _no_file(cls: Any, /, *args: object, **kwargs: object) -> NoReturn:
     raise DeviceError("Not available for CUDA storage: its memory has no file that processes could share.")
 
 
-def _made(name: str, kind: dtypes.dtype, device: str) -> Any:
+def _storage_type(name: str, kind: dtypes.dtype, device: str) -> Any:
     about = f"Memory of {kind} on {'an NVIDIA GPU' if device == 'cuda' else 'the CPU'}."
-    content: dict[str, Any] = {"dtype": kind, "device_type": device, "__doc__": about}
+    content: dict[str, object] = {"dtype": kind, "device_type": device, "__doc__": about}
     if device == "cuda":
         content["__module__"] = "torch.cuda"  # scripts tell the two kinds apart by it
         content |= dict.fromkeys(("_new_with_weak_ptr", "_new_shared_filename"), classmethod(_no_file))
@@ -97,19 +106,19 @@ def _made(name: str, kind: dtypes.dtype, device: str) -> Any:
 
 
 for _kind, _name in STORAGE_NAMES.items():
-    globals()[_name] = _made(_name, _kind, "cpu")
+    globals()[_name] = _storage_type(_name, _kind, "cpu")
 
 #: The classes of ``torch.cuda``, by name.
-ON_CUDA: dict[str, Any] = {
-    _name: _made(_name, _kind, "cuda") for _kind, _name in STORAGE_NAMES.items() if _name[0] != "Q"
+ON_CUDA: dict[str, type[TypedStorage]] = {
+    _name: _storage_type(_name, _kind, "cuda") for _kind, _name in STORAGE_NAMES.items() if _name[0] != "Q"
 }
 
-_storage_classes: set[Any] = {
+_storage_classes: set[type] = {
     UntypedStorage, TypedStorage, *ON_CUDA.values(), *(globals()[name] for name in STORAGE_NAMES.values())
 }  # fmt: skip
 
 
-def storage_class(kind: dtypes.dtype, device: str) -> Any:
+def storage_class(kind: dtypes.dtype, device: str) -> type[TypedStorage] | None:
     """The class that makes memory for numbers of a dtype on a kind of device; None where torch has none."""
     return {"cpu": globals(), "cuda": ON_CUDA}.get(device, {}).get(STORAGE_NAMES.get(kind, ""))
 

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Self
 
 from tenon.compat import overriding, rerouting
-from tenon.compat.overriding import handle_torch_function, has_torch_function, is_tensor_like
+from tenon.compat.overriding import Function, handle_torch_function, has_torch_function, is_tensor_like
 from tenon.engine.grad_mode import enable_grad
 from tenon.tensors.tensor import Tensor
 
@@ -53,10 +53,10 @@ def has_torch_function_variadic(*arguments: object) -> bool:
     return has_torch_function(arguments)
 
 
-def wrap_torch_function(dispatcher: Callable[..., Iterable[object]]) -> Callable[..., Any]:
+def wrap_torch_function(dispatcher: Callable[..., Iterable[object]]) -> Function:
     """Make a function one that can be taken over; ``dispatcher`` gives the arguments that are asked."""
 
-    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(function: Function) -> Function:
         @functools.wraps(function)
         def asking(*args: object, **kwargs: object) -> Any:
             relevant = dispatcher(*args, **kwargs)
@@ -69,7 +69,7 @@ def wrap_torch_function(dispatcher: Callable[..., Iterable[object]]) -> Callable
     return wrap
 
 
-def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
+def is_tensor_method_or_property(func: Function) -> bool:
     """Whether ``func`` is one of Tensor's methods, or the getter of one of its properties."""
     name = getattr(func, "__name__", "")
     return name in ("__get__", "__set__", "__delete__") or getattr(Tensor, name, None) is func
@@ -80,13 +80,13 @@ def resolve_name(f: object) -> str | None:
     return overriding.name_of(f)
 
 
-def get_overridable_functions() -> dict[type | types.ModuleType, list[Callable[..., Any]]]:
+def get_overridable_functions() -> dict[type | types.ModuleType, list[Function]]:
     """The functions that a class can take over, by the module or class that has them."""
     special = sys.modules.get("tenon.special")
     for name in special.__all__ if special is not None else ():
         hasattr(special, name)  # what plugins provide is known from its first use
     rerouting.ask_for_good()
-    found: dict[type | types.ModuleType, list[Callable[..., Any]]] = {}
+    found: dict[type | types.ModuleType, list[Function]] = {}
     for namespace, members in overriding.NAMESPACES.items():
         home = Tensor if namespace == "torch.Tensor" else sys.modules[namespace.replace("torch", "tenon", 1)]
         found[home] = [
@@ -97,22 +97,22 @@ def get_overridable_functions() -> dict[type | types.ModuleType, list[Callable[.
     return found
 
 
-def get_ignored_functions() -> set[Callable[..., Any]]:
+def get_ignored_functions() -> set[Function]:
     """Functions that no class can take over: they make tensors of none, or say what is set."""
     return {
         f for members in overriding.NAMESPACES.values() for f in members.values() if id(f) in rerouting.BARE
     }
 
 
-def get_default_nowrap_functions() -> set[Callable[..., Any]]:
+def get_default_nowrap_functions() -> set[Function]:
     """What gives tensors that stay plain, where a subclass says nothing else."""
     return {Tensor._base.__get__, Tensor.grad.__get__}
 
 
-def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
+def get_testing_overrides() -> dict[Function, Function]:
     """For each function that can be taken over one that has its parameters and gives -1."""
 
-    def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
+    def stand_in(function: Function) -> Function:
         def dummy(*args: object, **kwargs: object) -> int:
             return -1
 
@@ -140,7 +140,7 @@ class TorchFunctionMode:
 
     def __torch_function__(
         self,
-        func: Callable[..., Any],
+        func: Function,
         types: Iterable[type],
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
@@ -163,7 +163,7 @@ class BaseTorchFunctionMode(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Callable[..., Any],
+        func: Function,
         types: Iterable[type],
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,

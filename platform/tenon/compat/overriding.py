@@ -9,11 +9,14 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.engine.types import Nested
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
+
+#: A function, method or accessor that can be taken over, with parameters and a result of its own.
+Function: TypeAlias = Callable[..., Any]
 
 
 class _State(threading.local):
@@ -49,7 +52,7 @@ class DisableTorchFunction(DisableTorchFunctionSubclass):
 
 
 def disabled(
-    function: Callable[..., Any],
+    function: Function,
     types: Iterable[type],
     args: tuple[object, ...] = (),
     kwargs: dict[str, object] | None = None,
@@ -127,8 +130,8 @@ def _spread(args: tuple[object, ...], kwargs: dict[str, object]) -> Iterable[obj
 
 
 def ask(
-    function: Callable[..., Any],
-    original: Callable[..., Any],
+    function: Function,
+    original: Function,
     bare: bool,
     args: tuple[object, ...],
     kwargs: dict[str, object],
@@ -146,9 +149,7 @@ def ask(
     return handle(function, found, args, kwargs)
 
 
-def handle(
-    function: Callable[..., Any], found: list[Any], args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+def handle(function: Function, found: list[Any], args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """What the innermost mode, or the first of ``found`` that knows how, makes of the call."""
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.unsupported("__torch_function__ of a class or mode")
@@ -191,7 +192,7 @@ def has_torch_function(relevant_args: Iterable[object]) -> bool:
 
 
 def handle_torch_function(
-    public_api: Callable[..., Any], relevant_args: Iterable[object], *args: object, **kwargs: object
+    public_api: Function, relevant_args: Iterable[object], *args: object, **kwargs: object
 ) -> Any:
     """What the mode at work, or a class among ``relevant_args``, makes of ``public_api(*args, **kwargs)``."""
     return handle(public_api, overloaded(relevant_args), args, kwargs)

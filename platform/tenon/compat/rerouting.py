@@ -7,12 +7,11 @@ See ADR 0038.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from types import CodeType, FunctionType
-from typing import Any
 
-from tenon.compat.overriding import MODES, NAMESPACES, PLAIN, ask, wants
+from tenon.compat.overriding import MODES, NAMESPACES, PLAIN, Function, ask, wants
 
 #: What torch shows a handler where Python calls an operator's method.
 _SHOWN = {
@@ -51,10 +50,10 @@ def around({closed}):
 @cache
 def _detour(closed: int) -> CodeType:
     """The code of functions that have closed over ``closed`` names."""
-    space: dict[str, Any] = {}
+    space: dict[str, Function] = {}
     names = [f"closed{k}" for k in range(closed)]
     exec(compile(_DETOUR.format(closed=", ".join(names)), __file__, "exec"), space)
-    detour: FunctionType = space["around"](*names)
+    detour = space["around"](*names)
     return detour.__code__
 
 
@@ -142,7 +141,9 @@ def _exchange() -> None:
         function.__code__ = codes[bool(_reasons)]
 
 
-def _faces(namespace: str, name: str, member: Any) -> Iterable[tuple[FunctionType, Callable[..., Any]]]:
+def _faces(
+    namespace: str, name: str, member: FunctionType | property
+) -> Iterable[tuple[FunctionType, Function]]:
     """The functions of which ``member`` consists, each with what handlers are shown."""
     if isinstance(member, property):
         for function, public in (
@@ -158,7 +159,7 @@ def _faces(namespace: str, name: str, member: Any) -> Iterable[tuple[FunctionTyp
         yield member, member
 
 
-def _asking(function: FunctionType, public: Callable[..., Any]) -> CodeType:
+def _asking(function: FunctionType, public: Function) -> CodeType:
     """Code for ``function`` that asks before it runs the code of now."""
     code, defaults = function.__code__, function.__defaults__
     original = FunctionType(code, function.__globals__, function.__name__, defaults, function.__closure__)

@@ -18,12 +18,14 @@ from tenon.engine.aval import aval_of
 from tenon.engine.backward_end import PASS
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
-from tenon.engine.op import Composite, Kind, cost_of_parts, table
+from tenon.engine.op import Composite, Kind, Op, cost_of_parts, table
+from tenon.engine.types import Array, Attrs, Operand
 from tenon.engine.value import Value
 from tenon.errors import TenonWarning
 from tenon.ops.aten import Operator, called
 from tenon.utils.flop_formulas import (
     OWN,
+    Formula,
     addmm_flop,
     baddbmm_flop,
     bmm_flop,
@@ -70,6 +72,10 @@ _ATTENTION = {
 _SUFFIXES = ("", "K", "M", "B", "T")
 
 
+#: Calls a kernel with its arrays and options; see ``dispatch.run``.
+Compute = Callable[..., Operand]
+
+
 class FlopCounterMode:
     """Counts the floating-point operations of what runs inside, and prints a table at the end if ``display``.
 
@@ -92,10 +98,10 @@ class FlopCounterMode:
 
     def __init__(
         self,
-        mods: Any = None,
+        mods: object = None,
         depth: int | None = 2,
         display: bool = True,
-        custom_mapping: Mapping[Operator, Callable[..., Any]] | None = None,
+        custom_mapping: Mapping[Operator, Formula] | None = None,
     ) -> None:
         if mods is not None:
             warnings.warn(
@@ -151,7 +157,7 @@ class FlopCounterMode:
             for name, n in named
         ]
 
-    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = None) -> Any:
+    def run(self, op: Op, args: tuple[Operand, ...], attrs: Attrs, compute: Compute | None = None) -> Operand:
         """Run an op, and count it if its kernel was called: see ``dispatch.run`` for ``compute``."""
         below = SLOT.below(self)
         if threading.get_ident() != self._thread or op.view:
@@ -160,8 +166,8 @@ class FlopCounterMode:
             return op.decompose(table, *args, **attrs)
         called_it = False
 
-        def counted(kernel: Any, /, *raw: Any, **options: Any) -> Any:
-            def calling(*a: Any, **k: Any) -> Any:
+        def counted(kernel: Callable[..., Operand], /, *raw: Array, **options: Any) -> Operand:
+            def calling(*a: Array, **k: Any) -> Operand:
                 nonlocal called_it
                 called_it = True
                 return kernel(*a, **k)
@@ -173,7 +179,7 @@ class FlopCounterMode:
             self._count(op, args, attrs, result)
         return result
 
-    def _count(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any], result: Any) -> None:
+    def _count(self, op: Op, args: tuple[Operand, ...], attrs: Attrs, result: Operand) -> None:
         name = _name(op, args, attrs)
         formula = self.flop_registry.get(name)
         if formula is None:
@@ -186,7 +192,7 @@ class FlopCounterMode:
             self.flop_counts[path][name] += count
 
 
-def _name(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Operator:
+def _name(op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operator:
     """torch's operator; of one that walks through a sequence, the product at each step."""
     if op.name in _ATTENTION:
         return Operator(_ATTENTION[op.name])
@@ -200,7 +206,7 @@ def _name(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Operator:
     return name
 
 
-def _cost(op: Any, avals: list[Any], attrs: dict[str, Any]) -> int:
+def _cost(op: Op, avals: list[Operand], attrs: Attrs) -> int:
     if isinstance(op, Composite) and type(op).cost is Composite.cost:
         return int(cost_of_parts(op, tuple(avals), attrs, _PRODUCTS))
     return int(op.cost(*avals, **attrs))

@@ -1,4 +1,4 @@
-"""Formulas by torch's names of operators: floating-point operations from the shapes of arguments.
+"""Formulas by PyTorch's names of operators: floating-point operations from the shapes of arguments.
 
 A multiplication and an addition for each product of two numbers; sums of matrices and biases are not counted.
 ``flop_counter.py`` counts with them.
@@ -11,34 +11,39 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tenon.engine.types import Nested
 from tenon.errors import ArgumentError, GradError
 from tenon.ops.aten import Operator
 from tenon.tensors.pytree import tree_leaves, tree_map
 from tenon.tensors.tensor import Tensor
 
+#: The number of operations, from the shapes of an operator's arguments and of its result.
+Formula = Callable[..., int]
+Shape = Sequence[int]
+
 #: Formulas by torch's names of operators.
-flop_registry: dict[Operator, Callable[..., Any]] = {}
-#: Those of ours, in whose place a counter asks the op.
-OWN: set[Callable[..., Any]] = set()
+flop_registry: dict[Operator, Formula] = {}
+#: The formulas of this file. Counters call ``op.cost`` instead of them.
+OWN: set[Formula] = set()
 
 
 def get_shape(value: Any) -> Any:
-    """A tensor's shape; anything else as it is."""
+    """Return the shape of a tensor; anything else unchanged."""
     return value.shape if isinstance(value, Tensor) else value
 
 
-def shape_wrapper(f: Callable[..., Any]) -> Callable[..., Any]:
+def shape_wrapper(f: Formula) -> Formula:
     """``f``, which takes shapes and ``out_shape``, as a function of tensors and ``out_val``."""
 
     @functools.wraps(f)
-    def of_tensors(*args: Any, out_val: Any = None, **kwargs: Any) -> Any:
+    def of_tensors(*args: Nested, out_val: Nested = None, **kwargs: Nested) -> int:
         args, kwargs, out_shape = tree_map(get_shape, (args, kwargs, out_val))
         return f(*args, out_shape=out_shape, **kwargs)
 
     return of_tensors
 
 
-def register_flop_formula(targets: Any, get_raw: bool = False) -> Callable[[Callable[..., Any]], Any]:
+def register_flop_formula(targets: Nested, get_raw: bool = False) -> Callable[[Formula], Formula]:
     """Decorate a formula for an operator, or several: ``@register_flop_formula(ops.aten.cos)``.
 
     It gets the shapes of the arguments and ``out_shape``; with ``get_raw`` the tensors and ``out_val``. The
@@ -50,7 +55,7 @@ def register_flop_formula(targets: Any, get_raw: bool = False) -> Callable[[Call
     ...     return 3 * shape.numel()
     """
 
-    def register(formula: Callable[..., Any]) -> Callable[..., Any]:
+    def register(formula: Formula) -> Formula:
         formula = formula if get_raw else shape_wrapper(formula)
         for target in tree_leaves(targets):
             if not isinstance(target, Operator):
@@ -66,18 +71,18 @@ def register_flop_formula(targets: Any, get_raw: bool = False) -> Callable[[Call
     return register
 
 
-def _own(*names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    def register(formula: Callable[..., int]) -> Callable[..., int]:
-        found: Callable[..., int] = register_flop_formula([Operator(n) for n in names])(formula)
-        OWN.add(found)
-        return found
+def _own(*names: str) -> Callable[[Formula], Formula]:
+    def register(formula: Formula) -> Formula:
+        wrapped = register_flop_formula([Operator(n) for n in names])(formula)
+        OWN.add(wrapped)
+        return wrapped
 
     return register
 
 
 @_own("mm")
-def mm_flop(a_shape: Any, b_shape: Any, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
-    """Of a product of two matrices."""
+def mm_flop(a_shape: Shape, b_shape: Shape, *args: Nested, out_shape: object = None, **kwargs: Nested) -> int:
+    """Count the operations of a product of two matrices."""
     (m, k), (k2, n) = a_shape, b_shape
     if k != k2:
         raise AssertionError(f"matmul: inner dimensions must match (k == k2), got {k} and {k2}")
@@ -85,68 +90,75 @@ def mm_flop(a_shape: Any, b_shape: Any, *args: Any, out_shape: Any = None, **kwa
 
 
 @_own("addmm")
-def addmm_flop(self_shape: Any, a_shape: Any, b_shape: Any, out_shape: Any = None, **kwargs: Any) -> int:
-    """Of the product; the sum is not counted."""
+def addmm_flop(
+    self_shape: Shape, a_shape: Shape, b_shape: Shape, out_shape: object = None, **kwargs: Nested
+) -> int:
+    """Count the operations of the product; the sum is not counted."""
     return mm_flop(a_shape, b_shape)
 
 
 @_own("bmm")
-def bmm_flop(a_shape: Any, b_shape: Any, out_shape: Any = None, **kwargs: Any) -> int:
-    """Of products of two stacks of matrices."""
+def bmm_flop(a_shape: Shape, b_shape: Shape, out_shape: object = None, **kwargs: Nested) -> int:
+    """Count the operations of the products of two batches of matrices."""
     if a_shape[0] != b_shape[0]:
         raise AssertionError(f"bmm: batch dimensions must match (b == b2), got {a_shape[0]} and {b_shape[0]}")
     return int(a_shape[0]) * mm_flop(a_shape[1:], b_shape[1:])
 
 
 @_own("baddbmm")
-def baddbmm_flop(self_shape: Any, a_shape: Any, b_shape: Any, out_shape: Any = None, **kwargs: Any) -> int:
-    """Of the products; the sum is not counted."""
+def baddbmm_flop(
+    self_shape: Shape, a_shape: Shape, b_shape: Shape, out_shape: object = None, **kwargs: Nested
+) -> int:
+    """Count the operations of the products; the sum is not counted."""
     return bmm_flop(a_shape, b_shape)
 
 
 def conv_flop_count(
     x_shape: Sequence[int], w_shape: Sequence[int], out_shape: Sequence[int], transposed: bool = False
 ) -> int:
-    """Of a convolution: all weights at each place of the output, or of the input of a transposed one."""
+    """Count the operations of a convolution: all weights at each position of the output, or of the input if
+    it is transposed."""
     places = (x_shape if transposed else out_shape)[2:]
     return 2 * x_shape[0] * math.prod(places) * math.prod(w_shape)
 
 
 @_own("convolution", "cudnn_convolution", "convolution_overrideable", "_slow_conv2d_forward")
 def conv_flop(
-    x_shape: Any, w_shape: Any, _bias: Any, _stride: Any, _padding: Any, _dilation: Any, transposed: bool,
-    *args: Any, out_shape: Any = None, **kwargs: Any,
+    x_shape: Shape, w_shape: Shape, _bias: object, _stride: object, _padding: object, _dilation: object,
+    transposed: bool, *args: object, out_shape: Shape = (), **kwargs: object,
 ) -> int:  # fmt: skip
-    """Of ``aten.convolution``."""
+    """Count the operations of ``aten.convolution``."""
     return conv_flop_count(x_shape, w_shape, out_shape, transposed)
 
 
 @_own("convolution_backward")
 def conv_backward_flop(
-    grad_out_shape: Any, x_shape: Any, w_shape: Any, _bias: Any, _stride: Any, _padding: Any,
-    _dilation: Any, transposed: bool, _output_padding: Any, _groups: Any, output_mask: Any, out_shape: Any,
-    **kwargs: Any,
+    grad_out_shape: Shape, x_shape: Shape, w_shape: Shape, _bias: object, _stride: object, _padding: object,
+    _dilation: object, transposed: bool, _output_padding: object, _groups: object,
+    output_mask: Sequence[bool], out_shape: Sequence[Any], **kwargs: object,
 ) -> int:  # fmt: skip
-    """Of the gradients for input and weight that ``output_mask`` wants."""
+    """Count the operations of the gradients of input and weight that ``output_mask`` asks for."""
     count = 0
     if output_mask[0]:
         count += conv_flop_count(grad_out_shape, w_shape, get_shape(out_shape[0]), not transposed)
     if output_mask[1]:
-        slid, kernel = (grad_out_shape, x_shape) if transposed else (x_shape, grad_out_shape)
-        count += conv_flop_count(_turned(slid), _turned(kernel), _turned(get_shape(out_shape[1])))
+        image, kernel = (grad_out_shape, x_shape) if transposed else (x_shape, grad_out_shape)
+        count += conv_flop_count(_swapped(image), _swapped(kernel), _swapped(get_shape(out_shape[1])))
     return count
 
 
-def _turned(shape: Sequence[int]) -> list[int]:
+def _swapped(shape: Sequence[int]) -> list[int]:
+    """``shape`` with its first two axes exchanged."""
     return [shape[1], shape[0], *shape[2:]]
 
 
-def sdpa_flop_count(query_shape: Any, key_shape: Any, value_shape: Any) -> int:
-    """Of attention over ``[batch, heads, length, size]``: queries by keys, weights by values."""
-    *batch, heads, asked, size = query_shape
-    *batch_k, heads_k, seen, size_k = key_shape
-    *batch_v, heads_v, seen_v, out = value_shape
-    if not (batch == batch_k == batch_v and heads_k == heads_v and size == size_k and seen == seen_v):
+def sdpa_flop_count(query_shape: Shape, key_shape: Shape, value_shape: Shape) -> int:
+    """Count the operations of attention over ``[batch, heads, length, size]``: those of the product of
+    queries and keys, and of that of weights and values."""
+    *batch, heads, queries, size = query_shape
+    *batch_k, heads_k, keys, size_k = key_shape
+    *batch_v, heads_v, keys_v, out = value_shape
+    if not (batch == batch_k == batch_v and heads_k == heads_v and size == size_k and keys == keys_v):
         raise AssertionError(
             "sdpa_flop_count: query/key/value shapes are incompatible:"
             f" q={query_shape}, k={key_shape}, v={value_shape}"
@@ -155,7 +167,7 @@ def sdpa_flop_count(query_shape: Any, key_shape: Any, value_shape: Any) -> int:
         raise AssertionError(
             f"sdpa_flop_count: query heads ({heads}) must be a multiple of key/value heads ({heads_k})"
         )
-    return int(2 * math.prod(batch) * heads * asked * seen * (size + out))
+    return int(2 * math.prod(batch) * heads * queries * keys * (size + out))
 
 
 @_own(
@@ -163,21 +175,26 @@ def sdpa_flop_count(query_shape: Any, key_shape: Any, value_shape: Any) -> int:
     "_scaled_dot_product_efficient_attention",
     "_scaled_dot_product_cudnn_attention",
 )
-def sdpa_flop(query_shape: Any, key_shape: Any, value_shape: Any, *args: Any, **kwargs: Any) -> int:
-    """Of ``scaled_dot_product_attention``, whatever its mask hides."""
+def sdpa_flop(
+    query_shape: Shape, key_shape: Shape, value_shape: Shape, *args: Nested, **kwargs: Nested
+) -> int:
+    """Count the operations of ``scaled_dot_product_attention``, masked elements included."""
     return sdpa_flop_count(query_shape, key_shape, value_shape)
 
 
-def sdpa_backward_flop_count(grad_out_shape: Any, query_shape: Any, key_shape: Any, value_shape: Any) -> int:
-    """Of its gradients: the scores anew, and two products for each of both that made the result."""
-    *batch, heads, asked, size = query_shape
-    seen, out = value_shape[-2:]
-    if tuple(grad_out_shape) != (*batch, heads, asked, out):
+def sdpa_backward_flop_count(
+    grad_out_shape: Shape, query_shape: Shape, key_shape: Shape, value_shape: Shape
+) -> int:
+    """Count the operations of the gradients of attention: the scores are recomputed, and each of the two
+    products of the forward pass has two in the backward pass."""
+    *batch, heads, queries, size = query_shape
+    keys, out = value_shape[-2:]
+    if tuple(grad_out_shape) != (*batch, heads, queries, out):
         raise AssertionError(
             f"sdpa_backward_flop_count: gradient {grad_out_shape} does not fit q={query_shape},"
             f" k={key_shape}, v={value_shape}"
         )
-    return int(2 * math.prod(batch) * heads * asked * seen * (3 * size + 2 * out))
+    return int(2 * math.prod(batch) * heads * queries * keys * (3 * size + 2 * out))
 
 
 @_own(
@@ -186,7 +203,12 @@ def sdpa_backward_flop_count(grad_out_shape: Any, query_shape: Any, key_shape: A
     "_scaled_dot_product_cudnn_attention_backward",
 )
 def sdpa_backward_flop(
-    grad_out_shape: Any, query_shape: Any, key_shape: Any, value_shape: Any, *args: Any, **kwargs: Any
+    grad_out_shape: Shape,
+    query_shape: Shape,
+    key_shape: Shape,
+    value_shape: Shape,
+    *args: Nested,
+    **kwargs: Nested,
 ) -> int:
-    """Of the gradients of ``scaled_dot_product_attention``."""
+    """Count the operations of the gradients of ``scaled_dot_product_attention``."""
     return sdpa_backward_flop_count(grad_out_shape, query_shape, key_shape, value_shape)

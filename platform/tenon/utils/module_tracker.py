@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Self
+from typing import Self
 from weakref import WeakKeyDictionary
 
 from tenon.autograd.graph import register_multi_grad_hook
 from tenon.engine.backward_end import PASS, queue_callback
+from tenon.engine.types import Nested
 from tenon.nn.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from tenon.nn.module import Module
 from tenon.tensors.autograd.handles import RemovableHandle
@@ -62,26 +63,26 @@ class ModuleTracker:
                 self._names[part] = path
         return self._names[module]
 
-    def _before(self, module: Module, args: Any) -> None:
+    def _before(self, module: Module, args: Nested) -> None:
         name = self._name(module)
         self.parents.add(name)
         self._watch(args, partial(self._leave, name))
 
-    def _after(self, module: Module, args: Any, output: Any) -> None:
+    def _after(self, module: Module, args: Nested, output: Nested) -> None:
         name = self._name(module)
         self._leave(name)
         self._watch(output, partial(self._enter_backward, name))
 
-    def _watch(self, values: Any, call: Callable[[Any], None]) -> None:
+    def _watch(self, values: Nested, call: Callable[[object], None]) -> None:
         tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and leaf.requires_grad]
         if tensors:
             self._hooks.append(register_multi_grad_hook(tensors, call))
 
-    def _enter_backward(self, name: str, grads: Any = None) -> None:
+    def _enter_backward(self, name: str, grads: object = None) -> None:
         self.parents.add(name)
         queue_callback(self._leave_all)  # gradients of some inputs may never come
 
-    def _leave(self, name: str, grads: Any = None) -> None:
+    def _leave(self, name: str, grads: object = None) -> None:
         self.parents.discard(name)
 
     def _leave_all(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -14,6 +14,7 @@ from tenon.compat import accelerator, rerouting
 from tenon.compat.backends import mkldnn
 from tenon.compat.backends.cpu import get_cpu_capability as _get_cpu_capability  # noqa: F401
 from tenon.compat.jit import ScriptDict, ScriptFunction, ScriptList, ScriptMethod  # noqa: F401
+from tenon.compat.overrides import TorchFunctionMode
 from tenon.compat.overriding import STATE as _OVERRIDES
 from tenon.compat.overriding import (  # noqa: F401 - torch has them here
     DisableTorchFunction,
@@ -21,8 +22,10 @@ from tenon.compat.overriding import (  # noqa: F401 - torch has them here
 )
 from tenon.compat.overriding import disabled as _disabled_torch_function_impl  # noqa: F401
 from tenon.device import Device
+from tenon.dtypes import dtype
 from tenon.engine.backward_end import PASS
 from tenon.engine.grad_mode import is_grad_enabled  # noqa: F401 - torch has it here
+from tenon.engine.sweep import Sweep
 from tenon.errors import ArgumentError, ShapeError
 from tenon.nn import functional as _functional
 from tenon.tensors.autograd.nodes import AccumulateGrad
@@ -59,16 +62,16 @@ def _len_torch_function_stack() -> int:
     return len(_OVERRIDES.modes)
 
 
-def _get_function_stack_at(level: int) -> Any:
+def _get_function_stack_at(level: int) -> TorchFunctionMode:
     return _OVERRIDES.modes[level]
 
 
-def _push_on_torch_function_stack(mode: Any) -> None:
+def _push_on_torch_function_stack(mode: TorchFunctionMode) -> None:
     rerouting.reroute(mode=mode)
     _OVERRIDES.modes.append(mode)
 
 
-def _pop_torch_function_stack() -> Any:
+def _pop_torch_function_stack() -> TorchFunctionMode:
     mode = _OVERRIDES.modes.pop()
     rerouting.restore(mode)
     return mode
@@ -141,7 +144,7 @@ class _Functions:
     """``torch._C._nn``: functions of neural networks, and how ``Module.to`` reads its arguments."""
 
     @staticmethod
-    def _parse_to(*args: object, **kwargs: object) -> tuple[Any, Any, bool, Any]:
+    def _parse_to(*args: object, **kwargs: object) -> tuple[Device | None, dtype | None, bool, object]:
         """``(device, dtype, non_blocking, memory_format)`` of a call of ``to``."""
         device, dtype, _ = parse_to(args, kwargs)
         flags = [each for each in args if isinstance(each, bool)]
@@ -152,7 +155,7 @@ class _Functions:
             kwargs.get("memory_format"),
         )
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         return getattr(_functional, name)
 
 
@@ -191,7 +194,7 @@ class _autograd:
             tensor._counter()[0] = version
 
 
-_passes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_passes: weakref.WeakKeyDictionary[Sweep, int] = weakref.WeakKeyDictionary()
 _next_pass = itertools.count().__next__
 
 

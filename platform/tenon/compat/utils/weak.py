@@ -5,24 +5,30 @@ Tensors compare by their numbers, so an ordinary dictionary of weak references c
 
 from __future__ import annotations
 
+import builtins
 import copy
 import weakref
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from typing import Any
+from typing import Generic, Self, TypeVar
 
 __all__ = ["TensorWeakRef", "WeakIdKeyDictionary", "WeakIdRef", "WeakTensorKeyDictionary"]
 
 
-class WeakIdRef(weakref.ref[Any]):
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+
+class WeakIdRef(weakref.ref[K]):
     """A weak reference that equals others to the same object, whatever the object thinks of ``==``."""
 
     __slots__ = ("_id",)
 
-    def __init__(self, key: object, callback: Callable[[WeakIdRef], object] | None = None) -> None:
+    def __init__(self, key: K, callback: Callable[[Self], object] | None = None) -> None:
         super().__init__(key, callback)  # type: ignore[call-arg]
         self._id = id(key)
 
-    def __call__(self) -> object:
+    def __call__(self) -> K | None:
         """The object, or None if it is gone."""
         return super().__call__()
 
@@ -39,15 +45,15 @@ class WeakIdRef(weakref.ref[Any]):
         return not self == other
 
 
-class WeakIdKeyDictionary(MutableMapping[Any, Any]):
+class WeakIdKeyDictionary(MutableMapping[K, V]):
     """A dictionary that forgets an entry when its key is gone."""
 
-    def __init__(self, dict: Mapping[Any, Any] | None = None, ref_type: type[Any] = WeakIdRef) -> None:
+    def __init__(self, dict: Mapping[K, V] | None = None, ref_type: type[WeakIdRef[K]] = WeakIdRef) -> None:
         self.ref_type = ref_type
-        self.data: Any = {}
+        self.data: builtins.dict[WeakIdRef[K], V] = {}
         entries = weakref.ref(self)
 
-        def forget(key: WeakIdRef) -> None:
+        def forget(key: WeakIdRef[K]) -> None:
             there = entries()
             if there is not None:
                 there.data.pop(key, None)
@@ -55,25 +61,25 @@ class WeakIdKeyDictionary(MutableMapping[Any, Any]):
         self._forget = forget
         self.update(dict or {})
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: K) -> V:
         return self.data[self.ref_type(key)]
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: K, value: V) -> None:
         self.data[self.ref_type(key, self._forget)] = value
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: K) -> None:
         del self.data[self.ref_type(key)]
 
     def __contains__(self, key: object) -> bool:
         try:
-            return self.ref_type(key) in self.data
+            return self.ref_type(key) in self.data  # type: ignore[arg-type]
         except TypeError:  # it cannot be held weakly, so it is no key
             return False
 
     def __len__(self) -> int:
         return len(self.data)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[K]:
         for reference in list(self.data):  # a key may go while its neighbours are looked at
             key = reference()
             if key is not None:
@@ -82,29 +88,29 @@ class WeakIdKeyDictionary(MutableMapping[Any, Any]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {id(self):#x}>"
 
-    def keyrefs(self) -> list[Any]:
+    def keyrefs(self) -> list[WeakIdRef[K]]:
         """The references to the keys."""
         return list(self.data)
 
-    def copy(self) -> WeakIdKeyDictionary:
+    def copy(self) -> WeakIdKeyDictionary[K, V]:
         """A dictionary of the same keys and values."""
         return type(self)(self, ref_type=self.ref_type)
 
     __copy__ = copy
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> WeakIdKeyDictionary:
+    def __deepcopy__(self, memo: builtins.dict[int, object]) -> WeakIdKeyDictionary[K, V]:
         """The same keys, and copies of the values."""
         new = type(self)(ref_type=self.ref_type)
         for key, value in self.items():
             new[key] = copy.deepcopy(value, memo)
         return new
 
-    def __or__(self, other: Any) -> WeakIdKeyDictionary:
+    def __or__(self, other: Mapping[K, V]) -> WeakIdKeyDictionary[K, V]:
         new = self.copy()
         new.update(other)
         return new
 
-    def __ior__(self, other: Any) -> WeakIdKeyDictionary:
+    def __ior__(self, other: Mapping[K, V]) -> WeakIdKeyDictionary[K, V]:
         self.update(other)
         return self
 
@@ -119,12 +125,12 @@ class WeakIdKeyDictionary(MutableMapping[Any, Any]):
 WeakTensorKeyDictionary = WeakIdKeyDictionary
 
 
-class TensorWeakRef:
+class TensorWeakRef(Generic[T]):
     """A weak reference to a tensor."""
 
-    def __init__(self, tensor: Any) -> None:
+    def __init__(self, tensor: T) -> None:
         self.ref = weakref.ref(tensor)
 
-    def __call__(self) -> object:
+    def __call__(self) -> T | None:
         """The tensor, or None if it is gone."""
         return self.ref()

@@ -8,29 +8,38 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
+from tenon.distributed.communication.calls import Call
+from tenon.distributed.communication.communicator import Communicator
+from tenon.graph.program import Program
+from tenon.nn.module import Module
+from tenon.optim.optimizer import Optimizer
 from tenon.profiler.observe.records import ANNOTATION, COLLECTIVE, MODULE, OPERATOR, PROGRAM, SPAN, WAIT
 
+if TYPE_CHECKING:
+    from tenon.profiler.observe.tap import Tap
+
+R = TypeVar("R")
 now = time.perf_counter_ns
 
 
 class Crossings:
     """The callbacks by which a tap records module calls, spans, steps, collectives and programs."""
 
-    def __init__(self, tap: Any) -> None:
+    def __init__(self, tap: Tap) -> None:
         self._tap = tap
         self._modules = tap.options.modules
         self._number = itertools.count(1).__next__
         self._labels: dict[tuple[str, str], str] = {}
         #: Of each communicator: how many of the same ranks were met before it; numbers of its calls.
-        self._calls: weakref.WeakKeyDictionary[Any, tuple[int, itertools.count[int]]]
+        self._calls: weakref.WeakKeyDictionary[Communicator, tuple[int, itertools.count[int]]]
         self._calls = weakref.WeakKeyDictionary()
         self._groups: Counter[tuple[int, ...]] = Counter()
 
     # Module calls: ``scopes.Listener``.
 
-    def enter(self, path: str, module: Any) -> None:
+    def enter(self, path: str, module: Module) -> None:
         """A module begins."""
         lane = self._tap.lane()
         calls = lane.calls
@@ -44,7 +53,7 @@ class Crossings:
         calls.append((label, now(), self._number(), lane.module))
         lane.module = label
 
-    def leave(self, path: str, module: Any) -> None:
+    def leave(self, path: str, module: Module) -> None:
         """A module has returned or raised."""
         lane = self._tap.lane()
         if not lane.calls:  # it began before the tap was open
@@ -74,13 +83,13 @@ class Crossings:
 
     # Optimizers: global step hooks.
 
-    def stepping(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def stepping(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
         """A step begins."""
         lane = self._tap.lane()
         lane.steps.append((optimizer, now(), lane.phase))
         lane.phase = "optimizer"
 
-    def stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def stepped(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
         """It is over; those inside that raised are, too."""
         lane = self._tap.lane()
         while lane.steps:
@@ -93,8 +102,8 @@ class Crossings:
     # Collectives: ``communicator.around_call``.
 
     def collective(
-        self, communicator: Any, call: Any, perform: Callable[..., Any], args: tuple[Any, ...]
-    ) -> Any:
+        self, communicator: Communicator, call: Call, perform: Callable[..., R], args: tuple[object, ...]
+    ) -> R:
         """Record a collective: the wait for the other ranks, then the transfer."""
         if communicator.size == 1:
             communicator.agree(call)
@@ -116,7 +125,7 @@ class Crossings:
 
     # Programs: ``program.on_bind``.
 
-    def marker(self, program: Any) -> Callable[[int], None]:
+    def marker(self, program: Program) -> Callable[[int], None]:
         """``mark(line)`` for ``program``: see ``Program.timed``."""
         tap, name, steps = self._tap, program.name, program.steps()
         times: list[int] = []

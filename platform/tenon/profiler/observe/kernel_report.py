@@ -10,6 +10,7 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.engine.op import Composite, Op, table
+from tenon.engine.types import Array, Attrs, Operand
 from tenon.errors import ArgumentError
 from tenon.kernels.backend import Backend
 from tenon.kernels.kernel_table import Kernel, KernelRow
@@ -65,14 +66,14 @@ def chosen(
 
 def call_of(
     backend: Backend, op: Op, shapes: Sequence[str], dtype: str, attrs: Iterable[str]
-) -> tuple[list[Any], dict[str, Any]]:
+) -> tuple[list[Operand], Attrs]:
     """The arguments of a call of ``op``, whose texts ``chosen`` describes, and its attrs."""
     count = max(len(op.inputs), len(shapes))
     texts = [*shapes, *[shapes[-1]] * (count - len(shapes))]
     return [_argument(backend, text, dtype) for text in texts], dict(_attribute(text) for text in attrs)
 
 
-def explain(backend: Backend, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Iterator[Row]:
+def explain(backend: Backend, op: Op, args: Sequence[Operand], attrs: Mapping[str, object]) -> Iterator[Row]:
     """Yield the name of each kernel up to the one that computes this call, with the reason why it does not.
 
     The reason is empty for the last. A kernel that converts the arguments is followed by those that are asked
@@ -104,7 +105,7 @@ def _short_kernels(backend: Backend, op: Op) -> list[ShortKernel]:
         return list(backend.kernels_for_short(op))
     kernel = backend.for_short
 
-    def called(following: Kernel, *args: Any, **attrs: Any) -> Any:
+    def called(following: Kernel, *args: Array, **attrs: Any) -> Array:
         return kernel(op, following)(*args, **attrs)
 
     return [ShortKernel("for_short", called, "calls that this backend's for_short does not pass on")]
@@ -120,7 +121,7 @@ def _op(name: str) -> Op:
     return table[name]
 
 
-def _argument(backend: Backend, text: str, dtype: str) -> Any:
+def _argument(backend: Backend, text: str, dtype: str) -> Operand:
     if text.lower() == "none":
         return None
     if text.startswith("="):
@@ -134,7 +135,7 @@ def _argument(backend: Backend, text: str, dtype: str) -> Any:
     return array.T if turned else array
 
 
-def _attribute(text: str) -> tuple[str, Any]:
+def _attribute(text: str) -> tuple[str, object]:
     name, _, value = text.partition("=")
     try:
         return name, ast.literal_eval(value)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
-from tenon.profiler.observe.records import RELEASED
+from tenon.optim.optimizer import Optimizer
+from tenon.profiler.observe.records import RELEASED, Item
 
 
 class Lane:
@@ -17,8 +17,8 @@ class Lane:
 
     def __init__(self, due: int) -> None:
         self.tid = threading.get_native_id()
-        self.records: list[Any] = []
-        self.extend: Callable[[Iterable[Any]], None] = self.records.extend
+        self.records: list[Item] = []
+        self.extend: Callable[[Iterable[object]], None] = self.records.extend
         #: Callback for the release of a block allocated in this thread.
         self.freed = _freeing(self.extend)
         #: When to call the tap's owner next.
@@ -26,7 +26,7 @@ class Lane:
         #: Module calls in progress: label, begin, number, and what they were called in.
         self.calls: list[tuple[str, int, int, str]] = []
         #: Optimizers' steps in progress: the optimizer, begin, and the phase before.
-        self.steps: list[tuple[Any, int, str]] = []
+        self.steps: list[tuple[Optimizer, int, str]] = []
         self.begin()
 
     def begin(self) -> None:
@@ -36,18 +36,18 @@ class Lane:
         self.calls.clear()
         self.steps.clear()
 
-    def take(self) -> list[Any]:
+    def take(self) -> list[Item]:
         """Remove and return all records so far; safe while the thread continues to append."""
         taken = self.records[:]
         del self.records[: len(taken)]
         return taken
 
 
-def _freeing(extend: Callable[[Iterable[Any]], None]) -> Callable[[Any], None]:
+def _freeing(extend: Callable[[Iterable[object]], None]) -> Callable[[object], None]:
     """Return ``freed(block)``, which records the release of a block."""
     now = time.perf_counter_ns
 
-    def freed(block: Any) -> None:
+    def freed(block: object) -> None:
         extend((RELEASED, now(), block))
 
     return freed

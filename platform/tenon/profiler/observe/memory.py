@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 from weakref import WeakKeyDictionary
 
 from numpy import ndarray
 
-from tenon.engine.op import Primitive
+from tenon.engine.op import Op, Primitive
+from tenon.engine.types import Array, Operand
 from tenon.engine.value import Value
+from tenon.graph.program import Program
+from tenon.kernels.backend import Backend
 from tenon.profiler.observe.lanes import Lane
 from tenon.profiler.observe.records import MEMORY
 
@@ -26,14 +28,18 @@ class Blocks:
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
         #: By class of arrays, the backends that have devices with memory of their own.
-        self.devices: dict[type, Any] = {}
+        self.devices: dict[type, Backend] = {}
         #: Ops seen so far whose one result on the host, if it is not a view, is memory of its own.
-        self.owners: set[Any] = set()
+        self.owners: set[Op] = set()
         self._lanes = lanes
         #: Per program its block, and the finalizer that records the release.
-        self._arenas: WeakKeyDictionary[Any, tuple[Any, weakref.finalize[Any, Any]]] = WeakKeyDictionary()
+        self._arenas: WeakKeyDictionary[Program, tuple[object, weakref.finalize[[object], Program]]] = (
+            WeakKeyDictionary()
+        )
 
-    def made(self, out: Any, op: Any, args: Any, lane: Lane, when: int) -> Any:
+    def made(
+        self, out: Array | tuple[Operand, ...], op: Op, args: Iterable[Operand], lane: Lane, when: int
+    ) -> object:
         """Track ``out``, the array, or several arrays or tensors, that ``op(*args)`` returned at ``when``.
 
         Returns the block for the op's record; None if nothing was allocated, or if the allocation has a
@@ -46,7 +52,7 @@ class Blocks:
         self._part(out, op, args, lane, when)
         return None
 
-    def _part(self, out: Any, op: Any, args: Any, lane: Lane, when: int) -> None:
+    def _part(self, out: Array, op: Op, args: Iterable[Operand], lane: Lane, when: int) -> None:
         """Record what does not fit into the op's record: several results, a view's base, device memory."""
         kind, device = out.__class__, -1
         if isinstance(out, tuple):
@@ -64,7 +70,7 @@ class Blocks:
         if block is not None:
             lane.extend((MEMORY, when, out.nbytes, block, op, lane.module, lane.phase, device))
 
-    def _begin(self, out: Any, op: Any, args: Any, lane: Lane) -> Any:
+    def _begin(self, out: Array, op: Op, args: Iterable[Operand], lane: Lane) -> weakref.ref[Array] | None:
         """Track ``out``: return its block, or None if ``op`` did not allocate it or it is tracked already."""
         for block in weakref.getweakrefs(out):
             callback = block.__callback__
@@ -76,7 +82,7 @@ class Blocks:
             return None
         return weakref.ref(out, lane.freed)
 
-    def laid_out(self, program: Any, lane: Lane) -> None:
+    def laid_out(self, program: Program, lane: Lane) -> None:
         """Track the arena of ``program``, which holds all its values but the caller's arrays."""
         if program in self._arenas:  # it is bound again
             block, ending = self._arenas.pop(program)
@@ -96,7 +102,7 @@ class Blocks:
             ending.detach()
 
 
-def fresh(out: Any, args: Any) -> bool:
+def fresh(out: Array, args: Iterable[Operand]) -> bool:
     """Whether the array ``out`` is none of ``args``: an in-place kernel returns its argument."""
     for given in args:  # noqa: SIM110 - all() takes 0.3 us more
         if given is out:
@@ -104,7 +110,7 @@ def fresh(out: Any, args: Any) -> bool:
     return True
 
 
-def _base(given: Any) -> Any:
+def _base(given: Operand) -> Array:
     array = given.raw if isinstance(given, Value) else given
     while getattr(array, "base", None) is not None:
         array = array.base

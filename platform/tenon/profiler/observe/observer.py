@@ -31,7 +31,7 @@ class Observer:
         """Called at the end of the profile; release resources here."""
 
 
-def open_observers(session: Any = None) -> list[Observer]:
+def open_observers(session: object = None) -> list[Observer]:
     """Collect the observers of all plugins for a new profile; warn of a plugin whose hook raises."""
     observers: list[Observer] = []
     for offer in reversed(host().hook.tenon_open_observers.get_hookimpls()):

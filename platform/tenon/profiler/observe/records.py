@@ -24,7 +24,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
+
+#: One item of a record; the table above states what each is.
+Item: TypeAlias = Any
 
 OP, NODE, SPAN, MODULE, COLLECTIVE, PROGRAM, MEMORY, DEVICE, RELEASED = range(9)
 #: How many items each kind has, itself included.
@@ -42,7 +45,7 @@ class Maker:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def cost(self, *given: Any, **attrs: Any) -> float:
+    def cost(self, *given: object, **attrs: object) -> float:
         """Unknown."""
         return 0.0
 
@@ -51,7 +54,7 @@ class Maker:
 maker = functools.cache(Maker)
 
 
-def split(items: list[Any]) -> Iterator[list[Any]]:
+def split(items: list[Item]) -> Iterator[list[Item]]:
     """The records in a lane's list."""
     place = 0
     while place < len(items):

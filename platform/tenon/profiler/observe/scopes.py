@@ -5,15 +5,21 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from tenon.profiler.observe.records import ANNOTATION, SPAN
+
+if TYPE_CHECKING:
+    from tenon.profiler.observe.tap import Tap
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class _Open:
     """The tap of the profile in progress, for the whole process."""
 
-    tap: Any = None
+    tap: Tap | None = None
 
 
 OPEN = _Open()
@@ -41,11 +47,11 @@ class record_function:
             end = time.perf_counter_ns()
             lane.extend((SPAN, self.name, begin, end, ANNOTATION, lane.phase, self.args))
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """``function``, each call of which is shown."""
 
         @functools.wraps(function)
-        def named(*args: Any, **kwargs: Any) -> Any:
+        def named(*args: P.args, **kwargs: P.kwargs) -> R:
             with record_function(self.name, self.args):
                 return function(*args, **kwargs)
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import sys
-from types import CodeType
-from typing import Any
+from types import CodeType, FrameType
 
 from tenon.tensors.where import OURS
 
 _OURS: dict[CodeType, bool] = {}
 
-Frame = tuple[Any, int]
+Frame = tuple[CodeType, int]
 
 
 def stack_here() -> tuple[Frame, ...]:
     """Code objects and lines, without tenon's own."""
     found = []
     frame = sys._getframe(1)
-    step: Any = frame
+    step: FrameType | None = frame
     while step is not None:
         code = step.f_code
         ours = _OURS.get(code)

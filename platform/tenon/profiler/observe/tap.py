@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import getweakrefcount as references
@@ -25,21 +25,25 @@ from numpy import ndarray
 from tenon.device import get_default_device
 from tenon.distributed.communication import communicator
 from tenon.engine.interceptor import SLOT
-from tenon.engine.scopes import path_of
+from tenon.engine.op import Op
+from tenon.engine.scopes import Place, path_of
+from tenon.engine.tape import Node
+from tenon.engine.types import Array, Attrs, Operand
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import UnsupportedError
 from tenon.graph import program
-from tenon.kernels.backend import backend_for, backends_in_use
+from tenon.graph.program import Program
+from tenon.kernels.backend import Backend, backend_for, backends_in_use
 from tenon.nn import scopes
 from tenon.optim import step_hooks
 from tenon.profiler.observe.crossings import Crossings
 from tenon.profiler.observe.devices import marked_kernel, marked_op
 from tenon.profiler.observe.lanes import Lane
 from tenon.profiler.observe.memory import Blocks, fresh
-from tenon.profiler.observe.records import NODE, OP, maker
+from tenon.profiler.observe.records import NODE, OP, Item, maker
 from tenon.profiler.observe.scopes import OPEN
-from tenon.profiler.observe.stack import stack_here
+from tenon.profiler.observe.stack import Frame, stack_here
 
 now = time.perf_counter_ns
 #: Backends whose ops have completed when they return.
@@ -72,9 +76,9 @@ class Tap:
         self._crossings = Crossings(self)
         self._blocks = Blocks(self.lanes) if options.memory else None
         self._handles: list[Any] = []
-        self._labels: dict[Any, str] = {}
+        self._labels: dict[object, str] = {}
         self._note = self._noting()
-        self._plain: tuple[Any, ...] = ()
+        self._plain: tuple[Callable[..., Operand], ...] = ()
 
     def open(self) -> None:
         """Start recording; UnsupportedError if another tap is open."""
@@ -143,7 +147,7 @@ class Tap:
             self.lanes.append(found)
         return found
 
-    def take(self) -> list[tuple[int, list[Any]]]:
+    def take(self) -> list[tuple[int, list[Item]]]:
         """Remove and return the records of every lane, with its thread."""
         return [(lane.tid, lane.take()) for lane in self.lanes]
 
@@ -152,29 +156,35 @@ class Tap:
         self._due(self)
         lane.due = now() + PATIENCE
 
-    def _entries(self, single: Any, pair: Any, execute: Any, parts: Any) -> tuple[Any, ...]:
+    def _entries(
+        self,
+        single: Callable[..., Operand],
+        pair: Callable[..., Operand],
+        execute: Callable[..., Operand],
+        parts: Callable[..., Operand],
+    ) -> tuple[Callable[..., Operand], ...]:
         """The same four of ``SLOT``, which note each op: as closures, 0.3 us less than methods."""
         note = self._note
 
-        def one(op: Any, x: Any, attrs: dict[str, Any]) -> Any:
+        def one(op: Op, x: Operand, attrs: dict[str, Any]) -> Operand:
             begin = now()
             out = single(op, x, attrs)
             note(begin, now(), op, (x,), attrs, out)
             return out
 
-        def two(op: Any, x: Any, y: Any) -> Any:
+        def two(op: Op, x: Operand, y: Operand) -> Operand:
             begin = now()
             out = pair(op, x, y)
             note(begin, now(), op, (x, y), None, out)
             return out
 
-        def several(op: Any, args: tuple[Any, ...], attrs: dict[str, Any], *more: Any) -> Any:
+        def several(op: Op, args: tuple[Operand, ...], attrs: Attrs, *more: object) -> Operand:
             begin = now()
             out = execute(op, args, attrs, *more)
             note(begin, now(), op, args, attrs, out)
             return out
 
-        def composed(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        def composed(op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operand:
             begin = now()
             out = parts(op, args, attrs)
             note(begin, now(), op, args, attrs, out)
@@ -182,11 +192,11 @@ class Tap:
 
         return one, two, several, composed
 
-    def kernel(self, op: Any, kernel: Any) -> Any:
+    def kernel(self, op: Op, kernel: Callable[..., Array]) -> Callable[..., Array]:
         """``kernel``, on arrays, with a record of each call."""
         note = self._note
 
-        def call(*args: Any, **attrs: Any) -> Any:
+        def call(*args: Array, **attrs: Any) -> Array:
             begin = now()
             out = kernel(*args, **attrs)
             note(begin, now(), op, args, attrs, out)
@@ -194,7 +204,9 @@ class Tap:
 
         return call
 
-    def _making(self, name: str, make: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def _making(
+        self, name: str, make: Callable[..., Operand], args: tuple[object, ...], options: dict[str, object]
+    ) -> Operand:
         """``make(*args, **options)``, with a record as of an op called ``name``."""
         begin = now()
         out = make(*args, **options)
@@ -212,12 +224,16 @@ class Tap:
         sized = shapes or blocks is not None
         owners = () if blocks is None else blocks.owners
 
-        def note(begin: int, end: int, op: Any, args: Any, attrs: Any, out: Any) -> None:
+        def note(
+            begin: int, end: int, op: Op, args: Sequence[Operand], attrs: Attrs | None, out: Operand
+        ) -> None:
             try:
                 lane = local.lane
             except AttributeError:
                 lane = find()
-            signature = block = stack = None
+            signature: tuple[object, ...] | None = None
+            block: object = None
+            stack: tuple[Frame, ...] | None = None
             size = 0
             if sized:
                 array = out.raw if isinstance(out, Value) else out
@@ -248,13 +264,13 @@ class Tap:
 
         return note
 
-    def _in_place(self, backend: Any, op: Any, kernel: Any) -> Any:
+    def _in_place(self, backend: Backend, op: Op, kernel: Callable[..., Array]) -> Callable[..., Array]:
         return (self.kernel if backend.name in _HOST else marked_kernel(self, backend))(op, kernel)
 
-    def _visiting(self, visit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    def _visiting(self, visit: Callable[[Node, Operand], None]) -> Callable[[Node, Operand], None]:
         lane = self.lane()
 
-        def watched(node: Any, grad: Any) -> None:
+        def watched(node: Node, grad: Operand) -> None:
             before = lane.module
             lane.module = label = self._label(node.module)
             name = node.name()
@@ -267,7 +283,7 @@ class Tap:
 
         return watched
 
-    def _label(self, place: Any) -> str:
+    def _label(self, place: Place | None) -> str:
         """The path of the module where a node was made, under its root's class name."""
         if place is None:
             return ""
@@ -279,15 +295,15 @@ class Tap:
             found = self._labels[key] = path if root is None or path == top else f"{top}.{path}"
         return found
 
-    def _bound(self, bound: Any) -> None:
+    def _bound(self, bound: Program) -> None:
         bound.timed(self._crossings.marker(bound))
         if self._blocks is not None:
             self._blocks.laid_out(bound, self.lane())
 
 
-def signature_of(args: Any) -> tuple[Any, ...]:
+def signature_of(args: Iterable[Operand]) -> tuple[object, ...]:
     """The signature of tensors, arrays and numbers; ``records.py`` documents its format."""
-    given: list[Any] = []
+    given: list[object] = []
     for a in args:
         array = a.raw if isinstance(a, Value) else a
         given += (array.shape, array.dtype) if hasattr(array, "shape") else (array.__class__, None)

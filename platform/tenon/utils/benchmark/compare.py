@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable
-from typing import Any
 
 from tenon.utils.benchmark.measurement import (
     Measurement,
@@ -26,6 +25,10 @@ class Colorize(enum.Enum):
     NONE = "none"
     COLUMNWISE = "columnwise"
     ROWWISE = "rowwise"
+
+
+#: Of a row: number of threads, environment and name.
+RowKey = tuple[int, str, str]
 
 
 class Compare:
@@ -66,7 +69,7 @@ class Compare:
         print(str(self))
 
     def __str__(self) -> str:
-        labels: dict[Any, list[Measurement]] = {}
+        labels: dict[str | None, list[Measurement]] = {}
         for each in Measurement.merge(self._results):
             labels.setdefault(each.task_spec.label, []).append(each)
         return "\n".join(self._table(label, group) for label, group in labels.items())
@@ -133,7 +136,7 @@ class Compare:
         spread = f" (! {m.iqr / m.median * 100:.0f}%)" if spreads and m.has_warnings else ""
         return f"{value:>{width}.{decimals}f}" + (spread.rjust(7) if spreads else "")
 
-    def _best(self, rows: list[list[Measurement | None]], keys: list[Any], i: int) -> list[float | None]:
+    def _best(self, rows: list[list[Measurement | None]], keys: list[RowKey], i: int) -> list[float | None]:
         """Against which median each cell of row ``i`` is colored."""
         if self._colors is Colorize.NONE:
             return [None] * len(rows[i])
@@ -144,7 +147,7 @@ class Compare:
         return [min((m.median for m in column if m is not None), default=None) for column in columns]
 
 
-def _row_names(keys: list[Any], several: bool) -> list[str]:
+def _row_names(keys: list[RowKey], several: bool) -> list[str]:
     """A row's name, after its environment where that begins, if there is more than one."""
     found, before = [], None
     width = max(len(env) for _, env, _ in keys) if several else 0

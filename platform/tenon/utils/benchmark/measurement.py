@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class Measurement:
     number_per_run: int
     raw_times: list[float]
     task_spec: TaskSpec
-    metadata: dict[Any, Any] | None = None
+    metadata: dict[object, object] | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name in _OF_TASKS:
@@ -194,7 +194,10 @@ def trim_sigfig(x: float, n: int) -> float:
     return float(f"{x:.{max(int(n) - 1, 0)}e}")
 
 
-def ordered_unique(elements: Iterable[Any]) -> list[Any]:
+H = TypeVar("H", bound=Hashable)
+
+
+def ordered_unique(elements: Iterable[H]) -> list[H]:
     """``elements`` without repeats."""
     return list(dict.fromkeys(elements))
 

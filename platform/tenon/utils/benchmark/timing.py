@@ -8,7 +8,7 @@ import sys
 import textwrap
 import timeit
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tenon import cuda
 from tenon.errors import ArgumentError, UnsupportedError
@@ -17,7 +17,7 @@ from tenon.utils.benchmark.measurement import Measurement, TaskSpec, set_torch_t
 #: A clock costs some 50 ns; less than this, in seconds, is none.
 _LEAST = 1e-9
 _MOST_RUNS = 2**31 - 1
-Callback = Callable[[int, float], Any]
+Callback = Callable[[int, float], object]
 
 
 def timer() -> float:
@@ -54,7 +54,7 @@ class Timer:
         setup: str = "pass",
         global_setup: str = "",
         timer: Callable[[], float] = timer,
-        globals: dict[str, Any] | None = None,
+        globals: dict[str, object] | None = None,
         label: str | None = None,
         sub_label: str | None = None,
         description: str | None = None,
@@ -96,7 +96,7 @@ class Timer:
         """Refused: see ``blocked_autorange``."""
         raise NotImplementedError("See `Timer.blocked_autorange.`")
 
-    def collect_callgrind(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def collect_callgrind(self, *args: object, **kwargs: object) -> NoReturn:
         """Refused: instructions are not counted."""
         raise UnsupportedError(
             "Timer.collect_callgrind: instructions are not counted here. Run the script under"
