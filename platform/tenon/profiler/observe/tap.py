@@ -264,7 +264,7 @@ class Tap:
 
         return note
 
-    def _in_place(self, backend: Backend, op: Op, kernel: Callable[..., Array]) -> Callable[..., Array]:
+    def _in_place(self, backend: Any, op: Op, kernel: Callable[..., Array]) -> Callable[..., Array]:
         return (self.kernel if backend.name in _HOST else marked_kernel(self, backend))(op, kernel)
 
     def _visiting(self, visit: Callable[[Node, Operand], None]) -> Callable[[Node, Operand], None]:
