@@ -34,7 +34,7 @@ from tenon.engine.watchers import WATCHERS
 from tenon.errors import UnsupportedError
 from tenon.graph import program
 from tenon.graph.program import Program
-from tenon.kernels.backend import Backend, backend_for, backends_in_use
+from tenon.kernels.backend import backend_for, backends_in_use
 from tenon.nn import scopes
 from tenon.optim import step_hooks
 from tenon.profiler.observe.crossings import Crossings
