@@ -15,8 +15,6 @@ ENOUGH = 3
 #: Tables that are no facts about ops. Take a row away with its table; add none.
 ALLOWED = {
     "platform/tenon/kernels/expressions.py": "functions that an expression may call: the language, not the ops",
-    "platform/tenon/functions/copies.py": "views, which are methods, that torch has a copying form of",
-    "platform/tenon/functions/foreach.py": "methods that torch has a private form for lists of tensors of",
     "platform/tenon/graph/scalar_functions.py": "arithmetic of Python numbers that change from run to run",
     "platform/tenon/graph/scalars.py": "Python's operators on such numbers",
     "platform/tenon/graph/numpy_calls.py": "how emitted programs spell calls of NumPy's own functions",

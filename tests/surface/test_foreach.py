@@ -4,7 +4,7 @@ import pytest
 
 from tenon.functions import foreach
 
-ALONE = foreach._ALONE.split()
+ALONE = foreach._UNARY
 
 
 def lists(t, count=2):
@@ -39,7 +39,7 @@ def test_each_tensor_alone_in_place(parity):
         parity(program)
 
 
-@pytest.mark.parametrize("name", [*foreach._WITH.split(), "maximum", "minimum"])
+@pytest.mark.parametrize("name", [*foreach._BINARY, "maximum", "minimum"])
 def test_a_second_operand_is_a_number_numbers_or_tensors(parity, name):
     for second in (lambda t, row: 2, lambda t, row: [3, 0.5], lambda t, row: row):
 

@@ -162,6 +162,10 @@ class Op:
     saved_names: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     #: A view of the real or imaginary parts, of both as real numbers, or the reverse.
     splits_complex: ClassVar[bool] = False
+    #: torch has a function of lists of tensors, ``_foreach_<name>``.
+    foreach: ClassVar[bool] = False
+    #: torch has a function that copies the view, ``<name>_copy``.
+    copying_form: ClassVar[bool] = False
 
     name: str
 

@@ -1,20 +1,22 @@
-"""Copying variants of view functions: ``permute_copy(x, dims)`` is a copy of ``x.permute(dims)``."""
+"""Copying variants of view functions: ``permute_copy(x, dims)`` is a copy of ``x.permute(dims)``.
+
+Op classes say by ``Op.copying_form`` that PyTorch has one; the methods listed here are not ops.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from tenon.engine.aval import normalize_axis
+from tenon.engine.op import table
 from tenon.functions.derived import into
 from tenon.functions.making import view_as_complex, view_as_real
 from tenon.tensors.tensor import Tensor
 
-_VIEWS = """
-    as_strided detach diagonal expand permute select split split_with_sizes squeeze t transpose unbind unfold
-    unsqueeze view
-"""
+#: A function or method that returns a view of its first argument, or a tuple of views.
+View: TypeAlias = Callable[..., Any]
 
 
 def _alias(input: Tensor) -> Tensor:
@@ -27,21 +29,24 @@ def _slice(
     return input[(slice(None),) * normalize_axis(dim, input.ndim) + (slice(start, end, step),)]
 
 
-def _copied(view: Tensor, given: Tensor) -> Tensor:
-    result = given.clone()
+def _copied(view: Tensor, x: Tensor) -> Tensor:
+    """Copy ``x``, which has the elements of ``view``, with torch's name of the gradient node."""
+    result = x.clone()
     if result._node is not None and view._node is not None:
         result._node.title = f"{view._node.name()}_copy"
     return result
 
 
-def _copying(name: str, view: Callable[..., Any]) -> Callable[..., Any]:
-    def function(input: Tensor, *args: int | Sequence[int], out: Tensor | None = None, **kwargs: Any) -> Any:
-        shown = view(input, *args, **kwargs)
+def _copying(name: str, view: View) -> View:
+    """Make the function ``<name>_copy`` of ``view``."""
+
+    def function(input: Tensor, *args: object, out: Any = None, **kwargs: object) -> Any:  # as ``view``
+        result = view(input, *args, **kwargs)
         if out is not None:
-            return into(out, shown)
-        if isinstance(shown, tuple):
-            return tuple(_copied(part, part.contiguous()) for part in shown)
-        return _copied(shown, shown.contiguous() if 0 in shown.stride() else shown)
+            return into(out, result)
+        if isinstance(result, tuple):
+            return tuple(_copied(part, part.contiguous()) for part in result)
+        return _copied(result, result.contiguous() if 0 in result.stride() else result)
 
     function.__name__ = function.__qualname__ = f"{name}_copy"
     function.__module__ = "tenon"
@@ -49,11 +54,15 @@ def _copying(name: str, view: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-_FORMS: dict[str, Any] = {name: getattr(Tensor, name) for name in _VIEWS.split()}
-_FORMS |= {"alias": _alias, "slice": _slice}
-_FORMS |= {"view_as_complex": view_as_complex, "view_as_real": view_as_real}
+#: Views that are functions, not methods of their op's name.
+_FUNCTIONS: dict[str, View] = {
+    view.__name__.lstrip("_"): view for view in (_alias, _slice, view_as_complex, view_as_real)
+}
+#: Methods that call the ops of other views.
+_METHODS = ("detach", "select", "split_with_sizes", "t", "unfold")
+_NAMES = dict.fromkeys((*(op.name for op in table if op.copying_form), *_METHODS, *_FUNCTIONS))
 
 __all__ = []
-for _name, _view in _FORMS.items():
-    globals()[f"{_name}_copy"] = _copying(_name, _view)
+for _name in _NAMES:
+    globals()[f"{_name}_copy"] = _copying(_name, _FUNCTIONS.get(_name) or getattr(Tensor, _name))
     __all__.append(f"{_name}_copy")

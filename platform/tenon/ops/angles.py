@@ -12,6 +12,7 @@ class Sin(FloatUnary):
     ufunc = "sin"
     saves = ("x",)
     expression = "sin(a)"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.cos(x)))
@@ -23,6 +24,7 @@ class Cos(FloatUnary):
     ufunc = "cos"
     saves = ("x",)
     expression = "cos(a)"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.neg(f.sin(x))))
@@ -35,6 +37,7 @@ class Tan(FloatUnary):
     saves = ("out",)
     expression = "tan(a)"
     autocast_cuda = "float32"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.add(f.mul(out, out), 1.0)))
@@ -48,6 +51,7 @@ class Asin(FloatUnary):
     expression = "asin(a)"
     aliases = ("arcsin",)
     autocast_cuda = "float32"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.rsqrt(f.sub(1.0, f.mul(x, x)))))
@@ -61,6 +65,7 @@ class Acos(FloatUnary):
     expression = "acos(a)"
     aliases = ("arccos",)
     autocast_cuda = "float32"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.neg(f.rsqrt(f.sub(1.0, f.mul(x, x))))))
@@ -73,6 +78,7 @@ class Atan(FloatUnary):
     saves = ("x",)
     expression = "atan(a)"
     aliases = ("arctan",)
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.reciprocal(f.add(f.mul(x, x), 1.0))))
@@ -85,6 +91,7 @@ class Sinh(FloatUnary):
     saves = ("x",)
     expression = "sinh(a)"
     autocast_cuda = "float32"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.cosh(x)))
@@ -97,6 +104,7 @@ class Cosh(FloatUnary):
     saves = ("x",)
     expression = "cosh(a)"
     autocast_cuda = "float32"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.sinh(x)))
@@ -108,6 +116,7 @@ class Tanh(FloatUnary):
     ufunc = "tanh"
     saves = ("out",)
     expression = "tanh(a)"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.sub(1.0, f.mul(out, out))))

@@ -87,6 +87,7 @@ class ViewAsReal(Primitive):
     kind = Kind.MOVE
     view = True
     splits_complex = True
+    copying_form = True
 
     def infer(self, x):
         """A last axis of size 2 more."""
@@ -111,6 +112,7 @@ class ViewAsComplex(Primitive):
     kind = Kind.MOVE
     view = True
     splits_complex = True
+    copying_form = True
 
     def infer(self, x):
         """Without the last axis."""

@@ -49,6 +49,7 @@ class Add(Binary):
     ufunc = "add"
     expression = "a + b"
     first_argument = "numbers"
+    foreach = True
 
     def vjp_x(self, f, g, out, x, y):
         return g if g.shape == x.shape else f.sum_to(g, shape=x.shape)
@@ -66,6 +67,7 @@ class Sub(Binary):
     aliases = ("subtract",)
     inplace_form = "reals"
     first_argument = "numbers"
+    foreach = True
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(g, shape=x.shape)
@@ -83,6 +85,7 @@ class Mul(Binary):
     expression = "a * b"
     aliases = ("multiply",)
     first_argument = "numbers"
+    foreach = True
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.mul(g, f.conj(y)), shape=x.shape)
@@ -105,6 +108,7 @@ class Div(Binary):
         "true_divide",
     )
     first_argument = "numbers"
+    foreach = True
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.div(g, f.conj(y)), shape=x.shape)
@@ -130,6 +134,7 @@ class Pow(Binary):
     reads = {"x": ("x", "y"), "y": ("x", "y", "out")}
     expression = "pow(a, b)"
     float_only = True
+    foreach = True
 
     def expression_for(self, args, attrs):
         """To some numbers written out, as the array libraries do."""
@@ -200,6 +205,7 @@ class Neg(Unary):
     aliases = ("negative",)
     inplace_form = "reals"
     out = "kept"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.neg(g)
@@ -214,6 +220,7 @@ class Abs(Unary):
     aliases = ("absolute",)
     inplace_functions = ("abs_",)
     out = "kept"
+    foreach = True
 
     def infer(self, x):
         """Real, also of a complex input."""
@@ -232,6 +239,7 @@ class Sign(Unary):
     inplace_functions = False
     out = "kept"
     alias_grad_names = {"sgn": "SgnBackward0"}
+    foreach = True
 
     def forward(self, xp, x, *, out=None):
         """Booleans are their own sign."""

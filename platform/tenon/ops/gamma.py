@@ -47,6 +47,7 @@ class Lgamma(FloatUnary):
 
     saves = ("x",)
     inplace_functions = False
+    foreach = True
 
     def forward(self, xp, x, *, out=None):
         """Stirling's series; reflection left of 1/2; infinite at 0 and the negative integers."""

@@ -14,6 +14,7 @@ class Floor(Unary):
     ufunc = "floor"
     expression = "floor(a)"
     out = "kept"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, 0)
@@ -25,6 +26,7 @@ class Ceil(Unary):
     ufunc = "ceil"
     expression = "ceil(a)"
     out = "kept"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, 0)
@@ -38,6 +40,7 @@ class Trunc(Unary):
     aliases = ("fix",)
     out = "kept"
     saved_names = {"rounding_mode": trunc_mode}
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, 0)
@@ -48,6 +51,7 @@ class Round(Unary):
 
     fills_out = True
     out = "kept"
+    foreach = True
 
     def infer(self, x, *, decimals=0):
         """The input's own aval."""

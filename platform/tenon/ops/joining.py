@@ -43,6 +43,7 @@ class Diagonal(Primitive):
     kind = Kind.MOVE
     view = True
     saved_names = {"dim1": attr("axis0"), "dim2": attr("axis1")}
+    copying_form = True
 
     def infer(self, x, *, offset=0, axis0=0, axis1=1):
         """The other axes, then the diagonal's length."""

@@ -87,6 +87,7 @@ class Alias(Primitive):
     view = True
     expression = "a"
     identity = True
+    copying_form = True
 
     def infer(self, x):
         """The input's own aval."""
@@ -104,6 +105,7 @@ class Ordered(Alias):
     """The identity; the gradient of ``x`` is made contiguous."""
 
     grad_name = "AliasBackward0"
+    copying_form = False
 
     def vjp_x(self, f, g, out, x):
         return f.contiguous(g)

@@ -42,6 +42,7 @@ class View(Reshape):
     """As reshape, but an error where it would have to copy."""
 
     grad_name = "ViewBackward0"
+    copying_form = True
 
     def forward(self, xp, x, *, shape):
         """Never a copy."""
@@ -58,6 +59,8 @@ class View(Reshape):
 class Unsqueeze(Reshape):
     """A reshape that adds axes of size 1."""
 
+    copying_form = True
+
     def torch_name(self, args, attrs):
         """As torch names it."""
         return "UnsqueezeBackward0"
@@ -65,6 +68,8 @@ class Unsqueeze(Reshape):
 
 class Squeeze(Reshape):
     """A reshape that drops axes of size 1; ``given`` if they were named."""
+
+    copying_form = True
 
     def infer(self, x, *, shape, given=False):
         """``shape``."""
@@ -87,6 +92,7 @@ class Permute(Move):
 
     view = True
     saved_names = {"dims": attr("axes")}
+    copying_form = True
 
     def infer(self, x, *, axes):
         """Sizes in the new order."""
@@ -108,6 +114,7 @@ class Transpose(Move):
 
     view = True
     saved_names = {"dim0": attr("axis0"), "dim1": attr("axis1")}
+    copying_form = True
 
     def infer(self, x, *, axis0, axis1):
         """Sizes with both axes exchanged."""
@@ -128,6 +135,7 @@ class Expand(Move):
 
     view = True
     identity = True
+    copying_form = True
 
     def infer(self, x, *, shape):
         """``shape``, to which the input must broadcast."""
@@ -254,6 +262,7 @@ class Split(Move):
 
     view = True
     outputs = 0
+    copying_form = True
 
     def infer(self, x, *, sizes, axis):
         """One aval a piece."""
@@ -289,6 +298,7 @@ class Unbind(Move):
 
     view = True
     outputs = 0
+    copying_form = True
 
     def infer(self, x, *, axis):
         """One aval a slice."""

@@ -13,6 +13,7 @@ class Exp(FloatUnary):
     saves = ("out",)
     expression = "exp(a)"
     autocast_cuda = "float32"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(out))
@@ -36,6 +37,7 @@ class Expm1(FloatUnary):
     saves = ("out",)
     expression = "expm1(a)"
     autocast_cuda = "float32"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.add(out, 1.0)))
@@ -48,6 +50,7 @@ class Log(FloatUnary):
     saves = ("x",)
     expression = "log(a)"
     autocast_cuda = "float32"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.div(g, f.conj(x))
@@ -60,6 +63,7 @@ class Log2(FloatUnary):
     saves = ("x",)
     expression = "log2(a)"
     autocast_cuda = "float32"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.div(g, f.conj(f.mul(x, 0.6931471805599453)))
@@ -72,6 +76,7 @@ class Log10(FloatUnary):
     saves = ("x",)
     expression = "log10(a)"
     autocast_cuda = "float32"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.div(g, f.conj(f.mul(x, 2.302585092994046)))
@@ -85,6 +90,7 @@ class Log1p(FloatUnary):
     saves = ("x",)
     expression = "log1p(a)"
     autocast_cuda = "float32"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.div(g, f.conj(f.add(x, 1.0)))
@@ -96,6 +102,7 @@ class Sqrt(FloatUnary):
     ufunc = "sqrt"
     saves = ("out",)
     expression = "sqrt(a)"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.div(g, f.conj(f.mul(out, 2.0)))
@@ -108,6 +115,7 @@ class Rsqrt(FloatUnary):
     expression = "1 / sqrt(a)"
     fills_out = True
     autocast_cuda = "float32"
+    foreach = True
 
     def forward(self, xp, x, *, out=None):
         """Reciprocal of the root."""
@@ -138,6 +146,7 @@ class Reciprocal(FloatUnary):
     saves = ("out",)
     expression = "1 / a"
     autocast_cuda = "float32"
+    foreach = True
 
     def vjp_x(self, f, g, out, x):
         return f.neg(f.mul(g, f.conj(f.mul(out, out))))
@@ -174,6 +183,7 @@ class Sigmoid(FloatUnary):
     saves = ("out",)
     expression = "sigmoid(a)"
     fills_out = True
+    foreach = True
 
     def forward(self, xp, x, *, out=None):
         """Through tanh, which neither overflows nor loses the tails' sign."""

@@ -81,6 +81,7 @@ class Erf(Primitive):
     expression = "erf(a)"
     public = True
     inplace_functions = True
+    foreach = True
 
     def infer(self, x):
         """The input's own aval."""
@@ -103,6 +104,7 @@ class Erfc(Erf):
     """``1 - erf(x)``, accurate where that is tiny."""
 
     expression = "erfc(a)"
+    foreach = True
 
     def forward(self, xp, x):
         """Both ranges, then selection; narrow floats through float32."""

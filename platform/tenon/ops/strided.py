@@ -56,6 +56,7 @@ class AsStrided(Primitive):
         "stride": part_of("window", 1),
         "storage_offset": part_of("window", 2),
     }
+    copying_form = True
 
     def infer(self, x, *, window, base):
         """The window's shape."""
@@ -77,6 +78,7 @@ class AsStrided(Primitive):
 class StridedRead(AsStrided):
     """As ``as_strided``, but a copy, of memory that holds ``x`` alone and else zeros."""
 
+    copying_form = False
     view = False
     saved_names = {}
 
