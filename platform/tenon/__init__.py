@@ -66,7 +66,7 @@ _home(
 _home("tenon.tensors.creation.ranges", "arange linspace logspace")
 _home("tenon.errors", "OutOfMemoryError")
 _home("tenon.tensors.storage.untyped", "UntypedStorage")
-_home("tenon.tensors.storage.typed", "TypedStorage")
+_home("tenon.compat.typed_storage", "TypedStorage")
 _home(
     "tenon.compat.legacy_storages",
     "DoubleStorage FloatStorage HalfStorage BFloat16Storage LongStorage IntStorage ShortStorage CharStorage "

@@ -22,6 +22,7 @@ from tenon.plugins.hookspecs import hookimpl as hookimpl
 
 if TYPE_CHECKING:
     from tenon import errors as errors
+    from tenon.compat.node_names import titled as titled
     from tenon.config import Config as Config
     from tenon.config import environment as environment
     from tenon.config import process_environment as process_environment
@@ -90,7 +91,6 @@ if TYPE_CHECKING:
     from tenon.serialize.atomic import replacing as replacing
     from tenon.tensors import pytree as pytree
     from tenon.tensors.creation.create import wrap as wrap
-    from tenon.tensors.methods.titles import titled as titled
     from tenon.tensors.tensor import Tensor as Tensor
     from tenon.training import parts as run_parts  # noqa: F401 - offered under another name
     from tenon.training import runs as runs
@@ -173,7 +173,7 @@ _TARGETS = {
     "runs": "tenon.training.runs:",
     "shape_requests": "tenon.graph.shape_requests:",
     "size_at_least": "tenon.kernels.kernel_table:size_at_least",
-    "titled": "tenon.tensors.methods.titles:titled",
+    "titled": "tenon.compat.node_names:titled",
     "trace": "tenon.graph.tracing:trace",
     "wrap": "tenon.tensors.creation.create:wrap",
     "write_out": "tenon.functions.derived:into",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import dtypes, ops
+from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.device import as_device
 from tenon.engine.aval import normalize_axis
@@ -22,7 +23,6 @@ from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.derived import into
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.creation.factories import kind_of
-from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
     from tenon.device import DeviceLike

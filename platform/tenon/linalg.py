@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import ops
+from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.engine.aval import normalize_axis
 from tenon.engine.grad_mode import MODE
@@ -40,7 +41,6 @@ from tenon.functions.indefinite import ldl_factor, ldl_factor_ex, ldl_solve
 from tenon.functions.least_squares import lstsq, matrix_rank, pinv
 from tenon.ops.matrices.linalg import LinearAlgebraError
 from tenon.tensors.creation.create import from_backend_array
-from tenon.tensors.methods.titles import titled
 from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ LAYERS = [
     "errors config dtypes device random plugins engine.types compat.finder compat.faces compat.paths compat.version",
     "engine compat.utils.packages tensors.size",
     "kernels",
-    "tensors compat.legacy_storages compat.overriding compat.qscheme compat.rerouting",
+    "tensors compat.legacy_storages compat.node_names compat.overriding compat.qscheme compat.rerouting compat.saved_attributes"
+    " compat.saved_readers compat.typed_storage",
     "nn.parameter distributed.communication distributed.processes",
     "ops compat.torch_dispatch",
     "functions fft linalg amp cuda graph",

@@ -14,7 +14,7 @@ MOVED = {
     "tenon.tensors.layout": "tenon.core.layout",
     "tenon.tensors.creation.create": "tenon.core.create",
     "tenon.tensors.storage.untyped": "tenon.core.storage",
-    "tenon.tensors.storage.typed": "tenon.core.typed_storage",
+    "tenon.compat.typed_storage": "tenon.core.typed_storage",
     "tenon.tensors.methods.movement": "tenon.core.methods.movement",
     "tenon.engine.value": "tenon.core.value",
 }

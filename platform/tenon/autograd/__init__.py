@@ -16,6 +16,7 @@ from tenon.autograd.graph import _unsafe_preserve_version_counter as _unsafe_pre
 from tenon.autograd.variable import Variable
 from tenon.compat.finder import is_second_name
 from tenon.compat.overriding import handle_torch_function, has_torch_function, is_tensor_like
+from tenon.compat.saved_attributes import SavedTensor
 from tenon.compat.utils.packages import functions_first as _functions_first
 from tenon.engine.grad_mode import _force_original_view_tracking as _force_original_view_tracking
 from tenon.engine.grad_mode import (
@@ -31,7 +32,6 @@ from tenon.engine.grad_mode import (
 from tenon.plugins import registry
 from tenon.tensors.autograd.passes import _calculate_shape as _calculate_shape
 from tenon.tensors.autograd.passes import backward, grad
-from tenon.tensors.saved_names import SavedTensor
 
 __all__ = [
     "Function",

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tenon.compat.saved_attributes import SavedTensor
 from tenon.engine.grad_mode import UNCOUNTED
 from tenon.engine.value import Value, refuse_saving
 from tenon.errors import FreedGraphError, GradError, ModifiedValueError
 from tenon.tensors.autograd.saved_tensor_hooks import Packed, SavedTensorsHooks, check_hooks, innermost
-from tenon.tensors.saved_names import SavedTensor
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

@@ -8,8 +8,7 @@ import os
 from typing import Any, ClassVar, NoReturn
 
 from tenon import dtypes
-from tenon.errors import ArgumentError, DeviceError
-from tenon.tensors.storage.typed import (
+from tenon.compat.typed_storage import (
     NAMED_FORMS,
     STORAGE_NAMES,
     TypedStorage,
@@ -17,6 +16,7 @@ from tenon.tensors.storage.typed import (
     check_wrapped,
     refuse_arguments,
 )
+from tenon.errors import ArgumentError, DeviceError
 from tenon.tensors.storage.untyped import UntypedStorage
 
 

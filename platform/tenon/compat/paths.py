@@ -30,14 +30,15 @@ _MOVED: dict[str, dict[str, str]] = {
         "tenon.tensors.autograd": "edges>nodes handle>handles saving>saved_tensor_hooks",
         "tenon.tensors": (
             "alerts copying dlpack formats generation inplace keys late>extensions layout methods overlap"
-            " printing pytree pytree_paths refusal reread results saved_names saved_numbers size swapping"
+            " printing pytree pytree_paths refusal reread results size swapping"
             " tensor where"
         ),
         "tenon.tensors.creation": ("create draws factories filling ranges reading repeats triangles"),
-        "tenon.tensors.storage": (
-            "storage>untyped storage_moves>moves storage_sources>sources typed_storage>typed"
+        "tenon.tensors.storage": ("storage>untyped storage_moves>moves storage_sources>sources"),
+        "tenon.compat": (
+            "legacy_storages overriding qscheme rerouting saved_names>saved_attributes"
+            " saved_numbers>saved_readers typed_storage"
         ),
-        "tenon.compat": "legacy_storages overriding qscheme rerouting",
         "tenon.compat.utils": "packages",
     },
     "tenon.distributed": {
@@ -76,6 +77,16 @@ _MOVED: dict[str, dict[str, str]] = {
             " spread_sum>sum_before_unpool takes>cluster_limits"
         ),
     },
+    "tenon.core.methods": {
+        "tenon.compat": "titles>node_names",
+        "tenon.tensors.methods": "elsewhere>forwarded",
+    },
+    "tenon.tensors.methods": {
+        "tenon.compat": "titles>node_names",
+        "tenon.tensors.methods": "elsewhere>forwarded",
+    },
+    "tenon.tensors": {"tenon.compat": "saved_names>saved_attributes saved_numbers>saved_readers"},
+    "tenon.tensors.storage": {"tenon.compat": "typed>typed_storage"},
     "tenon.ops": {
         "tenon.compat": "standing>torch_dispatch torch_dispatch",
         "tenon.ops.matrices": "broken_matrices factorization linalg solving",

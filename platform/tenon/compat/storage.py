@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tenon.compat.legacy_storages import _LegacyStorage  # noqa: F401 - torch has it here
+from tenon.compat.typed_storage import STORAGE_NAMES, TypedStorage
 from tenon.dtypes import dtype
-from tenon.tensors.storage.typed import STORAGE_NAMES, TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage
 
 

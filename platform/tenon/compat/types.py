@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import IO, Any, TypeAlias
 
 from tenon.compat.qscheme import qscheme as _qscheme
+from tenon.compat.typed_storage import TypedStorage
 from tenon.device import Device as _DeviceClass
 from tenon.device import Device as _device
 from tenon.dtypes import dtype as _dtype
 from tenon.tensors.layout import layout as _layout
 from tenon.tensors.size import Size
-from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage
 from tenon.tensors.tensor import Tensor
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import ops
+from tenon.compat.node_names import titled
 from tenon.errors import ArgumentError, ShapeError, UnsupportedError
 from tenon.functions.contraction import powers
 from tenon.functions.derived import into
 from tenon.ops.matrices.linalg import LinearAlgebraError
 from tenon.tensors.creation.create import from_backend_array
-from tenon.tensors.methods.titles import titled
 from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import ops
+from tenon.compat.node_names import titled
 from tenon.engine import aval
 from tenon.engine.aval import normalize_axis
 from tenon.engine.value import Value
@@ -17,7 +18,6 @@ from tenon.functions.derived import into
 from tenon.kernels.promotion import result_type
 from tenon.tensors.creation import create, triangles
 from tenon.tensors.creation.factories import zeros
-from tenon.tensors.methods.titles import titled
 from tenon.tensors.overlap import refuse_overlap
 from tenon.tensors.size import Size
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import ops
+from tenon.compat.node_names import titled
 from tenon.engine.grad_mode import MODE
 from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
@@ -19,7 +20,6 @@ from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into
 from tenon.kernels.backend import backend_named
 from tenon.tensors.creation.create import from_backend_array
-from tenon.tensors.methods.titles import titled
 from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:

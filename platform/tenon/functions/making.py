@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import dtypes, ops
+from tenon.compat.node_names import titled
 from tenon.device import as_device
 from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
@@ -19,7 +20,6 @@ from tenon.tensors import dlpack
 from tenon.tensors.creation.create import as_tensor, from_numpy, wrap
 from tenon.tensors.layout import with_layout
 from tenon.tensors.methods.forms import need_tensor
-from tenon.tensors.methods.titles import titled
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import linalg, ops
+from tenon.compat.node_names import titled
 from tenon.errors import ArgumentError, GradError, ShapeError, UnsupportedError
 from tenon.functions.derived import into
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.creation.draws import randn
-from tenon.tensors.methods.titles import titled
 from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:

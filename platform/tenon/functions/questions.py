@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from tenon.compat.typed_storage import TypedStorage
 from tenon.engine.value import Value
-from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage
 
 if TYPE_CHECKING:

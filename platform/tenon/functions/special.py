@@ -11,13 +11,13 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from tenon import dtypes, functions, ops
+from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.engine.value import Value
 from tenon.errors import DTypeError
 from tenon.functions.derived import into
 from tenon.plugins.lazy import lazy_namespace
 from tenon.tensors.creation.create import as_tensor
-from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
     from tenon.dtypes import DTypeLike

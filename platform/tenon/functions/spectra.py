@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import fft, ops
+from tenon.compat.node_names import titled
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.making import view_as_real
 from tenon.tensors.creation.create import from_backend_array
-from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

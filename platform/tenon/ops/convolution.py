@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tenon.compat.saved_readers import CONVOLUTION, always
 from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.kinds import dtype_of, is_complex
-from tenon.tensors.saved_numbers import CONVOLUTION, always
 from tenon.tensors.storage.untyped import strided
 
 _CTYPES = {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16"}

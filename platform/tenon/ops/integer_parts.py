@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tenon.compat.saved_readers import always, trunc_mode
 from tenon.engine.aval import Aval
 from tenon.ops.elementwise import Binary, Unary
 from tenon.ops.kinds import refuse_zero
-from tenon.tensors.saved_numbers import always, trunc_mode
 
 
 class Floor(Unary):

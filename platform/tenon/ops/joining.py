@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tenon.compat.saved_readers import attr
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.errors import ShapeError
-from tenon.tensors.saved_numbers import attr
 from tenon.tensors.storage.untyped import strided
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tenon.compat.saved_readers import always
 from tenon.ops.elementwise import Binary, FloatUnary, Unary
-from tenon.tensors.saved_numbers import always
 
 
 class Exp(FloatUnary):

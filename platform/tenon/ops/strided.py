@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tenon.compat.saved_readers import part_of
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace
-from tenon.tensors.saved_numbers import part_of
 from tenon.tensors.storage.untyped import memory_of, strided
 
 

@@ -12,6 +12,7 @@ from typing import NoReturn, TypeAlias
 
 import numpy as np
 
+from tenon.compat.typed_storage import TypedStorage
 from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.errors import UnsavableError
@@ -19,7 +20,6 @@ from tenon.nn.module import Module
 from tenon.nn.parameter import Buffer, UninitializedTensorMixin
 from tenon.serialize.modules import state_of
 from tenon.tensors.size import Size
-from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage
 from tenon.tensors.tensor import Tensor
 

@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from tenon.compat.typed_storage import TypedStorage
 from tenon.device import CPU, Device
 from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.engine.aval import Aval, contiguous_strides
@@ -24,7 +25,6 @@ from tenon.engine.types import Array
 from tenon.errors import CheckpointError, DTypeError
 from tenon.kernels.backend import Backend, backend_for
 from tenon.nn.parameter import Parameter
-from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage
 from tenon.tensors.tensor import Tensor
 

@@ -15,6 +15,7 @@ import struct
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 
+from tenon.compat.typed_storage import TypedStorage
 from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.errors import UnsavableError
@@ -23,7 +24,6 @@ from tenon.serialize import contents, modules
 from tenon.serialize.layout import Described, Storage, StorageTable
 from tenon.serialize.opcodes import Opcodes
 from tenon.tensors.size import Size
-from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage
 from tenon.tensors.tensor import Tensor
 

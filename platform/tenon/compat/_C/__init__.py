@@ -21,6 +21,7 @@ from tenon.compat.overriding import (  # noqa: F401 - torch has them here
     DisableTorchFunctionSubclass,
 )
 from tenon.compat.overriding import disabled as _disabled_torch_function_impl  # noqa: F401
+from tenon.compat.saved_attributes import SavedTensor
 from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.engine.backward_end import PASS
@@ -31,7 +32,6 @@ from tenon.nn import functional as _functional
 from tenon.tensors.autograd.nodes import AccumulateGrad
 from tenon.tensors.autograd.saved_tensor_hooks import hooks_are_let_in
 from tenon.tensors.methods.convert import parse_to
-from tenon.tensors.saved_names import SavedTensor
 from tenon.tensors.tensor import Tensor
 
 __all__: list[str] = []

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
+from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.engine.op import table as f
 from tenon.errors import ShapeError
 from tenon.nn.functional import convolution as by_rank
-from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
     from tenon.nn.functional.arguments import PerAxis

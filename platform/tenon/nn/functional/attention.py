@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import tenon.ops  # noqa: F401 - fills the op table
+from tenon.compat.node_names import titled
 from tenon.device import Device
 from tenon.dtypes import float32
 from tenon.engine.aval import broadcast_shapes
@@ -19,7 +20,6 @@ from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.kernels.backend import backend_for
 from tenon.nn.functional.dropout import dropout
-from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
     from tenon.engine.types import Array

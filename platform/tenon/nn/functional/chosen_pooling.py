@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tenon.ops  # noqa: F401 - fills the op table
+from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import PerAxis, per_axis, refuse_integers
@@ -25,7 +26,6 @@ from tenon.ops.kinds import dtype_of, title_of
 from tenon.tensors.alerts import may_differ
 from tenon.tensors.creation.draws import rand
 from tenon.tensors.formats import entering, like
-from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

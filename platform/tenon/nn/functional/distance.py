@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
+from tenon.compat.node_names import titled
 from tenon.engine.aval import broadcast_shapes
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
@@ -13,7 +14,6 @@ from tenon.kernels.promotion import result_type
 from tenon.nn.functional.arguments import clamped_from_below
 from tenon.ops.kinds import title_of
 from tenon.tensors.creation.factories import triu_indices
-from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon import dtypes
+from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, DTypeError, ModuleValueError, ShapeError
 from tenon.tensors.creation.factories import ones_like
 from tenon.tensors.inplace import inplace as write_inplace
-from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon import dtypes
+from tenon.compat.node_names import titled
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import is_grad_enabled, no_grad
 from tenon.engine.op import table as f
@@ -23,7 +24,6 @@ from tenon.errors import (
     UnsupportedError,
 )
 from tenon.tensors.creation.ranges import arange
-from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

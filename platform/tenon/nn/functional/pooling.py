@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 import tenon.ops  # noqa: F401 - fills the op table
+from tenon.compat.node_names import titled
 from tenon.dtypes import uint8
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import PerAxis, per_axis, refuse_integers
 from tenon.tensors.formats import channels_last_3d, contiguous, entering, is_contiguous, like
-from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
     from tenon.engine.types import Attrs

@@ -6,11 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
+from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
 from tenon.errors import ArgumentError
 from tenon.nn.functional.activation import leaky_relu
 from tenon.tensors.inplace import inplace as write_inplace
-from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

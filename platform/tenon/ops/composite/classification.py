@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from tenon.compat.saved_readers import REDUCED
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 from tenon.ops.composite.activation import need_float
 from tenon.ops.kinds import dtype_of, matching, title_of, widened
-from tenon.tensors.saved_numbers import REDUCED
 
 
 def class_axis(x: Operand) -> int:

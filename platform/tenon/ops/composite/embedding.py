@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tenon.compat.saved_readers import always, attr
 from tenon.dtypes import FROM_NUMPY
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
@@ -11,7 +12,6 @@ from tenon.engine.types import Operand
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 from tenon.ops.indexing import add_rows
 from tenon.ops.kinds import dtype_of
-from tenon.tensors.saved_numbers import always, attr
 
 
 def _check(weight: Operand, indices: Operand) -> None:

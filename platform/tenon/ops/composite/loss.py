@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tenon.compat.saved_readers import REDUCED
 from tenon.engine.aval import broadcast_shapes, shape_of
 from tenon.engine.op import Composite, Kind
 from tenon.engine.types import Attrs, Operand, OpNamespace
 from tenon.errors import DTypeError
 from tenon.ops.kinds import is_floating
-from tenon.tensors.saved_numbers import REDUCED
 
 
 def reduced(f: OpNamespace, losses: Operand, reduction: str) -> Operand:

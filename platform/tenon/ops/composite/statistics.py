@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from tenon.compat.saved_readers import attr
 from tenon.engine.aval import reduced_shape
 from tenon.engine.op import Composite, Kind
 from tenon.engine.types import Operand, OpNamespace
 from tenon.ops.kinds import is_complex
-from tenon.tensors.saved_numbers import attr
 
 
 def _spread(

@@ -12,13 +12,13 @@ from types import EllipsisType
 
 import numpy as np
 
+from tenon.compat.saved_readers import attr
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.errors import ShapeError
 from tenon.ops.convolution import extent, places_in, windows
 from tenon.ops.kinds import is_short
-from tenon.tensors.saved_numbers import attr
 
 _INT = np.dtype(np.int64)
 

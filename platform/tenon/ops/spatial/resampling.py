@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tenon.compat.saved_readers import RESAMPLED
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace
 from tenon.ops.kinds import dtype_of, is_short
 from tenon.ops.spatial.axis_tables import Spec, Table, length, pads, table_of, transposed
-from tenon.tensors.saved_numbers import RESAMPLED
 
 _NAMES = {
     "nearest": "UpsampleNearest{}DBackward0",

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tenon import dtypes
+from tenon.compat import saved_attributes
 from tenon.engine import second_order
 from tenon.engine.aval import Aval, aval_of
 from tenon.engine.tape import Node
 from tenon.errors import FreedGraphError, GradError
-from tenon.tensors import saved_names
 from tenon.tensors.autograd.handles import RemovableHandle
 from tenon.tensors.autograd.hooks import LeafHooks, new_hooks, register_in
 from tenon.tensors.size import Size
@@ -118,7 +118,7 @@ class GraphNode(Node):
     def __getattr__(self, name: str) -> Any:
         if not name.startswith(("_saved_", "_raw_saved_")):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return saved_names.find(self, name)
+        return saved_attributes.find(self, name)
 
     def __call__(self, *grads: Any) -> Any:
         """The gradients of the inputs from those of the outputs, as the backward pass would compute them."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from tenon import dtypes, random
+from tenon.compat.typed_storage import TypedStorage
 from tenon.device import as_device
 from tenon.dtypes import FROM_NUMPY, dtype, scalar_name
 from tenon.engine.accumulate import DESTINATION
@@ -21,7 +22,6 @@ from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.kernels.backend import backend_for, backend_named
 from tenon.tensors.creation.reading import to_array
 from tenon.tensors.size import Size
-from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import dtypes, random
+from tenon.compat.node_names import titled
 from tenon.device import as_device
 from tenon.engine.aval import broadcast_shapes
 from tenon.engine.grad_mode import MODE
@@ -22,7 +23,6 @@ from tenon.tensors.creation.factories import kind_of, shape_of, write_out, writt
 from tenon.tensors.formats import axes_of, preserve_format
 from tenon.tensors.layout import check_layout, with_layout
 from tenon.tensors.methods.movement import sizes
-from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
     from tenon.device import DeviceLike

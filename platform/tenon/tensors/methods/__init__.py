@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
+from tenon.compat.node_names import title_all
 from tenon.engine.op import table
 from tenon.tensors.methods.arithmetic import Arithmetic
 from tenon.tensors.methods.autograd import Autograd
 from tenon.tensors.methods.closeness import Closeness
 from tenon.tensors.methods.convert import Convert
-from tenon.tensors.methods.elsewhere import Elsewhere
 from tenon.tensors.methods.fill import Fill
 from tenon.tensors.methods.forms import attach
+from tenon.tensors.methods.forwarded import Forwarded
 from tenon.tensors.methods.indexing import Indexing
 from tenon.tensors.methods.masks import Masks
 from tenon.tensors.methods.matrix import Matrix
@@ -27,11 +28,10 @@ from tenon.tensors.methods.properties import Properties
 from tenon.tensors.methods.reduction import Reduction
 from tenon.tensors.methods.scan import Scan
 from tenon.tensors.methods.splitting import Splitting
-from tenon.tensors.methods.titles import title_all
 
 ALL_METHODS = (
     Arithmetic, Closeness, Reduction, Ordering, Movement, Indexing, Masks, Convert, Properties, Autograd,
-    Fill, Numeric, Products, Placement, Scan, Matrix, Memory, Splitting, Elsewhere, Overriding,
+    Fill, Numeric, Products, Placement, Scan, Matrix, Memory, Splitting, Forwarded, Overriding,
 )  # fmt: skip
 
 for _family in ALL_METHODS:

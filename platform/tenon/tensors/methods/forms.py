@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Op, Primitive
@@ -16,7 +17,6 @@ from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.arithmetic import Arithmetic, need_order
 from tenon.tensors.methods.function_forms import FUNCTION_FORMS, FunctionForm
 from tenon.tensors.methods.in_place import as_inplace_form, through_method
-from tenon.tensors.methods.titles import titled
 
 if TYPE_CHECKING:
     from tenon.engine.types import Attrs

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenon.compat.legacy_storages import storage_class
+from tenon.compat.typed_storage import TypedStorage
 from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE, UNCOUNTED
@@ -20,7 +21,6 @@ from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.movement import sizes
 from tenon.tensors.storage.moves import Moves
-from tenon.tensors.storage.typed import TypedStorage
 from tenon.tensors.storage.untyped import UntypedStorage, address, memory_of
 
 if TYPE_CHECKING:

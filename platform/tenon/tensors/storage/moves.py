@@ -16,10 +16,10 @@ from tenon.kernels.backend import backend_for
 from tenon.tensors.storage.sources import filename_of
 
 if TYPE_CHECKING:
+    from tenon.compat.typed_storage import TypedStorage
     from tenon.device import DeviceLike
     from tenon.engine.types import Array
     from tenon.kernels.backend import Backend
-    from tenon.tensors.storage.typed import TypedStorage
     from tenon.tensors.tensor import Tensor
 
 

@@ -31,9 +31,9 @@ from tenon.tensors.storage.sources import buffer_bytes, file_bytes, shared_bytes
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from tenon.compat.typed_storage import TypedStorage
     from tenon.device import Device, DeviceLike
     from tenon.engine.types import Array, ArrayNamespace
-    from tenon.tensors.storage.typed import TypedStorage
 
 
 def address(raw: Array) -> int:

@@ -1,4 +1,4 @@
-"""Saved values of a node under torch's names: ``grad_fn._saved_self``, ``_raw_saved_result`` and others."""
+"""Saved values of nodes under torch's names: ``grad_fn._saved_self``, ``grad_fn._raw_saved_result``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from abc import ABCMeta
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tenon.compat.saved_readers import number
 from tenon.engine.aval import aval_of
 from tenon.engine.tape import OUT
 from tenon.errors import GradError
 from tenon.tensors.autograd.saved_tensor_hooks import Packed, SavedTensorsHooks, check_hooks
-from tenon.tensors.saved_numbers import number
 from tenon.tensors.size import Size
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""Saved attributes of a node under torch's names, where the op stores them under other names or otherwise.
+"""Readers of saved attributes of nodes that torch has under other names or in another form.
 
-An op class maps each name to a reader in ``saved_names``; the readers are defined here.
+An op class maps torch's name to a reader in ``Op.saved_names``.
 """
 
 from __future__ import annotations
