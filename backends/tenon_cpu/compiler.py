@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenon.extend import Backend, Compiler, Op
 
 if TYPE_CHECKING:
-    from tenon.extend import LayoutRules, Operand, Thunk
+    from tenon.extend import Attrs, LayoutRules, Operand, Thunk
     from tenon_cpu.jit.fusion.clusters import FusedKernel
     from tenon_cpu.jit.fusion.domain import Cluster
     from tenon_cpu.jit.fusion.optimizer import EachKernel
@@ -37,7 +37,7 @@ class CpuCompiler(Compiler):
         return optimizer.fuse_each(cluster, targets)
 
     def prepare(
-        self, op: Op, ins: Sequence[Operand], attrs: Mapping[str, Any], outs: Sequence[np.ndarray]
+        self, op: Op, ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]
     ) -> Thunk | None:
         """Bind loops for tiny products, a oneDNN primitive, or a kernel that fills ``outs``."""
         from tenon_cpu import onednn

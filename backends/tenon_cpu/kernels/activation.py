@@ -8,7 +8,7 @@ to a relative error below 2e-7, of float32.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -37,7 +37,7 @@ _LINEAR = np.float32(0.7978845608028654)
 _LINEAR_SLOPE = np.float32(2 * 0.7978845608028654)
 
 
-def _exact(x: Any, out: Any, slope: Any, e: Any, t: Any) -> None:
+def _exact(x: np.ndarray, out: np.ndarray, slope: np.ndarray, e: np.ndarray, t: np.ndarray) -> None:
     np.multiply(x, x, out=e)
     np.multiply(e, _MINUS_HALF, out=e)
     np.exp(e, out=e)
@@ -60,7 +60,7 @@ def _exact(x: Any, out: Any, slope: Any, e: Any, t: Any) -> None:
     np.add(slope, e, out=slope)
 
 
-def _by_tanh(x: Any, out: Any, slope: Any, e: Any, t: Any) -> None:
+def _by_tanh(x: np.ndarray, out: np.ndarray, slope: np.ndarray, e: np.ndarray, t: np.ndarray) -> None:
     np.multiply(x, x, out=e)
     np.multiply(e, _CUBIC, out=t)
     np.add(t, _LINEAR, out=t)
@@ -78,7 +78,7 @@ def _by_tanh(x: Any, out: Any, slope: Any, e: Any, t: Any) -> None:
     np.multiply(x, t, out=out)
 
 
-def _swish(x: Any, out: Any, slope: Any, e: Any, t: Any) -> None:
+def _swish(x: np.ndarray, out: np.ndarray, slope: np.ndarray, e: np.ndarray, t: np.ndarray) -> None:
     np.multiply(x, _HALF, out=t)
     np.tanh(t, out=t)
     np.multiply(t, _HALF, out=t)
@@ -90,7 +90,7 @@ def _swish(x: Any, out: Any, slope: Any, e: Any, t: Any) -> None:
     np.multiply(e, t, out=slope)
 
 
-def _blockwise(body: Any, x: Any) -> tuple[Any, Any]:
+def _blockwise(body: Callable[..., None], x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     out, slope = np.empty_like(x), np.empty_like(x)
     flat, made, steep = x.reshape(-1), out.reshape(-1), slope.reshape(-1)
 
@@ -103,12 +103,12 @@ def _blockwise(body: Any, x: Any) -> tuple[Any, Any]:
     return out, slope
 
 
-def gelu(x: Any, *, approximate: str = "none") -> Any:
+def gelu(x: np.ndarray, *, approximate: str = "none") -> tuple[np.ndarray, np.ndarray]:
     """Value and slope."""
     return _blockwise(_by_tanh if approximate == "tanh" else _exact, x)
 
 
-def silu(x: Any) -> Any:
+def silu(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Value and slope."""
     return _blockwise(_swish, x)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -18,22 +17,22 @@ BLOCK = 256 << 10
 #: Elements below which a second thread costs more than it saves.
 SHARED = 1 << 17
 _FLOATS = frozenset("fd")
-_INTEGERS = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_INTEGERS: dict[int, np.dtype] = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
 
-def plain(*arrays: Any) -> bool:
+def plain(*arrays: np.ndarray) -> bool:
     """All are C-contiguous float32 or all float64, and not empty."""
     first = arrays[0].dtype
     return first.char in _FLOATS and all(a.dtype is first and a.flags.c_contiguous and a.size for a in arrays)
 
 
-def rows_of(x: Any, rank: int = 1) -> Any:
+def rows_of(x: np.ndarray, rank: int = 1) -> np.ndarray:
     """``x`` as a matrix whose rows are its last ``rank`` axes; a view of a contiguous array."""
     lead = x.ndim - rank
     return x.reshape(math.prod(x.shape[:lead]), math.prod(x.shape[lead:]))
 
 
-def over_rows(work: Callable[[int, int], Any], rows: int, width: int, item: int, cost: int = 1) -> None:
+def over_rows(work: Callable[[int, int], object], rows: int, width: int, item: int, cost: int = 1) -> None:
     """``work(start, stop)`` over blocks of rows, shared among threads where ``cost * rows * width`` is worth
     it."""
     step = max(1, BLOCK // max(width * item, 1))
@@ -48,12 +47,12 @@ def over_rows(work: Callable[[int, int], Any], rows: int, width: int, item: int,
         split(piece, rows)
 
 
-def integers_of(x: Any) -> Any:
+def integers_of(x: np.ndarray) -> np.ndarray:
     """The bits of a float array, as integers."""
     return x.view(_INTEGERS[x.itemsize])
 
 
-def masked(g: Any, closed: Any, wide: Any, out: Any) -> None:
+def masked(g: np.ndarray, closed: np.ndarray, wide: np.ndarray, out: np.ndarray) -> None:
     """``out = g`` where ``closed`` (booleans, used up) is false, else 0, by bits: infinities give no NaN.
 
     ``wide`` is scratch of ``g``'s shape in integers of its size. A third of ``np.where``'s time.

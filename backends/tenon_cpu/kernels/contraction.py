@@ -8,7 +8,6 @@ core that the next kernel's second piece needs.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ LARGE = 1 << 16
 _dot = np.dot
 
 
-def product(x: Any, y: Any, bias: Any = None) -> Any:
+def product(x: np.ndarray, y: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
     """``x[M, K] @ y[K, N] + bias[N]`` in one array; the longer side of the result is cut."""
     rows, columns = x.shape[0], y.shape[1]
     size = rows * columns * x.shape[1]
@@ -47,12 +46,12 @@ def product(x: Any, y: Any, bias: Any = None) -> Any:
     return out
 
 
-def matrices(x: Any, y: Any) -> Any:
+def matrices(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The product of two matrices."""
     return product(x, y)
 
 
-def linear(x: Any, weight: Any, bias: Any) -> Any:
+def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     """One matrix product over all leading axes; the bias is added in place."""
     if x.ndim == 2:
         return product(x, weight.T, bias)
@@ -64,7 +63,7 @@ def linear(x: Any, weight: Any, bias: Any) -> Any:
     return out if bias is None else np.add(out, bias, out=out)
 
 
-def batches(x: Any, y: Any) -> Any:
+def batches(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Products of batches, of which each thread takes some, where NumPy would call BLAS one by one."""
     batch = x.shape[:-2]
     out = np.empty((*batch, x.shape[-2], y.shape[-1]), x.dtype)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ _strided = np.lib.stride_tricks.as_strided
 #: Bytes of gathered windows in a piece: half of a core's second-level cache.
 _PIECE = 768 << 10
 _FLOATS = frozenset("fd")
-Sizes = tuple[int, ...]
+Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,18 @@ class Layout:
 
     channels: int
     filters: int
-    size: tuple[int, int]
-    out: tuple[int, int]
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    dilation: tuple[int, int]
+    size: Pair
+    out: Pair
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
     wide: bool  # rows as wide as the padded input's
     images: int  # in a piece
     rows: int  # of output, in a piece
 
     @property
-    def padded(self) -> tuple[int, int]:
+    def padded(self) -> Pair:
         """Sizes of the padded input."""
         return self.size[0] + 2 * self.padding[0], self.size[1] + 2 * self.padding[1]
 
@@ -55,7 +55,7 @@ class Layout:
         """The input itself is the matrix of windows."""
         return self.kernel == self.stride == (1, 1) and self.padding == (0, 0)
 
-    def run(self, rows: int) -> tuple[int, int]:
+    def run(self, rows: int) -> Pair:
         """Row width and length of ``rows`` output rows, as gathered."""
         width = self.padded[1] if self.wide else self.out[1]
         return width, (rows - 1) * width + self.out[1]
@@ -71,11 +71,11 @@ class Layout:
 def layout(
     channels: int,
     filters: int,
-    size: tuple[int, int],
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
+    size: Pair,
+    kernel: Pair,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
     item: int,
 ) -> Layout:
     """The layout of a convolution whose arguments have been checked."""
@@ -93,14 +93,14 @@ def layout(
     return Layout(channels, filters, size, out, kernel, stride, padding, dilation, wide, images, rows)  # type: ignore[arg-type]
 
 
-def _pieces(plan: Layout, start: int, stop: int) -> Any:
+def _pieces(plan: Layout, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
     """``(first image, how many, first output row, how many)`` of every piece between two images."""
     for n in range(start, stop, plan.images):
         for r in range(0, plan.out[0], plan.rows):
             yield n, min(plan.images, stop - n), r, min(plan.rows, plan.out[0] - r)
 
 
-def _planes(plan: Layout, x: Any, n: int, m: int) -> Any:
+def _planes(plan: Layout, x: np.ndarray, n: int, m: int) -> np.ndarray:
     """Images ``n`` to ``n + m``, padded, as ``[m, C, H, W]`` with contiguous planes."""
     if plan.padding == (0, 0) and x.strides[3] == x.itemsize and x.strides[2] == x.itemsize * x.shape[3]:
         return x[n : n + m]
@@ -116,7 +116,7 @@ def _planes(plan: Layout, x: Any, n: int, m: int) -> Any:
     return held
 
 
-def _gather(plan: Layout, planes: Any, r: int, rows: int) -> Any:
+def _gather(plan: Layout, planes: np.ndarray, r: int, rows: int) -> np.ndarray:
     """Windows of ``rows`` output rows from ``r`` as a matrix ``[C * K, images * length]``."""
     m = planes.shape[0]
     width, length = plan.run(rows)
@@ -136,14 +136,14 @@ def _gather(plan: Layout, planes: Any, r: int, rows: int) -> Any:
     return held.reshape(plan.channels * len(places), m * length)
 
 
-def _seen(plan: Layout, planes: Any, r: int, rows: int, i: int, j: int) -> Any:
+def _seen(plan: Layout, planes: np.ndarray, r: int, rows: int, i: int, j: int) -> np.ndarray:
     """What place ``(i, j)`` of the window sees of ``planes`` from output row ``r``."""
     (sh, sw), columns = plan.stride, plan.out[1]
     top = r * sh + i
     return planes[:, :, top : top + (rows - 1) * sh + 1 : sh, j : j + (columns - 1) * sw + 1 : sw]
 
 
-def _rows_of(plan: Layout, matrix: Any, m: int, rows: int) -> Any:
+def _rows_of(plan: Layout, matrix: np.ndarray, m: int, rows: int) -> np.ndarray:
     """A matrix ``[X, images * length]`` seen as ``[images, X, rows, columns]``, without the columns too
     many."""
     width, length = plan.run(rows)
@@ -152,7 +152,9 @@ def _rows_of(plan: Layout, matrix: Any, m: int, rows: int) -> Any:
     return _strided(matrix, (m, matrix.shape[0], rows, plan.out[1]), strides)
 
 
-def _forward(plan: Layout, x: Any, weight: Any, bias: Any, out: Any) -> None:
+def _forward(
+    plan: Layout, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, out: np.ndarray
+) -> None:
     """``out[N, O, H', W']`` of one group."""
     matrix = weight.reshape(plan.filters, -1)
     shift = None if bias is None else bias.reshape(-1, 1, 1)
@@ -173,7 +175,7 @@ def _forward(plan: Layout, x: Any, weight: Any, bias: Any, out: Any) -> None:
     split(work, x.shape[0])
 
 
-def _spread(plan: Layout, g: Any, n: int, m: int, r: int, rows: int) -> Any:
+def _spread(plan: Layout, g: np.ndarray, n: int, m: int, r: int, rows: int) -> np.ndarray:
     """``g``'s rows as a matrix ``[O, images * length]``, zeros in the columns too many."""
     width, length = plan.run(rows)
     part = g[n : n + m, :, r : r + rows]
@@ -186,14 +188,14 @@ def _spread(plan: Layout, g: Any, n: int, m: int, r: int, rows: int) -> Any:
     return held
 
 
-def _input_grad(plan: Layout, g: Any, weight: Any, dx: Any) -> None:
+def _input_grad(plan: Layout, g: np.ndarray, weight: np.ndarray, dx: np.ndarray) -> None:
     """``dx[N, C, H, W]`` of one group."""
     matrix = np.ascontiguousarray(weight.reshape(plan.filters, -1).T)
     places = plan.places()
     (h, w), (ph, pw) = plan.padded, plan.padding
 
     def work(start: int, stop: int) -> None:
-        whole: Any = None
+        whole = np.empty(0, g.dtype)
         for n, m, r, rows in _pieces(plan, start, stop):
             if r == 0:
                 whole = scratch.get("whole", (m, plan.channels, h, w), g.dtype)
@@ -208,7 +210,9 @@ def _input_grad(plan: Layout, g: Any, weight: Any, dx: Any) -> None:
     split(work, g.shape[0])
 
 
-def _add_windows(plan: Layout, whole: Any, made: Any, places: Any, r: int, rows: int) -> None:
+def _add_windows(
+    plan: Layout, whole: np.ndarray, made: np.ndarray, places: list[tuple[int, int, int]], r: int, rows: int
+) -> None:
     """Add windows ``[C, K, images, length]`` where they were gathered from."""
     m, width = whole.shape[0], whole.shape[3]
     flat = whole.reshape(m, plan.channels, -1)
@@ -223,10 +227,10 @@ def _add_windows(plan: Layout, whole: Any, made: Any, places: Any, r: int, rows:
             np.add(seen, part, out=seen)
 
 
-def _weight_grad(plan: Layout, x: Any, g: Any) -> Any:
+def _weight_grad(plan: Layout, x: np.ndarray, g: np.ndarray) -> np.ndarray:
     """The weight's gradient of one group, as ``[C * K, O]``."""
     depth = plan.channels * math.prod(plan.kernel)
-    parts: list[Any] = []
+    parts: list[tuple[int, np.ndarray]] = []
 
     def work(start: int, stop: int) -> None:
         total = np.zeros((depth, plan.filters), x.dtype)
@@ -239,35 +243,52 @@ def _weight_grad(plan: Layout, x: Any, g: Any) -> Any:
 
     split(work, x.shape[0])
     ordered = [total for _, total in sorted(parts, key=lambda part: part[0])]
-    return sum(ordered[1:], start=ordered[0])
+    return functools.reduce(np.add, ordered)
 
 
-def _planar(*arrays: Any) -> tuple[Any, ...]:
+def _planar(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     """1-d convolutions as 2-d ones of height 1."""
     return tuple(a[:, :, None] if a.ndim == 3 else a for a in arrays)
 
 
-def _pairs(rank: int, stride: Any, padding: Any, dilation: Any) -> tuple[Any, ...]:
+def _pairs(
+    rank: int, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> tuple[Pair, Pair, Pair]:
     if rank == 2:
-        return tuple(stride), tuple(padding), tuple(dilation)
-    return (1, *stride), (0, *padding), (1, *dilation)
+        return (stride[0], stride[1]), (padding[0], padding[1]), (dilation[0], dilation[1])
+    return (1, stride[0]), (0, padding[0]), (1, dilation[0])
 
 
-def takes(x: np.ndarray, y: np.ndarray, stride: Sizes) -> bool:
+def takes(x: np.ndarray, y: np.ndarray, stride: Sequence[int]) -> bool:
     """Whether the kernels below take two arrays and the strides of a convolution."""
     return (
         len(stride) in (1, 2) and x.dtype is y.dtype and x.dtype.char in _FLOATS and x.size > 0 and y.size > 0
     )
 
 
-def conv(x: Any, weight: Any, *, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+def conv(
+    x: np.ndarray,
+    weight: np.ndarray,
+    *,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> np.ndarray:
     """``conv``."""
     return convolution(x, weight, None, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
 def convolution(
-    x: Any, weight: Any, bias: Any, *, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Any:
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    *,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> np.ndarray:
     """``conv`` and its bias in one write."""
     attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv.infer(x, weight, **attrs).shape
@@ -281,7 +302,14 @@ def convolution(
     return out
 
 
-def _plan(x: Any, weight: Any, groups: int, stride: Any, padding: Any, dilation: Any) -> Layout:
+def _plan(
+    x: np.ndarray,
+    weight: np.ndarray,
+    groups: int,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Layout:
     return layout(
         weight.shape[1],
         weight.shape[0] // groups,
@@ -294,7 +322,7 @@ def _plan(x: Any, weight: Any, groups: int, stride: Any, padding: Any, dilation:
     )
 
 
-def _groups(groups: int, plan: Layout) -> Any:
+def _groups(groups: int, plan: Layout) -> Iterator[tuple[slice, slice]]:
     """Channel and filter ranges of every group."""
     for i in range(groups):
         yield (
@@ -304,8 +332,15 @@ def _groups(groups: int, plan: Layout) -> Any:
 
 
 def conv_input_grad(
-    g: Any, weight: Any, *, sizes: Any, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Any:
+    g: np.ndarray,
+    weight: np.ndarray,
+    *,
+    sizes: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> np.ndarray:
     """``conv_input_grad``."""
     attrs = {"sizes": sizes, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv_input_grad.infer(g, weight, **attrs).shape
@@ -318,8 +353,15 @@ def conv_input_grad(
 
 
 def conv_weight_grad(
-    x: Any, g: Any, *, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Any:
+    x: np.ndarray,
+    g: np.ndarray,
+    *,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> np.ndarray:
     """``conv_weight_grad``."""
     attrs = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv_weight_grad.infer(x, g, **attrs).shape

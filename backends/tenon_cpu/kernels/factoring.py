@@ -6,7 +6,6 @@ Matrix by matrix, so batches of many small ones stay with NumPy; so does all whe
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -24,13 +23,13 @@ from tenon_cpu import lapack
 WORTH = 24
 
 
-def _known(*arrays: Any) -> lapack.Routines | None:
+def _known(*arrays: np.ndarray) -> lapack.Routines | None:
     """The routines, where matrices are large enough for them."""
     worth = all(a.ndim > 1 and a.size and a.__class__ is np.ndarray for a in arrays)
     return lapack.routines(*arrays) if worth and arrays[0].shape[-1] >= WORTH else None
 
 
-def lu_parts(x: Any) -> Any:
+def lu_parts(x: np.ndarray) -> tuple[np.ndarray, ...]:
     """One matrix after the other, by LAPACK."""
     known = _known(x)
     if known is None:
@@ -55,7 +54,7 @@ def lu_parts(x: Any) -> Any:
     return (*made, *(m.copy() for m in made))
 
 
-def cholesky(x: Any) -> Any:
+def cholesky(x: np.ndarray) -> np.ndarray:
     """Where the matrices lie, which NumPy turns around twice; it says which one has no factor."""
     known = _known(x)
     if known is None:
@@ -67,7 +66,7 @@ def cholesky(x: Any) -> Any:
     return np.tril(made)
 
 
-def qr(x: Any, *, mode: str = "reduced") -> Any:
+def qr(x: np.ndarray, *, mode: str = "reduced") -> tuple[np.ndarray, ...]:
     """By reflections in blocks."""
     known = _known(x)
     if known is None or min(x.shape[-2:]) < WORTH or not known.has("geqrt"):
@@ -81,7 +80,7 @@ def qr(x: Any, *, mode: str = "reduced") -> Any:
     return q, r, q.copy(), r.copy()
 
 
-def solve(a: Any, b: Any) -> Any:
+def solve(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
     """Of one matrix, with its factors; batches by NumPy."""
     known = _known(a, b) if a.ndim == 2 == b.ndim else None
     if known is None:
@@ -95,7 +94,7 @@ def solve(a: Any, b: Any) -> Any:
     return made, factors, pivots
 
 
-def solve_adjoint(a: Any, b: Any, factors: Any, pivots: Any) -> Any:
+def solve_adjoint(a: np.ndarray, b: np.ndarray, factors: np.ndarray, pivots: np.ndarray) -> np.ndarray:
     """From the factors, if there are any."""
     known = lapack.routines(a, b, factors) if factors.size and b.size and b.ndim == 2 else None
     if known is None:
@@ -103,7 +102,7 @@ def solve_adjoint(a: Any, b: Any, factors: Any, pivots: Any) -> Any:
     return np.ascontiguousarray(lapack.solve_factored(known, factors, pivots, b, turned=True).T)
 
 
-def solve_triangle(a: Any, b: Any, *, upper: bool) -> Any:
+def solve_triangle(a: np.ndarray, b: np.ndarray, *, upper: bool) -> np.ndarray:
     """By substitution, block by block; where the diagonal holds 0 the result is not finite, as in torch."""
     known = _known(a, b) if a.shape[:-2] == b.shape[:-2] else None
     if known is None:
@@ -118,7 +117,9 @@ def solve_triangle(a: Any, b: Any, *, upper: bool) -> Any:
     return out
 
 
-def least_squares(a: Any, b: Any, *, rcond: float | None = None, values: bool = True) -> Any:
+def least_squares(
+    a: np.ndarray, b: np.ndarray, *, rcond: float | None = None, values: bool = True
+) -> tuple[np.ndarray, ...]:
     """By QR with columns exchanged, where nobody wants singular values."""
     known = lapack.routines(a, b) if not values and a.size and b.size else None
     if known is None or a.ndim != 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
@@ -130,7 +131,7 @@ def least_squares(a: Any, b: Any, *, rcond: float | None = None, values: bool = 
     return np.ascontiguousarray(made).reshape(shape), np.asarray(rank, np.int64), np.empty(0, a.dtype)
 
 
-def svdvals(kernel: Kernel, x: Any) -> Any:
+def svdvals(kernel: Kernel, x: np.ndarray) -> np.ndarray:
     """Without vectors, which only a gradient reads."""
     return _svdvals.without_vectors(np, x)
 

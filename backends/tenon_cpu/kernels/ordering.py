@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from tenon.extend import ArrayNamespace
 from tenon.ops import argsort as _argsort
 
 _INT = np.dtype(np.int64)
 _SIGN = np.int64(0x7FFFFFFF)
 
 
-def argsort(x: Any, *, axis: int, descending: bool = False, start: int = 0, stop: int | None = None) -> Any:
+def argsort(
+    x: np.ndarray, *, axis: int, descending: bool = False, start: int = 0, stop: int | None = None
+) -> np.ndarray:
     """Of floats, integers and booleans of up to 32 bits; NaN counts as largest, ties keep order."""
     if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
         x = x.astype(np.float32)
@@ -39,12 +42,12 @@ def argsort(x: Any, *, axis: int, descending: bool = False, start: int = 0, stop
     return keys if last is x else np.ascontiguousarray(np.moveaxis(keys, -1, axis))
 
 
-def argsort_short(xp: Any, x: Any, **attrs: Any) -> Any:
+def argsort_short(xp: ArrayNamespace, x: np.ndarray, **attrs: Any) -> np.ndarray:
     """By the reference, in float32."""
     return _argsort.forward(xp, x.astype(np.float32), **attrs)
 
 
-def _keys(x: Any) -> Any:
+def _keys(x: np.ndarray) -> np.ndarray | None:
     """int64 that sort as ``x`` does and lie within 33 bits; None for dtypes with more."""
     if x.dtype.char == "f":
         bits = np.add(x, np.float32(0), order="C").view(np.int32)  # -0 equals 0

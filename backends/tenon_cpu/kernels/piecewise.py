@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon_cpu.kernels.blocks import BLOCK, SHARED, integers_of, masked
 from tenon_cpu.threads import scratch, split
 
 
-def relu_grad(g: Any, out: Any) -> Any:
+def relu_grad(g: np.ndarray, out: np.ndarray) -> np.ndarray:
     """Selection by bits, block by block."""
     made = np.empty_like(g)
     flat, gates, result = g.reshape(-1), out.reshape(-1), made.reshape(-1)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 _NUMBERS = frozenset((bool, int, float))
 
 
-def pow(x: Any, y: Any, *, out: Any = None) -> Any:
+def pow(x: np.ndarray, y: np.ndarray | float, *, out: np.ndarray | None = None) -> np.ndarray:
     """Small exponents as products and roots, as torch has them (cubes: 46 us against 16 ms)."""
     exponent = float(y) if y.__class__ in _NUMBERS or getattr(y, "dtype", x.dtype).kind in "iuf" else None
     if exponent == 2:
@@ -26,18 +24,20 @@ def pow(x: Any, y: Any, *, out: Any = None) -> Any:
     return NotImplemented
 
 
-def clamp(x: Any, min: Any, max: Any, *, out: Any = None) -> Any:
+def clamp(
+    x: np.ndarray, min: float | None, max: float | None, *, out: np.ndarray | None = None
+) -> np.ndarray:
     """By numbers: one walk (32 against 100 us for each bound); a missing bound is infinite."""
     low, high = -np.inf if min is None else min, np.inf if max is None else max
     return np.clip(x, x.dtype.type(low), x.dtype.type(high), out=out)
 
 
-def logical_not(x: Any, *, out: Any = None) -> Any:
+def logical_not(x: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
     """Comparison with 0 (17 against 166 us)."""
     return np.equal(x, 0, out=out)
 
 
-def leaky_relu(x: Any, *, slope: float = 0.01) -> Any:
+def leaky_relu(x: np.ndarray, *, slope: float = 0.01) -> np.ndarray:
     """The larger of both where the slope is less steep than 1 (59 against 166 us)."""
     made = np.multiply(x, x.dtype.type(slope))
     return np.maximum(made, x, out=made)

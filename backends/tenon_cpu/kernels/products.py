@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 
-def prod_of_others(x: Any, *, axes: tuple[int, ...]) -> Any:
+def prod_of_others(x: np.ndarray, *, axes: tuple[int, ...]) -> np.ndarray:
     """At each element, the product of all others over ``axes``."""
     order = (*(a for a in range(x.ndim) if a not in axes), *axes)
     moved = x.transpose(order)

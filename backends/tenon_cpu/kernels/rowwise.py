@@ -5,20 +5,21 @@ The rows are the last axis, or the last axes, of a contiguous array: see ``table
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
+from tenon.extend import OpNamespace
 from tenon.ops import cross_entropy as _cross_entropy
 from tenon.ops.composite.classification import present_targets, reduced_losses, target_slopes, target_weights
 from tenon_cpu.kernels.blocks import over_rows, rows_of
 from tenon_cpu.threads import scratch
 
-_sum: Any = np.add.reduce
-_max: Any = np.maximum.reduce
+_sum: Callable[..., np.ndarray] = np.add.reduce
+_max: Callable[..., np.ndarray] = np.maximum.reduce
 
 
-def softmax(x: Any) -> Any:
+def softmax(x: np.ndarray) -> np.ndarray:
     """Maximum, exponential, sum and quotient of each row."""
     out = np.empty_like(x)
     rows, made = rows_of(x), rows_of(out)
@@ -34,7 +35,7 @@ def softmax(x: Any) -> Any:
     return out
 
 
-def safe_softmax(f: Any, x: Any, *, axis: int) -> Any:
+def safe_softmax(f: OpNamespace, x: np.ndarray, *, axis: int) -> np.ndarray:
     """``softmax``; nothing but minus infinity makes a row of NaN, which its first element tells."""
     out = f.softmax(x, axis=axis)
     lead = (slice(None),) * axis
@@ -45,7 +46,7 @@ def safe_softmax(f: Any, x: Any, *, axis: int) -> Any:
     return out
 
 
-def softmax_grad(g: Any, out: Any) -> Any:
+def softmax_grad(g: np.ndarray, out: np.ndarray) -> np.ndarray:
     """``out * (g - sum(g * out))`` of each row."""
     made = np.empty_like(g)
     given, rows, result = rows_of(g), rows_of(out), rows_of(made)
@@ -61,7 +62,7 @@ def softmax_grad(g: Any, out: Any) -> Any:
     return made
 
 
-def log_softmax(x: Any) -> Any:
+def log_softmax(x: np.ndarray) -> np.ndarray:
     """Maximum, exponential, sum and logarithm of each row."""
     out = np.empty_like(x)
     rows, made = rows_of(x), rows_of(out)
@@ -76,7 +77,7 @@ def log_softmax(x: Any) -> Any:
     return out
 
 
-def log_softmax_grad(g: Any, out: Any) -> Any:
+def log_softmax_grad(g: np.ndarray, out: np.ndarray) -> np.ndarray:
     """``g - exp(out) * sum(g)`` of each row."""
     made = np.empty_like(g)
     given, rows, result = rows_of(g), rows_of(out), rows_of(made)
@@ -91,8 +92,13 @@ def log_softmax_grad(g: Any, out: Any) -> Any:
 
 
 def cross_entropy(
-    x: Any, target: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100
-) -> Any:
+    x: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray | None,
+    *,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+) -> tuple[np.ndarray, ...]:
     """The loss from each row's log-sum-exp; the log-probabilities are never written out."""
     _cross_entropy.infer(x, target, weight, reduction=reduction, ignore_index=ignore_index)
     total = np.empty((x.shape[0], 1), x.dtype)
@@ -112,15 +118,15 @@ def cross_entropy(
 
 
 def cross_entropy_grad(
-    g: Any,
-    x: Any,
-    total: Any,
-    target: Any,
-    weight: Any,
+    g: np.ndarray,
+    x: np.ndarray,
+    total: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray | None,
     *,
     reduction: str = "mean",
     ignore_index: int = -100,
-) -> Any:
+) -> np.ndarray:
     """Each row's probabilities times its share of the loss, less that share at the target."""
     present, safe = present_targets(np, target, x.shape[1], ignore_index)
     slopes = target_slopes(np, g, target_weights(np, present, safe, weight, x.dtype), reduction)
@@ -136,7 +142,9 @@ def cross_entropy_grad(
     return made
 
 
-def layer_norm(x: Any, weight: Any, bias: Any, *, rank: int, eps: float = 1e-5) -> Any:
+def layer_norm(
+    x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, *, rank: int, eps: float = 1e-5
+) -> tuple[np.ndarray, ...]:
     """Result, mean and reciprocal deviation, row by row."""
     out, rows = np.empty_like(x), rows_of(x, rank)
     made, share = rows_of(out, rank), x.dtype.type(1.0 / rows.shape[1])
@@ -163,13 +171,15 @@ def layer_norm(x: Any, weight: Any, bias: Any, *, rank: int, eps: float = 1e-5) 
     return out, means.reshape(kept), deviations.reshape(kept)
 
 
-def layer_norm_grad(g: Any, x: Any, weight: Any, mean: Any, deviation: Any, *, rank: int) -> Any:
+def layer_norm_grad(
+    g: np.ndarray, x: np.ndarray, weight: np.ndarray, mean: np.ndarray, deviation: np.ndarray, *, rank: int
+) -> tuple[np.ndarray, ...]:
     """All three gradients in one walk over the rows; per-element sums are gathered block by block."""
     dx = np.empty_like(x)
     rows, given, made = rows_of(x, rank), rows_of(g, rank), rows_of(dx, rank)
     means, deviations = mean.reshape(-1, 1), deviation.reshape(-1, 1)
     scale, share = weight.reshape(1, -1), x.dtype.type(1.0 / rows.shape[1])
-    sums: list[Any] = []
+    sums: list[tuple[int, np.ndarray, np.ndarray]] = []
 
     def work(a: int, b: int) -> None:
         shape = (b - a, rows.shape[1])

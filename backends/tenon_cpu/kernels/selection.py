@@ -7,10 +7,9 @@ overwritten in a copy, in half of it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from tenon.extend import Operand
 from tenon_cpu.kernels.blocks import integers_of, plain
 from tenon_cpu.threads import split
 
@@ -19,7 +18,7 @@ _SMALL = 1 << 12
 _NUMBERS = frozenset((bool, int, float))
 
 
-def selects(condition: Any, x: Any, y: Any) -> bool:
+def selects(condition: Operand, x: Operand, y: Operand) -> bool:
     """Whether one side is a number and the other a large array, which the condition does not broadcast."""
     value, kept = (x, y) if x.__class__ in _NUMBERS else (y, x)
     return bool(
@@ -32,12 +31,10 @@ def selects(condition: Any, x: Any, y: Any) -> bool:
     )
 
 
-def where(condition: Any, x: Any, y: Any) -> Any:
+def where(condition: np.ndarray, x: Operand, y: Operand) -> np.ndarray:
     """Selection where one side is a number."""
-    if x.__class__ in _NUMBERS:
-        value, kept, flipped = x, y, False
-    else:
-        value, kept, flipped = y, x, True
+    flipped = x.__class__ not in _NUMBERS
+    value, kept = (y, x) if flipped else (x, y)
     if 4 * condition.size <= kept.size:
         return _by_bits(np.logical_not(condition) if flipped else condition, value, kept)
     out = kept.copy()
@@ -51,7 +48,7 @@ def _fits(small: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     return lead >= 0 and all(s in (1, w) for s, w in zip(small, whole[lead:], strict=True))
 
 
-def _by_bits(filled: Any, value: Any, kept: Any) -> Any:
+def _by_bits(filled: np.ndarray, value: float, kept: np.ndarray) -> np.ndarray:
     out = np.empty_like(kept)
     bits, made = integers_of(kept), integers_of(out)
     keep = np.subtract(filled, 1, dtype=bits.dtype)  # all ones where false
@@ -65,7 +62,7 @@ def _by_bits(filled: Any, value: Any, kept: Any) -> Any:
     return out
 
 
-def _select(bits: Any, keep: Any, put: Any, made: Any) -> None:
+def _select(bits: np.ndarray, keep: np.ndarray, put: np.ndarray | None, made: np.ndarray) -> None:
     np.bitwise_and(bits, keep, out=made)
     if put is not None:
         np.bitwise_or(made, put, out=made)

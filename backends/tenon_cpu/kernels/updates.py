@@ -9,17 +9,24 @@ threads wait for each other's interpreter lock (Adam over 670,000 numbers, one t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenon_cpu.threads import scratch, split
 
+if TYPE_CHECKING:
+    from tenon_cpu.jit.fusion.domain import Cluster, Step
+
 #: Elements of a block: what a rule reads and writes of it stays in a core's cache.
 BLOCK = 1 << 16
 #: Elements for each array below which a flat array for all of them is quicker (``tenon.optim.batch``).
 LEAST = 1 << 12
-_POWERS: dict[Any, Any] = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal}
+_POWERS: dict[object, np.ufunc] = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal}
+
+
+#: A ufunc, the places of its operands (numbers: -1 and down), and the place of its result.
+Call = tuple[np.ufunc, list[int], int]
 
 
 class EachUpdate:
@@ -28,15 +35,15 @@ class EachUpdate:
     Values live in places: those of the array inputs first, then scratch.
     """
 
-    def __init__(self, calls: list[Any], copies: list[tuple[int, int]], places: int) -> None:
+    def __init__(self, calls: list[Call], copies: list[tuple[int, int]], places: int) -> None:
         self.calls, self.copies, self.places = calls, copies, places
 
-    def over(self, columns: Sequence[Sequence[Any]]) -> UpdateTable | None:
+    def over(self, columns: Sequence[Sequence[np.ndarray]]) -> UpdateTable | None:
         """A table for these arrays; None where they are so small that another way is quicker."""
         lengths = [a.size for a in columns[0]]
         return None if sum(lengths) < LEAST * len(lengths) else UpdateTable(self, columns, lengths)
 
-    def block(self, held: list[Any], numbers: Sequence[float]) -> None:
+    def block(self, held: list[np.ndarray], numbers: Sequence[float]) -> None:
         """Update one block, whose arrays and scratch are flat and equally long."""
         for ufunc, operands, out in self.calls:
             ufunc(*[held[o] if o >= 0 else numbers[-1 - o] for o in operands], out=held[out])
@@ -47,13 +54,15 @@ class EachUpdate:
 class UpdateTable:
     """The arrays of an update; those that ``set`` gave are let go after the next run."""
 
-    def __init__(self, kernel: EachUpdate, columns: Sequence[Sequence[Any]], lengths: list[int]) -> None:
+    def __init__(
+        self, kernel: EachUpdate, columns: Sequence[Sequence[np.ndarray]], lengths: list[int]
+    ) -> None:
         self.kernel = kernel
-        self._columns: list[Any] = [[a.reshape(-1) for a in arrays] for arrays in columns]
+        self._columns: list[list[np.ndarray]] = [[a.reshape(-1) for a in arrays] for arrays in columns]
         self._given: set[int] = set()
         self._blocks = [(i, a, min(a + BLOCK, n)) for i, n in enumerate(lengths) for a in range(0, n, BLOCK)]
 
-    def set(self, position: int, arrays: Sequence[Any]) -> None:
+    def set(self, position: int, arrays: Sequence[np.ndarray]) -> None:
         """Other arrays of the same lengths in one column, for one run."""
         self._columns[position] = [a.reshape(-1) for a in arrays]
         self._given.add(position)
@@ -70,11 +79,11 @@ class UpdateTable:
 
         split(work, len(self._blocks), 2)
         for position in self._given:
-            columns[position] = None
+            columns[position] = []
         self._given.clear()
 
 
-def fuse_each(cluster: Any, targets: tuple[int, ...]) -> EachUpdate | None:
+def fuse_each(cluster: Cluster, targets: tuple[int, ...]) -> EachUpdate | None:
     """The update of a rule; None where one of its ops is no ufunc, or not of one dtype."""
     count = len(cluster.inputs)
     arrays = [i for i in range(count) if i not in cluster.numbers]
@@ -105,14 +114,14 @@ def fuse_each(cluster: Any, targets: tuple[int, ...]) -> EachUpdate | None:
     return EachUpdate(calls, [pair for pair in pairs if pair[0] != pair[1]], places)
 
 
-def _last_reads(cluster: Any) -> dict[int, int]:
+def _last_reads(cluster: Cluster) -> dict[int, int]:
     """The last step that reads each value; outputs are read at the end."""
     count = len(cluster.inputs)
     last = {ref.index: count + k for k, step in enumerate(cluster.steps) for ref in step.refs}
     return last | {ref.index: count + len(cluster.steps) for ref in cluster.outputs}
 
 
-def _ufunc(step: Any) -> Any:
+def _ufunc(step: Step) -> np.ufunc | None:
     if step.op == "pow":
         return _POWERS.get(step.args[1]) if len(step.refs) == 1 else None
     if len(step.refs) != len(step.args) or step.attrs:

@@ -59,14 +59,16 @@ check its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
+import numpy as np
+
+from tenon.extend import Attrs, Operand
 from tenon_cpu.onednn.runtime import available
 
 
 def prepare(
-    name: str, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
+    name: str, ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]
 ) -> Callable[[], None] | None:
     """``Backend.prepare`` of the op called ``name``, or None where oneDNN has nothing better."""
     from tenon_cpu.onednn import prepared, prepared_matmul, rnn

@@ -17,6 +17,8 @@ from tenon_cpu.onednn.descriptors import Descriptor
 from tenon_cpu.onednn.runtime import runtime
 from tenon_cpu.onednn.signatures import ALGORITHMS, POST_OP, SCRATCHPAD_USER, SRC_1
 
+#: A name and its parameters: numbers, or the descriptor of an operand.
+PostOp = tuple[Any, ...]
 ELTWISE = frozenset(
     {
         "relu", "tanh", "elu", "square", "abs", "sqrt", "linear", "soft_relu", "hardsigmoid", "logistic",
@@ -43,7 +45,7 @@ class Attributes:
 
     def __init__(
         self,
-        post_ops: Sequence[tuple[Any, ...]] = (),
+        post_ops: Sequence[PostOp] = (),
         scales: Mapping[int, int] | None = None,
         zero_points: Mapping[int, int] | None = None,
     ) -> None:
@@ -60,7 +62,7 @@ class Attributes:
         if post_ops:
             self._append(post_ops)
 
-    def _append(self, post_ops: Sequence[tuple[Any, ...]]) -> None:
+    def _append(self, post_ops: Sequence[PostOp]) -> None:
         here = runtime()
         chain = ctypes.c_void_p()
         here.call("dnnl_post_ops_create", ctypes.byref(chain))

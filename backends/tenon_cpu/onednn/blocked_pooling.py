@@ -11,40 +11,38 @@ does not foresee what is read next, and takes 2.6 times as long.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
+from tenon.extend import Attrs, Thunk
 from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.emission.functions import Code
 from tenon_cpu.jit.fusion import chains
 from tenon_cpu.onednn.layouts import Layout
 from tenon_cpu.onednn.primitives import address_of
 
-Thunk = Callable[[], None]
 
-
-def takes(x: Any, y: Any, attrs: Mapping[str, Any], *layouts: Layout) -> bool:
+def takes(x: np.ndarray, y: np.ndarray, attrs: Attrs, *layouts: Layout) -> bool:
     """Whether all lies in blocks, and the windows cut ``x`` into whole quarters."""
     quarters = attrs["kernel"] == attrs["stride"] == (2, 2) and not any(attrs["padding"])
     whole = y.ndim == 4 and x.shape == (*y.shape[:2], 2 * y.shape[2], 2 * y.shape[3])
     return quarters and whole and all(layout.block for layout in layouts) and llvm.available()
 
 
-def max_pool(x: Any, out: Any, block: int) -> Thunk:
+def max_pool(x: np.ndarray, out: np.ndarray, block: int) -> Thunk:
     """``out`` is the largest of each window; NaN wins."""
     return _bound(_forward(block), block, x, out)
 
 
-def max_pool_grad(g: Any, x: Any, out: Any, dx: Any, block: int) -> Thunk:
+def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, dx: np.ndarray, block: int) -> Thunk:
     """``dx``, which may lie where ``x`` does: ``g`` at the first place of a window that is its maximum, or at
     its last NaN."""
     return _bound(_backward(block), block, x, out, g, dx)
 
 
-def _bound(text: str, block: int, x: Any, y: Any, *more: Any) -> Thunk:
+def _bound(text: str, block: int, x: np.ndarray, y: np.ndarray, *more: np.ndarray) -> Thunk:
     across = y.shape[3]
     table = np.array([y.size // (across * block), across, *map(address_of, (x, y, *more))], np.int64)
     return chains.bound(llvm.load(text), table, llvm.ALL, x, y, *more)

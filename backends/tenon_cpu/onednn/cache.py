@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tenon_cpu.onednn.runtime import on_fork
 from tenon_cpu.threads import on_change
 
+T = TypeVar("T")
 CAPACITY = 1024
 
 
@@ -35,7 +36,7 @@ class Entries:
         self.capacity, self.hits, self.misses = capacity, 0, 0
         self.found: dict[Hashable, Any] = {}
 
-    def get(self, key: Hashable, make: Callable[..., Any], *arguments: Any) -> Any:
+    def get(self, key: Hashable, make: Callable[..., T], *arguments: object) -> T:
         """What is kept for ``key``, else ``make(*arguments)``, kept from now on."""
         found = self.found
         try:
@@ -77,7 +78,7 @@ class Cache:
                 self._tables.add(found)
         return found
 
-    def get(self, key: Hashable, make: Callable[..., Any], *arguments: Any) -> Any:
+    def get(self, key: Hashable, make: Callable[..., T], *arguments: object) -> T:
         """What the calling thread keeps for ``key``, else ``make(*arguments)``, kept from now on."""
         try:
             entries: Entries = self._local.entries

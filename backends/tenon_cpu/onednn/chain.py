@@ -7,9 +7,9 @@ reorders and the primitive is memory that all chains of a thread share: their co
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tenon_cpu.onednn.primitives import Execution, Memory, Primitive, address, a
 from tenon_cpu.onednn.runtime import ALIGNMENT, Buffer, runtime
 from tenon_cpu.onednn.signatures import DST, SCRATCHPAD, SRC
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 #: Bytes of shared memory kept by each thread; a chain that needs more takes it anew in every call.
 KEPT = 256 << 20
@@ -63,8 +63,8 @@ class Chain:
         self._set = library.quick["dnnl_memory_set_data_handle"]
         self._execute = library.functions["dnnl_primitive_execute"]
         self._seat = 0  # where shared memory was at the last call
-        self._inner: list[tuple[Any, int]] = []
-        self._outer: list[Any] = []
+        self._inner: list[tuple[ctypes.c_void_p, int]] = []
+        self._outer: list[ctypes.c_void_p] = []
         main = primitive.execution(dict.fromkeys((*inputs, *outputs)))
         before: list[Execution] = []
         after: list[Execution] = []

@@ -29,7 +29,7 @@ from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor, representable
 from tenon_cpu.onednn.layouts import PLAIN
 from tenon_cpu.onednn.primitives import Primitive
-from tenon_cpu.onednn.problems import Layouts, Problem
+from tenon_cpu.onednn.problems import Geometry, Layouts, Problem
 from tenon_cpu.onednn.winograd import chain
 
 Compute = Callable[..., None]
@@ -40,8 +40,6 @@ FLOATS = frozenset({"float32", "bfloat16", "float16"})
 _SHORT = FLOATS - {"float32"}
 _FLOAT = np.dtype(np.float32)
 Sizes = tuple[int, ...]
-#: Stride, padding, dilation, groups.
-Geometry = tuple[Sizes, Sizes, Sizes, int]
 
 
 def _key(kind: str, a: np.ndarray, b: np.ndarray, *rest: Hashable) -> tuple[Hashable, ...]:

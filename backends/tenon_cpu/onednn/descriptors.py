@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tenon_cpu.onednn.runtime import Buffer, runtime
 from tenon_cpu.onednn.signatures import DTYPES, FORMAT_ANY, MAX_NDIMS
 
+Query = TypeVar("Query", bound="ctypes._SimpleCData[int] | ctypes._Pointer[ctypes.c_int64]")
 Dims = ctypes.c_int64 * MAX_NDIMS
 _QUERY_NDIMS, _QUERY_DIMS, _QUERY_DTYPE, _QUERY_STRIDES, _QUERY_FORMAT_KIND = 256, 257, 258, 14, 262
 _BLOCKED = 2
 _NAMES = {number: name for name, number in DTYPES.items()}
 
 
-def dims(values: Sequence[int]) -> Any:
+def dims(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
     """``values`` as oneDNN takes shapes, strides and padding."""
     return Dims(*values)
 
@@ -31,14 +33,14 @@ class Descriptor:
 
     __slots__ = ("__weakref__", "_destroy", "handle", "size", "words")
 
-    def __init__(self, handle: Any, words: str = "") -> None:
+    def __init__(self, handle: ctypes.c_void_p, words: str = "") -> None:
         library = runtime().library
         self.handle, self.words = handle, words
         self.size = int(library.quick["dnnl_memory_desc_get_size"](handle))
         self._destroy = library.quick["dnnl_memory_desc_destroy"]
 
     @classmethod
-    def strided(cls, shape: Sequence[int], strides: Sequence[int], dtype: Any) -> Descriptor:
+    def strided(cls, shape: Sequence[int], strides: Sequence[int], dtype: npt.DTypeLike) -> Descriptor:
         """``strides`` are in elements, as is everything in oneDNN; none may be negative."""
         made = ctypes.c_void_p()
         name = str(np.dtype(dtype))
@@ -49,17 +51,17 @@ class Descriptor:
         return cls(made, f"{name}{list(shape)} strides {list(strides)}")
 
     @classmethod
-    def of(cls, array: np.ndarray[Any, Any]) -> Descriptor:
+    def of(cls, array: np.ndarray) -> Descriptor:
         """The descriptor of an array as it lies in memory; see ``representable``."""
         return cls.strided(array.shape, element_strides(array), array.dtype)
 
     @classmethod
-    def rows(cls, shape: Sequence[int], dtype: Any) -> Descriptor:
+    def rows(cls, shape: Sequence[int], dtype: npt.DTypeLike) -> Descriptor:
         """A contiguous array, the last axis fastest."""
         return cls.strided(shape, contiguous_strides(shape), dtype)
 
     @classmethod
-    def any(cls, shape: Sequence[int], dtype: Any) -> Descriptor:
+    def any(cls, shape: Sequence[int], dtype: npt.DTypeLike) -> Descriptor:
         """A layout that the primitive is to choose; ask it with ``Primitive.layout``."""
         made = ctypes.c_void_p()
         name = str(np.dtype(dtype))
@@ -89,7 +91,7 @@ class Descriptor:
     def __repr__(self) -> str:
         return f"<{self.words or f'layout of {self.size} bytes'}>"
 
-    def _query(self, what: int, result: Any) -> Any:
+    def _query(self, what: int, result: Query) -> Query:
         runtime().call("dnnl_memory_desc_query", self.handle, what, ctypes.byref(result))
         return result
 
@@ -110,7 +112,7 @@ class Descriptor:
         return tuple(pointer[:count])
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype:
         """NumPy's dtype of the elements."""
         return np.dtype(_NAMES[self._query(_QUERY_DTYPE, ctypes.c_int()).value])
 
@@ -128,7 +130,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(made))
 
 
-def element_strides(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
+def element_strides(array: np.ndarray) -> tuple[int, ...]:
     """NumPy's strides in elements; an axis of one element, whose stride means nothing, gets a usual one."""
     made, width, usual = [], array.itemsize, 1
     for size, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
@@ -138,7 +140,7 @@ def element_strides(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
     return tuple(reversed(made))
 
 
-def representable(array: np.ndarray[Any, Any]) -> bool:
+def representable(array: np.ndarray) -> bool:
     """Whether oneDNN can read the array where it lies: whole positive strides, no empty and no repeated
     axis."""
     if not array.size or not 0 < array.ndim <= MAX_NDIMS or str(array.dtype) not in DTYPES:

@@ -8,15 +8,13 @@ the safe side. float16 stays with NumPy: most processors have no kernel for it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import element_strides
-from tenon_cpu.onednn.matmul import Operand, Product, arranged, few_rows, primitive
+from tenon_cpu.onednn.matmul import Product, Strided, arranged, few_rows, primitive
 from tenon_cpu.onednn.primitives import Primitive, address_of
 
 _FLOAT, _BFLOAT = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
@@ -33,7 +31,7 @@ class Ready:
 
     __slots__ = ("_bias", "_dtype", "_execution", "_out", "_run", "_set", "_shape", "_x", "_y")
 
-    def __init__(self, made: Primitive, shape: tuple[int, ...], dtype: Any, bias: bool) -> None:
+    def __init__(self, made: Primitive, shape: tuple[int, ...], dtype: np.dtype, bias: bool) -> None:
         places = {c.SRC: None, c.WEIGHTS: None, c.DST: None, **({c.BIAS: None} if bias else {})}
         execution = made.execution(places)
         self._execution, self._shape, self._dtype = execution, shape, dtype
@@ -42,7 +40,9 @@ class Ready:
         self._bias = execution.memory(c.BIAS) if bias else None
         self._set, self._run = execution.set_handle, (execution.execute, *execution.run)
 
-    def __call__(self, x: Any, y: Any, bias: Any = None, out: Any = None) -> Any:
+    def __call__(
+        self, x: np.ndarray, y: np.ndarray, bias: np.ndarray | None = None, out: np.ndarray | None = None
+    ) -> np.ndarray:
         """The product, in a new array unless ``out`` is one of its shape."""
         point = self._set
         if out is None:
@@ -58,11 +58,11 @@ class Ready:
         return out
 
 
-def _operand(x: Any) -> Operand:
-    return Operand(x.shape, element_strides(x))
+def _operand(x: np.ndarray) -> Strided:
+    return Strided(x.shape, element_strides(x))
 
 
-def _prepared(x: Any, y: Any, bias: Any = None) -> Ready | None:
+def _prepared(x: np.ndarray, y: np.ndarray, bias: np.ndarray | None = None) -> Ready | None:
     """For arrays of two or more axes, or None where NumPy is to multiply."""
     width = x.itemsize
     if any(s % width for s in x.strides + y.strides) or (bias is not None and bias.strides != (width,)):
@@ -84,7 +84,7 @@ _affine = {_FLOAT: Cache("linear float32"), _BFLOAT: Cache("linear bfloat16")}
 _floats = _products[_FLOAT]
 
 
-def multiplies(x: Any, y: Any) -> bool:
+def multiplies(x: np.ndarray, y: np.ndarray) -> bool:
     """Whether oneDNN pays: large products of float32 or bfloat16."""
     dtype = x.dtype
     if dtype is not y.dtype or x.ndim < 2 or y.ndim < 2:
@@ -95,13 +95,13 @@ def multiplies(x: Any, y: Any) -> bool:
     return bool(dtype is _BFLOAT and size >= LEAST_BFLOAT)
 
 
-def matmul(x: Any, y: Any) -> Any:
+def matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The product, of what ``multiplies`` accepts."""
     ready = _products[x.dtype].get((x.shape, x.strides, y.shape, y.strides), _prepared, x, y)
     return NotImplemented if ready is None else ready(x, y)
 
 
-def matmul_into(x: Any, y: Any, out: Any) -> bool:
+def matmul_into(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> bool:
     """Large products of float32 matrices; False: not made."""
     if any(array.dtype is not _FLOAT or array.ndim != 2 for array in (x, y, out)):
         return False
@@ -114,7 +114,7 @@ def matmul_into(x: Any, y: Any, out: Any) -> bool:
     return True
 
 
-def maps(x: Any, weight: Any, bias: Any) -> bool:
+def maps(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> bool:
     """Whether oneDNN pays: as for products, whose second matrix lies by columns."""
     dtype = x.dtype
     if dtype is not weight.dtype or x.ndim < 2 or weight.ndim != 2:
@@ -127,7 +127,7 @@ def maps(x: Any, weight: Any, bias: Any) -> bool:
     )
 
 
-def linear(x: Any, weight: Any, bias: Any) -> Any:
+def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     """The bias is added while the product is written."""
     y = weight.T
     key = (x.shape, x.strides, weight.shape, weight.strides, None if bias is None else bias.strides)

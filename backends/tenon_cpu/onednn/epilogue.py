@@ -14,16 +14,15 @@ infinity. A relu is therefore done by NumPy after the call, and so is what follo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from tenon_cpu.onednn.attributes import post_op_argument
+from tenon_cpu.onednn.attributes import PostOp, post_op_argument
 from tenon_cpu.onednn.descriptors import Descriptor, element_strides, representable
 from tenon_cpu.onednn.matmul import Product
 
-Step = tuple[Any, ...]
+Step = PostOp
 
 
 CURVES = frozenset({"tanh", "logistic", "gelu_tanh", "linear", "elu", "abs", "square", "swish"})
@@ -41,11 +40,11 @@ def divisions(epilogue: Sequence[Step]) -> Iterator[tuple[list[Step], list[Step]
 
 
 def placed(
-    epilogue: Sequence[Step], product: Product, out: np.ndarray[Any, Any]
-) -> tuple[list[Step], dict[int, np.ndarray[Any, Any]]] | None:
+    epilogue: Sequence[Step], product: Product, out: np.ndarray
+) -> tuple[list[Step], dict[int, np.ndarray]] | None:
     """Post-ops and their operands by position, for the axes of ``product``; None where one cannot be read."""
     post_ops: list[Step] = []
-    operands: dict[int, np.ndarray[Any, Any]] = {}
+    operands: dict[int, np.ndarray] = {}
     for name, *parameters in epilogue:
         if name in OPERATORS and len(parameters) == 1:
             if isinstance(parameters[0], (int, float)):
@@ -72,7 +71,7 @@ def _number(name: str, number: float) -> Step | None:
     return ("linear", number, 0.0) if name == "mul" else None
 
 
-def _operand(x: Any, product: Product, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+def _operand(x: object, product: Product, out: np.ndarray) -> np.ndarray | None:
     """A view of ``x`` in the axes of the product, or None where its memory does not allow one."""
     if not isinstance(x, np.ndarray) or x.dtype not in (out.dtype, np.float32) or x.ndim > out.ndim:
         return None
@@ -95,7 +94,8 @@ def _operand(x: Any, product: Product, out: np.ndarray[Any, Any]) -> np.ndarray[
     return made if np.may_share_memory(made, x) and representable(made) else None
 
 
-_CURVES: dict[str, Callable[[Any, Sequence[float]], Any]] = {
+_ZERO = {t.char: np.zeros((), t) for t in (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16))}
+_CURVES: dict[str, Callable[[np.ndarray, Sequence[float]], np.ndarray]] = {
     "relu": lambda x, p: np.maximum(x, _ZERO[x.dtype.char], out=x),
     "tanh": lambda x, p: np.tanh(x, out=x),
     "abs": lambda x, p: np.abs(x, out=x),
@@ -103,7 +103,6 @@ _CURVES: dict[str, Callable[[Any, Sequence[float]], Any]] = {
     "linear": lambda x, p: np.add(np.multiply(x, p[0], out=x), p[1], out=x),
 }
 _UFUNCS = {"add": np.add, "mul": np.multiply, "sub": np.subtract, "div": np.divide}
-_ZERO = {t.char: np.zeros((), t) for t in (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16))}
 
 
 def in_numpy(epilogue: Sequence[Step]) -> bool:
@@ -115,7 +114,7 @@ def in_numpy(epilogue: Sequence[Step]) -> bool:
     )
 
 
-def apply(epilogue: Sequence[Step], x: np.ndarray[Any, Any]) -> None:
+def apply(epilogue: Sequence[Step], x: np.ndarray) -> None:
     """The steps on ``x`` in place, by NumPy."""
     for name, *parameters in epilogue:
         ufunc = _UFUNCS.get(name)

@@ -13,6 +13,11 @@ from tenon_cpu.onednn.library import OneDnnError
 from tenon_cpu.onednn.primitives import Primitive
 from tenon_cpu.onednn.runtime import available
 
+#: Step and zero point of the input, those of the result (None and 0 if that is of floats), and whether the
+#: result is rectified.
+Steps = tuple[float, int, float | None, int, bool]
+#: Shapes of the input, the weight and the result.
+Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 #: Kernels by their names.
 _EXACT = re.compile("vnni|amx")
 #: The largest count of products whose sum certainly fits 32 bits: 255 * 128 each.

@@ -22,9 +22,10 @@ from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor
 from tenon_cpu.onednn.int8 import LONGEST, exact, offered
 from tenon_cpu.onednn.int8_packed import PackedWeight, PackedWeights
-from tenon_cpu.onednn.primitives import Primitive, address_of
+from tenon_cpu.onednn.primitives import Memory, Primitive, address_of
+from tenon_cpu.onednn.runtime import Buffer
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 _cache = Cache("linear int8")
 _weights = PackedWeights()
 _LARGEST = np.float32(LARGEST)
@@ -38,7 +39,7 @@ class Dynamic:
         self.whole, self.step = np.empty((rows, inner), np.uint8), np.empty(1, np.float32)
         self.sizes = np.empty(rows, np.float32)
         self.layout = made.layout(c.WEIGHTS)
-        places: dict[int, Any] = {c.SRC: self.whole, c.WEIGHTS: None, c.DST: None}
+        places: dict[int, Memory | None] = {c.SRC: self.whole, c.WEIGHTS: None, c.DST: None}
         places |= {c.SCALES | c.SRC: self.step, c.SCALES | c.WEIGHTS: np.ones(columns, np.float32)}
         if biased:
             places[c.BIAS] = None
@@ -47,7 +48,7 @@ class Dynamic:
         self._scale = execution.memory(c.SCALES | c.WEIGHTS)
         self._bias = execution.memory(c.BIAS) if biased else None
         self._last: PackedWeight | None = None
-        self._packed: Any = None
+        self._packed: Buffer | None = None
 
     @classmethod
     def of(cls, rows: int, inner: int, columns: int, biased: bool) -> Dynamic | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,10 @@ from tenon_cpu.onednn.descriptors import Descriptor
 from tenon_cpu.onednn.primitives import packed
 from tenon_cpu.onednn.runtime import Buffer
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
+
+
+T = TypeVar("T")
 
 
 class PackedWeight:
@@ -27,7 +30,7 @@ class PackedWeight:
         self._packed: list[tuple[Descriptor, Buffer]] = []
         self._made: dict[Hashable, Any] = {}
 
-    def made(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def made(self, key: Hashable, make: Callable[[], T]) -> T:
         """What ``make()`` packs in a way of its own, named by ``key``."""
         if key not in self._made:
             self._made[key] = make()
@@ -43,11 +46,15 @@ class PackedWeight:
         return buffer
 
 
+#: References to the two arrays of a weight, and their packed copies.
+Kept = tuple[weakref.ref[Array], weakref.ref[Array], PackedWeight]
+
+
 class PackedWeights:
     """The packed weight of two arrays, by their identity."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, int], Any] = {}
+        self._kept: dict[tuple[int, int], Kept] = {}
 
     def get(self, values: Array, scale: Array) -> PackedWeight:
         """The packed weight; the kept one if it is of these very arrays."""
@@ -65,7 +72,7 @@ class PackedWeights:
         return made
 
 
-def _lasting(array: Any) -> bool:
+def _lasting(array: object) -> bool:
     """Whether nobody can write the memory of ``array`` through NumPy."""
     while isinstance(array, np.ndarray):
         if array.flags.writeable:

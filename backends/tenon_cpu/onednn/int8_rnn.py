@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor
 from tenon_cpu.onednn.int8 import LONGEST, exact, offered
 from tenon_cpu.onednn.int8_packed import PackedWeights
-from tenon_cpu.onednn.primitives import Primitive, address_of
-from tenon_cpu.onednn.rnn_walk import Products, Weights, walk
+from tenon_cpu.onednn.primitives import Execution, Primitive, address_of
+from tenon_cpu.onednn.rnn_walk import Products, StepProducts, Weights, walk
 
 Array = np.ndarray
 _FLOAT = np.dtype(np.float32)
@@ -41,7 +41,7 @@ def _product(rows: int, inner: int, columns: int) -> Primitive | None:
     )
 
 
-def _ready(rows: int, inner: int, columns: int) -> tuple[Any, Descriptor] | None:
+def _ready(rows: int, inner: int, columns: int) -> tuple[Execution, Descriptor] | None:
     made = _product(rows, inner, columns)
     if made is None:
         return None
@@ -59,10 +59,12 @@ class _States(Products):
         self.packed = _weights.get(values, scale)
         self.window = Descriptor.strided((inner, columns), (1, inner), np.int8)
 
-    def execution(self, rows: int, alone: bool) -> Any:
+    def execution(self, rows: int, alone: bool) -> Execution:
         """The product of ``rows`` rows, with its weights and their scales."""
         key = (rows, self.weights.inner, self.weights.columns, alone)
-        execution, layout = _cache.get(key, _ready, *key[:3])
+        ready = _cache.get(key, _ready, *key[:3])
+        assert ready is not None  # as ``_by_onednn`` has made sure
+        execution, layout = ready
         execution.point(c.WEIGHTS, self.packed.packed(self.values, layout, self.window).address)
         execution.point(c.SCALES | c.WEIGHTS, address_of(self.scale))
         return execution
@@ -75,7 +77,9 @@ class _Words:
         self.words, self.own, self.values, self.scale = words, own, values, scale
         self.panels = _weights.get(values, scale).made("rows", lambda: integer.panels(values[:, None, :]))
 
-    def lines(self, starts: Array, sizes: Array, first: int, last: int, alone: bool) -> Any:
+    def lines(
+        self, starts: Array, sizes: Array, first: int, last: int, alone: bool
+    ) -> tuple[np.ndarray, np.ndarray, list[Execution]]:
         """As those of ``Products``."""
         steps = np.zeros((len(sizes), 6), np.int64)
         steps[:, 0] = starts
@@ -105,7 +109,7 @@ def walks(h0: Array, s_ih: Array, s_hh: Array, b_ih: Array | None, b_hh: Array |
 class _Walk(NamedTuple):
     """The products of states, the states as they begin, to be written, and the room that both need."""
 
-    products: Products | _Words
+    products: StepProducts
     h: Array
     room: tuple[Array, ...]
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tenon.extend import Attrs, Availability, Kernel
 from tenon.ops import int8_conv as _conv
@@ -20,20 +21,17 @@ from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor, representable
-from tenon_cpu.onednn.int8 import LONGEST, exact, offered
+from tenon_cpu.onednn.int8 import LONGEST, Shapes, Steps, exact, offered
 from tenon_cpu.onednn.int8_packed import PackedWeight, PackedWeights
 from tenon_cpu.onednn.int8_words import ConvolutionWords, LinearWords, serves
-from tenon_cpu.onednn.primitives import Primitive, address_of
-from tenon_cpu.onednn.problems import Problem
+from tenon_cpu.onednn.primitives import Memory, Primitive, address_of
+from tenon_cpu.onednn.problems import Geometry, Problem
+from tenon_cpu.onednn.runtime import Buffer
 
 Array = np.ndarray
 Sizes = tuple[int, ...]
-#: What 1 and 0 of the input stand for, the same of the result (or None and 0), and whether it is rectified.
-Steps = tuple[float, int, float | None, int, bool]
-#: Those of the input, the weight and the result.
-Shapes = tuple[Sizes, Sizes, Sizes]
-#: Stride, padding, dilation, groups.
-Geometry = tuple[Sizes, Sizes, Sizes, int]
+#: Step and zero point of the input, those of the result (or None and 0), outputs, whether there is a bias.
+Numbers = tuple[float, int, float | None, int, int, bool]
 _cache = Cache("static int8")
 _weights = PackedWeights()
 #: Attributes that say what steps stand for.
@@ -49,13 +47,19 @@ class Static:
     """
 
     def __init__(
-        self, made: Primitive, given: Descriptor, target: Descriptor, rounds: bool, numbers: Any, window: Any
+        self,
+        made: Primitive,
+        given: Descriptor,
+        target: Descriptor,
+        rounds: bool,
+        numbers: Numbers,
+        window: Descriptor,
     ) -> None:
         x_step, x_zero, out_step, out_zero, columns, biased = numbers
         self.layout, self.window = made.layout(c.WEIGHTS), window
         wanted, made_there = made.layout(c.SRC), made.layout(c.DST)
         self.before = self.after = None
-        places: dict[int, Any] = {c.SRC: None, c.WEIGHTS: None, c.DST: None}
+        places: dict[int, Memory | None] = {c.SRC: None, c.WEIGHTS: None, c.DST: None}
         if given != wanted:
             scales, zeros = ({c.DST: 0}, {c.DST: 0} if x_zero else {}) if rounds else ({}, {})
             step = Primitive(
@@ -83,7 +87,7 @@ class Static:
         self._weight, self._scale = main.memory(c.WEIGHTS), main.memory(c.SCALES | c.WEIGHTS)
         self._bias = main.memory(c.BIAS) if biased else None
         self._of: PackedWeight | None = None
-        self._packed: Any = None
+        self._packed: Buffer | None = None
 
     def __call__(self, x: Array, weight: Array, scale: Array, bias: Array | None, out: Array) -> None:
         """Compute ``out``; the arrays lie as they were described."""
@@ -104,8 +108,10 @@ class Static:
             self.after()
 
 
-def _constants(place: int, scaled: Any, step: float, zero: int, shifted: Any) -> dict[int, Any]:
-    made: dict[int, Any] = {c.SCALES | place: np.array([step], np.float32)} if scaled else {}
+def _constants(
+    place: int, scaled: object, step: float, zero: int, shifted: object
+) -> dict[int, Memory | None]:
+    made: dict[int, Memory | None] = {c.SCALES | place: np.array([step], np.float32)} if scaled else {}
     if shifted:
         made[c.ZERO_POINTS | place] = np.array([zero], np.int32)
     return made
@@ -122,7 +128,7 @@ def _attributes(
     return Attributes((("relu",),) if rectified else (), scales=scales, zero_points=zeros or None)
 
 
-def channels_last(shape: tuple[int, ...], dtype: Any) -> Descriptor:
+def channels_last(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Descriptor:
     """An array of ``shape`` ``[N, C, *S]`` whose second axis is fastest."""
     strides: list[int] = []
     step = shape[1]

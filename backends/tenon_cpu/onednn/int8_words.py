@@ -10,12 +10,15 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tenon_cpu.jit import integer
+from tenon_cpu.onednn.int8 import Shapes, Steps
 from tenon_cpu.onednn.int8_packed import PackedWeights
 from tenon_cpu.onednn.primitives import address_of
+from tenon_cpu.onednn.problems import Geometry
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 _FLOAT = np.dtype(np.float32)
 _weights = PackedWeights()
@@ -26,7 +29,7 @@ _LEAST = 4
 class _Words:
     """Rows of words, and a product for each group of columns."""
 
-    def __init__(self, rows: integer.Rows, products: list[integer.Product], key: Any, steps: Any) -> None:
+    def __init__(self, rows: integer.Rows, products: list[integer.Product], key: int, steps: Steps) -> None:
         self.rows, self.products, self.key = rows, products, key
         self.x_step, self.x_zero = np.float32(steps[0]), steps[1]
 
@@ -52,7 +55,7 @@ class _Words:
         return [integer.panels(part) for part in turned]
 
 
-def _numbers(steps: Any) -> dict[str, Any]:
+def _numbers(steps: Steps) -> dict[str, Any]:
     _, _, out_step, out_zero, relu = steps
     return {"least": 0 if relu else -math.inf, "out": None if out_step is None else (out_step, out_zero)}
 
@@ -60,7 +63,7 @@ def _numbers(steps: Any) -> dict[str, Any]:
 class LinearWords(_Words):
     """``int8_linear`` of ``count`` rows."""
 
-    def __init__(self, count: int, inner: int, columns: int, steps: Any) -> None:
+    def __init__(self, count: int, inner: int, columns: int, steps: Steps) -> None:
         places = np.arange(count) * inner
         rows = integer.Rows(count * inner, places, inner)
         product = integer.Product(rows.source, places, [0], inner, columns, columns, **_numbers(steps))
@@ -76,7 +79,7 @@ class ConvolutionWords(_Words):
     """``int8_conv``; ``last`` says that the image comes with its channels last, ``plain`` that the result
     is to have them second."""
 
-    def __init__(self, shapes: Any, steps: Any, geometry: Any, last: bool, plain: bool) -> None:
+    def __init__(self, shapes: Shapes, steps: Steps, geometry: Geometry, last: bool, plain: bool) -> None:
         (count, channels, *sizes), (outputs, inner, *kernel), (_, _, *made) = shapes
         stride, padding, dilation, groups = geometry
         reach = [
@@ -87,7 +90,7 @@ class ConvolutionWords(_Words):
         step = [channels * math.prod(reach[i + 1 :]) for i in range(len(reach))]
         image = channels * math.prod(reach)
 
-        def at(starts: Any, *axes: Any) -> Array:
+        def at(starts: npt.ArrayLike, *axes: np.ndarray) -> Array:
             total = np.asarray(starts)
             for axis in axes:
                 total = np.add.outer(total, axis)
@@ -129,7 +132,7 @@ class ConvolutionWords(_Words):
             out[...] = np.moveaxis(made, -1, 1)
 
 
-def serves(weight: Any, groups: int) -> bool:
+def serves(weight: tuple[int, ...], groups: int) -> bool:
     """Whether a convolution gains by it."""
     return (groups == 1 or weight[1] >= _LEAST) and integer.usable()
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Call = Callable[[], None]
+from tenon.extend import Thunk
+
 #: The version counter of a tensor's memory, found anew at each call: another list, or another number in it,
 #: after each change. A list of two: the memory may be written by somebody who does not count.
 Counter = Callable[[], list[int]]
 #: How to compute with a packed weight, and how to pack it.
-Packed = tuple[Call, Call]
+Packed = tuple[Thunk, Thunk]
 
 
 class Lasting:
@@ -23,12 +24,12 @@ class Lasting:
 
     __slots__ = ("_compute", "_counter", "_list", "_make", "_meanwhile", "_number", "_pack", "_packed")
 
-    def __init__(self, counter: Counter, meanwhile: Call, make: Callable[[], Packed | None]) -> None:
+    def __init__(self, counter: Counter, meanwhile: Thunk, make: Callable[[], Packed | None]) -> None:
         self._counter, self._meanwhile, self._make = counter, meanwhile, make
         self._list: list[int] = []
         self._number, self._packed = -1, False
-        self._compute: Call | None = None
-        self._pack: Call = meanwhile
+        self._compute: Thunk | None = None
+        self._pack: Thunk = meanwhile
 
     def __call__(self) -> None:
         """Compute."""

@@ -16,9 +16,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tenon.extend import errors
 from tenon_cpu.onednn import signatures as c
@@ -26,7 +26,7 @@ from tenon_cpu.onednn.descriptors import Descriptor, contiguous_strides, dims, e
 from tenon_cpu.onednn.primitives import Primitive
 from tenon_cpu.onednn.runtime import runtime
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 #: ``dnnl_format_tag_t`` of ``aBc{b}b``, ``aBcd{b}b``, ``aBcde{b}b`` by block and number of axes.
 _TAGS = {(16, 3): 56, (16, 4): 78, (16, 5): 121, (8, 3): 69, (8, 4): 102, (8, 5): 142}
@@ -49,7 +49,7 @@ class Layout:
     def __hash__(self) -> int:
         return hash((self.name, self.block))
 
-    def descriptor(self, shape: tuple[int, ...], dtype: Any) -> Descriptor:
+    def descriptor(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Descriptor:
         """Of an array of this layout."""
         if self.packed is not None:
             return self.packed
@@ -81,7 +81,7 @@ class Assigned:
     outputs: tuple[Layout, ...]
 
     @classmethod
-    def plain(cls, ins: Sequence[Any], outs: Sequence[Any]) -> Assigned:
+    def plain(cls, ins: Sequence[object], outs: Sequence[object]) -> Assigned:
         """All plain."""
         return cls((PLAIN,) * len(ins), (PLAIN,) * len(outs))
 
@@ -91,7 +91,7 @@ class Assigned:
         return all(layout == PLAIN for layout in (*self.inputs, *self.outputs))
 
 
-def named(descriptor: Descriptor, shape: tuple[int, ...], dtype: Any) -> Layout | None:
+def named(descriptor: Descriptor, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Layout | None:
     """The layout that an activation's descriptor is of; None if it is none of ours."""
     own = blocked()
     for layout in (PLAIN, own, LAST):
@@ -107,7 +107,7 @@ def packing(descriptor: Descriptor, plain: Descriptor) -> Layout:
     return Layout("packed", packed=descriptor)
 
 
-def _blocked(shape: tuple[int, ...], dtype: Any, block: int) -> Descriptor:
+def _blocked(shape: tuple[int, ...], dtype: npt.DTypeLike, block: int) -> Descriptor:
     tag = _TAGS.get((block, len(shape)))
     if tag is None or shape[1] % block:
         raise errors.BackendError(

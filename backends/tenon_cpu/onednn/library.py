@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ _OFF = frozenset({"0", "false", "no", "off"})
 #: How long OpenMP's workers look for more work before they sleep; see ``_load``.
 _SPIN = b"5000"
 _RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB"}
-_TYPES: dict[str, Any] = {
+_TYPES: dict[str, type] = {
     "p": ctypes.c_void_p,
     "m": ctypes.c_void_p,
     "h": ctypes.c_void_p,
@@ -94,7 +94,7 @@ class Outcome:
     named: bool = False
 
 
-def failure(name: str, status: int, args: Any) -> OneDnnError:
+def failure(name: str, status: int, args: str | Sequence[object]) -> OneDnnError:
     """The error for a status: function, status by name, arguments."""
     title = STATUS_NAMES[status] if 0 <= status < len(STATUS_NAMES) else "unknown"
     advice = (
@@ -105,11 +105,11 @@ def failure(name: str, status: int, args: Any) -> OneDnnError:
     return OneDnnError(f"{name} returned status {status} ({title}) for {_words(args)}. {advice}", status)
 
 
-def _words(args: Any) -> str:
+def _words(args: str | Sequence[object]) -> str:
     return args if isinstance(args, str) else f"({', '.join(_word(a) for a in args)})"
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     if isinstance(value, ctypes.Array):
         return str(list(value))
     if isinstance(value, ctypes.c_void_p):
@@ -201,13 +201,13 @@ def _try(path: str) -> Library | str:
     )
 
 
-def _declare(library: Any, name: str, result: Any, letters: str) -> None:
+def _declare(library: ctypes.CDLL, name: str, result: type, letters: str) -> None:
     function = getattr(library, name, None)
     if function is not None:
         function.restype, function.argtypes = result, [_TYPES[letter] for letter in letters]
 
 
-def _load(path: str) -> tuple[Any, Any]:
+def _load(path: str) -> tuple[ctypes.CDLL, ctypes.PyDLL]:
     """dlopen twice: the second handle is the same library, called with the interpreter lock held.
 
     GNU OpenMP reads its settings once, when it is loaded. By default its workers spin for milliseconds after

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tenon_cpu.onednn.attributes import Attributes
+import numpy.typing as npt
+
+from tenon_cpu.onednn.attributes import Attributes, PostOp
 from tenon_cpu.onednn.descriptors import Descriptor, contiguous_strides
 from tenon_cpu.onednn.library import OneDnnError
 from tenon_cpu.onednn.primitives import Primitive
@@ -22,7 +24,7 @@ from tenon_cpu.onednn.signatures import FORWARD_INFERENCE
 Ints = tuple[int, ...]
 
 
-class Operand(NamedTuple):
+class Strided(NamedTuple):
     """Shape and strides in elements."""
 
     shape: Ints
@@ -32,13 +34,13 @@ class Operand(NamedTuple):
 class Product(NamedTuple):
     """``x @ y`` in the fewest axes; ``shape`` is the result's own."""
 
-    x: Operand
-    y: Operand
-    out: Operand
+    x: Strided
+    y: Strided
+    out: Strided
     shape: Ints
 
 
-def arranged(x: Operand, y: Operand, out: Operand | None = None) -> Product | None:
+def arranged(x: Strided, y: Strided, out: Strided | None = None) -> Product | None:
     """The product of two operands of 2 or more axes, or None where oneDNN cannot read them in place.
 
     ``out`` gives the result's place; without it the result is contiguous.
@@ -48,7 +50,7 @@ def arranged(x: Operand, y: Operand, out: Operand | None = None) -> Product | No
         return None
     shape = (*shape, x.shape[-2], y.shape[-1])
     if out is None:
-        out = Operand(shape, contiguous_strides(shape))
+        out = Strided(shape, contiguous_strides(shape))
     rank = len(shape)
     axes = [
         (xn, xs if xn > 1 else 0, yn, ys if yn > 1 else 0, n, s)
@@ -96,7 +98,7 @@ def _batch(x: Ints, y: Ints) -> Ints | None:
     return tuple(made)
 
 
-def _padded(x: Operand, rank: int) -> list[tuple[int, int]]:
+def _padded(x: Strided, rank: int) -> list[tuple[int, int]]:
     """Sizes and strides of the axes of the batch, as many as the result has."""
     missing = rank - len(x.shape)
     return [(1, 0)] * missing + list(zip(x.shape[:-2], x.strides[:-2], strict=True))
@@ -111,7 +113,7 @@ def _joined(a: Ints, b: Ints) -> Ints | None:
     return (a[0] * b[0], b[1], a[2] * b[2], b[3], a[4] * b[4], b[5])
 
 
-def _operand(batch: Sequence[tuple[int, int]], rows: tuple[int, int], columns: tuple[int, int]) -> Operand:
+def _operand(batch: Sequence[tuple[int, int]], rows: tuple[int, int], columns: tuple[int, int]) -> Strided:
     """With a usual stride where an axis has one element, which oneDNN's choice of kernel looks at."""
     shape, strides, usual = [], [], 1
     for size, stride in reversed((*batch, rows, columns)):
@@ -119,10 +121,10 @@ def _operand(batch: Sequence[tuple[int, int]], rows: tuple[int, int], columns: t
         shape.append(size)
         strides.append(step)
         usual = max(usual, step * size)
-    return Operand(tuple(reversed(shape)), tuple(reversed(strides)))
+    return Strided(tuple(reversed(shape)), tuple(reversed(strides)))
 
 
-def _readable(x: Operand) -> bool:
+def _readable(x: Strided) -> bool:
     """Matrices by rows or by columns, no axis empty, reversed or repeated."""
     return min(x.shape) > 0 and min(x.strides) > 0 and 1 in x.strides[-2:]
 
@@ -146,11 +148,11 @@ def few_rows(product: Product) -> bool:
 
 def primitive(
     product: Product,
-    dtype: Any,
+    dtype: npt.DTypeLike,
     bias: bool = False,
-    post_ops: Sequence[tuple[Any, ...]] = (),
+    post_ops: Sequence[PostOp] = (),
     weights: Descriptor | None = None,
-    out_dtype: Any = None,
+    out_dtype: npt.DTypeLike | None = None,
 ) -> Primitive | None:
     """The primitive of a product, or None where oneDNN has no fast kernel.
 
@@ -175,7 +177,11 @@ def primitive(
 
 
 def _inner_product(
-    product: Product, dtype: Any, bias: bool, post_ops: Sequence[tuple[Any, ...]], out_dtype: Any
+    product: Product,
+    dtype: npt.DTypeLike,
+    bias: bool,
+    post_ops: Sequence[PostOp],
+    out_dtype: npt.DTypeLike | None,
 ) -> Primitive | None:
     (inner, columns), (_, step) = product.y
     return _made(
@@ -189,7 +195,7 @@ def _inner_product(
     )
 
 
-def _made(kind: str, *parameters: Any, post_ops: Sequence[tuple[Any, ...]]) -> Primitive | None:
+def _made(kind: str, *parameters: Any, post_ops: Sequence[PostOp]) -> Primitive | None:
     try:
         made = Primitive(kind, *parameters, attributes=Attributes(post_ops))
     except OneDnnError as error:

@@ -7,11 +7,11 @@ takes as long as batch norm itself and still is 2.8 times as fast as NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
+from tenon.extend import Attrs, Operand, Thunk
 from tenon_cpu.jit.eager_ops.calls import WORTH, fits, share
 from tenon_cpu.jit.loops import lines
 from tenon_cpu.onednn import signatures as c
@@ -22,7 +22,6 @@ from tenon_cpu.onednn.layouts import PLAIN, Assigned, Layout, blocked
 from tenon_cpu.onednn.primitives import Primitive
 from tenon_cpu.threads import split
 
-Thunk = Callable[[], None]
 _FLOAT = np.dtype(np.float32)
 
 
@@ -46,17 +45,17 @@ def backward(shape: tuple[int, ...], layout: Layout, scale: bool, shift: bool) -
     return None if made.reference else made
 
 
-def _vector(array: Any) -> Descriptor:
+def _vector(array: np.ndarray) -> Descriptor:
     return Descriptor.rows((array.size,), _FLOAT)
 
 
-def _takes(*arrays: Any) -> bool:
+def _takes(*arrays: np.ndarray) -> bool:
     given = [a for a in arrays if a is not None]
     return all(a.dtype == _FLOAT and representable(a) for a in given)
 
 
 def prepare_batch_norm(
-    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+    ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
     """``batch_norm``: result, mean, variance, and the mean and reciprocal deviation that the gradient
     needs."""
@@ -88,7 +87,7 @@ def prepare_batch_norm(
 
 
 def prepare_batch_norm_grad(
-    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+    ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
     """``batch_norm_grad``: the gradients for input, weight and bias."""
     g, x, weight, mean, deviation = ins
@@ -129,7 +128,7 @@ _cache = Cache("batch norm")
 _ALONE = 1 << 15
 
 
-def blocks(*arrays: Any) -> bool:
+def blocks(*arrays: np.ndarray) -> bool:
     """Whether the arrays can be brought into blocks."""
     x = arrays[0]
     own = blocked()
@@ -137,14 +136,16 @@ def blocks(*arrays: Any) -> bool:
     return bool(whole and _takes(*arrays) and all(a.shape == x.shape for a in arrays))
 
 
-def vectors(channels: int, *given: Any) -> bool:
+def vectors(channels: int, *given: np.ndarray | None) -> bool:
     """float32, one element for each channel."""
     return all(
         v.dtype == _FLOAT and v.size == channels and v.flags.c_contiguous for v in given if v is not None
     )
 
 
-def batch_norm(x: Any, weight: Any, bias: Any, *, eps: float = 1e-5) -> Any:
+def batch_norm(
+    x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, *, eps: float = 1e-5
+) -> tuple[np.ndarray, ...]:
     """Result, mean, variance, and what the gradient needs: 2.8 times as fast as in NumPy, copies included."""
     key = ("forward", x.shape, x.strides, weight is None, bias is None, eps)
     chain = _cache.get(key, _forward_chain, x, weight is not None, bias is not None, eps)
@@ -160,7 +161,7 @@ def batch_norm(x: Any, weight: Any, bias: Any, *, eps: float = 1e-5) -> Any:
     return out, mean, variance, mean.copy().reshape(kept), deviation.reshape(kept)
 
 
-def _forward_chain(x: Any, scale: bool, shift: bool, eps: float) -> Chain | None:
+def _forward_chain(x: np.ndarray, scale: bool, shift: bool, eps: float) -> Chain | None:
     made = forward(x.shape, blocked(), scale, shift, eps)
     if made is None:
         return None
@@ -171,7 +172,9 @@ def _forward_chain(x: Any, scale: bool, shift: bool, eps: float) -> Chain | None
     return Chain(made, inputs, outputs)
 
 
-def batch_norm_grad(g: Any, x: Any, weight: Any, mean: Any, deviation: Any) -> Any:
+def batch_norm_grad(
+    g: np.ndarray, x: np.ndarray, weight: np.ndarray, mean: np.ndarray, deviation: np.ndarray
+) -> tuple[np.ndarray, ...]:
     """All three gradients; 2.9 times as fast as in NumPy."""
     channels = x.shape[1]
     chain = _cache.get(("backward", x.shape, x.strides, g.strides), _backward_chain, x, g)
@@ -184,7 +187,7 @@ def batch_norm_grad(g: Any, x: Any, weight: Any, mean: Any, deviation: Any) -> A
     return dx, dweight, dbias
 
 
-def _backward_chain(x: Any, g: Any) -> Chain | None:
+def _backward_chain(x: np.ndarray, g: np.ndarray) -> Chain | None:
     made = backward(x.shape, blocked(), True, True)
     if made is None:
         return None
@@ -196,8 +199,14 @@ def _backward_chain(x: Any, g: Any) -> Chain | None:
 
 
 def batch_norm_inference(
-    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *, eps: float = 1e-5
-) -> Any:
+    x: np.ndarray,
+    weight: np.ndarray | None,
+    bias: np.ndarray | None,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    *,
+    eps: float = 1e-5,
+) -> np.ndarray:
     """A multiplication and an addition, image by image while it is in the cache (NumPy: no oneDNN kernel is
     quicker)."""
     deviation = np.sqrt(np.add(variance, np.float32(eps)))

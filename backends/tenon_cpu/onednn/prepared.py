@@ -9,27 +9,26 @@ error.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tenon.extend import errors
+from tenon.extend import Attrs, Operand, Thunk, errors
 from tenon_cpu.onednn import norm, pooling, prepared_convolution, prepared_int8, reductions
 from tenon_cpu.onednn.layouts import Assigned
 from tenon_cpu.onednn.runtime import available
 
-Call = Callable[[], None]
+Rule = Callable[[Sequence[Operand], Attrs, Sequence[np.ndarray], Assigned], "Thunk | None"]
 
 
 def _prepared(
-    name: str, rule: Any, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
-) -> Call | None:
+    name: str, rule: Rule, ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]
+) -> Thunk | None:
     own = dict(attrs)
     layouts = own.pop("layouts", None) or Assigned.plain(ins, outs)
     given = [a for a in (*ins, *outs) if isinstance(a, np.ndarray)]
     usable = available() and all(a.size for a in given)
-    made: Call | None = rule(ins, own, outs, layouts) if usable else None
+    made: Thunk | None = rule(ins, own, outs, layouts) if usable else None
     if made is None and not layouts.all_plain:
         raise errors.BackendError(
             f"{name}: nothing computes {[(a.dtype.name, a.shape) for a in given]} in the layouts"
@@ -38,7 +37,7 @@ def _prepared(
     return made
 
 
-PREPARE: dict[str, Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Call | None]] = {
+PREPARE: dict[str, Callable[[Sequence[Operand], Attrs, Sequence[np.ndarray]], Thunk | None]] = {
     name: functools.partial(_prepared, name, rule)
     for table in (
         prepared_convolution.PREPARE,

@@ -11,11 +11,11 @@ oneDNN's own gives 0 for NaN. ``constant``: ``(1,)`` if the weight never changes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tenon.extend import Attrs, Operand, Thunk
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import post_op_argument
 from tenon_cpu.onednn.chain import Chain
@@ -23,33 +23,33 @@ from tenon_cpu.onednn.convolution import chosen, problem_of
 from tenon_cpu.onednn.descriptors import Descriptor, representable
 from tenon_cpu.onednn.lasting import Lasting, Packed
 from tenon_cpu.onednn.layouts import PLAIN, Assigned, Layout
-from tenon_cpu.onednn.primitives import Primitive, packed, packing
-from tenon_cpu.onednn.problems import Problem
+from tenon_cpu.onednn.primitives import Memory, Primitive, packed, packing
+from tenon_cpu.onednn.problems import Geometry, Layouts, Problem
 from tenon_cpu.onednn.runtime import Buffer
 from tenon_cpu.onednn.winograd import chain
 
-Thunk = Callable[[], None]
 
-
-def _geometry(attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+def _geometry(attrs: Attrs) -> Geometry:
     return tuple(attrs["stride"]), tuple(attrs["padding"]), tuple(attrs["dilation"]), attrs["groups"]
 
 
-def _given(array: Any, layout: Layout) -> Descriptor:
+def _given(array: np.ndarray, layout: Layout) -> Descriptor:
     """The descriptor of an array: as it lies in memory where that is plain, else as its layout says."""
     return Descriptor.of(array) if layout == PLAIN else layout.descriptor(array.shape, array.dtype)
 
 
-def _made(kind: str, problem: Problem, x: Layout, y: Layout, make: Any) -> Primitive | None:
+def _made(
+    kind: str, problem: Problem, x: Layout, y: Layout, make: Callable[[Problem, Layouts], Primitive | None]
+) -> Primitive | None:
     """``make(problem, layouts)``: in those assigned, the primitive's own choice beside them, or the best."""
     if x == y == PLAIN:
         return chosen(kind, problem, make)
-    made: Primitive | None = make(problem, tuple(None if layout == PLAIN else layout for layout in (x, y)))
+    made: Primitive | None = make(problem, (None if x == PLAIN else x, None if y == PLAIN else y))
     return made
 
 
 def prepare_convolution(
-    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+    ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
     """``conv`` and ``convolution``."""
     x, weight, bias = (*ins, None)[:3]
@@ -65,13 +65,13 @@ def prepare_convolution(
         return None
     post_ops = tuple((name, described) for (name, _), described in zip(steps, operands, strict=True))
 
-    def make(problem: Problem, pair: Any) -> Primitive | None:
+    def make(problem: Problem, pair: Layouts) -> Primitive | None:
         return problem.forward(pair, bias is not None, post_ops)
 
     made = _made("forward", problem, *pair, make)
     if made is None:
         return None
-    weight, described = _weight(problem, made, weight, layouts.inputs[1], 1 in attrs.get("constant", ()))
+    memory, described = _weight(problem, made, weight, layouts.inputs[1], 1 in attrs.get("constant", ()))
     inputs = {c.SRC: _given(x, pair[0]), c.WEIGHTS: described}
     after = [array for _, array in steps]
     if bias is not None:
@@ -79,8 +79,8 @@ def prepare_convolution(
         after.insert(0, bias)
     inputs |= {post_op_argument(place): operand for place, operand in enumerate(operands) if operand}
     outputs, counter = {c.DST: target}, attrs.get("counters", {}).get(1)
-    if weight.__class__ is Buffer:
-        return Chain(made, inputs, outputs).bound(x, weight, *after, out)
+    if isinstance(memory, Buffer):
+        return Chain(made, inputs, outputs).bound(x, memory, *after, out)
     ready = chain("forward", problem, made, inputs, outputs, counter, _parts(steps, out))
     compute: Thunk = ready.bound(x, weight, *after, out)
     if counter is None or not isinstance(ready, Chain):
@@ -98,7 +98,7 @@ def prepare_convolution(
 
 
 def prepare_epilogue(
-    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+    ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
     """``epilogue``: a convolution with the steps that a pass found after it."""
     count = attrs["count"]
@@ -107,7 +107,7 @@ def prepare_epilogue(
     return prepare_convolution(ins[:count], own, outs, Assigned(layouts.inputs[:count], layouts.outputs))
 
 
-def _operand(array: Any, out: Any, target: Descriptor) -> Descriptor | None:
+def _operand(array: np.ndarray, out: np.ndarray, target: Descriptor) -> Descriptor | None:
     """A number for each channel, or an array that lies like the result; None for others."""
     if array.dtype != out.dtype or np.may_share_memory(array, out):
         return None
@@ -118,7 +118,7 @@ def _operand(array: Any, out: Any, target: Descriptor) -> Descriptor | None:
     return Descriptor.rows((1, *channelwise), out.dtype) if whole else None
 
 
-def _parts(steps: Sequence[Any], out: Any) -> tuple[str, ...]:
+def _parts(steps: Sequence[tuple[str, np.ndarray]], out: np.ndarray) -> tuple[str, ...]:
     """What the steps are to Winograd's way."""
     whole = [array.shape == out.shape for _, array in steps]
     return tuple(
@@ -128,8 +128,8 @@ def _parts(steps: Sequence[Any], out: Any) -> tuple[str, ...]:
 
 
 def _weight(
-    problem: Problem, made: Primitive, weight: Any, layout: Layout, constant: bool
-) -> tuple[Any, Descriptor]:
+    problem: Problem, made: Primitive, weight: np.ndarray, layout: Layout, constant: bool
+) -> tuple[Memory, Descriptor]:
     """The weight's memory and its descriptor; packed here and now if it never changes."""
     described = (
         problem.weight_like(weight) if layout == PLAIN else layout.descriptor(problem.window, problem.dtype)
@@ -141,7 +141,7 @@ def _weight(
 
 
 def prepare_input_grad(
-    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+    ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
     """``conv_input_grad``."""
     (g, weight), dx = ins, outs[0]
@@ -151,16 +151,16 @@ def prepare_input_grad(
     made = _made("input", problem, layouts.outputs[0], layouts.inputs[0], Problem.input_grad)
     if made is None:
         return None
-    weight, described = _weight(problem, made, weight, layouts.inputs[1], 1 in attrs.get("constant", ()))
+    memory, described = _weight(problem, made, weight, layouts.inputs[1], 1 in attrs.get("constant", ()))
     inputs = {c.DIFF_DST: _given(g, layouts.inputs[0]), c.WEIGHTS: described}
     outputs = {c.DIFF_SRC: _given(dx, layouts.outputs[0])}
-    if weight.__class__ is Buffer:
-        return Chain(made, inputs, outputs).bound(g, weight, dx)
+    if isinstance(memory, Buffer):
+        return Chain(made, inputs, outputs).bound(g, memory, dx)
     return chain("input", problem, made, inputs, outputs).bound(g, weight, dx)
 
 
 def prepare_weight_grad(
-    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+    ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
     """``conv_weight_grad``; with a second output, the bias's gradient too."""
     (x, g), dw = ins, outs[0]
@@ -169,7 +169,7 @@ def prepare_weight_grad(
     if problem is None or not all(map(representable, outs)):
         return None
 
-    def make(problem: Problem, pair: Any) -> Primitive | None:
+    def make(problem: Problem, pair: Layouts) -> Primitive | None:
         return problem.weight_grad(pair, bias is not None)
 
     pair = (layouts.inputs[0], layouts.inputs[1])

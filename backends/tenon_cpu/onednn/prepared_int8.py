@@ -6,29 +6,30 @@ its rectifier run over the memory as it lies and nothing is turned in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
+from tenon.extend import Attrs, Aval, Operand, Thunk
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.descriptors import Descriptor, representable
+from tenon_cpu.onednn.int8 import Steps
 from tenon_cpu.onednn.int8_dynamic import product
 from tenon_cpu.onednn.int8_pooling import pool
 from tenon_cpu.onednn.int8_static import STEPS, bound_convolution, linear, served
 from tenon_cpu.onednn.layouts import LAST, PLAIN, Assigned, Layout
+from tenon_cpu.onednn.problems import Geometry
 
-Thunk = Callable[[], None]
 _GEOMETRY = ("stride", "padding", "dilation", "groups")
 
 
-def _split(attrs: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _split(attrs: Attrs) -> tuple[Steps, Geometry]:
     return tuple(attrs[n] for n in STEPS), tuple(attrs[n] for n in _GEOMETRY)
 
 
-def wanted_convolution(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+def wanted_convolution(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     """Channels last on both sides, where there is a kernel."""
-    shapes = tuple(tuple(a.shape) for a in (*ins[:2], outs[0]))
+    shapes = (tuple(ins[0].shape), tuple(ins[1].shape), tuple(outs[0].shape))
     if len(shapes[0]) < 3 or not all(np.prod(s) for s in shapes):
         return None
     if not served(shapes, ins[3] is not None, *_split(attrs)):
@@ -36,18 +37,18 @@ def wanted_convolution(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[s
     return Assigned((LAST, *(PLAIN,) * (len(ins) - 1)), (LAST,))
 
 
-def wanted_pool(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+def wanted_pool(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     """Channels last on both sides, where there is a kernel."""
     shapes = tuple(ins[0].shape), tuple(outs[0].shape)
     usable = np.prod(shapes[0]) and pool(*shapes, **attrs) is not None
     return Assigned((LAST,), (LAST,)) if usable else None
 
 
-def _described(array: Any, layout: Layout) -> Descriptor:
+def _described(array: np.ndarray, layout: Layout) -> Descriptor:
     return Descriptor.of(array) if layout == PLAIN else layout.descriptor(array.shape, array.dtype)
 
 
-def _held(ins: Sequence[Any], out: Any) -> bool:
+def _held(ins: Sequence[Operand], out: np.ndarray) -> bool:
     """All are arrays that oneDNN can read, the small ones as it wants them."""
     x, weight, scale, bias = ins
     if not all(isinstance(a, np.ndarray) for a in (x, weight, scale)) or not representable(x):
@@ -57,7 +58,7 @@ def _held(ins: Sequence[Any], out: Any) -> bool:
 
 
 def prepare_convolution(
-    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+    ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
     """``int8_conv``."""
     (x, weight, scale, bias), out = ins, outs[0]
@@ -72,7 +73,7 @@ def prepare_convolution(
 
 
 def prepare_linear(
-    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+    ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
     """``int8_linear``."""
     (x, weight, scale, bias), out = ins, outs[0]
@@ -84,7 +85,7 @@ def prepare_linear(
 
 
 def prepare_dynamic(
-    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+    ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
     """``int8_dynamic_linear``."""
     (x, weight, scale, bias), out = ins, outs[0]
@@ -96,7 +97,7 @@ def prepare_dynamic(
 
 
 def prepare_pool(
-    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+    ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
     """``int8_max_pool`` of channels last."""
     if layouts.all_plain:
@@ -109,7 +110,7 @@ def prepare_pool(
     return ready.call()
 
 
-PREPARE: dict[str, Any] = {
+PREPARE = {
     "int8_conv": prepare_convolution,
     "int8_linear": prepare_linear,
     "int8_dynamic_linear": prepare_dynamic,

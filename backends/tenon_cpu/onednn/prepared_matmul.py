@@ -13,23 +13,23 @@ A call may run on any thread, but not on two at once. It may not write over what
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
+from tenon.extend import Attrs, Operand, Thunk
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.descriptors import Descriptor, element_strides, representable
 from tenon_cpu.onednn.epilogue import Step, apply, divisions, in_numpy, placed
 from tenon_cpu.onednn.lasting import Counter, Lasting, Packed
-from tenon_cpu.onednn.matmul import Operand, Product, arranged, few_rows, primitive
-from tenon_cpu.onednn.primitives import Primitive, packing
+from tenon_cpu.onednn.matmul import Product, Strided, arranged, few_rows, primitive
+from tenon_cpu.onednn.primitives import Memory, Primitive, packing
 from tenon_cpu.onednn.runtime import available
 from tenon_cpu.threads import alone
 
-Call = Callable[[], None]
-Prepare = Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], "Call | None"]
+Prepare = Callable[[Sequence[Operand], Attrs, Sequence[np.ndarray]], "Thunk | None"]
 
 _FLOAT, _BFLOAT = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
 #: Multiplications from which a bare float32 product is faster than ``np.matmul(out=)``.
@@ -39,13 +39,13 @@ _LEAST = 1 << 16
 _ROWS = 3
 
 
-def matmul(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> Call | None:
+def matmul(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> Thunk | None:
     """``x @ y``."""
     x, y = ins
     return _product(x, y, None, attrs.get("epilogue", ()), _lasting(attrs, 1), outs[0])
 
 
-def linear(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> Call | None:
+def linear(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> Thunk | None:
     """``x @ weight.T + bias``."""
     x, weight, bias = ins
     if not isinstance(weight, np.ndarray) or weight.ndim != 2:
@@ -53,7 +53,7 @@ def linear(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) ->
     return _product(x, weight.T, bias, attrs.get("epilogue", ()), _lasting(attrs, 1), outs[0])
 
 
-def addmm(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> Call | None:
+def addmm(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> Thunk | None:
     """``beta * x + alpha * (a @ b)``, for ``beta`` of 0 or 1."""
     x, a, b = ins
     alpha, beta = attrs.get("alpha", 1), attrs.get("beta", 1)
@@ -64,7 +64,7 @@ def addmm(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> 
     return _product(a, b, None, (*steps, *attrs.get("epilogue", ())), _lasting(attrs, 2), outs[0])
 
 
-def with_bias(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> Call | None:
+def with_bias(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> Thunk | None:
     """``x @ y + bias``, as the pass ``epilogue`` writes it."""
     x, y, bias = ins
     return _product(x, y, bias, (), _lasting(attrs, 1), outs[0])
@@ -73,15 +73,15 @@ def with_bias(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any])
 PREPARE: dict[str, Prepare] = {"matmul": matmul, "linear": linear, "addmm": addmm}
 
 
-def _lasting(attrs: Mapping[str, Any], place: int) -> Counter | bool:
+def _lasting(attrs: Attrs, place: int) -> Counter | bool:
     """Whether the operand at ``place`` never changes, or how to ask if it has."""
     found: Counter | None = attrs.get("counters", {}).get(place)
     return place in attrs.get("constant", ()) or found or False
 
 
 def _product(
-    x: Any, y: Any, bias: Any, epilogue: Sequence[Step], lasting: Counter | bool, out: Any
-) -> Call | None:
+    x: Operand, y: Operand, bias: Operand, epilogue: Sequence[Step], lasting: Counter | bool, out: np.ndarray
+) -> Thunk | None:
     if not available() or not all(isinstance(a, np.ndarray) for a in (x, y, out)):
         return None
     if x.dtype != y.dtype or x.dtype not in (_FLOAT, _BFLOAT) or out.dtype not in (x.dtype, _FLOAT):
@@ -96,7 +96,7 @@ def _product(
         return None
     if not _whole(x, y, out) or (bias is not None and not _fits(bias, out, x.dtype)):
         return None
-    product = arranged(*(Operand(a.shape, element_strides(a)) for a in (x, y, out)))
+    product = arranged(*(Strided(a.shape, element_strides(a)) for a in (x, y, out)))
     if product is None or product.shape != out.shape:
         return None
     if lasting is True:
@@ -107,7 +107,14 @@ def _product(
     return Lasting(lasting, meanwhile, lambda: _packable(product, x, y, bias, epilogue, out))
 
 
-def _on_plain(product: Product, x: Any, y: Any, bias: Any, epilogue: Sequence[Step], out: Any) -> Call | None:
+def _on_plain(
+    product: Product,
+    x: np.ndarray,
+    y: np.ndarray,
+    bias: np.ndarray | None,
+    epilogue: Sequence[Step],
+    out: np.ndarray,
+) -> Thunk | None:
     if x.dtype == _FLOAT:
         worth = _worth(product, bias is not None or bool(epilogue))
         if worth is None:
@@ -119,8 +126,13 @@ def _on_plain(product: Product, x: Any, y: Any, bias: Any, epilogue: Sequence[St
 
 
 def _with_packed(
-    product: Product, x: Any, y: Any, bias: Any, epilogue: Sequence[Step], out: Any
-) -> Call | None:
+    product: Product,
+    x: np.ndarray,
+    y: np.ndarray,
+    bias: np.ndarray | None,
+    epilogue: Sequence[Step],
+    out: np.ndarray,
+) -> Thunk | None:
     """With a weight that is packed here and now."""
     found = _packable(product, x, y, bias, epilogue, out)
     if found is None:
@@ -131,7 +143,12 @@ def _with_packed(
 
 
 def _packable(
-    product: Product, x: Any, y: Any, bias: Any, epilogue: Sequence[Step], out: Any
+    product: Product,
+    x: np.ndarray,
+    y: np.ndarray,
+    bias: np.ndarray | None,
+    epilogue: Sequence[Step],
+    out: np.ndarray,
 ) -> Packed | None:
     """With a weight that is packed when told; None where it lies as the product wants it, or where the best
     layout has no blocks (AVX2): with 32 to 128 rows a copy by rows was up to a third slower than the weight
@@ -147,11 +164,11 @@ def _packable(
     return _by_onednn(*found, x, weights, bias, out), pack
 
 
-def _whole(*arrays: np.ndarray[Any, Any]) -> bool:
+def _whole(*arrays: np.ndarray) -> bool:
     return all(s % a.itemsize == 0 for a in arrays for s in a.strides)
 
 
-def _fits(bias: Any, out: np.ndarray[Any, Any], dtype: Any) -> bool:
+def _fits(bias: object, out: np.ndarray, dtype: npt.DTypeLike) -> bool:
     return (
         isinstance(bias, np.ndarray)
         and bias.dtype == dtype
@@ -172,8 +189,13 @@ def _worth(product: Product, more: bool) -> bool | None:
 
 
 def _divided(
-    product: Product, dtype: Any, bias: Any, epilogue: Sequence[Step], out: Any, layout: Descriptor | None
-) -> tuple[Primitive, dict[int, Any], list[Step]] | None:
+    product: Product,
+    dtype: npt.DTypeLike,
+    bias: np.ndarray | None,
+    epilogue: Sequence[Step],
+    out: np.ndarray,
+    layout: Descriptor | None,
+) -> tuple[Primitive, dict[int, np.ndarray], list[Step]] | None:
     """A primitive, the operands of its post-ops, and the steps that are left for NumPy."""
     for inside, after in divisions(epilogue):
         found = placed(inside, product, out)
@@ -187,8 +209,14 @@ def _divided(
 
 
 def _by_onednn(
-    made: Primitive, operands: dict[int, Any], rest: list[Step], x: Any, weights: Any, bias: Any, out: Any
-) -> Call:
+    made: Primitive,
+    operands: dict[int, np.ndarray],
+    rest: list[Step],
+    x: np.ndarray,
+    weights: Memory,
+    bias: np.ndarray | None,
+    out: np.ndarray,
+) -> Thunk:
     places = {c.SRC: x, c.WEIGHTS: weights, c.DST: out, **operands}
     if bias is not None:
         places[c.BIAS] = bias
@@ -203,7 +231,9 @@ def _by_onednn(
     return with_rest
 
 
-def _by_numpy(x: Any, y: Any, bias: Any, epilogue: Sequence[Step], out: Any) -> Call | None:
+def _by_numpy(
+    x: np.ndarray, y: np.ndarray, bias: np.ndarray | None, epilogue: Sequence[Step], out: np.ndarray
+) -> Thunk | None:
     """A product of few rows, for which BLAS reads the matrix only once.
 
     On one thread: BLAS's others would spin on the cores of the OpenMP threads that all other steps use.

@@ -34,7 +34,7 @@ from tenon_cpu.onednn.signatures import (
     SRC,
 )
 
-Memory = np.ndarray[Any, Any] | Buffer
+Memory = np.ndarray | Buffer
 
 
 class _Argument(ctypes.Structure):
@@ -80,7 +80,7 @@ class Primitive:
             self.scratchpad = None
         _live.add(self)
 
-    def _create(self, made: Any, attributes: Attributes) -> None:
+    def _create(self, made: ctypes.c_void_p, attributes: Attributes) -> None:
         here, kind = runtime(), self.kind
         letters = PRIMITIVES.get(kind)
         if letters is None or len(letters) != len(self.parameters):
@@ -130,7 +130,7 @@ class Primitive:
         return f"<{self.kind} {self.implementation} {', '.join(str(p) for p in self.parameters)}>"
 
 
-def _given(parameter: Any, letter: str) -> Any:
+def _given(parameter: Any, letter: str) -> object:
     if letter == "m":
         return None if parameter is None else parameter.handle
     if letter == "h":
@@ -149,7 +149,7 @@ class Execution:
     ) -> None:
         here = runtime()
         self.primitive = primitive
-        self.held: dict[int, Any] = {}
+        self.held: dict[int, Memory | None] = {}
         self._memory: dict[int, ctypes.c_void_p] = {}
         self._destroy = here.library.quick["dnnl_memory_destroy"]
         #: For callers that inline ``bind``: ``set_handle(memory, address)`` returns a status.
@@ -269,7 +269,7 @@ def address(memory: Memory | None) -> int | None:
     return memory.address if isinstance(memory, Buffer) else address_of(memory)
 
 
-def _address_of() -> Callable[[np.ndarray[Any, Any]], int]:
+def _address_of() -> Callable[[np.ndarray], int]:
     """The quickest way to an array's address that is right here: 0.13 us by the field, 1.0 us by ``ctypes``.
 
     ``data`` is the first field after the object's head in NumPy's C interface.
@@ -291,7 +291,7 @@ def reorder(source: Descriptor, target: Descriptor) -> Primitive:
     return Primitive("reorder", source, target)
 
 
-def packed(array: np.ndarray[Any, Any], target: Descriptor, source: Descriptor | None = None) -> Buffer:
+def packed(array: np.ndarray, target: Descriptor, source: Descriptor | None = None) -> Buffer:
     """``array`` in the layout ``target``, in memory of its own; ``source`` describes it in other axes."""
     made, pack = packing(array, target, source)
     pack()
@@ -299,14 +299,14 @@ def packed(array: np.ndarray[Any, Any], target: Descriptor, source: Descriptor |
 
 
 def packing(
-    array: np.ndarray[Any, Any], target: Descriptor, source: Descriptor | None = None
+    array: np.ndarray, target: Descriptor, source: Descriptor | None = None
 ) -> tuple[Buffer, Execution]:
     """Memory for ``array`` in the layout ``target``, and what copies the array there at every call."""
     made = target.buffer()
     return made, reorder(source or Descriptor.of(array), target).execution({SRC: array, DST: made})
 
 
-def unpacked(buffer: Buffer, source: Descriptor) -> np.ndarray[Any, Any]:
+def unpacked(buffer: Buffer, source: Descriptor) -> np.ndarray:
     """The plain array of what ``buffer`` holds in the layout ``source``."""
     shape, dtype = source.shape, source.dtype
     made = np.empty(shape, dtype)

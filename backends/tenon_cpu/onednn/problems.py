@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 
 from tenon_cpu.onednn import signatures as c
-from tenon_cpu.onednn.attributes import Attributes
+from tenon_cpu.onednn.attributes import Attributes, PostOp
 from tenon_cpu.onednn.descriptors import Descriptor, element_strides
 from tenon_cpu.onednn.layouts import PLAIN, Layout, blocked
 from tenon_cpu.onednn.library import OneDnnError
 from tenon_cpu.onednn.primitives import Primitive
 
+#: Stride, padding, dilation, groups.
+Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+#: Of input and result; None for the primitive's own choice.
 Layouts = tuple[Layout | None, Layout | None]
 _DIRECT = c.ALGORITHMS["convolution_direct"]
 
@@ -30,14 +33,14 @@ class Problem:
     x: tuple[int, ...]
     weight: tuple[int, ...]
     y: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     stride: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
 
     @property
-    def geometry(self) -> tuple[Any, ...]:
+    def geometry(self) -> tuple[tuple[int, ...], ...]:
         """Strides, dilations (0 for none), padding before, padding after: oneDNN's order.
 
         Rows and columns that no window reaches count as negative padding after the input.
@@ -56,7 +59,7 @@ class Problem:
         o, i, *kernel = self.weight
         return (o, i, *kernel) if self.groups == 1 else (self.groups, o // self.groups, i, *kernel)
 
-    def weight_like(self, array: np.ndarray[Any, Any]) -> Descriptor:
+    def weight_like(self, array: np.ndarray) -> Descriptor:
         """Descriptor of a weight as it lies in memory."""
         o, *rest = element_strides(array)
         strides = (o, *rest) if self.groups == 1 else (o * (self.weight[0] // self.groups), o, *rest)
@@ -75,7 +78,7 @@ class Problem:
         return x, y
 
     def forward(
-        self, layouts: Layouts, bias: bool, post_ops: tuple[Any, ...] = (), training: bool = True
+        self, layouts: Layouts, bias: bool, post_ops: tuple[PostOp, ...] = (), training: bool = True
     ) -> Primitive | None:
         """``SRC``, ``WEIGHTS``, ``BIAS`` -> ``DST``."""
         x, y = self.activations(layouts)

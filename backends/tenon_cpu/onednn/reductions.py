@@ -6,24 +6,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
+from tenon.extend import Attrs, Operand, Thunk
 from tenon_cpu.onednn.layouts import Assigned
 
-Thunk = Callable[[], None]
 
-
-def reducible(rank: int, axes: Any) -> bool:
+def reducible(rank: int, axes: Sequence[int]) -> bool:
     """Whether the axes are all spatial ones, with or without the batch."""
     spatial = tuple(range(2, rank))
     return rank > 2 and tuple(sorted(axes)) in (spatial, (0, *spatial))
 
 
 def _prepare(
-    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned, mean: bool
+    ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned, mean: bool
 ) -> Thunk | None:
     layout = layouts.inputs[0]
     x, out = ins[0], outs[0]
@@ -52,14 +50,14 @@ def _prepare(
 
 
 def prepare_sum(
-    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+    ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
     """``sum``."""
     return _prepare(ins, attrs, outs, layouts, mean=False)
 
 
 def prepare_mean(
-    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+    ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
     """``mean``."""
     return _prepare(ins, attrs, outs, layouts, mean=True)

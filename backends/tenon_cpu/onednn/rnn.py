@@ -7,13 +7,12 @@ are used, and ``in_float32`` computes floats of 16 bits by them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel, OpNamespace
+from tenon.extend import Attrs, Kernel, Operand, OpNamespace, Thunk
 from tenon.ops import gru_sequence as _gru
 from tenon.ops import lstm_sequence as _lstm
 from tenon.ops import rnn_sequence as _rnn
@@ -22,68 +21,83 @@ from tenon_cpu.jit.compiler.compile import available
 from tenon_cpu.jit.loops import rnn
 from tenon_cpu.onednn import prepared_matmul
 from tenon_cpu.onednn import signatures as c
-from tenon_cpu.onednn.rnn_walk import Products, parts, plain, turned, walk
+from tenon_cpu.onednn.rnn_walk import Products, Weights, parts, plain, turned, walk
 
+Array = np.ndarray
 _FLOAT = np.dtype(np.float32)
 #: Multiplications of all steps' states from which a walk pays.
 LEAST = 1 << 16
 
 
-def pays(w_hh: np.ndarray, sizes: Sequence[int]) -> bool:
+def pays(w_hh: Array, sizes: Sequence[int]) -> bool:
     """Whether the walk is compiled and has enough work to be worth its call."""
     return sum(sizes) * w_hh.size >= LEAST and bool(available())
 
 
-def walks(w_hh: np.ndarray, sizes: Sequence[int], *arrays: np.ndarray | None) -> bool:
+def walks(w_hh: Array, sizes: Sequence[int], *arrays: Array | None) -> bool:
     """Whether the kernels below take float32 arrays like these, of which some may be None, and pay."""
     given = [w_hh, *(a for a in arrays if a is not None)]
     return pays(w_hh, sizes) and all(a.dtype is _FLOAT for a in given)
 
 
-def _plain(x: Any) -> Any:
+def _plain(x: Array) -> Array:
     return x if x.flags.carray else np.array(x, order="C")
 
 
-def _own(x: Any) -> Any:
+def _own(x: Array) -> Array:
     """A copy, to be written."""
     return np.array(x, order="C")
 
 
-def _turned(w_hh: Any, sizes: Sequence[int]) -> Any:
+def _turned(w_hh: Array, sizes: Sequence[int]) -> Weights:
     bounds = parts(sizes)
     rows = max(b - a for a, b in pairwise(bounds))
     return turned(_plain(w_hh), len(sizes), rows)
 
 
-def _room(rows: int, width: int) -> Any:
+def _room(rows: int, width: int) -> Array:
     return np.empty((rows, width), _FLOAT)
 
 
 def lstm_sequence(
-    f: Any, x: Any, h0: Any, c0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, w_hr: Any,
-    *, sizes: Any, reverse: bool = False,
-) -> Any:  # fmt: skip
+    f: OpNamespace, x: Array, h0: Array, c0: Array, w_ih: Array, w_hh: Array, b_ih: Array | None,
+    b_hh: Array | None, w_hr: Array | None, *, sizes: Sequence[int], reverse: bool = False,
+) -> tuple[Array, ...]:  # fmt: skip
     """Outputs, last states and cells; gates and cells of all steps."""
     _lstm.infer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes=sizes, reverse=reverse)
     gates, width = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh)), c0.shape[1]
-    made = (_room(x.shape[0], width), _room(*h0.shape), _room(*c0.shape), gates, _room(x.shape[0], width))
+    made = (
+        _room(x.shape[0], width),
+        np.empty(h0.shape, _FLOAT),
+        np.empty(c0.shape, _FLOAT),
+        gates,
+        _room(x.shape[0], width),
+    )
     _walk_lstm(made, h0, c0, w_hh, sizes, reverse)
     return made
 
 
-def _walk_lstm(made: Any, h0: Any, c0: Any, w_hh: Any, sizes: Any, reverse: bool) -> None:
+def _walk_lstm(
+    made: Sequence[Array],
+    h0: Array,
+    c0: Array,
+    w_hh: Array,
+    sizes: Sequence[int],
+    reverse: bool,
+) -> None:
     """All of ``made``, whose gates are the inputs' products so far."""
     out, h, cell, gates, cells = made
     h[...], cell[...] = h0, c0
-    own = _room(*h.shape[:1], gates.shape[1])
+    own = _room(h.shape[0], gates.shape[1])
     states = Products(_turned(w_hh, sizes), h, c.DST, False)
     walk(rnn.lstm.ready(), states, sizes, reverse, gates, own, out, cells, h, cell)
 
 
 def lstm_sequence_grad(
-    f: Any, g: Any, g_last: Any, g_cell: Any, out: Any, x: Any, h0: Any, c0: Any, w_ih: Any, w_hh: Any,
-    w_hr: Any, gates: Any, cells: Any, *, sizes: Any, needs: Any, reverse: bool = False,
-) -> Any:  # fmt: skip
+    f: OpNamespace, g: Array, g_last: Array, g_cell: Array, out: Array, x: Array,
+    h0: Array, c0: Array, w_ih: Array, w_hh: Array, w_hr: Array | None, gates: Array, cells: Array, *,
+    sizes: Sequence[int], needs: Sequence[bool], reverse: bool = False,
+) -> tuple[Array | None, ...]:  # fmt: skip
     """The walk back gives the gradients before the activations; the rest is products over all steps."""
     d, dh, dc = np.empty_like(gates), _own(g_last), _own(g_cell)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, False)
@@ -95,14 +109,25 @@ def lstm_sequence_grad(
 
 
 def _products(
-    f: Any, x: Any, w_ih: Any, out: Any, h0: Any, d: Any, sizes: Any, reverse: bool, wanted: Any
-) -> Any:
+    f: OpNamespace,
+    x: Array,
+    w_ih: Array,
+    out: Array,
+    h0: Array,
+    d: Array,
+    sizes: Sequence[int],
+    reverse: bool,
+    wanted: Sequence[bool],
+) -> tuple[Array | None, ...]:
     """``products``, with one for both weights where inputs and states go into the same sums.
 
     It reads ``d``, the largest array of all, once; and oneDNN has a slow kernel for AVX2 where rows or
     columns are few: 2048 terms of 1024 x 256 take 28 ms on one core, those of 1024 x 512 as long.
     """
-    previous = lambda: before(f, out, h0, sizes, reverse)  # noqa: E731 - computed where it is needed
+
+    def previous() -> Array:
+        return before(f, out, h0, sizes, reverse)
+
     if not (wanted[1] and wanted[2]):
         return products(f, x, w_ih, previous, d, d, wanted)
     dx, _, _, db, nothing = products(f, x, w_ih, previous, d, d, (wanted[0], False, False, *wanted[3:]))
@@ -112,30 +137,46 @@ def _products(
 
 
 def gru_sequence(
-    f: Any, x: Any, h0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, *, sizes: Any, reverse: bool = False
-) -> Any:
+    f: OpNamespace,
+    x: Array,
+    h0: Array,
+    w_ih: Array,
+    w_hh: Array,
+    b_ih: Array | None,
+    b_hh: Array | None,
+    *,
+    sizes: Sequence[int],
+    reverse: bool = False,
+) -> tuple[Array, ...]:
     """Outputs, last states; gates and the states' share of the candidates of all steps."""
     _gru.infer(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
     gates, width = _plain(f.linear(x, w_ih, b_ih)), h0.shape[1]
-    made = (_room(x.shape[0], width), _room(*h0.shape), gates, _room(x.shape[0], width))
+    made = (_room(x.shape[0], width), np.empty(h0.shape, _FLOAT), gates, _room(x.shape[0], width))
     _walk_gru(made, h0, w_hh, b_hh, sizes, reverse)
     return made
 
 
-def _walk_gru(made: Any, h0: Any, w_hh: Any, b_hh: Any, sizes: Any, reverse: bool) -> None:
+def _walk_gru(
+    made: Sequence[Array],
+    h0: Array,
+    w_hh: Array,
+    b_hh: Array | None,
+    sizes: Sequence[int],
+    reverse: bool,
+) -> None:
     """All of ``made``, whose gates are the inputs' products so far."""
     out, h, gates, hidden = made
     h[...] = h0
-    own = _room(*h.shape[:1], gates.shape[1])
+    own = _room(h.shape[0], gates.shape[1])
     bias = np.zeros(gates.shape[1], _FLOAT) if b_hh is None else _plain(b_hh)
     states = Products(_turned(w_hh, sizes), h, c.DST, False)
     walk(rnn.gru.ready(), states, sizes, reverse, gates, own, bias, out, hidden, h)
 
 
 def gru_sequence_grad(
-    f: Any, g: Any, g_last: Any, out: Any, x: Any, h0: Any, w_ih: Any, w_hh: Any, gates: Any, hidden: Any,
-    *, sizes: Any, needs: Any, reverse: bool = False,
-) -> Any:  # fmt: skip
+    f: OpNamespace, g: Array, g_last: Array, out: Array, x: Array, h0: Array, w_ih: Array, w_hh: Array,
+    gates: Array, hidden: Array, *, sizes: Sequence[int], needs: Sequence[bool], reverse: bool = False,
+) -> tuple[Array | None, ...]:  # fmt: skip
     """As for the LSTM; what goes to the inputs and to the states differs in the candidates."""
     d, own, dh = np.empty_like(gates), np.empty_like(gates), _own(g_last)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, True)
@@ -147,31 +188,38 @@ def gru_sequence_grad(
 
 
 def rnn_sequence(
-    f: Any, x: Any, h0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any,
-    *, sizes: Any, reverse: bool = False, nonlinearity: str = "tanh",
-) -> Any:  # fmt: skip
+    f: OpNamespace, x: Array, h0: Array, w_ih: Array, w_hh: Array, b_ih: Array | None,
+    b_hh: Array | None, *, sizes: Sequence[int], reverse: bool = False, nonlinearity: str = "tanh",
+) -> tuple[Array, ...]:  # fmt: skip
     """Outputs and last states."""
     _rnn.infer(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
     out = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh))
-    made = (out, _room(*h0.shape))
+    made = (out, np.empty(h0.shape, _FLOAT))
     _walk_rnn(made, h0, w_hh, sizes, reverse, nonlinearity)
     return made
 
 
-def _walk_rnn(made: Any, h0: Any, w_hh: Any, sizes: Any, reverse: bool, nonlinearity: str) -> None:
+def _walk_rnn(
+    made: Sequence[Array],
+    h0: Array,
+    w_hh: Array,
+    sizes: Sequence[int],
+    reverse: bool,
+    nonlinearity: str,
+) -> None:
     """``made``, whose first are the inputs' products so far."""
     out, h = made
     h[...] = h0
     states = Products(_turned(w_hh, sizes), h, c.DST, False)
-    walk(rnn.rnn.ready(), states, sizes, reverse, nonlinearity == "relu", _room(*h.shape), out, h)
+    walk(rnn.rnn.ready(), states, sizes, reverse, nonlinearity == "relu", np.empty(h.shape, _FLOAT), out, h)
 
 
 def rnn_sequence_grad(
-    f: Any, g: Any, g_last: Any, out: Any, x: Any, h0: Any, w_ih: Any, w_hh: Any,
-    *, sizes: Any, needs: Any, reverse: bool = False, nonlinearity: str = "tanh",
-) -> Any:  # fmt: skip
+    f: OpNamespace, g: Array, g_last: Array, out: Array, x: Array, h0: Array, w_ih: Array, w_hh: Array,
+    *, sizes: Sequence[int], needs: Sequence[bool], reverse: bool = False, nonlinearity: str = "tanh",
+) -> tuple[Array | None, ...]:  # fmt: skip
     """As for the LSTM."""
-    d, dh = _room(*out.shape), _own(g_last)
+    d, dh = np.empty(out.shape, _FLOAT), _own(g_last)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, False)
     walk(rnn.rnn_grad.ready(), states, sizes, reverse, nonlinearity == "relu", _plain(g), _plain(out), d, dh)
     wanted = (needs[0], *needs[2:4], needs[4] or needs[5], False)
@@ -179,7 +227,7 @@ def rnn_sequence_grad(
     return dx, dh, dw_ih, dw_hh, db
 
 
-def one_short_dtype(*arrays: np.ndarray | None) -> bool:
+def one_short_dtype(*arrays: Array | None) -> bool:
     """Whether all arrays, of which some may be None, hold floats of one dtype of 16 bits."""
     first = arrays[0]
     assert first is not None
@@ -190,7 +238,7 @@ def one_short_dtype(*arrays: np.ndarray | None) -> bool:
 def in_float32(kernel: Kernel) -> Kernel:
     """``kernel`` of a recurrent op for floats of 16 bits: computes in float32 and rounds at the end."""
 
-    def call(f: OpNamespace, *args: np.ndarray | None, **attrs: object) -> tuple[np.ndarray, ...]:
+    def call(f: OpNamespace, *args: Array | None, **attrs: object) -> tuple[Array, ...]:
         first = args[0]
         assert first is not None
         results = kernel(f, *(a if a is None else a.astype(_FLOAT) for a in args), **attrs)
@@ -208,7 +256,7 @@ KERNELS: dict[str, Kernel] = {
 }  # fmt: skip
 
 
-def _prepared(name: str, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> Any:
+def _prepared(name: str, ins: Sequence[Operand], attrs: Attrs, outs: Sequence[Array]) -> Thunk | None:
     """A forward op in a program: the products go where they are kept, the walk fills the program's arrays."""
     kept = {"lstm": 5, "gru": 4, "rnn": 2}[name]
     x, h0, *others = ins

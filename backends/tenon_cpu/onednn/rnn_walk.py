@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor
-from tenon_cpu.onednn.primitives import Primitive, address, address_of, reorder
+from tenon_cpu.onednn.primitives import Execution, Memory, Primitive, address, address_of, reorder
 from tenon_cpu.onednn.runtime import runtime
 from tenon_cpu.threads import split, usable
 
@@ -35,14 +35,14 @@ _LEAST_ROWS, _LEAST_STEPS = 8, 6
 class Weights(NamedTuple):
     """``inner x columns`` weights; ``lie`` says how in memory: "plain", "turned", or packed in a layout."""
 
-    memory: Any
+    memory: Memory | None
     inner: int
     columns: int
-    lie: Any
+    lie: str | int
     layout: Descriptor | None = None
 
 
-def turned(weight: Any, steps: int, rows: int) -> Weights:
+def turned(weight: np.ndarray, steps: int, rows: int) -> Weights:
     """``weight.T``, packed for products of some ``rows`` rows where there are enough ``steps``."""
     columns, inner = weight.shape
     found = None
@@ -59,7 +59,7 @@ def turned(weight: Any, steps: int, rows: int) -> Weights:
     return Weights(memory, inner, columns, rows, layout)
 
 
-def _packing(inner: int, columns: int, rows: int) -> Any:
+def _packing(inner: int, columns: int, rows: int) -> tuple[Descriptor, Execution] | None:
     """The layout that is best, and what copies there; None where it has no blocks, as for AVX2: from the
     columns of the weight as it lies a product is as quick, and quicker where rows of the copy are whole
     pages (32 x 256 x 1024: 0.30 against 0.43 ms)."""
@@ -71,9 +71,10 @@ def _packing(inner: int, columns: int, rows: int) -> Any:
     return layout, reorder(plain, layout).execution({c.SRC: None, c.DST: None})
 
 
-def plain(weight: Any) -> Weights:
+def plain(weight: np.ndarray) -> Weights:
     """``weight`` as it is."""
-    return Weights(weight, *weight.shape, "plain")
+    inner, columns = weight.shape
+    return Weights(weight, inner, columns, "plain")
 
 
 def _product(rows: int, inner: int, columns: int, weights: Descriptor, accumulate: bool) -> Primitive:
@@ -82,12 +83,21 @@ def _product(rows: int, inner: int, columns: int, weights: Descriptor, accumulat
     return Primitive("matmul", x, weights, None, out, attributes=attributes)
 
 
-def _execution(rows: int, weights: Weights, accumulate: bool) -> Any:
+def _execution(rows: int, weights: Weights, accumulate: bool) -> Execution:
     inner, columns = weights.inner, weights.columns
     strides = (1, inner) if weights.lie == "turned" else (columns, 1)
     layout = weights.layout or Descriptor.strided((inner, columns), strides, _FLOAT)
     made = _product(rows, inner, columns, layout, accumulate)
     return made.execution({c.SRC: None, c.WEIGHTS: None, c.DST: None})
+
+
+class StepProducts(Protocol):
+    """The products of a walk: ``Products``, or others whose machine code the loops call in the same way."""
+
+    def lines(
+        self, starts: np.ndarray, sizes: np.ndarray, first: int, last: int, alone: bool
+    ) -> tuple[np.ndarray, np.ndarray, list[Execution]]:
+        """``library`` and ``steps`` for the sequences from ``first`` to ``last``, and what they point to."""
 
 
 class Products:
@@ -97,10 +107,10 @@ class Products:
     (``moves`` is DST), or the result if the walk says where the operand lies (SRC).
     """
 
-    def __init__(self, weights: Weights, fixed: Any, moves: int, accumulate: bool) -> None:
+    def __init__(self, weights: Weights, fixed: np.ndarray, moves: int, accumulate: bool) -> None:
         self.weights, self.fixed, self.moves, self.accumulate = weights, fixed, moves, accumulate
 
-    def execution(self, rows: int, alone: bool) -> Any:
+    def execution(self, rows: int, alone: bool) -> Execution:
         """The product of ``rows`` rows, with its weights."""
         weights = self.weights
         key = (rows, weights.inner, weights.columns, weights.lie, self.accumulate, alone)
@@ -108,12 +118,14 @@ class Products:
         execution.point(c.WEIGHTS, address(weights.memory))
         return execution
 
-    def lines(self, starts: Any, sizes: Any, first: int, last: int, alone: bool) -> tuple[Any, Any, Any]:
+    def lines(
+        self, starts: np.ndarray, sizes: np.ndarray, first: int, last: int, alone: bool
+    ) -> tuple[np.ndarray, np.ndarray, list[Execution]]:
         """``library`` and ``steps`` for the sequences from ``first`` to ``last``, and what they point to."""
         steps = np.empty((len(sizes), 6), np.int64)
         steps[:, 0] = starts
         counts = steps[:, 1] = np.clip(sizes, first, last) - first
-        held: list[Any] = []
+        held: list[Execution] = []
         other = c.SRC if self.moves == c.DST else c.DST
         place = address_of(self.fixed) + first * self.fixed.strides[0]
         for count in counts[:1].tolist() if counts[0] == counts[-1] else np.unique(counts).tolist():
@@ -126,7 +138,7 @@ class Products:
                 handle.value or 0,
                 arguments,
                 ctypes.addressof(array),
-                execution.memory(self.moves).value,
+                execution.memory(self.moves).value or 0,
             )
             steps[counts == count, 2:] = words
             held.append(execution)
@@ -150,7 +162,7 @@ def parts(sizes: Sequence[int]) -> list[int]:
 
 
 def walk(
-    loop: Callable[..., int], products: Products, sizes: Sequence[int], reverse: bool, *arrays: Any
+    loop: Callable[..., int], products: StepProducts, sizes: Sequence[int], reverse: bool, *arrays: Any
 ) -> None:
     """``loop(library, steps, first, reverse, *arrays)`` for each part of the batch."""
     lengths = np.asarray(sizes, np.int64)

@@ -19,9 +19,9 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tenon.extend import Availability, Config, errors
 from tenon_cpu.onednn.library import Library, Outcome, find
@@ -98,14 +98,14 @@ class Buffer:
         start = self.array.ctypes.data
         self.address = start + -start % ALIGNMENT
 
-    def view(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+    def view(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
         """The memory as an array, for layouts that are plain rows."""
         offset = self.address - self.array.ctypes.data
-        made: np.ndarray[Any, Any] = self.array[offset : offset + self.size].view(dtype).reshape(shape)
+        made: np.ndarray = self.array[offset : offset + self.size].view(dtype).reshape(shape)
         return made
 
 
-def _openmp() -> Any:
+def _openmp() -> ctypes.CDLL | None:
     """The OpenMP library that this process has loaded, or None where it cannot be told."""
     for name in ("libgomp", "libiomp5", "libomp"):
         for path in loaded_libraries(name):

@@ -66,12 +66,12 @@ def cover_thread() -> None:
         _threads.stack = _Own()
 
 
-def cover_team(openmp: Any, threads: int) -> None:
+def cover_team(openmp: ctypes.CDLL | None, threads: int) -> None:
     """Give stacks to the ``threads`` OpenMP threads that work for the calling one; they keep them."""
-    if _libc is None or threads < 2 or not hasattr(openmp, "GOMP_parallel"):
+    if _libc is None or openmp is None or threads < 2 or not hasattr(openmp, "GOMP_parallel"):
         return
 
-    def cover(_: Any) -> None:
+    def cover(_: object) -> None:
         if not covered():
             _cover()
 

@@ -15,12 +15,11 @@ unless the weight is constant: then pack it once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tenon.extend import Kind, Op
+from tenon.extend import Attrs, Aval, Kind, Op, Operand
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.descriptors import Descriptor
 from tenon_cpu.onednn.layouts import PLAIN as PLAIN  # for the pass, with reorder
@@ -28,16 +27,16 @@ from tenon_cpu.onednn.layouts import Assigned, Layout, blocked, named, packing
 from tenon_cpu.onednn.layouts import reorder as reorder
 from tenon_cpu.onednn.prepared_int8 import wanted_convolution, wanted_pool
 from tenon_cpu.onednn.primitives import Primitive
-from tenon_cpu.onednn.problems import Problem
+from tenon_cpu.onednn.problems import Layouts, Problem
 from tenon_cpu.onednn.reductions import reducible
 from tenon_cpu.onednn.runtime import available
 
+#: Returns what ``wanted_layouts`` does for one op.
+Rule = Callable[[Sequence[Operand], Sequence[Aval], Attrs], Assigned | None]
 _FLOATS = frozenset({"float32", "bfloat16"})
 
 
-def wanted_layouts(
-    op: Op, ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]
-) -> Assigned | None:
+def wanted_layouts(op: Op, ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     """The layouts in which ``op`` is fastest, one for each input and output; None if all plain.
 
     ``ins`` are avals (``shape``, ``dtype``), numbers or None, ``outs`` avals, residuals included.
@@ -49,7 +48,7 @@ def wanted_layouts(
     return None if made is None or made.all_plain else made
 
 
-def follows(op: Op, ins: Sequence[Any], outs: Sequence[Any]) -> bool:
+def follows(op: Op, ins: Sequence[Operand], outs: Sequence[Aval]) -> bool:
     """Whether ``op`` computes right on arrays of any one layout: element by element, all of one shape."""
     if op.kind is not Kind.ELEMENTWISE or op.name in _CHANNELWISE:
         return False
@@ -64,28 +63,28 @@ def follows(op: Op, ins: Sequence[Any], outs: Sequence[Any]) -> bool:
 _CHANNELWISE = frozenset({"batch_norm_inference"})
 
 
-def _computable(ins: Sequence[Any], outs: Sequence[Any]) -> bool:
+def _computable(ins: Sequence[Operand], outs: Sequence[Aval]) -> bool:
     dtype = outs[0].dtype
     if str(dtype) not in _FLOATS or not all(math.prod(a.shape) for a in outs):
         return False
     return all(a.dtype == dtype and math.prod(a.shape) for a in ins if hasattr(a, "shape"))
 
 
-def _problem(x: Any, weight: Any, y: Any, attrs: Mapping[str, Any]) -> Problem:
+def _problem(x: Aval, weight: Aval, y: Aval, attrs: Attrs) -> Problem:
     shapes = (tuple(x.shape), tuple(weight.shape), tuple(y.shape))
     geometry = (tuple(attrs["stride"]), tuple(attrs["padding"]), tuple(attrs["dilation"]))
     return Problem(*shapes, np.dtype(x.dtype), *geometry, attrs["groups"])
 
 
 def _pair(
-    problem: Problem, make: Callable[[Any], Primitive | None], x: int, y: int
+    problem: Problem, make: Callable[[Layouts], Primitive | None], x: int, y: int
 ) -> tuple[Primitive, Layout, Layout] | None:
     """A primitive with blocks on both sides, or else with what it wants where there are no whole blocks."""
     own = blocked()
     fits = [own != PLAIN and own.fits(shape) for shape in (problem.x, problem.y)]
     if not any(fits):
         return None
-    made = make(tuple(own if fit else None for fit in fits))
+    made = make((own if fits[0] else None, own if fits[1] else None))
     if made is None:
         return None
     layouts = []
@@ -98,7 +97,7 @@ def _packed(made: Primitive, problem: Problem) -> Layout:
     return packing(made.layout(c.WEIGHTS), Descriptor.rows(problem.window, problem.dtype))
 
 
-def _convolution(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+def _convolution(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     problem = _problem(ins[0], ins[1], outs[0], attrs)
     bias = len(ins) > 2 and ins[2] is not None
     found = _pair(problem, lambda pair: problem.forward(pair, bias), c.SRC, c.DST)
@@ -109,7 +108,7 @@ def _convolution(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, An
     return Assigned((x, _packed(made, problem), *rest), (y,))
 
 
-def _input_grad(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+def _input_grad(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     problem = _problem(outs[0], ins[1], ins[0], attrs)
     if problem.x[1] < 8:
         return None
@@ -120,21 +119,21 @@ def _input_grad(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any
     return Assigned((y, _packed(made, problem)), (x,))
 
 
-def _weight_grad(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+def _weight_grad(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     problem = _problem(ins[0], outs[0], ins[1], attrs)
     found = _pair(problem, problem.weight_grad, c.SRC, c.DIFF_DST)
     return None if found is None else Assigned(found[1:], (PLAIN,) * len(outs))
 
 
-def _blocks(array: Any) -> Layout | None:
+def _blocks(array: Aval) -> Layout | None:
     own = blocked()
     return own if own != PLAIN and own.fits(tuple(array.shape)) else None
 
 
-def _like(which: Sequence[int], made: Sequence[int]) -> Any:
+def _like(which: Sequence[int], made: Sequence[int]) -> Rule:
     """A rule: inputs ``which`` and outputs ``made`` in blocks, the rest plain."""
 
-    def rule(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+    def rule(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
         del attrs
         layouts = [_blocks(a) for a in (*(ins[i] for i in which), *(outs[i] for i in made))]
         if any(layout is None for layout in layouts):
@@ -148,7 +147,7 @@ def _like(which: Sequence[int], made: Sequence[int]) -> Any:
     return rule
 
 
-def _reduction(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+def _reduction(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     x = ins[0]
     own, axes = _blocks(x), [a % len(x.shape) for a in attrs["axes"]]
     if own is None or not reducible(len(x.shape), axes) or str(x.dtype) != "float32":
@@ -156,36 +155,36 @@ def _reduction(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]
     return Assigned((own,), (PLAIN,))
 
 
-def _single(rule: Any) -> Any:
+def _single(rule: Rule) -> Rule:
     """``rule`` for float32 only."""
 
-    def checked(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+    def checked(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
         return rule(ins, outs, attrs) if str(outs[0].dtype) == "float32" else None
 
     return checked
 
 
-def _average(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+def _average(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     divided = attrs.get("divisor") is not None or attrs.get("ceil_mode")
     return None if divided else _single(_like([0], [0]))(ins, outs, attrs)
 
 
-def _maximum(*which: int) -> Any:
+def _maximum(*which: int) -> Rule:
     """A rule for windows without holes, the only ones that oneDNN's maximum is fast for."""
     rule = _single(_like(which, [0]))
 
-    def undilated(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+    def undilated(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
         return rule(ins, outs, attrs) if set(attrs["dilation"]) == {1} else None
 
     return undilated
 
 
-def _norm_grad(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+def _norm_grad(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     whole = attrs["needs"][0] and (ins[2] is not None or not attrs["needs"][1])
     return _single(_like([0, 1], [0]))(ins, outs, attrs) if whole else None
 
 
-def _adaptive(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+def _adaptive(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     inner, outer = sorted((tuple(ins[0].shape[2:]), tuple(outs[0].shape[2:])), key=math.prod)
     even = all(s % n == 0 for s, n in zip(outer, inner, strict=True))
     return _single(_like([0], [0]))(ins, outs, attrs) if even else None
@@ -193,10 +192,10 @@ def _adaptive(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any])
 
 def finishes(
     op: Op,
-    ins: Sequence[Any],
-    outs: Sequence[Any],
-    attrs: Mapping[str, Any],
-    steps: Sequence[tuple[str, Any]],
+    ins: Sequence[Operand],
+    outs: Sequence[Aval],
+    attrs: Attrs,
+    steps: Sequence[tuple[str, Aval]],
 ) -> bool:
     """Whether a prepared ``op`` does the steps, each "add" or "mul" with an operand, on its result.
 
@@ -223,7 +222,7 @@ def finishes(
 _ROWS = 3
 
 
-def _takes_bias(ins: Sequence[Any], y: Any, steps: Sequence[tuple[str, Any]]) -> bool:
+def _takes_bias(ins: Sequence[Operand], y: Aval, steps: Sequence[tuple[str, Aval]]) -> bool:
     """oneDNN adds a vector for nothing. A residual or a curve costs it more than generated code, which does
     the next norm at the same time: ``docs/adr/0016``."""
     (name, operand), *more = steps
@@ -235,7 +234,7 @@ def _takes_bias(ins: Sequence[Any], y: Any, steps: Sequence[tuple[str, Any]]) ->
     )  # fmt: skip
 
 
-def _epilogue(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+def _epilogue(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     count = attrs["count"]
     if attrs["base"].name == "matmul":
         return None
@@ -253,7 +252,7 @@ FINISHED = frozenset({"conv", "convolution", "matmul"})
 SEEDS = frozenset({"conv", "convolution", "conv_input_grad", "conv_weight_grad", "epilogue", "int8_conv"})
 #: Ops of 8-bit integers, whose rules look at the arrays themselves.
 _WHOLE = frozenset({"int8_conv", "int8_max_pool"})
-_RULES: dict[str, Any] = {
+_RULES: dict[str, Rule] = {
     "batch_norm": _single(_like([0], [0])),
     "batch_norm_grad": _norm_grad,
     "max_pool": _maximum(0),

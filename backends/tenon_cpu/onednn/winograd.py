@@ -18,7 +18,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -43,7 +42,7 @@ from tenon_cpu.onednn.winograd_parts import (
     pieces,
 )
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 #: Multiplications and additions a second of a direct kernel and of products of points, bytes a second of
 #: maps, and of maps of weights, which come from memory: how the two ways are weighed. Only their ratios
 #: matter.
@@ -122,15 +121,15 @@ class Winograd:
         #: The weight's version counter, what it last was, and the steps that bring the weight to the points.
         self._counter, self._number = counter, -1
         self._list: list[int] = []
-        self._weights: list[Callable[[], Any]] = []
+        self._weights: list[Callable[[], object]] = []
         self._parts, self._make = parts, direct
         self._direct: Chain | None = None
         self._flag, self.size, self._seat = np.zeros(1, np.int64), 0, 0
         #: What is to be told an address: the array's number, or memory of our own at an offset.
         self._outer: list[list[tuple[int, Set]]] = [[] for _ in (*inputs, *outputs)]
         self._inner: list[tuple[int, Set]] = []
-        self._steps: list[Callable[[], Any]] = []
-        self._held: list[Any] = []
+        self._steps: list[Callable[[], object]] = []
+        self._held: list[object] = []
         {"forward": self._forward, "input": self._input, "weight": self._weight}[kind](
             problem, list(inputs), list(outputs)
         )
@@ -151,11 +150,11 @@ class Winograd:
     def _convolution(
         self,
         problem: Problem,
-        shapes: Any,
-        padding: Any,
+        shapes: tuple[tuple[int, ...], tuple[int, ...]],
+        padding: tuple[int, ...],
         matrix: str,
-        inputs: Any,
-        outputs: Any,
+        inputs: list[Descriptor],
+        outputs: list[Descriptor],
         after: dict[str, int],
     ) -> None:
         source, target = shapes

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tenon.engine.types import Operand
+from tenon.engine.types import Attrs, Operand
 from tenon.errors import NotFusableError
 from tenon.graph import numpy_calls, scalars
 from tenon.graph.epilogue import epilogue
@@ -182,7 +182,7 @@ class Emitter:
             step, step.bind(functools.partial(kernel, **node.attrs) if node.attrs else kernel, op.name)
         )
 
-    def _attrs(self, node: Node) -> Mapping[str, object]:
+    def _attrs(self, node: Node) -> Attrs:
         """Return the attrs of a call, for a product with the version counters of its large operands."""
         if not node.op.packable:
             return node.attrs

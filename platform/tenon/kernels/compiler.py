@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeAlias
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Op
-from tenon.engine.types import Array, Operand
+from tenon.engine.types import Array, Attrs, Operand
 
 #: A ``tenon.graph.cluster.Cluster`` (``tenon.extend.cluster``), a class of a layer above this one.
 Cluster: TypeAlias = Any
@@ -84,7 +84,7 @@ class LayoutRules(Protocol):
         """Names of the ops for which ``finishes`` may be true."""
 
     def wanted_layouts(
-        self, op: Op, ins: Sequence[Operand], outs: Sequence[Aval], attrs: Mapping[str, Any]
+        self, op: Op, ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs
     ) -> AssignedLayouts | None:
         """The layouts in which ``op`` is fastest; None if all are plain."""
 
@@ -99,7 +99,7 @@ class LayoutRules(Protocol):
         op: Op,
         ins: Sequence[Operand],
         outs: Sequence[Aval],
-        attrs: Mapping[str, Any],
+        attrs: Attrs,
         steps: Sequence[tuple[str, Aval]],
     ) -> bool:
         """Whether ``op`` can apply ``steps`` ("add" or "mul", each with its operand) before it writes its
@@ -123,9 +123,7 @@ class Compiler:
         """
         return None
 
-    def prepare(
-        self, op: Op, ins: Sequence[Operand], attrs: Mapping[str, Any], outs: Sequence[Array]
-    ) -> Thunk | None:
+    def prepare(self, op: Op, ins: Sequence[Operand], attrs: Attrs, outs: Sequence[Array]) -> Thunk | None:
         """Bind ``op`` to its buffers: a thunk that computes ``outs`` from ``ins``, or None if nothing is
         faster than the eager kernel.
 

@@ -13,7 +13,7 @@ import tenon
 from tenon import ops
 from tenon_cpu.onednn import eager
 from tenon_cpu.onednn.descriptors import element_strides
-from tenon_cpu.onednn.matmul import Operand, arranged, primitive
+from tenon_cpu.onednn.matmul import Strided, arranged, primitive
 from tenon_cpu.onednn.runtime import available
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
@@ -348,7 +348,7 @@ def test_small_products_stay_with_numpy(monkeypatch):
 
 
 def _arranged(x, y):
-    made = arranged(*(Operand(a.shape, element_strides(a)) for a in (x, y)))
+    made = arranged(*(Strided(a.shape, element_strides(a)) for a in (x, y)))
     return None if made is None else (made.x.shape, made.y.shape, made.out.shape)
 
 
@@ -367,7 +367,7 @@ def test_few_rows_are_an_inner_product_that_reads_the_weight_where_it_lies(no_nu
     weight, bias = values(0, 24, 33), values(1, 24)
     x = values(2, rows, 33)
     x[0, 3], x[-1, 5] = np.nan, np.inf
-    product = arranged(*(Operand(a.shape, element_strides(a)) for a in (x, weight.T)))
+    product = arranged(*(Strided(a.shape, element_strides(a)) for a in (x, weight.T)))
 
     made = primitive(product, np.dtype(np.float32), biased)
     out = affine(x, weight, bias if biased else None)
