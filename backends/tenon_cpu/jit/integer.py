@@ -103,7 +103,7 @@ class Rows:
         """Fill the rows with ``x[count, inner]`` of uint8, minus its zero point."""
         share(rounding.words, (x, zero, self.places, self.source), len(x), x.size)
 
-    def fill_steps(self, x: np.ndarray, step: float, zero: int) -> None:
+    def fill_steps(self, x: np.ndarray, step: float | np.float32, zero: int) -> None:
         """Fill the rows with float32 ``x[count, inner]``, quantized, minus the zero point."""
         share(rounding.word_steps, (x, step, zero, self.places, self.source), len(x), 4 * x.size)
 

@@ -63,7 +63,7 @@ class _Windows(Code):
         return self.let(f"load ptr, ptr {self.words[place]}")
 
     @contextmanager
-    def windows(self, line: str) -> Iterator[tuple[list[str], str]]:
+    def windows(self, line: str) -> Iterator[tuple[list[int | str], int | str]]:
         """For each window: where its four vectors lie in ``x``, and where it lies in smaller arrays."""
         before = self.let(f"mul i64 {line}, {self.across}")
         wide = self.times(self.across, 2)
@@ -72,15 +72,15 @@ class _Windows(Code):
             lower = self.plus(upper, wide)
             yield [upper, self.plus(upper, 1), lower, self.plus(lower, 1)], self.plus(before, column)
 
-    def place(self, base: str, offset: str) -> str:
+    def place(self, base: str, offset: int | str) -> str:
         """The address of a vector."""
         return self.let(f"getelementptr {self.vector}, ptr {base}, i64 {offset}")
 
-    def get(self, base: str, offset: str) -> str:
+    def get(self, base: str, offset: int | str) -> str:
         """A vector."""
         return self.let(f"load {self.vector}, ptr {self.place(base, offset)}, align 4")
 
-    def put(self, value: str, base: str, offset: str) -> None:
+    def put(self, value: str, base: str, offset: int | str) -> None:
         """Write a vector."""
         self.do(f"store {self.vector} {value}, ptr {self.place(base, offset)}, align 4")
 
@@ -133,7 +133,7 @@ def _backward(block: int) -> str:
     code = _Windows(block)
     x, out, g, dx = (code.array(place) for place in range(4))
 
-    def spread(places: list[str], own: str, left: str) -> None:
+    def spread(places: list[int | str], own: int | str, left: str) -> None:
         top = code.get(out, own)
         one, other = (code.get(x, at) for at in places)
         last = code.let(f"fcmp ord {code.vector} {other}, {other}")

@@ -51,9 +51,9 @@ _FILLS = Condition(
 def add_to(table: KernelTable) -> None:
     """Rows of this file's ops."""
     slow = eager_points.outrun()
-    for op in eager_points.FOR_WIDE:
-        if op.name in slow and op.name != "tan":
-            table.add(op.name, generated(op))
+    for wide in eager_points.FOR_WIDE:
+        if wide.name in slow and wide.name != "tan":
+            table.add(wide.name, generated(wide))
     if "tan" in slow:
         table.add("tan", KernelRow("compiled", eager_points.tan, _LARGE))
     for op in (*eager_points.WITHOUT_LOOP, *eager_points.IN_PARTS):
