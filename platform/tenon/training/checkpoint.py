@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,10 @@ from tenon.training.config import canonical
 from tenon.training.session import Session
 
 FOLDER = "checkpoints"
+#: The sections of a checkpoint by name, as ``save`` writes them.
+Sections: TypeAlias = dict[str, Any]
+#: A run folder and the sections of the checkpoint from which it is resumed.
+Resumed: TypeAlias = tuple[Path, Sections]
 
 
 def save(session: Session) -> None:
@@ -75,7 +79,7 @@ def has_checkpoints(run: Path) -> bool:
     return bool(checkpoints(run / FOLDER))
 
 
-def fetch(communicator: Communicator, run: Path) -> tuple[Path, dict[str, Any]]:
+def fetch(communicator: Communicator, run: Path) -> Resumed:
     """The run folder and the newest valid checkpoint of ``run``, a run folder or one checkpoint file.
 
     Collective: rank 0 reads and broadcasts; all ranks raise CheckpointError if there is none.
@@ -101,7 +105,7 @@ def fetch(communicator: Communicator, run: Path) -> tuple[Path, dict[str, Any]]:
     return folder, read_checkpoint(io.BytesIO(data.data))
 
 
-def restore(session: Session, saved: dict[str, Any]) -> None:
+def restore(session: Session, saved: Sections) -> None:
     """Load the checkpoint ``saved``: model, optimizer, scheduler, generators, progress and plugins."""
     session.model.load_state_dict(saved["model"])
     session.optimizer.load_state_dict(saved["optimizer"])
@@ -118,6 +122,7 @@ def restore(session: Session, saved: dict[str, Any]) -> None:
 
 
 def _newest(run: Path) -> Path:
+    """The newest valid checkpoint of a run folder, or ``run`` itself if it is a file."""
     if run.is_file():
         return run.absolute()
     folder = run / FOLDER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -26,7 +26,7 @@ from tenon.errors import (
 )
 from tenon.training import checkpoint, config, loop
 from tenon.training.recipe import Recipe, recipe_named
-from tenon.training.session import Session
+from tenon.training.session import Metrics, Session
 
 REFUSED = 2
 
@@ -84,17 +84,17 @@ def train(
         raise AgreedExit(result["status"])
 
 
-def _run_elastic(session: Session, recipe: Recipe | None) -> dict[str, Any]:
+def _run_elastic(session: Session, recipe: Recipe | None) -> Metrics:
     """Run to the end; whenever ranks are killed, the survivors resume from the last checkpoint."""
     resolved, folder, size = session.config, session.folder, session.size
-    known: Session | None = session
+    current: Session | None = session
     while True:
         try:
-            if known is None:
-                known = loop.open_session(resolved, recipe, _resumed(None, None, folder), folder)
-            return loop.run(known)
+            if current is None:
+                current = loop.open_session(resolved, recipe, _resumed(None, None, folder), folder)
+            return loop.run(current)
         except RankFailedError:
-            known = None
+            current = None
             communicator = elastic.shrink()
             if communicator.rank == 0:
                 click.echo(
@@ -103,9 +103,7 @@ def _run_elastic(session: Session, recipe: Recipe | None) -> dict[str, Any]:
             size = communicator.size
 
 
-def _resumed(
-    what: str | None, resume: Path | None, folder: Path | None
-) -> tuple[Path, dict[str, Any]] | None:
+def _resumed(what: str | None, resume: Path | None, folder: Path | None) -> checkpoint.Resumed | None:
     """The run folder and checkpoint to resume from; None for a new run."""
     if resume is not None and (what is not None or folder is not None):
         other = repr(what) if what is not None else "--run"
@@ -120,11 +118,11 @@ def _resumed(
 def resolve(
     what: str | None,
     overrides: tuple[str, ...],
-    resumed: tuple[Path, dict[str, Any]] | None,
+    resumed: checkpoint.Resumed | None,
     profile: bool = False,
 ) -> tuple[config.RunConfig, Recipe | None]:
     """The validated configuration, and its recipe if it names one, from the arguments of a command."""
-    layers: list[dict[str, Any]] = []
+    layers: list[config.Table] = []
     if resumed is not None:
         saved = json.loads(resumed[1]["config"])
         layers.append({k: v for k, v in saved.items() if v is not None})

@@ -9,14 +9,20 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from tenon.distributed.replicas.logical_shards import SHARDS
 from tenon.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+#: A table of TOML: options of a component, or a layer of the configuration with a table per section.
+Table: TypeAlias = dict[str, Any]
 
 
 class _Section(BaseModel):
@@ -61,7 +67,7 @@ class DataParallelConfig(_Section):
 
     @field_validator("comm_hook_options")
     @classmethod
-    def _check_hook_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    def _check_hook_options(cls, value: Table, info: ValidationInfo) -> Table:
         if value and info.data.get("comm_hook") is None:
             raise ValueError("has no effect without data_parallel.comm_hook")
         return value
@@ -164,21 +170,24 @@ class RunConfig(_Section):
 
     @field_validator("device", "batch_size", "accumulate")
     @classmethod
-    def _check_against_shards(cls, value: Any, info: ValidationInfo) -> Any:
+    def _check_against_shards(cls, value: str | int, info: ValidationInfo) -> str | int:
         shards = info.data.get("shards")
         if shards is None:
             return value
-        if info.field_name == "device" and value != "cpu":
-            raise ValueError('deterministic = "world" computes on the CPU')
-        if info.field_name == "batch_size" and value % shards:
+        if isinstance(value, str):
+            if value != "cpu":
+                raise ValueError('deterministic = "world" computes on the CPU')
+        elif info.field_name == "batch_size" and value % shards:
             raise ValueError(f"must be a multiple of shards = {shards}")
-        if info.field_name == "accumulate" and value > 1:
+        elif info.field_name == "accumulate" and value > 1:
             raise ValueError(f"shards = {shards} are passes already; more shards are smaller ones")
         return value
 
     @field_validator("autocast", "data_parallel")
     @classmethod
-    def _check_bit_reproducible(cls, value: Any, info: ValidationInfo) -> Any:
+    def _check_bit_reproducible(
+        cls, value: str | DataParallelConfig | None, info: ValidationInfo
+    ) -> str | DataParallelConfig | None:
         if info.data.get("shards") is None:
             return value
         if value == "float16":
@@ -189,18 +198,18 @@ class RunConfig(_Section):
         return value
 
 
-def resolve(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
+def resolve(layers: Sequence[Mapping[str, object]]) -> RunConfig:
     """Merge ``layers``, later ones taking precedence, and validate; sections are merged key by key.
 
     ConfigError for unknown keys and bad values.
     """
-    merged: dict[str, Any] = {}
+    merged: Table = {}
     for layer in layers:
         _merge(merged, layer)
     try:
         config = RunConfig.model_validate(merged)
     except ValidationError as error:
-        raise ConfigError("; ".join(_describe_error(e, merged) for e in error.errors())) from None
+        raise ConfigError("; ".join(_describe_error(e) for e in error.errors())) from None
     if config.recipe is None and (config.model is None or config.data is None):
         missing = " and ".join(n for n in ("model", "data") if getattr(config, n) is None)
         raise ConfigError(
@@ -210,7 +219,7 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
     return config
 
 
-def read_file(path: Path) -> dict[str, Any]:
+def read_file(path: Path) -> Table:
     """Read the TOML file at ``path`` as a configuration layer."""
     try:
         with open(path, "rb") as file:
@@ -221,8 +230,8 @@ def read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
-def read_override(text: str) -> dict[str, Any]:
-    """``"optimizer.lr=0.01"`` as a layer. The value is parsed as TOML, or else taken as a string."""
+def read_override(text: str) -> Table:
+    """``"optimizer.lr=0.01"`` as a layer. The value is parsed as TOML, or is a string if that fails."""
     path, equals, value = text.partition("=")
     keys = [k.strip() for k in path.split(".")]
     if not equals or not all(keys):
@@ -231,13 +240,14 @@ def read_override(text: str) -> dict[str, Any]:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parsed = value.strip()
-    layer: Any = parsed
-    for key in reversed(keys):
+    layer: Table = {keys[-1]: parsed}
+    for key in reversed(keys[:-1]):
         layer = {key: layer}
-    return dict(layer)
+    return layer
 
 
-def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
+def _merge(into: Table, layer: Mapping[str, object]) -> None:
+    """Update ``into`` by ``layer``, table by table."""
     for key, value in layer.items():
         existing = into.get(key)
         if isinstance(value, Mapping) and isinstance(existing, dict):
@@ -251,20 +261,20 @@ def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
             into[key] = value
 
 
-def _describe_error(error: Any, merged: Mapping[str, Any]) -> str:
+def _describe_error(error: ErrorDetails) -> str:
+    """The text of a validation error; the closest known keys for an unknown one."""
     path = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
-        section: Any = RunConfig
+        section: type[BaseModel] = RunConfig
         for key in error["loc"][:-1]:
-            field = section.model_fields[key].annotation
-            section = (
-                field if isinstance(field, type) else next(a for a in field.__args__ if isinstance(a, type))
-            )
+            annotation = section.model_fields[str(key)].annotation
+            candidates = (annotation, *get_args(annotation))  # of ``Section``, or of ``Section | None``
+            section = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
         return unknown_key(path, str(error["loc"][-1]), section.model_fields)
     return f"{path} = {error['input']!r}: {error['msg'].removeprefix('Value error, ')}"
 
 
-def unknown_key(path: str, key: str, known: Any) -> str:
+def unknown_key(path: str, key: str, known: Iterable[str]) -> str:
     """The error text for an unknown key, with the closest known key."""
     near = difflib.get_close_matches(key, list(known), n=1)
     prefix = path[: -len(key)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -35,14 +34,14 @@ from tenon.training.recipe import (
     build_optimizer,
     build_scheduler,
 )
-from tenon.training.session import Session, agree_on_config, make_folder, write_json
+from tenon.training.session import Metrics, Session, agree_on_config, make_folder, write_json
 from tenon.training.step import epoch_order, evaluate, make_scaler, train_step
 
 
 def open_session(
     config: RunConfig,
     recipe: Recipe | None,
-    resumed: tuple[Path, dict[str, Any]] | None = None,
+    resumed: checkpoint.Resumed | None = None,
     folder: Path | None = None,
     model: Module | None = None,
 ) -> Session:
@@ -90,11 +89,11 @@ def _check_shards(shards: int, ranks: int, model: Module) -> None:
         raise ConfigError(str(error)) from None
 
 
-def run(session: Session) -> dict[str, Any]:
-    """Train to the end or until a signal; returns the last record of the metrics."""
+def run(session: Session) -> Metrics:
+    """Train to the end or until a signal; return the last record of the metrics."""
     config = session.config
     steps_per_epoch = math.ceil(len(session.data.train) / config.batch_size)
-    reporter: Any = SilentReporter()
+    reporter: Reporter | SilentReporter = SilentReporter()
     if session.is_main:
         reporter = Reporter(session.folder, steps_per_epoch, config.epochs, session.step)
     failure: BaseException | None = None
@@ -113,7 +112,7 @@ def run(session: Session) -> dict[str, Any]:
         failure = None  # breaks the reference cycle between its traceback and this frame
 
 
-def _train(session: Session, reporter: Any) -> dict[str, Any]:
+def _train(session: Session, reporter: Reporter | SilentReporter) -> Metrics:
     config = session.config
     synchronizer = parallel.make_synchronizer(config, session.model, session.communicator)
     broadcast_tensors(list(session.model.buffers()), session.communicator, name="buffers")
@@ -153,10 +152,15 @@ def _train(session: Session, reporter: Any) -> dict[str, Any]:
     return _finish(session, reporter, meter)
 
 
-def _train_epoch(session: Session, synchronizer: GradientSynchronizer, reporter: Any, meter: _Meter) -> bool:
+def _train_epoch(
+    session: Session,
+    synchronizer: GradientSynchronizer,
+    reporter: Reporter | SilentReporter,
+    meter: _Meter,
+) -> bool:
     """Train the remaining steps of the epoch; return whether the ranks agreed to stop after the last one.
 
-    ``session.stopping`` is not the answer: a signal may have arrived later, and on this rank only.
+    This may differ from ``session.stopping``, as a signal may have arrived later, and on this rank only.
     """
     config, hooks = session.config, host().hook
     order = epoch_order(session, session.epoch)
@@ -203,11 +207,12 @@ def _train_epoch(session: Session, synchronizer: GradientSynchronizer, reporter:
     return False
 
 
-def _finish(session: Session, reporter: Any, meter: _Meter) -> dict[str, Any]:
+def _finish(session: Session, reporter: Reporter | SilentReporter, meter: _Meter) -> Metrics:
+    """Report and return the final record of the metrics."""
     if "test_loss" not in session.metrics:  # no epoch was left to train
         evaluated = {f"test_{k}": v for k, v in evaluate(session, session.data.test).items()}
         session.metrics = {"epoch": session.epoch, **evaluated, "samples_per_second": 0.0}
-    final = {
+    final: Metrics = {
         "final": True,
         **session.metrics,
         "world_size": session.size,
@@ -224,7 +229,8 @@ def _finish(session: Session, reporter: Any, meter: _Meter) -> dict[str, Any]:
     return final
 
 
-def _interrupt(session: Session, reporter: Any, meter: _Meter) -> dict[str, Any]:
+def _interrupt(session: Session, reporter: Reporter | SilentReporter, meter: _Meter) -> Metrics:
+    """Save the run after a signal, and print how to resume it."""
     checkpoint.save(session)
     checkpoint.finish(session)
     reporter.report(

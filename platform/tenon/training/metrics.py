@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -21,7 +20,7 @@ class MetricsFile:
     def __init__(self, path: Path) -> None:
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - lives as long as the run
 
-    def write(self, line: Mapping[str, Any]) -> None:
+    def write(self, line: Mapping[str, object]) -> None:
         """Append one record."""
         self._file.write(json.dumps(dict(line), allow_nan=True) + "\n")
         self._file.flush()
@@ -74,7 +73,7 @@ class Reporter:
         """Advance the progress bar by one step."""
         self._progress.update(self._task, advance=1, epoch=epoch, shown=f"loss {loss:.4f}")
 
-    def report(self, metrics: Mapping[str, Any], step: int) -> None:
+    def report(self, metrics: Mapping[str, float], step: int) -> None:
         """Write ``metrics`` to the file and pass them to plugins."""
         self._metrics.write({"step": step, "time": round(time.time(), 3), **metrics})
         host().hook.tenon_report(metrics=dict(metrics), step=step)
@@ -97,5 +96,5 @@ class SilentReporter:
     def advance(self, epoch: int, loss: float) -> None:
         """Do nothing."""
 
-    def report(self, metrics: Mapping[str, Any], step: int) -> None:
+    def report(self, metrics: Mapping[str, float], step: int) -> None:
         """Do nothing."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any
 
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.replicas import comm_hooks
@@ -49,7 +48,7 @@ def make_synchronizer(config: RunConfig, model: Module, communicator: Communicat
     return synchronizer
 
 
-def find_hook(config: RunConfig) -> tuple[Any, comm_hooks.Hook] | None:
+def find_hook(config: RunConfig) -> tuple[object, comm_hooks.Hook] | None:
     """``(state, hook)`` of the configured communication hook, or None.
 
     ConfigError for an unknown name or option.

@@ -8,6 +8,7 @@ sample (``random/philox.py``) and need no state.
 from __future__ import annotations
 
 import random as python
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from tenon.distributed.communication.objects import decode, encode
 from tenon.tensors.creation import create
 
 
-def capture(communicator: Communicator) -> dict[str, Any]:
+def capture(communicator: Communicator) -> dict[str, object]:
     """Gather the states of all ranks' generators; collective."""
     version, words, spare = python.getstate()
     kind, array, *rest = np.random.get_state()
@@ -31,10 +32,11 @@ def capture(communicator: Communicator) -> dict[str, Any]:
     return {"seed": random.initial_seed(), "stream": random.get_rng_state(), "ranks": ranks}
 
 
-def restore(saved: dict[str, Any], communicator: Communicator) -> None:
-    """Restore the states ``saved``.
+def restore(saved: Mapping[str, Any], communicator: Communicator) -> None:
+    """Restore the states that ``capture`` returned.
 
-    With as many ranks as were saved each gets its own states; otherwise all get rank 0's default generator.
+    With the same number of ranks each restores its own states; otherwise all restore rank 0's default
+    generator.
     """
     random.manual_seed(int(saved["seed"]))
     random.set_rng_state(saved["stream"])

@@ -9,30 +9,36 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from tenon.data.dataset import Splits, as_splits
+from tenon.distributed.replicas.accumulation import Loss
 from tenon.errors import ConfigError, PluginNotFoundError
 from tenon.nn import functional
 from tenon.nn.module import Module
+from tenon.nn.parameter import Parameter
+from tenon.optim.optimizer import Optimizer
+from tenon.optim.scheduler import LRScheduler
 from tenon.plugins import registry
 from tenon.plugins.manager import host
-from tenon.training.config import RunConfig, unknown_key
+from tenon.training.config import RunConfig, Table, unknown_key
+
+Built = TypeVar("Built")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model, its data and the settings that suit them: what ``tenon train NAME`` runs.
+    """A model, its data and suitable settings, for ``tenon train NAME``.
 
     ``model(**model_options)`` returns a Module, ``data(**data_options)`` returns ``Splits``; ``defaults`` is
     the lowest layer of the configuration.
     """
 
     model: Callable[..., Module]
-    data: Callable[..., Any]
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    data: Callable[..., object]
+    defaults: Mapping[str, object] = field(default_factory=dict)
     summary: str = ""
 
 
@@ -58,27 +64,27 @@ def recipe_named(name: str) -> Recipe:
 def target(path: str, key: str) -> Any:
     """Import the object named ``"package.module:name"``; the working directory is searched too."""
     module_name, _, name = path.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
             raise ConfigError(
-                f"{key} = {path!r}: no module named {error.name!r}. It is looked up from {here} and the"
+                f"{key} = {path!r}: no module named {error.name!r}. It is looked up from {folder} and the"
                 " installed packages."
             ) from error
         raise
-    found: Any = module
+    value: object = module
     for part in name.split("."):
         try:
-            found = getattr(found, part)
+            value = getattr(value, part)
         except AttributeError:
-            near = difflib.get_close_matches(part, dir(found), n=1)
+            near = difflib.get_close_matches(part, dir(value), n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"{key} = {path!r}: {module_name} has no {part!r}.{hint}") from None
-    return found
+    return value
 
 
 def build_model(config: RunConfig, recipe: Recipe | None) -> Module:
@@ -102,22 +108,24 @@ def build_data(config: RunConfig, recipe: Recipe | None) -> Splits:
     return splits
 
 
-def build_loss(config: RunConfig) -> Callable[..., Any]:
-    """The loss function ``loss(output, target)``: the mean over the batch."""
+def build_loss(config: RunConfig) -> Loss:
+    """The loss function of the run."""
     if ":" in config.loss:
         return target(config.loss, "loss")
-    found = getattr(functional, config.loss, None)
-    if found is None:
+    loss: Loss | None = getattr(functional, config.loss, None)
+    if loss is None:
         known = [n for n in dir(functional) if n.endswith(("_loss", "_entropy", "_with_logits"))]
         raise ConfigError(
             unknown_key("loss", config.loss, known).replace(
                 "unknown key 'loss'", f"unknown loss {config.loss!r}"
             )
         )
-    return found
+    return loss
 
 
-def find_optimizer(config: RunConfig, model: Module) -> tuple[Any, list[tuple[str, Any]], dict[str, Any]]:
+def find_optimizer(
+    config: RunConfig, model: Module
+) -> tuple[type[Optimizer], list[tuple[str, Parameter]], Table]:
     """The optimizer class, the model's trainable named parameters, and the options."""
     options = config.optimizer.options()
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
@@ -130,7 +138,7 @@ def find_optimizer(config: RunConfig, model: Module) -> tuple[Any, list[tuple[st
     return cls, named, options
 
 
-def build_optimizer(config: RunConfig, model: Module) -> Any:
+def build_optimizer(config: RunConfig, model: Module) -> Optimizer:
     """The optimizer over the model's named parameters."""
     name = config.optimizer.name
     _, named, options = find_optimizer(config, model)
@@ -139,7 +147,7 @@ def build_optimizer(config: RunConfig, model: Module) -> Any:
     )
 
 
-def build_scheduler(config: RunConfig, optimizer: Any, total_steps: int) -> Any:
+def build_scheduler(config: RunConfig, optimizer: Optimizer, total_steps: int) -> LRScheduler | None:
     """The learning rate scheduler, or None; ``total_steps`` and ``T_max`` default to the run's length."""
     if config.scheduler is None:
         return None
@@ -158,7 +166,7 @@ def build_scheduler(config: RunConfig, optimizer: Any, total_steps: int) -> Any:
     return _build(lambda **o: cls(optimizer, **o), options, "scheduler")
 
 
-def _build(make: Callable[..., Any], options: dict[str, Any], section: str) -> Any:
+def _build(make: Callable[..., Built], options: Table, section: str) -> Built:
     """``make(**options)``; on failure ConfigError naming the single option that causes it, if one does."""
     try:
         return make(**options)
@@ -172,7 +180,7 @@ def _build(make: Callable[..., Any], options: dict[str, Any], section: str) -> A
         raise ConfigError(f"{section} = {options}: {error}") from error
 
 
-def _check_types(cls: type, options: Mapping[str, Any], section: str) -> None:
+def _check_types(cls: type, options: Mapping[str, object], section: str) -> None:
     """ConfigError for a value of the wrong type, which a scheduler might not detect before its first step."""
     try:
         hints = get_type_hints(cls.__init__)  # type: ignore[misc]
@@ -188,18 +196,20 @@ def _check_types(cls: type, options: Mapping[str, Any], section: str) -> None:
 
 
 def _required(recipe: Recipe | None) -> Recipe:
+    """``recipe``; ConfigError if the configuration needs one and names none."""
     if recipe is None:
         raise ConfigError("the configuration names neither a recipe nor both model and data.")
     return recipe
 
 
-def _call(make: Callable[..., Any], options: Mapping[str, Any], section: str) -> Any:
+def _call(make: Callable[..., Built], options: Mapping[str, object], section: str) -> Built:
+    """``make(**options)``; ConfigError for an option that it does not have."""
     check_options(make, options, section)
     return make(**options)
 
 
 def check_options(
-    make: Callable[..., Any], options: Mapping[str, Any], section: str, skip: tuple[str, ...] = ()
+    make: Callable[..., object], options: Mapping[str, object], section: str, skip: tuple[str, ...] = ()
 ) -> None:
     """ConfigError for an option that is no parameter of ``make``, or is listed in ``skip``."""
     try:

@@ -21,7 +21,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import IO
 
 import click
 
@@ -58,15 +59,14 @@ class Outcome:
 
     def describe(self) -> str:
         """The outcome as a clause for the log."""
-        found = self._guess_cause() if self._killed or not self.report else self.report
-        return f"ended after {self.seconds:.1f} s with status {self.status}: {found}"
+        cause = self._guess_cause() if self._killed or not self.report else self.report
+        return f"ended after {self.seconds:.1f} s with status {self.status}: {cause}"
 
     def _guess_cause(self) -> str:
         """The likely cause: MPICH's mpirun exits with the number of the signal, others with 128 + number."""
         number = self.status if self.status < 128 else self.status - 128
-        if (
-            number not in set(signal.Signals) or number <= signal.SIGINT
-        ):  # statuses 1 and 2 are ordinary failures
+        # Statuses 1 and 2 are those of ordinary failures, not of signals.
+        if number not in set(signal.Signals) or number <= signal.SIGINT:
             return "no rank left a report"
         memory = "; dmesg shows whether memory ran out" if number == signal.SIGKILL else ""
         return f"a rank was killed by {signal.Signals(number).name}{memory}"
@@ -86,7 +86,7 @@ class Supervisor:
         self._signals: list[int] = []
 
     def run(self, ranks: int, restarts: int, fewest: int) -> int:
-        """Make up to ``1 + restarts`` attempts; returns the exit status of the last.
+        """Make up to ``1 + restarts`` attempts; return the exit status of the last.
 
         After losing a rank the next attempt has one fewer, but at least ``fewest``.
         """
@@ -131,7 +131,7 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _forwarding_signals(self) -> Iterator[None]:
-        def forward(number: int, frame: Any) -> None:
+        def forward(number: int, frame: FrameType | None) -> None:
             self._signals.append(number)
             if self._job is not None and self._job.poll() is None:
                 again = self._signals.count(signal.SIGINT) > 1 and number == signal.SIGINT
@@ -212,28 +212,28 @@ def _command(target: str, arguments: Sequence[str]) -> tuple[list[str], Path | N
     return [sys.executable, "-m", "tenon.cli", "train", target, *arguments, *extra], folder
 
 
-def find_launcher(given: str | None = None) -> list[str]:
-    """The command line of the launcher: ``given``, or ``mpirun`` next to this Python, or on the PATH."""
-    if given is not None:
-        return shlex.split(given)
+def find_launcher(command: str | None = None) -> list[str]:
+    """The command line of the launcher: ``command``, or ``mpirun`` next to this Python, or on the PATH."""
+    if command is not None:
+        return shlex.split(command)
     beside = Path(sysconfig.get_path("scripts")) / "mpirun"
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
-    if found is None:
+    path = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
+    if path is None:
         raise LaunchError(
             "there is no mpirun beside this Python or on the PATH. Run: pip install 'tenon-platform[mpich]', "
             "or name another launcher with --mpirun."
         )
-    return [found]
+    return [path]
 
 
-def _copy(stream: Any, outcome: Outcome) -> None:
-    """Copy standard error through line by line; keep the headline of the first failure report."""
+def _copy(stream: IO[bytes], outcome: Outcome) -> None:
+    """Copy a job's standard error line by line; record the headline of the first failure report."""
     for line in stream:
         with contextlib.suppress(BrokenPipeError):
             sys.stderr.buffer.write(line)
             sys.stderr.buffer.flush()
-        if (found := _HEADLINE.search(line)) and not outcome.report:
-            outcome.report = found[1].decode(errors="replace")
+        if (match := _HEADLINE.search(line)) and not outcome.report:
+            outcome.report = match[1].decode(errors="replace")
 
 
 def _count(ranks: int) -> str:

@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from tenon.data.collate import fetch
+from tenon.data.dataset import Source
 from tenon.distributed.processes.failure import AgreedExit
 from tenon.distributed.processes.launch import launch
 from tenon.distributed.processes.launcher import launched
 from tenon.distributed.replicas.accumulation import sum_and_count
+from tenon.engine.types import Nested
 from tenon.nn.module import Module
+from tenon.tensors.tensor import Tensor
 from tenon.training import checkpoint, command, loop, step
 from tenon.training.command import refuse
 from tenon.training.recipe import build_model
-from tenon.training.session import Session
+from tenon.training.session import Metrics, Session
 
 __all__ = [
     "batches",
@@ -42,7 +45,7 @@ def is_launched() -> bool:
     return launched() is not None
 
 
-def find(run: Path) -> tuple[Path, dict[str, Any]]:
+def find(run: Path) -> checkpoint.Resumed:
     """The folder of ``run``, a run folder or a checkpoint file, and its newest checkpoint; CheckpointError if
     it has none.
     """
@@ -51,10 +54,10 @@ def find(run: Path) -> tuple[Path, dict[str, Any]]:
 
 def reopen(
     folder: Path,
-    saved: Mapping[str, Any],
+    saved: checkpoint.Sections,
     output: Path,
     *,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     overrides: Sequence[str] = (),
 ) -> Session:
     """Open a new session that starts from the model of the checkpoint ``saved`` and writes to ``output``.
@@ -69,7 +72,7 @@ def reopen(
     return loop.open_session(config, recipe, None, output, model)
 
 
-def train(session: Session) -> dict[str, Any]:
+def train(session: Session) -> Metrics:
     """Train to the end and return the last metrics; AgreedExit if a signal interrupts it."""
     result = loop.run(session)
     if result.get("interrupted"):
@@ -77,7 +80,7 @@ def train(session: Session) -> dict[str, Any]:
     return result
 
 
-def evaluate(session: Session, dataset: Any, model: Module | None = None) -> dict[str, float]:
+def evaluate(session: Session, dataset: Source[Any], model: Module | None = None) -> dict[str, float]:
     """The mean loss, and the accuracy of a classifier, of the session's model or another on ``dataset``."""
     return step.evaluate(session if model is None else dataclasses.replace(session, model=model), dataset)
 
@@ -88,14 +91,14 @@ def classifies(session: Session) -> bool:
     return step.classifies(session, targets)
 
 
-def batches(session: Session, dataset: Any, size: int, count: int) -> Iterator[tuple[Any, Any]]:
+def batches(session: Session, dataset: Source[Any], size: int, count: int) -> Iterator[tuple[Nested, Nested]]:
     """Inputs and targets of the first ``count`` batches of ``size`` samples, on the session's device."""
     for start in range(0, min(len(dataset), size * count), size):
         samples = range(start, min(start + size, len(dataset)))
         yield step.unpack(step.to_device(fetch(dataset, samples), session))
 
 
-def mean_loss(session: Session, inputs: Any, targets: Any) -> Any:
+def mean_loss(session: Session, inputs: Nested, targets: Tensor) -> Tensor:
     """The session's loss of its model, a mean over the samples or unmasked targets of the batch."""
     total, count = sum_and_count(session.loss, session.model(inputs), targets)
     return total / count

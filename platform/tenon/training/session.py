@@ -7,18 +7,23 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.amp import GradScaler
 from tenon.data.dataset import Splits
 from tenon.device import Device
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
+from tenon.distributed.replicas.accumulation import Loss
 from tenon.distributed.replicas.logical_shards import LogicalShards
 from tenon.errors import ConfigError, TrainingError
 from tenon.nn.module import Module
+from tenon.optim.scheduler import LRScheduler
 from tenon.serialize.background import CheckpointWriter
 from tenon.training.config import RunConfig, canonical
+
+#: A record of metrics: numbers and flags by name.
+Metrics: TypeAlias = dict[str, float]
 
 
 @dataclass
@@ -28,19 +33,19 @@ class Session:
     config: RunConfig
     communicator: Communicator
     model: Module
-    loss: Any
+    loss: Loss
     data: Splits
     device: Device
     folder: Path
     optimizer: Any = None
-    """Built after the hook ``tenon_prepare_model``, which may replace parameters."""
-    scheduler: Any = None
+    """An ``Optimizer``, built after the hook ``tenon_prepare_model``, which may replace parameters."""
+    scheduler: LRScheduler | None = None
     step: int = 0
     epoch: int = 0
     position: int = 0
     """Samples of the current epoch already trained on, over all ranks."""
     samples_seen: int = 0
-    metrics: dict[str, Any] = field(default_factory=dict)
+    metrics: Metrics = field(default_factory=dict)
     stopping: int = 0
     """The number of the signal after which to finish the step, save and exit; 0 before any."""
     shards: LogicalShards | None = None
@@ -83,7 +88,8 @@ def agree_on_config(communicator: Communicator, config: RunConfig) -> None:
     )
 
 
-def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+def _flatten(value: object, prefix: str = "") -> dict[str, object]:
+    """The leaves of nested dicts by dotted path."""
     if not isinstance(value, dict):
         return {prefix: value}
     return {
@@ -94,7 +100,7 @@ def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def make_folder(communicator: Communicator, config: RunConfig, chosen: Path | None = None) -> Path:
-    """Create the run folder on rank 0, return it on all: ``chosen``, or a new one in ``config.output``."""
+    """Create the run folder on rank 0: ``chosen``, or a new one in ``config.output``; return it on all."""
     communicator.barrier()  # creates nothing if a rank failed before this point
     created: str | None = None
     problem: str | None = None
@@ -135,7 +141,7 @@ def fresh_folder(config: RunConfig) -> Path:
             return folder
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write ``value`` as indented JSON, atomically: to a temporary file that replaces ``path``."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(value, indent=2) + "\n")

@@ -12,7 +12,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Iterator
-from typing import Any
+from types import FrameType
 
 from tenon.training.session import Session
 
@@ -26,7 +26,7 @@ def stopping(session: Session) -> Iterator[None]:
     """Install handlers that set ``session.stopping`` to the signal's number; restore the former on exit."""
     first = 0.0
 
-    def handle(number: int, frame: Any) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         nonlocal first
         now = time.monotonic()
         if session.stopping and number == signal.SIGINT and now - first > REPEAT_SECONDS:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,17 @@ import numpy as np
 from tenon import dtypes, random
 from tenon.amp import GradScaler, autocast
 from tenon.data.collate import fetch
+from tenon.data.dataset import Source
 from tenon.device import Device
 from tenon.distributed.replicas.accumulation import MASKED, sum_and_count
 from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.distributed.replicas.logical_shards import LogicalShards
 from tenon.distributed.sampler import reduce_sum_count
 from tenon.engine.grad_mode import no_grad
+from tenon.engine.types import Nested
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import TrainingError
+from tenon.nn.module import Module
 from tenon.nn.utils.clip_grad import clip_grad_norm_
 from tenon.random.generator import Generator
 from tenon.random.keys import keyed
@@ -48,7 +52,7 @@ def share(indices: Sequence[int], rank: int, size: int) -> Sequence[int]:
     return indices[start:stop]
 
 
-def to_device(batch: Any, session: Session) -> Any:
+def to_device(batch: Nested, session: Session) -> Nested:
     """Move every tensor of ``batch``, through tuples, lists and dicts, to the session's device."""
     if isinstance(batch, Tensor):
         return batch.to(session.device)
@@ -59,7 +63,7 @@ def to_device(batch: Any, session: Session) -> Any:
     return batch
 
 
-def unpack(batch: Any) -> tuple[Any, Any]:
+def unpack(batch: Nested) -> tuple[Nested, Nested]:
     """Split a batch into ``(inputs, targets)``; TrainingError if it is no pair."""
     if isinstance(batch, (tuple, list)) and len(batch) == 2:
         return batch[0], batch[1]
@@ -69,14 +73,14 @@ def unpack(batch: Any) -> tuple[Any, Any]:
     )
 
 
-def _describe(batch: Any) -> str:
+def _describe(batch: object) -> str:
     return f"{len(batch)} parts" if isinstance(batch, (tuple, list)) else type(batch).__name__
 
 
 def train_step(
     session: Session, synchronizer: GradientSynchronizer, indices: Sequence[int]
 ) -> tuple[float, float]:
-    """Train on the global batch ``indices``; returns the sum and count of this rank's losses."""
+    """Train on the global batch ``indices``; return the sum and count of this rank's losses."""
     session.optimizer.zero_grad()
     if session.shards is None:
         total, count = _accumulate(session, synchronizer, indices)
@@ -137,7 +141,7 @@ def _accumulate_shards(
     return totals
 
 
-def _loss(session: Session, piece: Sequence[int]) -> tuple[Any, float]:
+def _loss(session: Session, piece: Sequence[int]) -> tuple[Tensor, float]:
     """Sum and count of the losses of the samples ``piece``."""
     with WATCHERS.spanning("enumerate(DataLoader)#fetch.__next__", "data"):
         inputs, targets = unpack(to_device(fetch(session.data.train, piece), session))
@@ -162,7 +166,7 @@ def _run_empty_batch(session: Session, sample: Sequence[int]) -> None:
     sum(part.sum() for part in _tensors(outputs) if part.requires_grad).backward()
 
 
-def _tensors(value: Any) -> list[Tensor]:
+def _tensors(value: Nested) -> list[Tensor]:
     """All tensors in nested tuples, lists and dicts."""
     if isinstance(value, dict):
         value = list(value.values())
@@ -171,13 +175,14 @@ def _tensors(value: Any) -> list[Tensor]:
     return [value] if isinstance(value, Tensor) else []
 
 
-def _empty_like(batch: Any) -> Any:
+def _empty_like(batch: Nested) -> Nested:
+    """``batch`` with no samples."""
     if isinstance(batch, dict):
         return {k: _empty_like(v) for k, v in batch.items()}
     return [_empty_like(v) for v in batch] if isinstance(batch, (tuple, list)) else batch[:0]
 
 
-def autocasting(session: Session) -> Any:
+def autocasting(session: Session) -> AbstractContextManager[object]:
     """The autocast context of the configuration, or a null context."""
     if session.config.autocast is None:
         return contextlib.nullcontext()
@@ -189,14 +194,12 @@ def make_scaler(config: RunConfig, device: Device) -> GradScaler | None:
     if config.autocast != "float16":
         return None
     scaler = GradScaler(device.type)
-    scaler.scale(
-        zeros((), device=device)
-    )  # Initializes it here: a rank may have no samples in the first step.
+    scaler.scale(zeros((), device=device))  # initializes it: a rank may have no samples in the first step
     return scaler
 
 
 @contextlib.contextmanager
-def evaluating(model: Any) -> Iterator[None]:
+def evaluating(model: Module) -> Iterator[None]:
     """Put ``model`` into evaluation mode; restore its mode on exit."""
     previous = model.training
     model.eval()
@@ -206,15 +209,15 @@ def evaluating(model: Any) -> Iterator[None]:
         model.train(previous)
 
 
-def evaluate(session: Session, dataset: Any) -> dict[str, float]:
+def evaluate(session: Session, dataset: Source[Any]) -> dict[str, float]:
     """Mean loss, and accuracy of classifiers, over every sample exactly once; collective."""
-    everything = range(len(dataset))
+    indices = range(len(dataset))
     with evaluating(session.model), no_grad():
         if session.shards is None:
-            totals = _evaluate_part(session, dataset, share(everything, session.rank, session.size))
+            totals = _evaluate_part(session, dataset, share(indices, session.rank, session.size))
         else:
             totals = session.shards.sum_parts(
-                everything, lambda part: _evaluate_part(session, dataset, part), step=session.step
+                indices, lambda part: _evaluate_part(session, dataset, part), step=session.step
             )
     loss_sum, loss_count, correct, seen = totals
     sums, counts = reduce_sum_count([loss_sum, correct], [loss_count, seen], name="evaluation")
@@ -224,12 +227,12 @@ def evaluate(session: Session, dataset: Any) -> dict[str, float]:
     return result
 
 
-def classifies(session: Session, targets: Any) -> bool:
+def classifies(session: Session, targets: Tensor) -> bool:
     """Whether the loss and targets are those of a classifier, so that accuracy is defined."""
     return session.loss in MASKED and not targets.is_floating_point()
 
 
-def _evaluate_part(session: Session, dataset: Any, part: Sequence[int]) -> list[float]:
+def _evaluate_part(session: Session, dataset: Source[Any], part: Sequence[int]) -> list[float]:
     """Sum and count of the losses of ``part``, and the numbers of correct predictions and of targets."""
     loss_sum, loss_count, correct, seen = 0.0, 0.0, 0.0, 0.0
     for start in range(0, len(part), session.config.eval_batch_size):

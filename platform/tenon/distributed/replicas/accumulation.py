@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, SupportsFloat, TypeGuard, TypeVar
+from typing import Protocol, SupportsFloat, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from tenon.distributed.replicas.broadcast import broadcast_tensors
 from tenon.distributed.replicas.data_parallel import DistributedDataParallel
 from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.distributed.sampler import reduce_sum_count
+from tenon.engine.types import Nested
 from tenon.errors import CommunicatorError
 from tenon.nn.functional import cross_entropy, nll_loss
 from tenon.nn.module import Module
@@ -28,6 +29,10 @@ from tenon.tensors.tensor import Tensor
 Batch = TypeVar("Batch")
 MASKED = (cross_entropy, nll_loss)
 """Losses whose mean excludes targets that equal ``ignore_index``."""
+
+
+#: A loss ``loss(outputs, targets)``: returns the mean over the batch, or a pair of its sum and count.
+Loss: TypeAlias = Callable[..., Tensor | tuple[Tensor, SupportsFloat]]
 
 
 class MaskedLoss(Protocol):
@@ -135,10 +140,7 @@ class GradientAccumulation:
 
 
 def sum_and_count(
-    loss: Callable[..., Tensor | tuple[Tensor, SupportsFloat]],
-    outputs: Tensor,
-    targets: Tensor,
-    ignore_index: int = -100,
+    loss: Loss, outputs: Nested, targets: Tensor, ignore_index: int = -100
 ) -> tuple[Tensor, float]:
     """The sum and count of which ``loss(outputs, targets)`` is the mean, over samples or unmasked targets.
 
