@@ -1,21 +1,21 @@
-"""torch's ``torch.cuda``: which CUDA devices there are, which one is current, and what their memory holds.
+"""torch's ``torch.cuda``: the CUDA devices, the current one, and statistics of their memory.
 
-Importing this module loads no GPU library, and ``is_available`` never fails. Where CUDA cannot be used,
-memory is 0 and seeds are ignored, as in torch; everything that needs a device raises one DeviceError with the
-reason and the remedy.
+Importing this module loads no GPU library, and ``is_available`` never raises. Where CUDA cannot be used,
+memory sizes are 0 and seeds are ignored, as in torch; functions that need a device raise a DeviceError with
+the reason and the remedy.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from tenon import random as host_random  # `random` is the submodule, once that is imported
 from tenon.compat.legacy_storages import ON_CUDA
 from tenon.device import Device, DeviceLike
 from tenon.errors import DeviceError, OutOfMemoryError, TenonError
-from tenon.kernels.backend import Availability, backend_for, backend_named
+from tenon.kernels.backend import Availability, MemoryStats, backend_for, backend_named
 
 __all__ = [
     "Event",
@@ -47,8 +47,59 @@ __all__ = [
 ]
 
 
+#: The properties of a device by the names of the CUDA runtime: numbers, texts and tuples.
+Properties: TypeAlias = Mapping[str, Any]
+
+
+class Mark(Protocol):
+    """A point in a device's work, whose time is known once the device has reached it."""
+
+    def __int__(self) -> int:
+        """Wait for the device; the time in nanoseconds."""
+
+    def __sub__(self, other: Mark) -> float:
+        """Nanoseconds between two points."""
+
+
+class CudaBackend(Protocol):
+    """The methods of a CUDA backend that this module calls, beside those of every ``Backend``."""
+
+    def devices(self) -> Sequence[Device]:
+        """The visible devices."""
+
+    def current_device(self) -> int:
+        """The index of the current device."""
+
+    def set_device(self, index: int) -> None:
+        """Change the current device."""
+
+    def properties(self, index: int) -> Properties:
+        """The properties of a device."""
+
+    def synchronize(self, device: Device | None = None) -> None:
+        """Wait for all work of a device."""
+
+    def mark(self, device: Device | None = None) -> Mark:
+        """A mark of the present point in a device's work."""
+
+    def memory(self, device: Device | None = None) -> MemoryStats:
+        """Bytes in use and at peak."""
+
+    def reset_peak(self, device: Device | None = None) -> None:
+        """Reset the peak to the bytes in use."""
+
+    def reserved(self, device: Device | None = None) -> int:
+        """Bytes held by the allocator."""
+
+    def mem_info(self, index: int) -> tuple[int, int]:
+        """Free and total bytes."""
+
+    def release(self) -> None:
+        """Return unused memory to the driver."""
+
+
 def availability() -> Availability:
-    """``(ok, reason)``: whether CUDA can be used, and by what, or why not and what to install."""
+    """``(ok, reason)``: whether CUDA can be used, and the library, or the reason why not and a remedy."""
     try:
         return backend_named("cuda").is_available()
     except TenonError as error:
@@ -79,19 +130,19 @@ def device_count() -> int:
 
 
 def current_device() -> int:
-    """Index of the device that ``"cuda"`` without an index means."""
+    """Index of the current device, which is that of ``"cuda"`` without an index."""
     return int(_backend().current_device())
 
 
 def set_device(device: DeviceLike) -> None:
-    """Make ``"cuda"`` without an index mean this device; a negative index changes nothing."""
+    """Set the current device, that of ``"cuda"`` without an index; a negative index has no effect."""
     if not (isinstance(device, int) and device < 0):
         backend = _backend()
         backend.set_device(_index(backend, device))
 
 
 class device:
-    """Inside the ``with`` block, ``"cuda"`` without an index means this device; None changes nothing."""
+    """Context manager that sets the current device; None has no effect."""
 
     def __init__(self, device: DeviceLike) -> None:
         self.device = device
@@ -111,11 +162,10 @@ class device:
             self._previous = None
 
 
-def get_device_properties(device: DeviceLike = None) -> Mapping[str, Any]:
-    """What the CUDA runtime says of a device, by its names (``major``, ``multiProcessorCount``, ...)."""
+def get_device_properties(device: DeviceLike = None) -> Properties:
+    """The CUDA runtime's properties of a device, by its names (``major``, ``multiProcessorCount``, ...)."""
     backend = _backend()
-    found: Mapping[str, Any] = backend.properties(_index(backend, device))
-    return found
+    return backend.properties(_index(backend, device))
 
 
 def get_device_name(device: DeviceLike = None) -> str:
@@ -126,8 +176,8 @@ def get_device_name(device: DeviceLike = None) -> str:
 
 def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
     """Compute capability of a device: (9, 0) for Hopper."""
-    found = get_device_properties(device)
-    return int(found["major"]), int(found["minor"])
+    properties = get_device_properties(device)
+    return int(properties["major"]), int(properties["minor"])
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
@@ -136,20 +186,20 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 
 def is_tf32_supported() -> bool:
-    """Whether the current device has products of 19 bits; False where CUDA cannot be used."""
+    """Whether the current device multiplies TF32 in hardware; False where CUDA cannot be used."""
     return is_available() and get_device_capability() >= (8, 0)
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    """Wait until a device has done everything it was told."""
+    """Wait until a device has completed all its work."""
     backend = _backend()
     backend.synchronize(Device("cuda", _index(backend, device)))
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the numbers of CUDA tensors; ignored where CUDA cannot be used, as in torch.
+    """Seed the random numbers of CUDA tensors; ignored where CUDA cannot be used, as in torch.
 
-    They are drawn on the host from the same stream as all others (a seed gives the same numbers on every
+    The numbers of all devices are drawn on the host from one stream (a seed gives the same numbers on every
     device), so this is ``tenon.manual_seed``.
     """
     if is_available():
@@ -162,7 +212,7 @@ def manual_seed_all(seed: int) -> None:
 
 
 def seed() -> None:
-    """Seed the numbers of CUDA tensors with a fresh seed; ignored where CUDA cannot be used."""
+    """Seed the numbers of CUDA tensors from the operating system; ignored where CUDA cannot be used."""
     if is_available():
         host_random.seed()
 
@@ -173,29 +223,29 @@ def seed_all() -> None:
 
 
 def empty_cache() -> None:
-    """Give memory that is held but not used back to the driver; nothing to do before the first use."""
+    """Return reserved memory that is not in use to the driver; no effect before the first use of CUDA."""
     if is_initialized():
         _backend().release()
 
 
 def memory_allocated(device: DeviceLike = None) -> int:
-    """Bytes that tensors use on a device; 0 before the first use."""
+    """Bytes in use by tensors on a device; 0 before the first use of CUDA."""
     return _stats(device).used if is_initialized() else 0
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
-    """Bytes that tensors used at most, since the start or ``reset_peak_memory_stats``; 0 if never."""
+    """Peak of the bytes in use by tensors, since the start or ``reset_peak_memory_stats``."""
     return _stats(device).peak if is_initialized() else 0
 
 
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
-    """Begin to watch the highest use anew; DeviceError where CUDA cannot be used."""
+    """Reset the peak of ``max_memory_allocated``; DeviceError where CUDA cannot be used."""
     backend = _backend()
     backend.reset_peak(Device("cuda", _index(backend, device)))
 
 
 def memory_reserved(device: DeviceLike = None) -> int:
-    """Bytes held on a device, in use or not; 0 before the first use."""
+    """Bytes reserved on a device, in use or not; 0 before the first use of CUDA."""
     if not is_initialized():
         return 0
     backend = _backend()
@@ -203,14 +253,14 @@ def memory_reserved(device: DeviceLike = None) -> int:
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
-    """Free and total bytes of a device, of all processes together."""
+    """Free and total bytes of a device, with all processes counted."""
     backend = _backend()
     free, total = backend.mem_info(_index(backend, device))
     return int(free), int(total)
 
 
 class Event:
-    """A point in a device's work: ``record`` it, wait for it, measure the time to another one."""
+    """A point in a device's work, to wait for or to measure the time from and to."""
 
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
@@ -218,19 +268,19 @@ class Event:
         if interprocess:
             raise DeviceError("events between processes are not supported; use interprocess=False.")
         self.enable_timing = enable_timing
-        self._mark: Any = None
+        self._mark: Mark | None = None
 
     def record(self, stream: None = None) -> None:
-        """Note this point in the current device's work."""
+        """Record the present point in the current device's work."""
         self._mark = _backend().mark()
 
     def synchronize(self) -> None:
-        """Wait until the device has come to this point; nothing to wait for before ``record``."""
+        """Wait until the device has reached the recorded point; returns at once before ``record``."""
         if self._mark is not None:
             int(self._mark)
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds from this event to ``end_event``, once both have happened."""
+        """Wait for both events; the milliseconds from this event to ``end_event``."""
         if not (self.enable_timing and end_event.enable_timing):
             raise DeviceError("Both events must be created with argument 'enable_timing=True'.")
         if self._mark is None or end_event._mark is None:
@@ -240,26 +290,27 @@ class Event:
         return float(end_event._mark - self._mark) / 1e6
 
 
-def _backend() -> Any:
+def _backend() -> CudaBackend:
     """The CUDA backend; DeviceError with the reason where it cannot be used."""
-    return backend_for(Device("cuda"))
+    backend: Any = backend_for(Device("cuda"))  # of a subclass, which a plugin brings
+    return backend
 
 
-def _index(backend: Any, value: DeviceLike) -> int:
-    """The index of a device; DeviceError for none of CUDA's."""
+def _index(backend: CudaBackend, value: DeviceLike) -> int:
+    """The index of a device; DeviceError for a device of another type or an index out of range."""
     if value is None:
         return int(backend.current_device())
-    found = Device(value)
-    if found.type != "cuda":
-        raise DeviceError(f"Expected a cuda device, but got: {found}. Give 'cuda:0' or an index.")
-    index = int(backend.current_device()) if found.index is None else found.index
+    device = Device(value)
+    if device.type != "cuda":
+        raise DeviceError(f"Expected a cuda device, but got: {device}. Give 'cuda:0' or an index.")
+    index = int(backend.current_device()) if device.index is None else device.index
     count = len(backend.devices())
     if index >= count:
         raise DeviceError(f"invalid device ordinal: cuda:{index} asked for, {count} cuda device(s) present.")
     return index
 
 
-def _stats(device: DeviceLike) -> Any:
+def _stats(device: DeviceLike) -> MemoryStats:
     backend = _backend()
     return backend.memory(Device("cuda", _index(backend, device)))
 

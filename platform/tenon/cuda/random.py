@@ -1,37 +1,41 @@
-"""The state of the random numbers of CUDA devices, by torch's names.
+"""The state of the random number generators of CUDA devices, under torch's names.
 
-They are drawn on the host from the same stream as all others: each state is ``tenon.get_rng_state()``.
+The numbers of all devices are drawn on the host from one stream: each state is ``tenon.get_rng_state()``.
 Where CUDA cannot be used there are no devices and no states, as in torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from tenon import cuda, random
+from tenon.device import DeviceLike
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all"]
 
 
-def get_rng_state(device: Any = "cuda") -> Any:
-    """The state of a device's numbers; DeviceError where CUDA cannot be used."""
+def get_rng_state(device: DeviceLike = "cuda") -> Tensor:
+    """The state of a device's generator; DeviceError where CUDA cannot be used."""
     cuda.init()
     return random.get_rng_state()
 
 
-def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
-    """Go on from ``new_state``; DeviceError where CUDA cannot be used."""
+def set_rng_state(new_state: Tensor, device: DeviceLike = "cuda") -> None:
+    """Continue from ``new_state``; DeviceError where CUDA cannot be used."""
     cuda.init()
     random.set_rng_state(new_state)
 
 
-def get_rng_state_all() -> list[Any]:
-    """The state of each device."""
+def get_rng_state_all() -> list[Tensor]:
+    """The state of each device's generator."""
     return [random.get_rng_state() for _ in range(cuda.device_count())]
 
 
-def set_rng_state_all(new_states: Sequence[Any]) -> None:
-    """Go on from the states that ``get_rng_state_all`` gave."""
+def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
+    """Continue from states of ``get_rng_state_all``."""
     for state in new_states:
         set_rng_state(state)

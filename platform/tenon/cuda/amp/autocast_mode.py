@@ -1,9 +1,9 @@
-"""``autocast`` for CUDA and what goes with it, by the older path; each call says that it is old."""
+"""``autocast`` for CUDA and its decorators, by the older path; each call warns that it is deprecated."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Callable
 
 from tenon import amp
 from tenon.dtypes import dtype, float16
@@ -28,13 +28,15 @@ class autocast(amp.autocast):
         super().__init__("cuda", dtype, enabled, cache_enabled)
 
 
-def custom_fwd(fwd: Any = None, *, cast_inputs: dtype | None = None) -> Any:
+def custom_fwd(
+    fwd: Callable[..., object] | None = None, *, cast_inputs: dtype | None = None
+) -> Callable[..., object]:
     """``tenon.amp.custom_fwd`` for ``device_type="cuda"``."""
     older("custom_fwd", "custom_fwd(args..., device_type='cuda')")
     return amp.custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
 
 
-def custom_bwd(bwd: Any) -> Any:
+def custom_bwd(bwd: Callable[..., object]) -> Callable[..., object]:
     """``tenon.amp.custom_bwd`` for ``device_type="cuda"``."""
     older("custom_bwd", "custom_bwd(args..., device_type='cuda')")
     return amp.custom_bwd(bwd, device_type="cuda")
