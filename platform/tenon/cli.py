@@ -10,7 +10,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -39,8 +39,8 @@ _LAZY = {
 class _Commands(click.Group):
     """Built-in commands, those imported at their first use, then those of plugins."""
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; Ctrl-C leaves with the status that shells know it by."""
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; exit with status 130 after Ctrl-C, as shells do."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -250,13 +250,14 @@ def _warnings_shown_below() -> warnings.catch_warnings[None]:
     return warnings.catch_warnings(action="ignore", category=PluginWarning)
 
 
-def _command(name: str, found: Any) -> click.Command:
-    if not isinstance(found, click.Command):
+def _command(name: str, value: object) -> click.Command:
+    """``value``, the object that a plugin declares as command ``name``; an error if it is none."""
+    if not isinstance(value, click.Command):
         raise click.ClickException(
-            f"the command {name!r} is a {type(found).__name__}, not a click.Command. "
+            f"the command {name!r} is a {type(value).__name__}, not a click.Command. "
             "Decorate it with @click.command()."
         )
-    return found
+    return value
 
 
 def _console() -> Console:

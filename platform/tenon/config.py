@@ -1,10 +1,10 @@
 """Settings of the process, from keyword arguments and the environment.
 
-This is the only file that reads ``os.environ``: everybody else is given a ``Config``, or asks
-``environment`` for a variable that belongs to somebody else, such as the rank an MPI launcher sets.
-A ``Config`` is frozen; who wants other settings makes another one.
+This is the only file that reads ``os.environ``: other modules take a ``Config`` as an argument, or call
+``environment`` for variables of other programs, such as the rank that an MPI launcher sets. A ``Config`` is
+frozen; for other settings create another one.
 
-Next: ``plugins/manager.py`` hands the process's ``Config`` to every plugin through ``tenon_configure``.
+Next: ``plugins/manager.py`` passes the process's ``Config`` to every plugin through ``tenon_configure``.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from typing import Any
 from tenon.errors import ConfigError
 
 PREFIX = "TENON_"
-#: What start-up code decided for the user, and why: subject -> reason, for ``tenon doctor``.
+#: Settings that start-up code has chosen: setting -> reason, for ``tenon doctor``.
 DECIDED: dict[str, str] = {}
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off"})
 
 
 def environment(name: str, default: str | None = None) -> str | None:
-    """The environment variable ``name``, or ``default`` where it is not set."""
+    """The environment variable ``name``, or ``default`` if it is not set."""
     return os.environ.get(name, default)
 
 
 def process_environment() -> MutableMapping[str, str]:
-    """The process's environment itself, for start-up code that reads a launcher and sets thread counts."""
+    """The process's environment, for start-up code that reads launchers' variables and sets thread counts."""
     return os.environ
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the environment and the caller decided; the defaults mean "decide for me".
+    """The settings of a process; the defaults let tenon choose.
 
     >>> Config.from_environment({"TENON_DISABLE_PLUGINS": "tiger, tenon-noise"}).disable_plugins
     ('tiger', 'tenon-noise')
@@ -60,7 +60,7 @@ class Config:
     """Name of the communicator for ``launch()``, as "mpi" (``TENON_COMMUNICATOR``)."""
 
     cache: str | None = None
-    """Folder for what is made once per machine, such as compiled kernels (``TENON_CACHE``)."""
+    """Folder for files that are created once per machine, such as compiled kernels (``TENON_CACHE``)."""
 
     settings: tuple[tuple[str, str], ...] = ()
     """Every other ``TENON_*`` variable, for plugins; see ``setting``."""
@@ -81,8 +81,8 @@ class Config:
         return Path(environment("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "tenon"
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Config:
-        """Read ``TENON_*`` from ``environ`` (the process's if None); keyword arguments win over it."""
+    def from_environment(cls, environ: Mapping[str, str] | None = None, **overrides: object) -> Config:
+        """Read ``TENON_*`` from ``environ`` (the process's if None); keyword arguments take precedence."""
         source = os.environ if environ is None else environ
         known = {field.name for field in dataclasses.fields(cls)} - {"settings"}
         unknown = sorted(set(overrides) - known - {"settings"})
@@ -103,7 +103,8 @@ class Config:
         return cls(**{"settings": tuple(others), **values, **overrides})
 
 
-def _parse(variable: str, name: str, text: str) -> Any:
+def _parse(variable: str, name: str, text: str) -> tuple[str, ...] | bool | str | None:
+    """The value of the field ``name`` for the text of its variable."""
     if name == "disable_plugins":
         return _names(text)
     if name == "plugins":

@@ -53,15 +53,15 @@ class Component:
             return self.target
         module, _, attributes = self.target.partition(":")
         try:
-            found: Any = importlib.import_module(module)
+            value: object = importlib.import_module(module)
             for attribute in attributes.split(".") if attributes else ():
-                found = getattr(found, attribute)
+                value = getattr(value, attribute)
         except (Exception, SystemExit) as error:
             raise PluginTargetError(
                 f"{KINDS[self.kind]} {self.name!r} cannot be loaded: its target {self.target!r}, "
                 f"declared by plugin {self.plugin}, raised {type(error).__name__}: {error}"
             ) from error
-        return found
+        return value
 
 
 class Registry:
@@ -73,19 +73,19 @@ class Registry:
         self._tables: dict[str, tuple[int, dict[str, list[Component]]]] = {}
 
     def resolve(self, kind: str, name: str) -> Any:
-        """The object called ``name``, imported now if it was not before."""
+        """The object called ``name``, imported at the first call."""
         return self.component(kind, name).load()
 
     def component(self, kind: str, name: str) -> Component:
         """The component called ``name`` or ``"distribution:Name"``, without importing its target."""
         table = self._table(kind)
         qualifier, _, plain = name.rpartition(":")
-        found = [one for one in table.get(plain, ()) if not qualifier or one.answers_to(qualifier)]
-        if not found:
+        matches = [each for each in table.get(plain, ()) if not qualifier or each.answers_to(qualifier)]
+        if not matches:
             raise self._not_found(kind, name, table)
-        if len(found) > 1:
-            raise clash(found)
-        return found[0]
+        if len(matches) > 1:
+            raise clash(matches)
+        return matches[0]
 
     def names(self, kind: str) -> list[str]:
         """All names of a kind, sorted."""
@@ -93,16 +93,17 @@ class Registry:
 
     def components(self, kind: str) -> list[Component]:
         """All components of a kind, by name; a clashing name appears once per plugin."""
-        return [one for _, found in sorted(self._table(kind).items()) for one in found]
+        return [each for _, components in sorted(self._table(kind).items()) for each in components]
 
     def clashes(self, kind: str) -> list[PluginClashError]:
         """One error for each name of a kind that several plugins declare."""
-        return [clash(found) for _, found in sorted(self._table(kind).items()) if len(found) > 1]
+        return [clash(same) for _, same in sorted(self._table(kind).items()) if len(same) > 1]
 
     def _table(self, kind: str) -> dict[str, list[Component]]:
-        known = self._tables.get(kind)
-        if known is not None and known[0] == self._host.generation:
-            return known[1]
+        """The components of ``kind`` by name; built again when plugins have come or gone."""
+        cached = self._tables.get(kind)
+        if cached is not None and cached[0] == self._host.generation:
+            return cached[1]
         if kind not in KINDS:
             raise PluginNotFoundError(f"plugins offer no kind {kind!r}. {suggestion(kind, list(KINDS))}")
         with self._lock:
@@ -131,13 +132,13 @@ class Registry:
         return error
 
 
-def clash(found: Sequence[Component]) -> PluginClashError:
+def clash(components: Sequence[Component]) -> PluginClashError:
     """The error that several plugins declare the same name."""
-    first = found[0]
-    owners = " and ".join(f"plugin {one.plugin}" for one in found)
-    addresses = [one.address for one in found]
+    first = components[0]
+    owners = " and ".join(f"plugin {each.plugin}" for each in components)
+    addresses = [each.address for each in components]
     if len(set(addresses)) < len(addresses):
-        addresses = [f"{one.plugin.name}:{one.name}" for one in found]
+        addresses = [f"{each.plugin.name}:{each.name}" for each in components]
     return PluginClashError(
         f"{KINDS[first.kind]} {first.name!r} is declared by {owners}. "
         f"Say which: {' or '.join(repr(address) for address in addresses)}; "

@@ -16,7 +16,7 @@ The declaring hooks are written in ``declarations.py``. Next: ``manager.py`` cal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenon.config import Config
@@ -30,12 +30,11 @@ from tenon.plugins.declarations import hookspec as hookspec
 if TYPE_CHECKING:
     from tenon.device import Device
     from tenon.distributed.communication.communicator import Communicator
+    from tenon.graph.passes import Pass
     from tenon.nn.module import Module
-    from tenon.optim.optimizer import Optimizer
-
-    Session = Any
-    Observer = Any
-    Pass = Any
+    from tenon.optim.optimizer import Optimizer, ParamsT
+    from tenon.profiler.observe.observer import Observer
+    from tenon.training.session import Session
 
 
 @hookspec(historic=True)
@@ -61,8 +60,8 @@ def tenon_default_device(requested: str | None) -> Device | None:
 
 
 @hookspec(firstresult=True)
-def tenon_make_optimizer(name: str, params: Iterable[Any], options: Mapping[str, Any]) -> Optimizer | None:
-    """Build an optimizer; the host answers last, by ``resolve("optimizers", name)``; wrap it to decorate.
+def tenon_make_optimizer(name: str, params: ParamsT, options: Mapping[str, object]) -> Optimizer | None:
+    """Build an optimizer; the host does so last, by ``resolve("optimizers", name)``; wrap it to decorate.
 
     Args: ``name`` of the optimizer; ``params``, parameters or groups; ``options``, its keyword arguments.
     Called: once per optimizer built from configuration (``tenon.build_optimizer``, ``tenon train``).
@@ -129,7 +128,7 @@ def tenon_step_begin(session: Session, step: int) -> None:
 
 
 @hookspec
-def tenon_step_end(session: Session, step: int, metrics: Mapping[str, Any]) -> None:
+def tenon_step_end(session: Session, step: int, metrics: Mapping[str, float]) -> None:
     """A training step is done; the parameters are updated.
 
     Args: ``session``; ``step``; ``metrics`` of the step (values may still be on the device).
@@ -164,7 +163,7 @@ def tenon_graph_passes(target: str) -> Sequence[Pass]:
 
 
 @hookspec
-def tenon_report(metrics: Mapping[str, Any], step: int) -> None:
+def tenon_report(metrics: Mapping[str, float], step: int) -> None:
     """Metrics of a run, as plain numbers, ready to be written somewhere.
 
     Args: ``metrics`` by name; ``step`` they belong to.
@@ -175,7 +174,7 @@ def tenon_report(metrics: Mapping[str, Any], step: int) -> None:
 
 
 @hookspec
-def tenon_checkpoint_save(section: MutableMapping[str, Any], session: Session) -> None:
+def tenon_checkpoint_save(section: MutableMapping[str, object], session: Session) -> None:
     """Put this plugin's state into the checkpoint.
 
     Args: ``section``, an empty dict that is this plugin's own; ``session`` of the run.

@@ -17,7 +17,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-_stored: list[tuple[dict[str, Any], str, Any]] = []
+#: Names stored in modules: (globals of the module, name, value).
+_stored: list[tuple[dict[str, object], str, object]] = []
 
 
 def lazy_namespace(
@@ -38,15 +39,15 @@ def lazy_namespace(
         from tenon.plugins.registry import resolve
 
         try:
-            found = resolve(kind, name)
+            value = resolve(kind, name)
         except PluginNotFoundError as error:
             message = f"module {module_name!r} has no attribute {name!r}: {error}"
             raise PluginNotFoundError(message) from error.__cause__
         on_change(_forget)
         names = vars(sys.modules[module_name])
-        names[name] = found
-        _stored.append((names, name, found))
-        return found
+        names[name] = value
+        _stored.append((names, name, value))
+        return value
 
     def __dir__() -> list[str]:
         from tenon.plugins.registry import names

@@ -16,7 +16,7 @@ import re
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import pluggy
 
@@ -35,10 +35,10 @@ Stage = Literal["import", "hooks", "configure", "declare"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PluginInfo:
-    """A loaded plugin: who it is and where it came from."""
+    """A loaded plugin, and the distribution that it is from."""
 
     name: str
-    plugin: Any
+    plugin: object
     source: str
     distribution: str | None = None
     version: str | None = None

@@ -15,7 +15,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pluggy
 
@@ -29,6 +29,9 @@ from tenon.plugins.loader import PluginFailure, PluginInfo
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from tenon.optim.optimizer import Optimizer, ParamsT
+    from tenon.training.session import Session
 
 _lock = threading.RLock()
 _listeners: list[Callable[[], None]] = []
@@ -161,17 +164,17 @@ class Host:
                 self._fail(info, error)
         return found
 
-    def save_sections(self, session: Any) -> dict[str, dict[str, Any]]:
+    def save_sections(self, session: Session) -> dict[str, dict[str, object]]:
         """Plugin name -> the section that its ``tenon_checkpoint_save`` wrote, unless empty."""
-        sections: dict[str, dict[str, Any]] = {}
+        sections: dict[str, dict[str, object]] = {}
         for info, caller in self._callers("tenon_checkpoint_save"):
-            section: dict[str, Any] = {}
+            section: dict[str, object] = {}
             caller(section=section, session=session)
             if section:
                 sections[info.name] = section
         return sections
 
-    def load_sections(self, sections: Mapping[str, Mapping[str, Any]], session: Any) -> None:
+    def load_sections(self, sections: Mapping[str, Mapping[str, object]], session: Session) -> None:
         """Call each ``tenon_checkpoint_load`` with its plugin's section; warn of sections without one."""
         callers = [(_names_of(info), caller) for info, caller in self._callers("tenon_checkpoint_load")]
         orphans = sorted(set(sections).difference(*(names for names, _ in callers)))
@@ -221,14 +224,14 @@ class Host:
                 raise PluginError(f"{error}. Compare with `tenon.plugins.hookspecs`.") from error
             raise
 
-    def _callers(self, hook: str) -> list[tuple[PluginInfo, Callable[..., Any]]]:
-        """Per plugin that implements ``hook``, in plugin order, a caller that reaches only that plugin."""
+    def _callers(self, hook: str) -> list[tuple[PluginInfo, pluggy.HookCaller]]:
+        """Per plugin that implements ``hook``, in plugin order, a caller that calls only that plugin."""
         owners = {id(implementation.plugin) for implementation in getattr(self.hook, hook).get_hookimpls()}
-        everyone = [info.plugin for info in self._plugins]
-        callers: list[tuple[PluginInfo, Callable[..., Any]]] = []
+        plugins = [info.plugin for info in self._plugins]
+        callers: list[tuple[PluginInfo, pluggy.HookCaller]] = []
         for info in self._plugins:
             if id(info.plugin) in owners:
-                others = [plugin for plugin in everyone if plugin is not info.plugin]
+                others = [plugin for plugin in plugins if plugin is not info.plugin]
                 callers.append((info, self._manager.subset_hook_caller(hook, others)))
         return callers
 
@@ -243,7 +246,7 @@ class Host:
 
     def _after_call(
         self,
-        outcome: pluggy.Result[Any],
+        outcome: pluggy.Result[object],
         hook: str,
         implementations: Sequence[pluggy.HookImpl],
         arguments: Mapping[str, object],
@@ -348,5 +351,5 @@ class _Defaults:
         self._registry = registry
 
     @hookimpl(trylast=True)
-    def tenon_make_optimizer(self, name: str, params: Iterable[Any], options: Mapping[str, Any]) -> Any:
+    def tenon_make_optimizer(self, name: str, params: ParamsT, options: Mapping[str, object]) -> Optimizer:
         return self._registry.resolve("optimizers", name)(params, **options)

@@ -1,10 +1,10 @@
-"""Ask the process's host for components by kind and name.
+"""Look up components of the process's host by kind and name.
 
 >>> "optimizers" in kinds()
 True
 
-Kinds are those of ``hookspecs.KINDS``. Plugins load at the first question; a target is imported when its
-name is resolved, not when it is listed. Next: ``lazy.py`` gives modules these names as attributes.
+Kinds are those of ``hookspecs.KINDS``. Plugins load at the first look-up; a target is imported when its name
+is resolved, not when it is listed. Next: ``lazy.py`` gives modules these names as attributes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def kinds() -> list[str]:
 
 
 def resolve(kind: str, name: str) -> Any:
-    """The object called ``name``, as ``resolve("optimizers", "SGD")``; ``"distribution:Name"`` says whose.
+    """The object called ``name``, as ``resolve("optimizers", "SGD")``, or ``"distribution:Name"``.
 
     Raises PluginNotFoundError (an AttributeError) for an unknown name, PluginClashError where two plugins
     declare it, PluginTargetError (an ImportError) where its target cannot be imported.
@@ -33,7 +33,7 @@ def resolve(kind: str, name: str) -> Any:
 
 
 def component(kind: str, name: str) -> Component:
-    """Who declares ``name`` and with which target, without importing it."""
+    """The declaration of ``name``, with its plugin and target, which is not imported."""
     return host().registry.component(kind, name)
 
 
@@ -43,5 +43,5 @@ def components(kind: str) -> list[Component]:
 
 
 def names(kind: str) -> list[str]:
-    """All names of ``kind``, sorted, without importing anything they stand for."""
+    """All names of ``kind``, sorted; no target is imported."""
     return host().registry.names(kind)
