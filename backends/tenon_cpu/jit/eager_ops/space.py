@@ -165,11 +165,11 @@ def scatter(
     if not isinstance(y, np.ndarray):  # 0.0, in the gradient of ``scatter``
         y = np.full(index.shape, y, FLOAT)
     out, outside = np.array(x, order="C"), np.zeros(1, np.uint8)
-    values, target, kernel = _cut(plain(y), axis), _cut(out, axis), lines.place
+    values, target, kernel = _cut(plain(y), axis), _cut(out, axis), lines.put
     if target.ndim == 2:
-        kernel, places = resampling.place, _cut(plain(index), axis)
+        kernel, places = resampling.put, _cut(plain(index), axis)
     elif all(not step or a == axis for a, step in enumerate(index.strides)):  # one index for each row
-        kernel = lines.place_rows
+        kernel = lines.put_rows
         places = plain(index[tuple(slice(None) if a == axis else 0 for a in range(x.ndim))])
     else:
         places = _cut(plain(index), axis)

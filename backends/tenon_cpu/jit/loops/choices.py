@@ -1,4 +1,4 @@
-"""Selection between float32 arrays and numbers by a condition of bytes that may be repeated."""
+"""Selection between float32 arrays and numbers, by a condition of bytes that may be one row for all."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _NONE = np.uint8(0)
 
 @kernel("void(uint8[::1], float32[::1], float32[::1], float32[::1], int64, int64)")
 def choose(condition, x, y, out, start, stop):
-    """``x`` where the condition holds, else ``y``; both are read, or there would be a branch and no vector
-    (1,030 instead of 75 us on 262,144 elements)."""
+    """``x`` where the condition holds, else ``y``; both are loaded, because a branch would prevent
+    vectorisation (1,030 us instead of 75 on 262,144 elements)."""
     condition, x, y, out = condition[start:stop], x[start:stop], y[start:stop], out[start:stop]
     for i in range(out.size):
         a, b = x[i], y[i]
@@ -29,8 +29,8 @@ def put(condition, flipped, value, kept, out, start, stop):
 
 @kernel("void(uint8[::1], uint8, float32, float32[:,::1], float32[:,::1], int64, int64)")
 def put_rows(condition, flipped, value, kept, out, start, stop):
-    """The same in every row, by one condition for all."""
+    """``put`` on rows ``start`` to ``stop``, with one row of conditions for all."""
     for r in range(start, stop):
-        part, made = kept[r], out[r]
+        part, out_row = kept[r], out[r]
         for i in range(condition.size):
-            made[i] = value if condition[i] != flipped else part[i]
+            out_row[i] = value if condition[i] != flipped else part[i]

@@ -1,7 +1,7 @@
-"""Batch norm of the columns of a float32 matrix, and a factor and a summand for each channel of images.
+"""Batch norm of the columns of a float32 matrix, and gradients of scale and shift of images' channels.
 
-Columns are walked in blocks of ``WIDE``, row by row; sums are of float32 over ``BLOCK`` rows, of float64 over
-all. Threads share the blocks, or the channels.
+A block of ``WIDE`` columns is read row by row; sums are of float32 over ``BLOCK`` rows, of float64 over all.
+Threads share the blocks, or the channels.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from tenon_cpu.jit.loops.rows import BLOCK
 from tenon_cpu.jit.loops.vectors import plus
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
-#: Columns at a time: 64 rows of as many are 64 KB.
+#: Columns of a block: 64 rows of them are 64 KB.
 WIDE = 256
 
 
 @inlined
-def empty(part, whole):
-    """Add the sums of a block of rows to those of all, and begin again."""
+def add_and_reset(part, totals):
+    """Add the sums ``part`` of a block of rows to ``totals``, and reset them to 0."""
     for j in range(part.size):
-        whole[j] += part[j]
+        totals[j] += part[j]
         part[j] = _ZERO
 
 
@@ -37,33 +37,33 @@ def batch_norm(x, weight, bias, eps, out, means, variances, deviations, start, s
         width = last - first
         mean, variance, deviation = means[first:last], variances[first:last], deviations[first:last]
         w, b = weight[first:last], bias[first:last]
-        part, whole = np.zeros(width, np.float32), np.zeros(width, np.float64)
+        part, totals = np.zeros(width, np.float32), np.zeros(width, np.float64)
         for r in range(count):
             row = x[r, first:last]
             for j in range(width):
                 part[j] += row[j]
             if r % BLOCK == BLOCK - 1:
-                empty(part, whole)
-        empty(part, whole)
+                add_and_reset(part, totals)
+        add_and_reset(part, totals)
         for j in range(width):
-            mean[j] = whole[j] / count
-            whole[j] = 0
+            mean[j] = totals[j] / count
+            totals[j] = 0
         for r in range(count):
             row = x[r, first:last]
             for j in range(width):
                 d = row[j] - mean[j]
                 part[j] += d * d
             if r % BLOCK == BLOCK - 1:
-                empty(part, whole)
-        empty(part, whole)
+                add_and_reset(part, totals)
+        add_and_reset(part, totals)
         for j in range(width):
-            variance[j] = whole[j] / count
+            variance[j] = totals[j] / count
             deviation[j] = _ONE / np.sqrt(variance[j] + eps)
             part[j] = deviation[j] * w[j]
         for r in range(count):
-            row, made = x[r, first:last], out[r, first:last]
+            row, out_row = x[r, first:last], out[r, first:last]
             for j in range(width):
-                made[j] = (row[j] - mean[j]) * part[j] + b[j]
+                out_row[j] = (row[j] - mean[j]) * part[j] + b[j]
 
 
 @kernel(
@@ -79,27 +79,28 @@ def batch_norm_grad(g, x, weight, means, deviations, out, dweights, dbiases, sta
         width = last - first
         mean, deviation, w = means[first:last], deviations[first:last], weight[first:last]
         dweight, dbias = dweights[first:last], dbiases[first:last]
-        one, two = np.zeros(width, np.float32), np.zeros(width, np.float32)
-        ones, twos = np.zeros(width, np.float64), np.zeros(width, np.float64)
+        g_sum, product_sum = np.zeros(width, np.float32), np.zeros(width, np.float32)
+        g_totals, product_totals = np.zeros(width, np.float64), np.zeros(width, np.float64)
         for r in range(count):
-            row, given = x[r, first:last], g[r, first:last]
+            row, g_row = x[r, first:last], g[r, first:last]
             for j in range(width):
-                one[j] += given[j]
-                two[j] += given[j] * (row[j] - mean[j])
+                g_sum[j] += g_row[j]
+                product_sum[j] += g_row[j] * (row[j] - mean[j])
             if r % BLOCK == BLOCK - 1:
-                empty(one, ones)
-                empty(two, twos)
-        empty(one, ones)
-        empty(two, twos)
+                add_and_reset(g_sum, g_totals)
+                add_and_reset(product_sum, product_totals)
+        add_and_reset(g_sum, g_totals)
+        add_and_reset(product_sum, product_totals)
         for j in range(width):
-            dbias[j] = ones[j]
-            dweight[j] = twos[j] * deviation[j]
-            one[j] = ones[j] * share
-            two[j] = twos[j] * share * deviation[j] * deviation[j]
+            dbias[j] = g_totals[j]
+            dweight[j] = product_totals[j] * deviation[j]
+            g_sum[j] = g_totals[j] * share
+            product_sum[j] = product_totals[j] * share * deviation[j] * deviation[j]
         for r in range(count):
-            row, given, made = x[r, first:last], g[r, first:last], out[r, first:last]
+            row, g_row, out_row = x[r, first:last], g[r, first:last], out[r, first:last]
             for j in range(width):
-                made[j] = (given[j] - one[j] - (row[j] - mean[j]) * two[j]) * (deviation[j] * w[j])
+                inner = g_row[j] - g_sum[j] - (row[j] - mean[j]) * product_sum[j]
+                out_row[j] = inner * (deviation[j] * w[j])
 
 
 @kernel(
@@ -111,11 +112,11 @@ def scale_grad(g, x, scale, out, dscale, dshift, start, stop):
     for c in range(start, stop):
         a, product, total = scale[c], np.float64(0), np.float64(0)
         for r in range(x.shape[0]):
-            row, given, made = x[r, c], g[r, c], out[r, c]
+            row, g_row, out_row = x[r, c], g[r, c], out[r, c]
             p, s = _ZERO, _ZERO
             for i in range(row.size):
-                v = given[i]
-                made[i] = v * a
+                v = g_row[i]
+                out_row[i] = v * a
                 p = plus(p, v * row[i])
                 s = plus(s, v)
             product += p

@@ -1,6 +1,6 @@
-"""The loops of PyTorch's CPU stream over many numbers: words, coins and normals, bit for bit as NumPy's.
+"""Loops of PyTorch's random stream on the CPU: words, coins and normals, bit for bit as with NumPy.
 
-``unit32`` follows ``tenon.random.box_muller`` step by step. All 2**24 radii and angles were compared with it.
+``unit32`` follows ``tenon.random.box_muller`` step by step; all 2**24 radii and angles were compared with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MASK_B, _MASK_C = np.uint32(0x9D2C5680), np.uint32(0xEFC60000)
 _ONE, _ZERO = np.uint32(1), np.uint32(0)
 _LOW21, _LOW24 = np.uint32(0x1FFFFF), np.uint32(0xFFFFFF)
 _WORD = np.float64(4294967296.0)
-#: Radii at a time: what they need stays in the first-level cache.
+#: Radii of a run, whose temporary arrays fit into the first-level cache.
 _RUN = 1024
 
 _L0, _L1, _L2 = np.float32(7.0376836292e-2), np.float32(-1.1514610310e-1), np.float32(1.1676998740e-1)
@@ -68,7 +68,7 @@ def _temper(y):
 
 @kernel("void(uint32[::1], uint32[::1])", fastmath=())
 def words(state, out):
-    """``state`` is the block and, behind it, the position in the block of the next word."""
+    """The next words of MT19937; ``state`` has the block and then the next word's position in it."""
     at, done = np.int64(state[_BLOCK]), 0
     old = np.empty(_BLOCK, np.uint32)
     new = state[:_BLOCK]
@@ -76,26 +76,26 @@ def words(state, out):
         if at == _BLOCK:
             for i in range(_BLOCK):
                 old[i] = new[i]
-            # A word depends on the one 227 before it: three runs, none of which reads what it writes.
+            # A word depends on the one 227 before it, so in each of three runs reads and writes are disjoint.
             _mix(old[:227], old[1:228], old[397:], new[:227])
             _mix(old[227:454], old[228:455], new[:227], new[227:454])
             _mix(old[454:623], old[455:], new[227:396], new[454:623])
             new[623] = np.uint32(new[396] ^ _next(old[623], new[0]))
             at = np.int64(0)
         count = min(_BLOCK - at, out.size - done)
-        part, made = new[at : at + count], out[done : done + count]
+        part, out_part = new[at : at + count], out[done : done + count]
         for i in range(count):
-            made[i] = _temper(part[i])
+            out_part[i] = _temper(part[i])
         at += count
         done += count
     state[_BLOCK] = np.uint32(at)
 
 
 @kernel("void(uint32[::1], float64, float32[::1])", fastmath=())
-def below(given, threshold, out):
-    """1 where the low 53 bits of (first << 32 | second) are below the threshold."""
+def below(source, threshold, out):
+    """1 where the low 53 bits of two words, first << 32 | second, are below the threshold, else 0."""
     for i in range(out.size):
-        number = np.float64(np.uint32(given[2 * i] & _LOW21)) * _WORD + np.float64(given[2 * i + 1])
+        number = np.float64(np.uint32(source[2 * i] & _LOW21)) * _WORD + np.float64(source[2 * i + 1])
         out[i] = _F1 if number < threshold else _F0
 
 
@@ -149,16 +149,16 @@ def _normals(radii, angles, cosines, sines):
 
 
 @kernel("void(uint32[::1], float32[::1])", fastmath=())
-def unit32(given, out):
-    """Eight radii and eight angles of each block of 16 words, a run of blocks at a time."""
+def unit32(source, out):
+    """Normals: each block of 16 words is eight radii and eight angles; a run of blocks at a time."""
     radii, angles = np.empty(_RUN, np.uint32), np.empty(_RUN, np.uint32)
     cosines, sines = np.empty(_RUN, np.float32), np.empty(_RUN, np.float32)
-    for first in range(0, given.size, 2 * _RUN):
-        blocks = min(2 * _RUN, given.size - first) // 16
+    for first in range(0, source.size, 2 * _RUN):
+        blocks = min(2 * _RUN, source.size - first) // 16
         for k in range(blocks):
             for i in range(8):
-                radii[8 * k + i] = given[first + 16 * k + i]
-                angles[8 * k + i] = given[first + 16 * k + 8 + i]
+                radii[8 * k + i] = source[first + 16 * k + i]
+                angles[8 * k + i] = source[first + 16 * k + 8 + i]
         count = 8 * blocks
         _normals(radii[:count], angles[:count], cosines[:count], sines[:count])
         for k in range(blocks):
@@ -169,14 +169,14 @@ def unit32(given, out):
 
 @kernel("void(float64[::1])", fastmath=())
 def log1p(values):
-    """By the C library, in place."""
+    """Replace each value by the C library's log1p."""
     for i in range(values.size):
         values[i] = math.log1p(values[i])
 
 
 @kernel("void(int64[::1], int64[::1])", fastmath=())
 def swaps(values, jumps):
-    """The steps of Fisher and Yates."""
+    """Exchange ``values[i]`` and ``values[jumps[i]]`` in order: the shuffle of Fisher and Yates."""
     for i in range(jumps.size):
         j = jumps[i]
         kept = values[i]

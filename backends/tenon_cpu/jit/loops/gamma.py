@@ -11,7 +11,7 @@ from tenon_cpu.jit.compiler.compile import inlined, kernel
 _ALONE = "void(float32[::1], float32[::1], int64, int64)"
 _ZERO, _ONE, _HALF, _SIX = np.float64(0), np.float64(1), np.float64(0.5), np.float64(6)
 _PI, _NAN, _ENDLESS = np.float64(math.pi), np.float64(np.nan), np.float64(np.inf)
-#: Of the series by Bernoulli's numbers, in 1 / y^2.
+#: Coefficients of the asymptotic series in 1 / y^2, from Bernoulli's numbers.
 _D1, _D2, _D3, _D4 = np.float64(1 / 12), np.float64(-1 / 120), np.float64(1 / 252), np.float64(-1 / 240)
 _D5, _D6 = np.float64(1 / 132), np.float64(-691 / 32760)
 _T1, _T2, _T3, _T4 = np.float64(1 / 6), np.float64(-1 / 30), np.float64(1 / 42), np.float64(-1 / 30)
@@ -20,14 +20,14 @@ _T5 = np.float64(5 / 66)
 
 @kernel(_ALONE)
 def lgamma(x, out, start, stop):
-    """The C library's."""
+    """``log |gamma(x)|`` by the C library."""
     for i in range(start, stop):
         out[i] = math.lgamma(x[i])
 
 
 @inlined
 def _digamma(v):
-    """Of what is not negative: six steps up, whose reciprocals are one quotient, then the series."""
+    """Digamma of ``v >= 0``: the series at ``v + 6``, less six reciprocals, added up as one quotient."""
     above, below = _ONE, v
     for k in range(1, 6):
         w = v + np.float64(k)
@@ -41,36 +41,36 @@ def _digamma(v):
 
 @kernel(_ALONE)
 def digamma(x, out, start, stop):
-    """Poles are NaN, but those at 0 infinite."""
+    """Digamma; NaN at negative poles, infinite at 0."""
     for i in range(start, stop):
         v = np.float64(x[i])
         if v == _ZERO:
-            made = math.copysign(_ENDLESS, -v)
+            value = math.copysign(_ENDLESS, -v)
         elif v == _ENDLESS:
-            made = v
+            value = v
         elif v < _ZERO:
             rest = v - np.trunc(v)
-            made = _digamma(_ONE - v) - _PI / math.tan(_PI * rest) if rest != _ZERO else _NAN
+            value = _digamma(_ONE - v) - _PI / math.tan(_PI * rest) if rest != _ZERO else _NAN
         else:
-            made = _digamma(v)
-        out[i] = np.float32(made)
+            value = _digamma(v)
+        out[i] = np.float32(value)
 
 
 @kernel(_ALONE)
 def trigamma(x, out, start, stop):
-    """Poles are infinite."""
+    """Trigamma; infinite at poles."""
     for i in range(start, stop):
         v = np.float64(x[i])
         w = _ONE - v if v < _ZERO else v
-        made = _ZERO
+        value = _ZERO
         for k in range(6):
             u = w + np.float64(k)
-            made += _ONE / (u * u)
+            value += _ONE / (u * u)
         r = _ONE / (w + _SIX)
         z = r * r
-        made += r + z * _HALF + r * z * (_T1 + z * (_T2 + z * (_T3 + z * (_T4 + z * _T5))))
+        value += r + z * _HALF + r * z * (_T1 + z * (_T2 + z * (_T3 + z * (_T4 + z * _T5))))
         if v < _ZERO:
             rest = v - np.trunc(v)
             s = math.sin(_PI * rest)
-            made = _PI * _PI / (s * s) - made
-        out[i] = np.float32(made)
+            value = _PI * _PI / (s * s) - value
+        out[i] = np.float32(value)

@@ -1,4 +1,4 @@
-"""Loops over sampling grids: coordinates split into elements and fractions, and places put together."""
+"""Loops over sampling grids: split coordinates into elements and fractions, and compute flat indices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ZERO, _ONE, _TWO, _HALF = np.float32(0), np.float32(1), np.float32(2), np.float
 
 @inlined
 def _folded(u, low, span, most, padding):
-    """``u`` inside, and its slope: ``padding`` 1 stops at the border, 2 is reflected there first."""
+    """``u`` moved inside, and the slope of that: ``padding`` 1 clamps to the border, 2 reflects there."""
     slope = _ONE
     if padding == 2:
         if span == _ZERO:
@@ -34,7 +34,7 @@ def _folded(u, low, span, most, padding):
     " float32[::1], float32[::1], int64, int64)"
 )
 def split(grid, axis, scale, shift, low, span, most, padding, nearest, base, fraction, slope, start, stop):
-    """Per point, the element below (or nearest), the fraction behind it and the slope of the padding."""
+    """For each point the element below (or nearest), the fraction of a step to it, and padding's slope."""
     for p in range(start, stop):
         u, s = (grid[p, axis] + _ONE) * scale - shift, _ONE
         if padding:
@@ -48,7 +48,7 @@ def split(grid, axis, scale, shift, low, span, most, padding, nearest, base, fra
     " int64)"
 )
 def places(base, offset, low, span, most, padding, before, size, out, start, stop):
-    """Indices of the element ``offset`` behind each base, behind those of the axes ``before``; -1 outside."""
+    """Flat indices of the elements at ``offset`` from each base, from those of outer axes; -1 outside."""
     for p in range(start, stop):
         u = base[p] + offset
         if padding:

@@ -1,6 +1,6 @@
-"""Walks along one axis of float32 arrays ``[outer, size, inner]``: running sums, extremes, products, places.
+"""Loops along an axis of float32 arrays ``[outer, size, inner]``: cumulative ops, reductions, indexing.
 
-Threads share the outer axis. Where ``inner`` is 1, a line is a row.
+Threads share the outer axis. If ``inner`` is 1, a line is a row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def times(a, b):
 
 @inlined
 def product(row):
-    """Of all elements."""
+    """The product of all elements."""
     p = _ONE
     for i in range(row.size):
         p = times(p, row[i])
@@ -34,7 +34,7 @@ def product(row):
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64, int64)")
 def cumprod(x, out, start, stop):
-    """Running products, in float64 as PyTorch's: they may leave float32's range and come back."""
+    """Cumulative products, in float64 like PyTorch's: they may leave float32's range and come back."""
     size, inner = x.shape[1], x.shape[2]
     products = np.empty(inner, np.float64)
     for r in range(start, stop):
@@ -47,15 +47,15 @@ def cumprod(x, out, start, stop):
             for j in range(inner):
                 products[j] = np.float64(1)
             for i in range(size):
-                row, made = x[r, i], out[r, i]
+                row, out_row = x[r, i], out[r, i]
                 for j in range(inner):
                     products[j] *= row[j]
-                    made[j] = products[j]
+                    out_row[j] = products[j]
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64, int64)")
 def cumsum(x, out, start, stop):
-    """Running sums; of rows in float64."""
+    """Cumulative sums; of rows in float64."""
     size, inner = x.shape[1], x.shape[2]
     for r in range(start, stop):
         if inner == 1:
@@ -67,17 +67,17 @@ def cumsum(x, out, start, stop):
             for j in range(inner):
                 out[r, 0, j] = x[r, 0, j]
             for i in range(1, size):
-                before, row, made = out[r, i - 1], x[r, i], out[r, i]
+                before, row, out_row = out[r, i - 1], x[r, i], out[r, i]
                 for j in range(inner):
-                    made[j] = before[j] + row[j]
+                    out_row[j] = before[j] + row[j]
 
 
 @kernel("void(float32[:,::1], int64, float32[::1], int64, int64)")
 def extreme(x, largest, out, start, stop):
-    """The largest of each row, or the smallest; NaN, which sorts beyond an infinity, wins.
+    """The maximum of each row, or the minimum; NaN, which sorts beyond infinity, if there is one.
 
-    Bits of floats above 0 sort as integers do, those of floats below 0 the other way and, without a sign,
-    behind them.
+    The bits of floats above 0 sort like integers, those of floats below 0 in reverse, and as unsigned
+    integers after the others.
     """
     for r in range(start, stop):
         row = x[r]
@@ -104,31 +104,32 @@ def prod(x, out, start, stop):
 
 @kernel("void(float32[:,::1], float32[:,::1], int64, int64)")
 def prod_of_others(x, out, start, stop):
-    """The row's product by each element; products from both sides where that is no number to divide.
+    """The row's product divided by each element; if that product is 0 or not finite, products from both
+    sides.
 
-    A product of 0 has no infinity and no NaN in it: what is 0 from one side stays so.
+    A row whose product is 0 has neither infinity nor NaN, so a product from one side that is 0 stays 0.
     """
     for r in range(start, stop):
-        row, made = x[r], out[r]
-        whole, last = product(row), row.size
-        if whole != _ZERO and abs(whole) < _INFINITY:
+        row, out_row = x[r], out[r]
+        total, last = product(row), row.size
+        if total != _ZERO and abs(total) < _INFINITY:
             for i in range(last):
-                made[i] = whole / row[i]
+                out_row[i] = total / row[i]
         else:
             p, i = _ONE, 0
-            while i < last and (p != _ZERO or whole != _ZERO):
-                made[i] = p
+            while i < last and (p != _ZERO or total != _ZERO):
+                out_row[i] = p
                 p *= row[i]
                 i += 1
             for j in range(i, last):
-                made[j] = _ZERO
+                out_row[j] = _ZERO
             p, i = _ONE, last - 1
-            while i >= 0 and (p != _ZERO or whole != _ZERO):
-                made[i] *= p
+            while i >= 0 and (p != _ZERO or total != _ZERO):
+                out_row[i] *= p
                 p *= row[i]
                 i -= 1
             for j in range(i + 1):
-                made[j] = _ZERO
+                out_row[j] = _ZERO
 
 
 @kernel("void(float32[:,::1], float32[::1], int64, int64)")
@@ -145,77 +146,77 @@ def squares(x, out, start, stop):
 
 
 @kernel("void(float32[:,:,::1], int64[::1], float32[:,:,::1], int64, int64)")
-def take(x, places, out, start, stop):
-    """Lines at the same places of every outer element."""
+def take(x, indices, out, start, stop):
+    """``out[r, i] = x[r, indices[i]]``."""
     inner = x.shape[2]
     for r in range(start, stop):
-        for i in range(places.size):
+        for i in range(indices.size):
             if inner == 1:
-                out[r, i, 0] = x[r, places[i], 0]
+                out[r, i, 0] = x[r, indices[i], 0]
             else:
-                row, made = x[r, places[i]], out[r, i]
+                row, out_row = x[r, indices[i]], out[r, i]
                 for j in range(inner):
-                    made[j] = row[j]
+                    out_row[j] = row[j]
 
 
 @kernel("void(float32[:,:,::1], int64[::1], float32[:,:,::1], int64, int64)")
-def add_at(y, places, out, start, stop):
-    """Lines added at the same places of every outer element, in their order."""
+def add_at(y, indices, out, start, stop):
+    """``out[r, indices[i]] += y[r, i]``, in the order of ``i``."""
     inner = y.shape[2]
     for r in range(start, stop):
-        for i in range(places.size):
+        for i in range(indices.size):
             if inner == 1:
-                out[r, places[i], 0] += y[r, i, 0]
+                out[r, indices[i], 0] += y[r, i, 0]
             else:
-                row, made = y[r, i], out[r, places[i]]
+                row, out_row = y[r, i], out[r, indices[i]]
                 for j in range(inner):
-                    made[j] += row[j]
+                    out_row[j] += row[j]
 
 
 @kernel("void(float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], uint8[::1], int64, int64)")
-def pick(x, places, out, outside, start, stop):
-    """``out[r, i, j] = x[r, places[r, i, j], j]``; ``outside`` says that a place is none."""
+def pick(x, indices, out, outside, start, stop):
+    """``out[r, i, j] = x[r, indices[r, i, j], j]``; ``outside[0]`` becomes 1 if an index is out of range."""
     size, inner = x.shape[1], x.shape[2]
     for r in range(start, stop):
-        for i in range(places.shape[1]):
-            at, made = places[r, i], out[r, i]
+        for i in range(indices.shape[1]):
+            at, out_row = indices[r, i], out[r, i]
             for j in range(inner):
                 k = at[j]
                 if 0 <= k < size:
-                    made[j] = x[r, k, j]
+                    out_row[j] = x[r, k, j]
                 else:
                     outside[0] = 1
 
 
 @kernel("void(float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], uint8[::1], int64, int64, int64)")
-def place(y, places, out, outside, how, start, stop):
-    """``out[r, places[r, i, j], j] = y[r, i, j]``, or combined with it: see ``combined``."""
+def put(y, indices, out, outside, how, start, stop):
+    """``out[r, indices[r, i, j], j] = y[r, i, j]``, or reduced with it if ``how`` is not 0."""
     size, inner = out.shape[1], out.shape[2]
     for r in range(start, stop):
-        for i in range(places.shape[1]):
-            at, given = places[r, i], y[r, i]
+        for i in range(indices.shape[1]):
+            at, y_row = indices[r, i], y[r, i]
             for j in range(inner):
                 k = at[j]
                 if not 0 <= k < size:
                     outside[0] = 1
                 elif how:
-                    out[r, k, j] = combined(out[r, k, j], given[j], how)
+                    out[r, k, j] = combined(out[r, k, j], y_row[j], how)
                 else:
-                    out[r, k, j] = given[j]
+                    out[r, k, j] = y_row[j]
 
 
 @kernel("void(float32[:,:,::1], int64[::1], float32[:,:,::1], uint8[::1], int64, int64, int64)")
-def place_rows(y, places, out, outside, how, start, stop):
-    """The same of whole rows: ``out[r, places[i]]`` and ``y[r, i]``."""
+def put_rows(y, indices, out, outside, how, start, stop):
+    """``put`` of whole rows: ``out[r, indices[i]]`` from ``y[r, i]``."""
     for r in range(start, stop):
-        for i in range(places.size):
-            k, given = places[i], y[r, i]
+        for i in range(indices.size):
+            k, y_row = indices[i], y[r, i]
             if not 0 <= k < out.shape[1]:
                 outside[0] = 1
             else:
-                made = out[r, k]
-                for j in range(given.size):
-                    made[j] = combined(made[j], given[j], how) if how else given[j]
+                out_row = out[r, k]
+                for j in range(y_row.size):
+                    out_row[j] = combined(out_row[j], y_row[j], how) if how else y_row[j]
 
 
 @kernel("void(float32[:,:,::1], float32[::1], float32[::1], float32[:,:,::1], int64, int64)")
@@ -223,14 +224,14 @@ def scale_and_shift(x, scale, shift, out, start, stop):
     """``x[:, c] * scale[c] + shift[c]``."""
     for r in range(start, stop):
         for c in range(x.shape[1]):
-            row, made, a, b = x[r, c], out[r, c], scale[c], shift[c]
+            row, out_row, a, b = x[r, c], out[r, c], scale[c], shift[c]
             for i in range(row.size):
-                made[i] = row[i] * a + b
+                out_row[i] = row[i] * a + b
 
 
 @kernel("void(float32[:,:,::1], int64, float32[:,:,::1], int64, int64)")
 def solve_triangle(a, upper, x, start, stop):
-    """Each ``x`` becomes ``X`` of ``A X = x`` for a small triangle, row after row."""
+    """Replace each ``x`` by ``X`` with ``A X = x`` for a small triangular ``A``, row by row."""
     size = a.shape[1]
     for m in range(start, stop):
         for n in range(size):
@@ -240,21 +241,21 @@ def solve_triangle(a, upper, x, start, stop):
                 factor, other = a[m, i, k], x[m, k]
                 for j in range(row.size):
                     row[j] -= factor * other[j]
-            whole = a[m, i, i]
+            divisor = a[m, i, i]
             for j in range(row.size):
-                row[j] /= whole
+                row[j] /= divisor
 
 
 @kernel("void(float32[:,:,::1], int64, int64, float32[:,:,::1], int64, int64)")
 def triangle(x, k, lower, out, start, stop):
-    """Each matrix up to its diagonal ``k`` (from it on if not ``lower``), zeros beyond."""
+    """The lower triangle of each matrix, up to its diagonal ``k``, or the upper one, from ``k`` on."""
     width = x.shape[2]
     for m in range(start, stop):
         for r in range(x.shape[1]):
-            row, made = x[m, r], out[m, r]
+            row, out_row = x[m, r], out[m, r]
             edge = min(max(r + k + lower, 0), width)
-            kept, filled = (row[:edge], made[:edge]) if lower else (row[edge:], made[edge:])
-            empty = made[edge:] if lower else made[:edge]
+            kept, filled = (row[:edge], out_row[:edge]) if lower else (row[edge:], out_row[edge:])
+            empty = out_row[edge:] if lower else out_row[:edge]
             for i in range(kept.size):
                 filled[i] = kept[i]
             for i in range(empty.size):
@@ -263,15 +264,15 @@ def triangle(x, k, lower, out, start, stop):
 
 @kernel("void(float32[:,::1], int64, int64[:,::1], int64, int64)")
 def first(x, flipped, out, start, stop):
-    """Where the smallest elements of each row are (the largest with -1 for ``flipped``), in order, as many as
-    ``out`` is wide: ties keep order, NaN counts as largest."""
+    """The indices of the smallest elements of each row (of the largest with -1 for ``flipped``), sorted, as
+    many as ``out`` is wide: ties keep their order, NaN sorts as the largest."""
     count = out.shape[1]
     held = np.empty(count, np.int32)
     for r in range(start, stop):
-        row, made = x[r], out[r]
+        row, out_row = x[r], out[r]
         for k in range(count):
             held[k] = _LARGEST
-            made[k] = -1
+            out_row[k] = -1
         worst, filled = _LARGEST, 0
         for i in range(row.size):
             v = row[i] + _ZERO
@@ -280,9 +281,9 @@ def first(x, flipped, out, start, stop):
                 k = min(filled, count - 1)
                 while k > 0 and held[k - 1] > key:
                     held[k] = held[k - 1]
-                    made[k] = made[k - 1]
+                    out_row[k] = out_row[k - 1]
                     k -= 1
                 held[k] = key
-                made[k] = i
+                out_row[k] = i
                 filled = min(filled + 1, count)
                 worst = held[count - 1]

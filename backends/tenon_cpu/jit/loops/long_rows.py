@@ -1,7 +1,7 @@
-"""Layer norm over rows so long that a sum in float32 would lose digits: runs of it join in float64.
+"""Layer norm over rows so long that a sum in float32 would lose digits: sums of runs are added in float64.
 
-Rows of ordinary length keep the kernels of ``rows.py``: there the joins would cost a quarter of the time and
-gain nothing. These read a row from memory anyway, so weight and bias are left to a pass of their own.
+For rows of ordinary length, which have the kernels of ``rows.py``, that would cost a quarter of the time and
+gain nothing. Long rows are read from memory in every pass, so weight and bias have a pass of their own.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ def long_spread(row, mean):
 
 
 @inlined
-def slopes(given, row, mean):
+def slopes(g_row, row, mean):
     """The sums of ``given`` and of ``given * (row - mean)``."""
     a, b = _ZERO, _ZERO
     for i in range(row.size):
-        a = plus(a, given[i])
-        b = plus(b, given[i] * (row[i] - mean))
+        a = plus(a, g_row[i])
+        b = plus(b, g_row[i] * (row[i] - mean))
     return a, b
 
 
 @kernel("void(float32[:,::1], float32, float32[:,::1], float32[::1], float32[::1], int64, int64)")
 def standardise(x, eps, out, means, deviations, start, stop):
-    """Result, mean and reciprocal deviation."""
+    """Result, mean and reciprocal deviation of each long row."""
     for r in range(start, stop):
-        row, made = x[r], out[r]
+        row, out_row = x[r], out[r]
         mean = np.float32(long_total(row) / row.size)
         deviation = np.float32(1 / np.sqrt(long_spread(row, mean) / row.size + eps))
         for i in range(row.size):
-            made[i] = (row[i] - mean) * deviation
+            out_row[i] = (row[i] - mean) * deviation
         means[r] = mean
         deviations[r] = deviation
 
 
 @kernel("void(float32[:,::1], float32[:,::1], float32[::1], float32[::1], float32[:,::1], int64, int64)")
 def standardise_grad(g, x, means, deviations, out, start, stop):
-    """The input's gradient of ``standardise``."""
+    """The gradient of ``standardise`` for its input."""
     for r in range(start, stop):
-        given, row, made = g[r], x[r], out[r]
+        g_row, row, out_row = g[r], x[r], out[r]
         mean, deviation = means[r], deviations[r]
-        one, two = np.float64(0), np.float64(0)
+        g_total, product_total = np.float64(0), np.float64(0)
         for first in range(0, row.size, RUN):
-            a, b = slopes(given[first : first + RUN], row[first : first + RUN], mean)
-            one += a
-            two += b
-        pull = np.float32(one / row.size)
-        turn = np.float32(two / row.size * deviation * deviation)
+            a, b = slopes(g_row[first : first + RUN], row[first : first + RUN], mean)
+            g_total += a
+            product_total += b
+        pull = np.float32(g_total / row.size)
+        turn = np.float32(product_total / row.size * deviation * deviation)
         for i in range(row.size):
-            made[i] = (given[i] - pull - (row[i] - mean) * turn) * deviation
+            out_row[i] = (g_row[i] - pull - (row[i] - mean) * turn) * deviation

@@ -1,4 +1,4 @@
-"""Cross entropy of class indices, and its gradient, in one walk over the scores each."""
+"""Cross entropy of class indices, and its gradient, each in one pass over the scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INFINITY = np.float32(np.inf)
 
 @inlined
 def log_sum_exp(row):
-    """The logarithm of the sum of exponentials; an infinite maximum is the result, unless there is NaN."""
+    """The logarithm of the sum of exponentials; if the maximum is infinite, that maximum, or NaN."""
     top = peak(row)
     if abs(top) == _INFINITY:
         for i in range(row.size):
@@ -29,12 +29,12 @@ def log_sum_exp(row):
     " int64[::1], int64, int64)"
 )
 def cross_entropy(x, target, weight, ignored, totals, losses, weights, outside, start, stop):
-    """Each row's log-sum-exp, loss and weight; ``outside[0]`` is 1 if a target is no class."""
+    """Each row's log-sum-exp, loss and weight; ``outside[0]`` becomes 1 if a target is no class."""
     classes = x.shape[1]
     for r in range(start, stop):
         row, chosen = x[r], target[r]
-        t = log_sum_exp(row)
-        totals[r, 0] = t
+        total = log_sum_exp(row)
+        totals[r, 0] = total
         losses[r] = _ZERO
         weights[r] = _ZERO
         if chosen != ignored:
@@ -42,20 +42,20 @@ def cross_entropy(x, target, weight, ignored, totals, losses, weights, outside, 
                 outside[0] = 1
             else:
                 weights[r] = weight[chosen] if weight.size else _ONE
-                losses[r] = weights[r] * (t - row[chosen])
+                losses[r] = weights[r] * (total - row[chosen])
 
 
 @kernel("void(float32[:,::1], float32[:,::1], int64[::1], float32[::1], int64, float32[:,::1], int64, int64)")
 def cross_entropy_grad(x, totals, target, slopes, ignored, out, start, stop):
     """``(1 at the target - exp(x - total)) * slope``."""
     for r in range(start, stop):
-        row, made = x[r], out[r]
-        t, slope = totals[r, 0], slopes[r]
+        row, out_row = x[r], out[r]
+        total, slope = totals[r, 0], slopes[r]
         for i in range(row.size):
-            made[i] = exp_below(row[i] - t) * -slope
+            out_row[i] = exp_below(row[i] - total) * -slope
         chosen = target[r]
         if chosen != ignored and 0 <= chosen < row.size:
-            made[chosen] += slope
+            out_row[chosen] += slope
 
 
 @kernel(
@@ -63,8 +63,8 @@ def cross_entropy_grad(x, totals, target, slopes, ignored, out, start, stop):
     " float32[:,::1], int64[::1], int64, int64)"
 )
 def picked(x, totals, target, weight, ignored, losses, weights, outside, start, stop):
-    """``weight * (total - x)`` at targets of images ``[N, C, P]``, and the weights; totals may be none."""
-    classes, given = x.shape[1], totals.shape[0] > 0
+    """``weight * (total - x)`` at the targets of images ``[N, C, P]``, and the weights; without totals 0."""
+    classes, has_totals = x.shape[1], totals.shape[0] > 0
     for r in range(start, stop):
         for p in range(x.shape[2]):
             chosen = target[r, p]
@@ -76,13 +76,13 @@ def picked(x, totals, target, weight, ignored, losses, weights, outside, start, 
                 else:
                     w = weight[chosen] if weight.size else _ONE
                     weights[r, p] = w
-                    losses[r, p] = w * ((totals[r, p] if given else _ZERO) - x[r, chosen, p])
+                    losses[r, p] = w * ((totals[r, p] if has_totals else _ZERO) - x[r, chosen, p])
 
 
 @kernel("void(float32[:,:,::1], float32[:,::1], float32[:,::1], int64, int64)")
 def powers(x, peaks, sums, start, stop):
-    """Of each place of images ``[N, C, P]`` the largest score, and the sum of ``exp(x - peak)`` over classes:
-    1 beside an infinite peak or NaN, which is the logarithm of the sum itself."""
+    """For each place of images ``[N, C, P]`` the maximum score (``peak``) and the sum of ``exp(x - peak)``
+    over classes; 1 with a peak that is infinite or NaN, which is the log-sum-exp itself."""
     for r in range(start, stop):
         peak, s = peaks[r], sums[r]
         for p in range(peak.size):
@@ -107,11 +107,11 @@ def powers(x, peaks, sums, start, stop):
 def images_grad(x, totals, target, slopes, ignored, out, start, stop):
     """``(1 at the target - exp(x - total)) * slope`` of images ``[N, C, P]``."""
     for r in range(start, stop):
-        t, slope = totals[r], slopes[r]
+        total, slope = totals[r], slopes[r]
         for c in range(x.shape[1]):
-            row, made = x[r, c], out[r, c]
+            row, out_row = x[r, c], out[r, c]
             for p in range(row.size):
-                made[p] = exp_below(row[p] - t[p]) * -slope[p]
+                out_row[p] = exp_below(row[p] - total[p]) * -slope[p]
         for p in range(x.shape[2]):
             chosen = target[r, p]
             if chosen != ignored and 0 <= chosen < x.shape[1]:

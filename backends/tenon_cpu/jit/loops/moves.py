@@ -1,4 +1,4 @@
-"""Numbers written all over float32 arrays, and lines backwards."""
+"""Filling float32 arrays with a number, and reversing rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ONE = np.uint64(1)
 
 @kernel("void(float32[::1], float32, int64, int64)")
 def fill(x, value, start, stop):
-    """``value`` everywhere."""
+    """Set all elements to ``value``."""
     x = x[start:stop]
     for i in range(x.size):
         x[i] = value
@@ -19,9 +19,9 @@ def fill(x, value, start, stop):
 
 @kernel("void(float32[:,::1], float32[:,::1], int64, int64)")
 def reverse(x, out, start, stop):
-    """Each row backwards. Unsigned places need no look at their sign, so that LLVM makes vectors of them."""
+    """Reverse each row. Unsigned indices are not tested for negative ones, so that LLVM vectorises this."""
     size = np.uint64(x.shape[1])
     for r in range(start, stop):
-        row, made = x[r], out[r]
+        row, out_row = x[r], out[r]
         for i in range(size):
-            made[i] = row[size - _ONE - i]
+            out_row[i] = row[size - _ONE - i]

@@ -1,4 +1,4 @@
-"""Quotients of float32, and what they leave, where whole parts are exact in float64's digits; the tangent."""
+"""Division of float32 with remainder, where the quotient is exact in float64, and the tangent."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tenon_cpu.jit.compiler.compile import inlined, kernel
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _INFINITY, _MOST = np.float32(np.inf), np.float32(4194304)
-#: Adding it rounds a float64; pi / 2 in 33 bits, whose multiples up to 2^20 are exact, and the rest.
+#: A number whose addition rounds a float64; pi / 2 in 33 bits, with exact multiples up to 2^20, and the rest.
 _SHIFT, _PER_TURN = np.float64(1.5 * 2.0**52), np.float64(2 / math.pi)
 _TURN, _TURN_REST = np.float64(1.5707963267341256), np.float64(6.077100506506192e-11)
-#: Beyond it multiples are not exact.
+#: The bound of exact multiples.
 _FAR, _ENDLESS = np.float64(2.0**20), np.float64(np.inf)
 _NONE, _HALF, _UNIT, _TWO = np.float64(0), np.float64(0.5), np.float64(1), np.float64(2)
 _T0, _T1, _T2, _T3 = map(
@@ -25,62 +25,62 @@ _PAIRS = "void(float32[::1], float32[::1], float32[::1], uint8[::1], int64, int6
 
 @inlined
 def _divided(v, w):
-    """The quotient's whole part, what is left of ``v``, and whether the quotient was rounded up to it."""
-    whole = np.floor(v / w)
-    left = np.float32(np.float64(v) - np.float64(whole) * np.float64(w))
-    return whole, left, left < _ZERO if w > _ZERO else left > _ZERO
+    """The quotient, rounded down, the remainder, and whether the division rounded the quotient up."""
+    quotient = np.floor(v / w)
+    rest = np.float32(np.float64(v) - np.float64(quotient) * np.float64(w))
+    return quotient, rest, rest < _ZERO if w > _ZERO else rest > _ZERO
 
 
 @inlined
-def _unusual(whole, w):
-    """1 where the whole part may not be exact, or there is none."""
-    return np.int32(not abs(whole) < _MOST) | np.int32(abs(w) == _INFINITY)
+def _unusual(quotient, w):
+    """1 if the quotient may not be exact, or does not exist."""
+    return np.int32(not abs(quotient) < _MOST) | np.int32(abs(w) == _INFINITY)
 
 
 @kernel(_PAIRS)
 def remainder(x, y, out, unusual, start, stop):
-    """Python's modulo where the quotient's whole part is exact; ``unusual`` says that one was not."""
+    """Python's modulo; ``unusual[0]`` becomes 1 if a quotient is not exact."""
     x, y, out = x[start:stop], y[start:stop], out[start:stop]
     far = np.int32(0)
     for i in range(out.size):
-        whole, left, flipped = _divided(x[i], y[i])
-        far |= _unusual(whole, y[i])
-        out[i] = left + y[i] if flipped else left
+        quotient, rest, flipped = _divided(x[i], y[i])
+        far |= _unusual(quotient, y[i])
+        out[i] = rest + y[i] if flipped else rest
     if far:
         unusual[0] = 1
 
 
 @kernel(_PAIRS)
 def floor_divide(x, y, out, unusual, start, stop):
-    """The quotient's whole part likewise."""
+    """The quotient, rounded down; ``unusual[0]`` becomes 1 if one is not exact."""
     x, y, out = x[start:stop], y[start:stop], out[start:stop]
     far = np.int32(0)
     for i in range(out.size):
-        whole, _, flipped = _divided(x[i], y[i])
-        far |= _unusual(whole, y[i])
-        out[i] = whole - _ONE if flipped else whole
+        quotient, _, flipped = _divided(x[i], y[i])
+        far |= _unusual(quotient, y[i])
+        out[i] = quotient - _ONE if flipped else quotient
     if far:
         unusual[0] = 1
 
 
 @kernel(_PAIRS)
 def fmod(x, y, out, unusual, start, stop):
-    """C's modulo, likewise: what is left has the sign of ``x``."""
+    """C's modulo, with the sign of ``x``; ``unusual[0]`` becomes 1 if a quotient is not exact."""
     x, y, out = x[start:stop], y[start:stop], out[start:stop]
     far = np.int32(0)
     for i in range(out.size):
         v, w = abs(x[i]), abs(y[i])
-        whole = np.floor(v / w)
-        far |= _unusual(whole, w)
-        left = np.float32(np.float64(v) - np.float64(whole) * np.float64(w))
-        out[i] = math.copysign(left + w if left < _ZERO else left, x[i])
+        quotient = np.floor(v / w)
+        far |= _unusual(quotient, w)
+        rest = np.float32(np.float64(v) - np.float64(quotient) * np.float64(w))
+        out[i] = math.copysign(rest + w if rest < _ZERO else rest, x[i])
     if far:
         unusual[0] = 1
 
 
 @kernel("void(float32[::1], float32[::1], uint8[::1], int64, int64)")
 def tan(x, out, unusual, start, stop):
-    """The tangent, by what float64 leaves of multiples of pi / 2; ``unusual`` says that one was too large."""
+    """The tangent of the remainder by pi / 2; ``unusual[0]`` becomes 1 if an argument is too large."""
     x, out = x[start:stop], out[start:stop]
     far = np.int32(0)
     for i in range(out.size):

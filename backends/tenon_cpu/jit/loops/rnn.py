@@ -1,12 +1,12 @@
-"""Recurrent layers in compiled loops: the walk over the steps, and the gates of one row.
+"""Recurrent layers in compiled loops: the kernels over all steps, and the gates of one row.
 
-A walk calls oneDNN itself, through the addresses of its functions, so that a sequence runs without the
-interpreter and several threads can each have a part of the batch. ``steps`` has a line per step: first row,
-number of rows of this part, and of their product the primitive, its argument count, its arguments, and the
-memory object that is given another place at each step. ``library`` holds the addresses of ``execute`` and
-``set_data_handle`` and the stream. A walk returns oneDNN's first status that is not 0.
+A kernel calls oneDNN itself, through the addresses of its functions, so that a sequence runs without the
+interpreter and several threads can each have a part of the batch. ``steps`` has a line for each step: the
+first row, the number of rows of this part, and of their product the primitive, its argument count, its
+arguments, and the memory object whose address changes with each step. ``library`` has the addresses of
+``execute`` and ``set_data_handle`` and the stream. A kernel returns oneDNN's first status that is not 0.
 
-Loops are short and write one array each: LLVM vectorises no loop over many arrays that might overlap.
+Loops are short and write one array each: LLVM does not vectorise loops over many arrays that might overlap.
 """
 
 from __future__ import annotations
@@ -69,40 +69,42 @@ def _tanh(x):
 
 
 @inlined
-def _sigmoids(x, more):
+def _sigmoids(x, added):
     for j in range(x.size):
-        x[j] = _sigmoid(x[j] + more[j])
+        x[j] = _sigmoid(x[j] + added[j])
 
 
 @inlined
-def _tanhs(x, more):
+def _tanhs(x, added):
     for j in range(x.size):
-        x[j] = _tanh(x[j] + more[j])
+        x[j] = _tanh(x[j] + added[j])
 
 
 @inlined
-def copied(x, out):
-    """``out`` becomes ``x``."""
+def copy_to(x, out):
+    """Copy ``x`` to ``out``."""
     for j in range(x.size):
         out[j] = x[j]
 
 
 @inlined
-def multiplied(library, steps, t, place):
-    """The product of step ``t``, its movable argument at ``place``."""
-    status = called(library[1], steps[t, 5], place, 0, 0)
+def multiply(library, steps, t, address):
+    """Compute the product of step ``t``, if it has rows, with its argument at ``address``; the status."""
+    if steps[t, 1] <= 0:
+        return 0
+    status = called(library[1], steps[t, 5], address, 0, 0)
     if status == 0:
         status = called(library[0], steps[t, 2], library[2], steps[t, 3], steps[t, 4])
     return status
 
 
 @inlined
-def lstm_cell(row, more, cell, state):
-    """``row`` and ``more`` add up to the gates, which stay in ``row`` activated."""
+def lstm_cell(row, added, cell, state):
+    """Compute the gates from ``row + added``, in place in ``row``, and the next cell and state."""
     width = cell.size
-    _sigmoids(row[: 2 * width], more[: 2 * width])
-    _tanhs(row[2 * width : 3 * width], more[2 * width : 3 * width])
-    _sigmoids(row[3 * width :], more[3 * width :])
+    _sigmoids(row[: 2 * width], added[: 2 * width])
+    _tanhs(row[2 * width : 3 * width], added[2 * width : 3 * width])
+    _sigmoids(row[3 * width :], added[3 * width :])
     i, forget, g, o = row[:width], row[width : 2 * width], row[2 * width : 3 * width], row[3 * width :]
     for j in range(width):
         cell[j] = forget[j] * cell[j] + i[j] * g[j]
@@ -112,7 +114,10 @@ def lstm_cell(row, more, cell, state):
 
 @inlined
 def gru_cell(row, part, bias, state):
-    """``row`` holds the gates' inputs and goes activated; ``part`` the states' share, which gets the bias."""
+    """Compute the gates from the inputs' part ``row``, in place, and the states' part, and the next state.
+
+    ``bias`` is added to ``part``.
+    """
     width = state.size
     for j in range(3 * width):
         part[j] += bias[j]
@@ -126,14 +131,14 @@ def gru_cell(row, part, bias, state):
 
 @inlined
 def rnn_cell(relu, row, part, state):
-    """``row`` and ``part`` add up to the new state, which stays in ``row`` too."""
+    """Compute the next state from ``row + part``; it is also written to ``row``."""
     if relu:
         for j in range(row.size):
             x = row[j] + part[j]
             row[j] = np.float32(0) if x <= np.float32(0) else x
     else:
         _tanhs(row, part)
-    copied(row, state)
+    copy_to(row, state)
 
 
 @kernel(
@@ -141,25 +146,24 @@ def rnn_cell(relu, row, part, state):
     " float32[:,::1], float32[:,::1], float32[:,::1])"
 )
 def lstm(library, steps, first, reverse, gates, own, out, cells, h, c):
-    """``gates`` come as the inputs' products and go activated; ``own`` is room for the states' products.
+    """LSTM: ``gates`` has the inputs' products, which are replaced by the gates.
 
-    ``h`` and ``c`` are the running states.
+    ``own`` is memory for the states' products; ``h`` and ``c`` are the running states.
     """
     width = c.shape[1]
-    place = own.ctypes.data + first * width * 16
+    address = own.ctypes.data + first * width * 16
     count = steps.shape[0]
     for k in range(count):
         t = count - 1 - k if reverse else k
-        top = steps[t, 0] + first
-        if steps[t, 1] > 0:
-            status = multiplied(library, steps, t, place)
-            if status != 0:
-                return status
+        index = steps[t, 0] + first
+        status = multiply(library, steps, t, address)
+        if status != 0:
+            return status
         for r in range(steps[t, 1]):
             cell, state = c[first + r], h[first + r]
-            lstm_cell(gates[top + r], own[first + r], cell, state)
-            copied(cell, cells[top + r])
-            copied(state, out[top + r])
+            lstm_cell(gates[index + r], own[first + r], cell, state)
+            copy_to(cell, cells[index + r])
+            copy_to(state, out[index + r])
     return 0
 
 
@@ -168,7 +172,7 @@ def lstm(library, steps, first, reverse, gates, own, out, cells, h, c):
     " float32[:,::1], float32[:,::1], float32[:,::1], float32[:,::1])"
 )
 def lstm_grad(library, steps, first, reverse, g, gates, cells, c0, d, dh, dc):
-    """``d`` gets the gradients before the gates' activations; ``dh`` and ``dc`` run backwards."""
+    """The gradients ``d`` of the gates before their activations; ``dh`` and ``dc`` are running gradients."""
     width = dc.shape[1]
     base = d.ctypes.data
     count = steps.shape[0]
@@ -176,39 +180,38 @@ def lstm_grad(library, steps, first, reverse, g, gates, cells, c0, d, dh, dc):
     for k in range(count):
         t = k if reverse else count - 1 - k
         before = t + 1 if reverse else t - 1
-        top = steps[t, 0] + first
+        index = steps[t, 0] + first
         running = steps[before, 1] if 0 <= before < count else 0
         for r in range(steps[t, 1]):
-            row, made, dcell, dstate = gates[top + r], d[top + r], dc[first + r], dh[first + r]
+            row, d_row, dcell, dstate = gates[index + r], d[index + r], dc[first + r], dh[first + r]
             old = cells[steps[before, 0] + first + r] if r < running else c0[first + r]
             i, forget = row[:width], row[width : 2 * width]
             a, o = row[2 * width : 3 * width], row[3 * width :]
-            slope = g[top + r]
+            slope = g[index + r]
             for j in range(width):
                 dstate[j] += slope[j]
-            cell = cells[top + r]
+            cell = cells[index + r]
             for j in range(width):
                 scratch[j] = _tanh(cell[j])
-            part = made[3 * width :]
+            part = d_row[3 * width :]
             for j in range(width):
                 part[j] = dstate[j] * scratch[j] * o[j] * (_ONE - o[j])
             for j in range(width):
                 dcell[j] += dstate[j] * o[j] * (_ONE - scratch[j] * scratch[j])
-            part = made[:width]
+            part = d_row[:width]
             for j in range(width):
                 part[j] = dcell[j] * a[j] * i[j] * (_ONE - i[j])
-            part = made[width : 2 * width]
+            part = d_row[width : 2 * width]
             for j in range(width):
                 part[j] = dcell[j] * old[j] * forget[j] * (_ONE - forget[j])
-            part = made[2 * width : 3 * width]
+            part = d_row[2 * width : 3 * width]
             for j in range(width):
                 part[j] = dcell[j] * i[j] * (_ONE - a[j] * a[j])
             for j in range(width):
                 dcell[j] *= forget[j]
-        if steps[t, 1] > 0:
-            status = multiplied(library, steps, t, base + top * width * 16)
-            if status != 0:
-                return status
+        status = multiply(library, steps, t, base + index * width * 16)
+        if status != 0:
+            return status
     return 0
 
 
@@ -217,22 +220,22 @@ def lstm_grad(library, steps, first, reverse, g, gates, cells, c0, d, dh, dc):
     " float32[:,::1], float32[:,::1], float32[:,::1])"
 )
 def gru(library, steps, first, reverse, gates, own, bias, out, hidden, h):
-    """``gates`` come as the inputs' products and go activated; ``own`` is room for the states' products."""
+    """GRU: ``gates`` has the inputs' products, which are replaced by the gates; ``own`` is memory for the
+    states' products."""
     width = h.shape[1]
-    place = own.ctypes.data + first * width * 12
+    address = own.ctypes.data + first * width * 12
     count = steps.shape[0]
     for k in range(count):
         t = count - 1 - k if reverse else k
-        top = steps[t, 0] + first
-        if steps[t, 1] > 0:
-            status = multiplied(library, steps, t, place)
-            if status != 0:
-                return status
+        index = steps[t, 0] + first
+        status = multiply(library, steps, t, address)
+        if status != 0:
+            return status
         for r in range(steps[t, 1]):
             part, state = own[first + r], h[first + r]
-            gru_cell(gates[top + r], part, bias, state)
-            copied(part[2 * width :], hidden[top + r])
-            copied(state, out[top + r])
+            gru_cell(gates[index + r], part, bias, state)
+            copy_to(part[2 * width :], hidden[index + r])
+            copy_to(state, out[index + r])
     return 0
 
 
@@ -241,41 +244,40 @@ def gru(library, steps, first, reverse, gates, own, bias, out, hidden, h):
     " float32[:,::1], float32[:,::1], float32[:,::1], float32[:,::1], float32[:,::1])"
 )
 def gru_grad(library, steps, first, reverse, g, gates, hidden, out, h0, d, own, dh):
-    """``d`` gets the gradients before the activations for the inputs' products, ``own`` for the states'."""
+    """The gradients before the activations, ``d`` for the inputs' products and ``own`` for the states'."""
     width = dh.shape[1]
     base = own.ctypes.data
     count = steps.shape[0]
     for k in range(count):
         t = k if reverse else count - 1 - k
         before = t + 1 if reverse else t - 1
-        top = steps[t, 0] + first
+        index = steps[t, 0] + first
         running = steps[before, 1] if 0 <= before < count else 0
         for r in range(steps[t, 1]):
-            row, made, mine, state = gates[top + r], d[top + r], own[top + r], dh[first + r]
+            row, d_row, own_row, state = gates[index + r], d[index + r], own[index + r], dh[first + r]
             old = out[steps[before, 0] + first + r] if r < running else h0[first + r]
             reset, z, n = row[:width], row[width : 2 * width], row[2 * width :]
-            slope, last = g[top + r], hidden[top + r]
+            slope, last = g[index + r], hidden[index + r]
             for j in range(width):
                 state[j] += slope[j]
-            part = made[width : 2 * width]
+            part = d_row[width : 2 * width]
             for j in range(width):
                 part[j] = state[j] * (old[j] - n[j]) * z[j] * (_ONE - z[j])
-            candidate = made[2 * width :]
+            candidate = d_row[2 * width :]
             for j in range(width):
                 candidate[j] = state[j] * (_ONE - z[j]) * (_ONE - n[j] * n[j])
-            part = made[:width]
+            part = d_row[:width]
             for j in range(width):
                 part[j] = candidate[j] * last[j] * reset[j] * (_ONE - reset[j])
-            copied(made[: 2 * width], mine[: 2 * width])
-            part = mine[2 * width :]
+            copy_to(d_row[: 2 * width], own_row[: 2 * width])
+            part = own_row[2 * width :]
             for j in range(width):
                 part[j] = candidate[j] * reset[j]
             for j in range(width):
                 state[j] *= z[j]
-        if steps[t, 1] > 0:
-            status = multiplied(library, steps, t, base + top * width * 12)
-            if status != 0:
-                return status
+        status = multiply(library, steps, t, base + index * width * 12)
+        if status != 0:
+            return status
     return 0
 
 
@@ -283,19 +285,19 @@ def gru_grad(library, steps, first, reverse, g, gates, hidden, out, h0, d, own, 
     "int64(int64[::1], int64[:,::1], int64, boolean, boolean, float32[:,::1], float32[:,::1], float32[:,::1])"
 )
 def rnn(library, steps, first, reverse, relu, own, out, h):
-    """``out`` comes as the inputs' products and goes activated; ``own`` is room for the states'."""
+    """RNN: ``out`` has the inputs' products, which are replaced by the states; ``own`` is memory for the
+    states' products."""
     width = h.shape[1]
-    place = own.ctypes.data + first * width * 4
+    address = own.ctypes.data + first * width * 4
     count = steps.shape[0]
     for k in range(count):
         t = count - 1 - k if reverse else k
-        top = steps[t, 0] + first
-        if steps[t, 1] > 0:
-            status = multiplied(library, steps, t, place)
-            if status != 0:
-                return status
+        index = steps[t, 0] + first
+        status = multiply(library, steps, t, address)
+        if status != 0:
+            return status
         for r in range(steps[t, 1]):
-            rnn_cell(relu, out[top + r], own[first + r], h[first + r])
+            rnn_cell(relu, out[index + r], own[first + r], h[first + r])
     return 0
 
 
@@ -304,25 +306,24 @@ def rnn(library, steps, first, reverse, relu, own, out, h):
     " float32[:,::1], float32[:,::1])"
 )
 def rnn_grad(library, steps, first, reverse, relu, g, out, d, dh):
-    """``d`` gets the gradients before the activation; ``dh`` runs backwards."""
+    """The gradients ``d`` before the activation; ``dh`` is the running gradient."""
     width = dh.shape[1]
     base = d.ctypes.data
     count = steps.shape[0]
     for k in range(count):
         t = k if reverse else count - 1 - k
-        top = steps[t, 0] + first
+        index = steps[t, 0] + first
         for r in range(steps[t, 1]):
-            row, made, state, slope = out[top + r], d[top + r], dh[first + r], g[top + r]
+            row, d_row, state, slope = out[index + r], d[index + r], dh[first + r], g[index + r]
             for j in range(width):
                 state[j] += slope[j]
             if relu:
                 for j in range(width):
-                    made[j] = np.float32(0) if row[j] <= np.float32(0) else state[j]
+                    d_row[j] = np.float32(0) if row[j] <= np.float32(0) else state[j]
             else:
                 for j in range(width):
-                    made[j] = state[j] * (_ONE - row[j] * row[j])
-        if steps[t, 1] > 0:
-            status = multiplied(library, steps, t, base + top * width * 4)
-            if status != 0:
-                return status
+                    d_row[j] = state[j] * (_ONE - row[j] * row[j])
+        status = multiply(library, steps, t, base + index * width * 4)
+        if status != 0:
+            return status
     return 0

@@ -1,20 +1,20 @@
-"""Recurrent layers of int8 weights in compiled loops as those of ``rnn.py``: states are rounded each step.
+"""Recurrent layers of int8 weights in compiled loops like those of ``rnn.py``; each step quantizes states.
 
-``whole`` is room for the rounded states as bytes, ``words`` as 16 bits, one of them empty; ``sizes`` for what
-a step of each row is. With words the product is generated code (``integer.py``): ``library`` holds its
-address, 0, and the threads it may have, and ``steps`` where its table lies.
+``whole`` is memory for the quantized states as bytes, ``words`` as 16 bits, of which one is empty; ``sizes``
+for the value of 1 in each row. With words the product is generated code (``integer.py``): ``library`` has its
+address, 0, and the number of threads, and ``steps`` the address of its table.
 """
 
 from __future__ import annotations
 
 from tenon_cpu.jit.compiler.compile import inlined, kernel
-from tenon_cpu.jit.loops.rnn import called, copied, gru_cell, lstm_cell, multiplied, rnn_cell
+from tenon_cpu.jit.loops.rnn import called, copy_to, gru_cell, lstm_cell, multiply, rnn_cell
 from tenon_cpu.jit.loops.rounding import to_whole, to_words
 
 
 @inlined
-def _product(library, steps, t, first, place, h, sizes, whole, words):
-    """The states of step ``t``, rounded, times the weights; oneDNN's status."""
+def _product(library, steps, t, first, address, h, sizes, whole, words):
+    """Multiply the quantized states of step ``t`` by the weights; return oneDNN's status."""
     if steps[t, 1] == 0:
         return 0
     if library[1] == 0:
@@ -24,13 +24,13 @@ def _product(library, steps, t, first, place, h, sizes, whole, words):
         return 0
     for r in range(first, first + steps[t, 1]):
         to_whole(h[r], sizes[r : r + 1], whole[r])
-    return multiplied(library, steps, t, place)
+    return multiply(library, steps, t, address)
 
 
 @inlined
-def _scaled(x, more, step):
+def _scaled(x, added, step):
     for j in range(x.size):
-        x[j] += more[j] * step
+        x[j] += added[j] * step
 
 
 @inlined
@@ -44,20 +44,20 @@ def _scale(x, step):
     " uint16[:,::1], float32[::1], float32[::1], float32[:,::1], float32[:,::1], float32[:,::1])"
 )
 def lstm(library, steps, first, reverse, gates, own, whole, words, sizes, zeros, out, h, c):
-    """``gates`` come as the inputs' products and go activated."""
-    place = own.ctypes.data + first * own.shape[1] * 4
+    """``gates`` has the inputs' products, which are replaced by the gates."""
+    address = own.ctypes.data + first * own.shape[1] * 4
     count = steps.shape[0]
     for k in range(count):
         t = count - 1 - k if reverse else k
-        top = steps[t, 0] + first
-        status = _product(library, steps, t, first, place, h, sizes, whole, words)
+        index = steps[t, 0] + first
+        status = _product(library, steps, t, first, address, h, sizes, whole, words)
         if status != 0:
             return status
         for r in range(steps[t, 1]):
-            row, state = gates[top + r], h[first + r]
+            row, state = gates[index + r], h[first + r]
             _scaled(row, own[first + r], sizes[first + r])
             lstm_cell(row, zeros, c[first + r], state)
-            copied(state, out[top + r])
+            copy_to(state, out[index + r])
     return 0
 
 
@@ -66,20 +66,20 @@ def lstm(library, steps, first, reverse, gates, own, whole, words, sizes, zeros,
     " uint16[:,::1], float32[::1], float32[::1], float32[:,::1], float32[:,::1])"
 )
 def gru(library, steps, first, reverse, gates, own, whole, words, sizes, bias, out, h):
-    """``gates`` come as the inputs' products and go activated."""
-    place = own.ctypes.data + first * own.shape[1] * 4
+    """``gates`` has the inputs' products, which are replaced by the gates."""
+    address = own.ctypes.data + first * own.shape[1] * 4
     count = steps.shape[0]
     for k in range(count):
         t = count - 1 - k if reverse else k
-        top = steps[t, 0] + first
-        status = _product(library, steps, t, first, place, h, sizes, whole, words)
+        index = steps[t, 0] + first
+        status = _product(library, steps, t, first, address, h, sizes, whole, words)
         if status != 0:
             return status
         for r in range(steps[t, 1]):
             part, state = own[first + r], h[first + r]
             _scale(part, sizes[first + r])
-            gru_cell(gates[top + r], part, bias, state)
-            copied(state, out[top + r])
+            gru_cell(gates[index + r], part, bias, state)
+            copy_to(state, out[index + r])
     return 0
 
 
@@ -88,17 +88,17 @@ def gru(library, steps, first, reverse, gates, own, whole, words, sizes, bias, o
     " uint16[:,::1], float32[::1], float32[:,::1], float32[:,::1])"
 )
 def rnn(library, steps, first, reverse, relu, own, whole, words, sizes, out, h):
-    """``out`` comes as the inputs' products and goes activated."""
-    place = own.ctypes.data + first * own.shape[1] * 4
+    """``out`` has the inputs' products, which are replaced by the states."""
+    address = own.ctypes.data + first * own.shape[1] * 4
     count = steps.shape[0]
     for k in range(count):
         t = count - 1 - k if reverse else k
-        top = steps[t, 0] + first
-        status = _product(library, steps, t, first, place, h, sizes, whole, words)
+        index = steps[t, 0] + first
+        status = _product(library, steps, t, first, address, h, sizes, whole, words)
         if status != 0:
             return status
         for r in range(steps[t, 1]):
             part = own[first + r]
             _scale(part, sizes[first + r])
-            rnn_cell(relu, out[top + r], part, h[first + r])
+            rnn_cell(relu, out[index + r], part, h[first + r])
     return 0

@@ -1,6 +1,6 @@
-"""float32 rows as whole numbers of 8 or 16 bits: their sizes first, then the numbers, in two walks.
+"""Quantize float32 rows to integers of 8 or 16 bits, in two passes: their sizes, then the integers.
 
-Nothing is contracted: a fused multiply-add would round ties differently from the reference.
+There are no fused multiply-adds, which would round ties differently from the reference.
 """
 
 from __future__ import annotations
@@ -33,49 +33,49 @@ def sizes(x, out, start, stop):
 def whole(x, factor, out, start, stop):
     """``rint(x * factor)`` as the bytes of int8, for products within its range."""
     for r in range(start, stop):
-        row, made = x[r], out[r]
+        row, out_row = x[r], out[r]
         for i in range(row.size):
-            made[i] = np.uint8(bits(row[i] * factor + _ROUND) & _LOW_BITS)
+            out_row[i] = np.uint8(bits(row[i] * factor + _ROUND) & _LOW_BITS)
 
 
 @kernel("void(float32[:,::1], float32, int64[::1], uint16[::1], int64, int64)", fastmath=())
 def scaled_words(x, factor, places, out, start, stop):
-    """``rint(x * factor)`` as the bits of int16; each row goes to its place."""
+    """``rint(x * factor)`` as the bits of int16; ``places`` has each row's index in ``out``."""
     for r in range(start, stop):
         row = x[r]
-        made = out[places[r] : places[r] + row.size]
+        out_row = out[places[r] : places[r] + row.size]
         for i in range(row.size):
-            made[i] = np.uint16(bits(row[i] * factor + _ROUND) & _LOW_WORD)
+            out_row[i] = np.uint16(bits(row[i] * factor + _ROUND) & _LOW_WORD)
 
 
 @kernel("void(float32[:,::1], float32, int64, int64[::1], uint16[::1], int64, int64)", fastmath=())
 def word_steps(x, step, zero, places, out, start, stop):
-    """``rint(x / step + zero)``, within 0 to 255, less ``zero``, as the bits of int16."""
+    """``rint(x / step + zero)``, clamped to 0 to 255, minus ``zero``, as the bits of int16."""
     shift, less = np.float32(zero), np.int32(zero)
     for r in range(start, stop):
         row = x[r]
-        made = out[places[r] : places[r] + row.size]
+        out_row = out[places[r] : places[r] + row.size]
         for i in range(row.size):
             y = row[i] / step + shift
             y = y if y > _LEAST else _LEAST
             y = y if y < _MOST else _MOST
-            made[i] = np.uint16(((bits(y + _ROUND) & _LOW_WORD) - less) & _LOW_WORD)
+            out_row[i] = np.uint16(((bits(y + _ROUND) & _LOW_WORD) - less) & _LOW_WORD)
 
 
 @kernel("void(uint8[:,::1], int64, int64[::1], uint16[::1], int64, int64)")
 def words(x, zero, places, out, start, stop):
-    """``x - zero`` as the bits of int16; each row goes to its place."""
+    """``x - zero`` as the bits of int16; ``places`` has each row's index in ``out``."""
     less = np.int32(zero)
     for r in range(start, stop):
         row = x[r]
-        made = out[places[r] : places[r] + row.size]
+        out_row = out[places[r] : places[r] + row.size]
         for i in range(row.size):
-            made[i] = np.uint16((np.int32(row[i]) - less) & _LOW_WORD)
+            out_row[i] = np.uint16((np.int32(row[i]) - less) & _LOW_WORD)
 
 
 @inlined
 def _factor(x, step):
-    """What numbers are multiplied by, 0 where all are to be 0; ``step`` gets what 1 stands for."""
+    """The factor that scales ``x`` to int8, 0 if all results are 0; ``step[0]`` is set to the value of 1."""
     best = _NONE
     for i in range(x.size):
         best = max(best, bits(x[i]) & _NOT_SIGN)
@@ -89,7 +89,7 @@ def _factor(x, step):
 
 @inlined(fastmath=())
 def to_whole(x, step, out):
-    """``x`` by the largest size in it as the bytes of int8; ``step`` gets what 1 stands for."""
+    """``x``, scaled by its largest size, as the bytes of int8; ``step[0]`` is set to the value of 1."""
     factor = _factor(x, step)
     if factor == _LEAST:
         out[:] = np.uint8(0)
@@ -100,7 +100,7 @@ def to_whole(x, step, out):
 
 @inlined(fastmath=())
 def to_words(x, step, out):
-    """The same as the bits of int16."""
+    """``x``, scaled by its largest size to int8, as the bits of int16; ``step[0]`` is set likewise."""
     factor = _factor(x, step)
     if factor == _LEAST:
         out[:] = np.uint16(0)

@@ -1,4 +1,4 @@
-"""GELU and SiLU, with their slopes and without, and gates of ReLU, in one walk over a float32 array each."""
+"""GELU and SiLU, with their slopes and without, ReLU and clamping, each in one pass over a float32 array."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ def gelu_gate(v, e):
 
 @inlined
 def gelu_slope(v, e, gate):
-    """The derivative of ``v F(v)``."""
+    """The derivative of ``v * gelu_gate``."""
     return gate + v * e * _DENSITY
 
 
 @inlined
 def tanh_gate(v, s):
-    """The usual approximation of it, ``(1 + tanh(u)) / 2`` without its cancellation; ``s`` is ``v^2``."""
+    """The approximation ``(1 + tanh(u)) / 2`` of ``gelu_gate``, without cancellation; ``s`` is ``v^2``."""
     return sigmoid(_TWO * v * (s * _CUBIC + _LINEAR))
 
 
 @inlined
 def tanh_slope(v, s, gate):
-    """And its derivative."""
+    """The derivative of ``v * tanh_gate``."""
     return gate + (gate + gate) * (_ONE - gate) * ((s * _CUBIC * _THREE + _LINEAR) * v)
 
 
 @inlined
 def silu_slope(v, gate):
-    """The derivative of ``v s(v)``, s being the sigmoid."""
+    """The derivative of ``v * sigmoid(v)``."""
     return gate * (_ONE + v * (_ONE - gate))
 
 
 @kernel(_WITH_SLOPE)
 def gelu(x, out, slope, start, stop):
-    """Values and slopes."""
+    """Values and slopes of elements ``start`` to ``stop``."""
     x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
     for i in range(x.size):
         v = x[i]
@@ -62,7 +62,7 @@ def gelu(x, out, slope, start, stop):
 
 @kernel(_ALONE)
 def gelu_alone(x, out, start, stop):
-    """Values."""
+    """Values of elements ``start`` to ``stop``."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
         v = x[i]
@@ -73,7 +73,7 @@ def gelu_alone(x, out, start, stop):
 
 @kernel(_WITH_SLOPE)
 def gelu_tanh(x, out, slope, start, stop):
-    """Values and slopes."""
+    """Values and slopes of elements ``start`` to ``stop``."""
     x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
     for i in range(x.size):
         v = x[i]
@@ -84,7 +84,7 @@ def gelu_tanh(x, out, slope, start, stop):
 
 @kernel(_ALONE)
 def gelu_tanh_alone(x, out, start, stop):
-    """Values."""
+    """Values of elements ``start`` to ``stop``."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
         v = x[i]
@@ -94,7 +94,7 @@ def gelu_tanh_alone(x, out, start, stop):
 
 @kernel(_WITH_SLOPE)
 def silu(x, out, slope, start, stop):
-    """Values and slopes."""
+    """Values and slopes of elements ``start`` to ``stop``."""
     x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
     for i in range(x.size):
         v = x[i]
@@ -105,7 +105,7 @@ def silu(x, out, slope, start, stop):
 
 @kernel(_ALONE)
 def silu_alone(x, out, start, stop):
-    """Values."""
+    """Values of elements ``start`` to ``stop``."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
         v = x[i]
@@ -115,7 +115,7 @@ def silu_alone(x, out, start, stop):
 
 @kernel(_ALONE)
 def relu(x, out, start, stop):
-    """0 where ``x`` is below; NaN stays."""
+    """The larger of ``x`` and 0; NaN stays."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
         out[i] = _ZERO if x[i] < _ZERO else x[i]
@@ -123,7 +123,7 @@ def relu(x, out, start, stop):
 
 @kernel("void(float32[::1], float32, float32, int64, int64)")
 def clamp_over(x, low, high, start, stop):
-    """``x`` itself between the bounds, of which the higher wins; NaN stays."""
+    """Clamp ``x`` in place; ``high`` where the bounds contradict each other; NaN stays."""
     x = x[start:stop]
     for i in range(x.size):
         v = low if x[i] < low else x[i]
@@ -132,7 +132,7 @@ def clamp_over(x, low, high, start, stop):
 
 @kernel("void(float32[::1], float32[::1], float32[::1], int64, int64)")
 def relu_grad(g, y, out, start, stop):
-    """``g`` where ``y`` is not at or below 0."""
+    """``g`` where ``y`` is above 0 or NaN, else 0."""
     g, y, out = g[start:stop], y[start:stop], out[start:stop]
     for i in range(g.size):
         out[i] = _ZERO if y[i] <= _ZERO else g[i]

@@ -12,24 +12,24 @@ def linear(x, values, columns, starts, bias, out, start, stop):
     """Rows ``start`` to ``stop`` of ``W @ x + bias[:, None]``; four values of a row in one pass."""
     width = x.shape[1]
     for r in range(start, stop):
-        made = out[r]
+        out_row = out[r]
         for i in range(width):
-            made[i] = bias[r]
+            out_row[i] = bias[r]
         k, end = starts[r], starts[r + 1]
         while k + 4 <= end:
             a, b, c, d = values[k], values[k + 1], values[k + 2], values[k + 3]
             p, q, s, t = x[columns[k]], x[columns[k + 1]], x[columns[k + 2]], x[columns[k + 3]]
             for i in range(width):
-                made[i] += (a * p[i] + b * q[i]) + (c * s[i] + d * t[i])
+                out_row[i] += (a * p[i] + b * q[i]) + (c * s[i] + d * t[i])
             k += 4
         while k < end:
             a, p = values[k], x[columns[k]]
             for i in range(width):
-                made[i] += a * p[i]
+                out_row[i] += a * p[i]
             k += 1
 
 
-#: Rows that are turned together: the numbers of one cache line.
+#: Rows of a tile, whose columns fill a cache line.
 TILE = 16
 
 
@@ -42,9 +42,9 @@ def turn(x, out, start, stop):
         if first + 16 <= rows:
             part = x[first : first + 16]
             for k in range(width):
-                made = out[k, first : first + 16]
+                out_row = out[k, first : first + 16]
                 for i in range(16):
-                    made[i] = part[i, k]
+                    out_row[i] = part[i, k]
         else:
             for k in range(width):
                 for i in range(first, rows):

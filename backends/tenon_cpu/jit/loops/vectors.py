@@ -1,9 +1,9 @@
-"""float32 functions for compiled loops, written so that LLVM turns them into vector instructions.
+"""float32 functions for compiled loops, written so that LLVM vectorises them.
 
-numba calls the C library's ``expf`` one number at a time. These have no branch and no call: a polynomial, and
-a power of two put together from bits. NaN passes through, infinities give the limits, errors are a few units
-in the last place. ``plus`` adds in any order, which is what lets a sum use vectors; nothing else may be
-reordered, or the rounding in ``exp`` would be simplified away.
+numba calls the C library's ``expf`` for each number. These functions have no branch and no call: a
+polynomial, and a power of two built from bits. NaN propagates, infinities give the limits, errors are a few
+units in the last place. ``plus`` adds in any order, which allows vectorised sums; nothing else may be
+reordered, or the rounding in ``exp`` would be optimised away.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _N7, _N8 = np.float32(0.4861846486839383 / 2), np.float32(-0.13869747924110734 /
 
 @inlined(fastmath={"reassoc", "contract", "nsz"})
 def plus(a, b):
-    """``a + b``, in any order with other sums."""
+    """``a + b``, in any order with other additions."""
     return a + b
 
 
-#: Ways of ``combined``, by the names that scattering has for them.
+#: The reductions of ``combined``, by their names in scatter ops.
 REDUCTIONS = {None: 0, "add": 1, "multiply": 2, "amax": 3, "amin": 4}
 
 
 @inlined
 def combined(a, b, how):
-    """``a`` and ``b`` in one of ``REDUCTIONS``; the first NaN stays."""
+    """``a`` and ``b`` reduced by one of ``REDUCTIONS``; the first NaN stays."""
     if how == 1:
         return a + b
     if how == 2:
@@ -67,7 +67,7 @@ def number(i):
 
 @inlined
 def order(x):
-    """An int32 that sorts as ``x`` does, and is its own inverse on bits: integer maxima use vectors."""
+    """An int32 that sorts as ``x`` does, as integer maxima are vectorised; its own inverse on bits."""
     i = bits(x)
     return i ^ ((i >> _LAST) & _NOT_SIGN)
 

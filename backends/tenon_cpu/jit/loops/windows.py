@@ -15,20 +15,20 @@ _LOWEST, _NAN = np.float32(-np.inf), np.float32(np.nan)
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64, int64)")
 def max_pool_2x2(x, out, start, stop):
-    """Windows of 2 by 2 side by side; NaN wins."""
+    """Max pooling of windows of 2 by 2 that do not overlap; NaN propagates."""
     for p in range(start, stop):
         for i in range(out.shape[1]):
-            upper, lower, made = x[p, 2 * i], x[p, 2 * i + 1], out[p, i]
-            for j in range(made.size):
+            upper, lower, out_row = x[p, 2 * i], x[p, 2 * i + 1], out[p, i]
+            for j in range(out_row.size):
                 a, b, c, d = upper[2 * j], upper[2 * j + 1], lower[2 * j], lower[2 * j + 1]
                 m = a if a > b or a != a else b
                 n = c if c > d or c != c else d
-                made[j] = m if m > n or m != m else n
+                out_row[j] = m if m > n or m != m else n
 
 
 @inlined
 def _at_last_nans(g, x, y, out):
-    """The gradient of windows whose maximum is NaN goes to its last place."""
+    """Move the gradient of windows whose maximum is NaN to its last NaN."""
     for i in range(g.shape[0]):
         for j in range(g.shape[1]):
             if y[i, j] != y[i, j]:
@@ -41,13 +41,13 @@ def _at_last_nans(g, x, y, out):
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], float32[:,:,::1], float32[:,:,::1], int64, int64)")
 def max_pool_2x2_grad(g, x, y, out, start, stop):
-    """The first of a window that is its maximum takes its gradient, or the last NaN."""
+    """Each window's gradient goes to its first maximum, or its last NaN."""
     for p in range(start, stop):
         for i in range(g.shape[1]):
-            upper, lower, given, top = x[p, 2 * i], x[p, 2 * i + 1], g[p, i], y[p, i]
+            upper, lower, g_row, top = x[p, 2 * i], x[p, 2 * i + 1], g[p, i], y[p, i]
             above, below = out[p, 2 * i], out[p, 2 * i + 1]
-            for j in range(given.size):
-                t, v = top[j], bits(given[j])
+            for j in range(g_row.size):
+                t, v = top[j], bits(g_row[j])
                 a = np.int32(not upper[2 * j] < t)
                 b = np.int32(not upper[2 * j + 1] < t) & (a ^ _TRUE)
                 c = np.int32(not lower[2 * j] < t) & ((a | b) ^ _TRUE)
@@ -56,39 +56,38 @@ def max_pool_2x2_grad(g, x, y, out, start, stop):
                 above[2 * j + 1] = number(v & -b)
                 below[2 * j] = number(v & -c)
                 below[2 * j + 1] = number(v & -d)
-        strange = np.int32(0)
+        has_nan = np.int32(0)
         for i in range(g.shape[1]):
             top = y[p, i]
             for j in range(top.size):
-                strange |= np.int32(top[j] != top[j])
-        if strange:
+                has_nan |= np.int32(top[j] != top[j])
+        if has_nan:
             _at_last_nans(g[p], x[p], y[p], out[p])
 
 
 @kernel("void(float32[:,::1], int64, int64, int64, int64, float32[:,::1], int64, int64)")
 def max_pool_lines(x, size, step, before, dilation, out, start, stop):
-    """Windows along lines, one place of the window after the other; NaN wins."""
+    """Max pooling along lines, one position of the window at a time; NaN propagates."""
     length, count = x.shape[1], out.shape[1]
     for r in range(start, stop):
-        line, made = x[r], out[r]
+        line, out_row = x[r], out[r]
         for i in range(count):
-            made[i] = _LOWEST
+            out_row[i] = _LOWEST
         for j in range(size):
             shift = j * dilation - before
             first = 0 if shift >= 0 else (step - 1 - shift) // step
             last = min(count, (length - 1 - shift) // step + 1) if shift < length else 0
             for i in range(first, last):
                 v = line[i * step + shift]
-                made[i] = v if v > made[i] or v != v else made[i]
+                out_row[i] = v if v > out_row[i] or v != v else out_row[i]
 
 
 @inlined
-def _largest(seen, tops, shift, step, places):
-    """``shift`` is the place of a maximum where the line has it so far from the window's begin; the first NaN
-    that is seen stays."""
-    for i in range(places.size):
-        v = seen[i * step]
-        places[i] = shift if v == tops[i] or (v != v and places[i] == _NOWHERE) else places[i]
+def _largest(line, tops, shift, step, shifts):
+    """Set ``shifts`` to ``shift`` where the line has the window's maximum there; the first NaN stays."""
+    for i in range(shifts.size):
+        v = line[i * step]
+        shifts[i] = shift if v == tops[i] or (v != v and shifts[i] == _NOWHERE) else shifts[i]
 
 
 @kernel(
@@ -96,33 +95,33 @@ def _largest(seen, tops, shift, step, places):
     " int64)"
 )
 def max_pool_lines_grad(g, x, y, size, step, before, dilation, out, start, stop):
-    """Into zeros: the first of a window that is its maximum takes its gradient, or the last NaN."""
+    """Add each window's gradient to its first maximum, or last NaN, in ``out``, which starts with zeros."""
     length, count = x.shape[1], y.shape[1]
-    found = np.empty(count, np.int32)
+    shifts = np.empty(count, np.int32)
     for r in range(start, stop):
-        line, made, top, given = x[r], out[r], y[r], g[r]
+        line, out_row, top, g_row = x[r], out[r], y[r], g[r]
         for i in range(count):
-            found[i] = _NOWHERE  # dilated windows may see nothing but padding
-        for j in range(size - 1, -1, -1):  # the first place is the last to write
+            shifts[i] = _NOWHERE  # dilated windows may lie in padding only
+        for j in range(size - 1, -1, -1):  # the first position is written last
             shift = j * dilation - before
             first = 0 if shift >= 0 else (step - 1 - shift) // step
             last = min(count, (length - 1 - shift) // step + 1) if shift < length else 0
             if first < last:
-                places, tops, seen = found[first:last], top[first:last], line[first * step + shift :]
+                own, tops, seen = shifts[first:last], top[first:last], line[first * step + shift :]
                 if step == 1:
-                    _largest(seen, tops, np.int32(shift), 1, places)
+                    _largest(seen, tops, np.int32(shift), 1, own)
                 elif step == 2:
-                    _largest(seen, tops, np.int32(shift), 2, places)
+                    _largest(seen, tops, np.int32(shift), 2, own)
                 else:
-                    _largest(seen, tops, np.int32(shift), step, places)
+                    _largest(seen, tops, np.int32(shift), step, own)
         for i in range(count):
-            if found[i] != _NOWHERE:
-                made[i * step + found[i]] += given[i]
+            if shifts[i] != _NOWHERE:
+                out_row[i * step + shifts[i]] += g_row[i]
 
 
 @inlined
 def _at_last_nan(g, x, y, layout, out):
-    """The gradient of windows whose maximum is NaN goes to its last place."""
+    """Add the gradient of windows whose maximum is NaN to its last NaN."""
     deep, high, wide = x.shape
     for a in range(y.shape[0]):
         for b in range(y.shape[1]):
@@ -145,10 +144,12 @@ def _at_last_nan(g, x, y, layout, out):
     " float32[:,::1], int64, int64)"
 )
 def max_pool_grad(g, x, y, layout, offsets, out, start, stop):
-    """The same of volumes. ``layout`` has sizes of windows, steps, padding, dilation and padded sizes of the
-    three axes, ``offsets`` the places of a window in a padded volume, from the last.
+    """The gradient of max pooling of volumes.
 
-    Padding is NaN, which equals nothing. Who finds nothing gives to a place behind the volume."""
+    ``layout`` has the windows' sizes, strides, padding, dilation, and the padded sizes of the three axes;
+    ``offsets`` the flat offsets of a window's positions in a padded volume, from the last. Padding is NaN,
+    which equals nothing. The gradient of a window without a maximum is added behind the volume.
+    """
     deep, high, wide = x.shape[1:]
     padded, row, step = layout[4, 0] * layout[4, 1] * layout[4, 2], layout[4, 2], layout[1, 2]
     before = (layout[2, 0] * layout[4, 1] + layout[2, 1]) * row + layout[2, 2]
@@ -161,24 +162,24 @@ def max_pool_grad(g, x, y, layout, offsets, out, start, stop):
                 for k in range(line.size):
                     copied[k] = line[k]
         sums[:] = _ZERO
-        strange = np.int32(0)
+        has_nan = np.int32(0)
         for a in range(y.shape[1]):
             for b in range(y.shape[2]):
-                top, given = y[p, a, b], g[p, a, b]
+                top, g_row = y[p, a, b], g[p, a, b]
                 begin = (a * layout[1, 0] * layout[4, 1] + b * layout[1, 1]) * row
                 for c in range(top.size):
                     base, t, at = np.uint64(begin + c * step), top[c], np.uint64(padded)
                     for q in range(count):
-                        place = base + np.uint64(offsets[q])  # unsigned: no look for negative ones
+                        place = base + np.uint64(offsets[q])  # unsigned, so not tested for negative ones
                         at = place if cells[place] == t else at
-                    sums[at] += given[c]
+                    sums[at] += g_row[c]
                 for c in range(top.size):
-                    strange |= np.int32(top[c] != top[c])
+                    has_nan |= np.int32(top[c] != top[c])
         for i in range(deep):
             for j in range(high):
                 line = out[p, (i * high + j) * wide :]
                 copied = sums[before + (i * layout[4, 1] + j) * row :]
                 for k in range(wide):
                     line[k] = copied[k]
-        if strange:
+        if has_nan:
             _at_last_nan(g[p], x[p], y[p], layout, out[p])
