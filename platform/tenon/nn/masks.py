@@ -17,7 +17,7 @@ import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tenon.engine.grad_mode import no_grad
 from tenon.engine.op import table
@@ -34,6 +34,10 @@ from tenon.nn.weights import (
 )
 from tenon.tensors.creation.factories import ones_like
 
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
+    from tenon.tensors.tensor import Tensor
+
 
 @dataclass
 class Mask:
@@ -42,14 +46,14 @@ class Mask:
     buffer: str
     is_mask: ClassVar[bool] = True
 
-    def forward(self, module: Any, *values: Any) -> Any:
+    def forward(self, module: Module, *values: Tensor) -> Tensor:
         """Return the value where the mask is one, and 0 elsewhere."""
         (value,) = values
-        return module._buffers[self.buffer].to(value.dtype) * value
+        return getattr(module, self.buffer).to(value.dtype) * value
 
-    def right_inverse(self, module: Any, value: Any) -> Any:
+    def right_inverse(self, module: Module, value: Tensor) -> Tensor:
         """Return the value itself; ShapeError if its shape differs from the mask's."""
-        shape = module._buffers[self.buffer].shape
+        shape = getattr(module, self.buffer).shape
         if value.shape != shape:
             raise ShapeError(
                 f"a tensor of shape {tuple(value.shape)} cannot be stored under the mask '{self.buffer}' of"
@@ -57,7 +61,7 @@ class Mask:
             )
         return value
 
-    def discard(self, module: Any) -> None:
+    def discard(self, module: Module) -> None:
         """Delete the mask and its forward pre-hook."""
         delattr(module, self.buffer)
         remove_hook(module, _method_behind(module, self.buffer))
@@ -72,32 +76,36 @@ class BasePruningMethod(ABC):
     """
 
     PRUNING_TYPE: ClassVar[str]
+    #: Axis of the slices, of structured methods.
+    dim: int
     _tensor_name: str
     _mask_name: str
     #: Tells the compiler not to warn that this hook does not run in replays.
     hook_without_effect: ClassVar[bool] = True
 
-    def __call__(self, module: Any, inputs: Any) -> None:
+    def __call__(self, module: Module, inputs: object) -> None:
         """Do nothing (forward pre-hook): the weight is computed when the module reads it."""
         return None
 
     @abstractmethod
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """Return zeros and ones of ``t``'s shape, zero also where ``default_mask`` is; do not modify that."""
 
-    def apply_mask(self, module: Any) -> Any:
+    def apply_mask(self, module: Module) -> Tensor:
         """Return the pruned tensor of ``module``: the original times the mask."""
         return getattr(module, self._tensor_name)
 
     @classmethod
-    def apply(cls, module: Any, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any) -> Any:
+    def apply(
+        cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any
+    ) -> BasePruningMethod:
         """Prune ``module.<name>`` by ``cls(*args, **kwargs)``; return the method now registered for it.
 
         ``importance_scores``, of the tensor's shape, are used instead of its values. On any error the module
         is unchanged.
         """
         tensor = getattr(module, name)
-        method: Any = cls(*args, **kwargs)
+        method: BasePruningMethod = cls(*args, **kwargs)
         method._tensor_name = name
         if tensor is None:
             raise ModuleTypeError(f"prune: '{name}' of {module} is None, so there is nothing to prune.")
@@ -112,13 +120,12 @@ class BasePruningMethod(ABC):
                 f"prune: '{name}' of {module} is neither a parameter nor a buffer nor computed by steps. "
                 "Register it with register_parameter first."
             )
-        last: Any = pipeline.steps[-1] if pipeline is not None else None
-        again = last is not None and last.is_mask
+        last = pipeline.steps[-1] if pipeline is not None else None
         with no_grad():
             scores = (tensor if importance_scores is None else importance_scores).detach()
-            if again:
+            if isinstance(last, Mask):
                 method = _joined(module, last.buffer, method)
-                default = module._buffers[last.buffer].detach().clone()
+                default = getattr(module, last.buffer).detach().clone()
             else:
                 default = ones_like(tensor)
             mask = method.compute_mask(scores, default)
@@ -127,7 +134,7 @@ class BasePruningMethod(ABC):
                     f"{cls.__name__}.compute_mask returned a mask of shape {tuple(mask.shape)} for '{name}'"
                     f" of shape {tuple(tensor.shape)}"
                 )
-        if again:
+        if isinstance(last, Mask):
             module.register_buffer(last.buffer, mask)
             _replace_hook(module, method)
         else:
@@ -135,7 +142,9 @@ class BasePruningMethod(ABC):
         forget()
         return method
 
-    def prune(self, t: Any, default_mask: Any = None, importance_scores: Any = None) -> Any:
+    def prune(
+        self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None
+    ) -> Tensor:
         """Return ``t`` times the mask computed for it, or for ``importance_scores``."""
         if importance_scores is not None and importance_scores.shape != t.shape:
             raise OptionError(
@@ -146,7 +155,7 @@ class BasePruningMethod(ABC):
         default = ones_like(t) if default_mask is None else default_mask
         return t * self.compute_mask(scores, default_mask=default).to(t.dtype)
 
-    def remove(self, module: Any) -> None:
+    def remove(self, module: Module) -> None:
         """Make the pruning permanent: all steps up to the last mask are baked into the stored tensor."""
         pipeline = pipeline_of(module, self._tensor_name)
         masks = [] if pipeline is None else [i for i, step in enumerate(pipeline.steps) if step.is_mask]
@@ -168,15 +177,18 @@ class Criterion(BasePruningMethod):
     #: Whether ``score`` needs the gradient of the weight.
     needs_gradient: ClassVar[bool] = False
 
-    def __init__(self, amount: Any) -> None:
+    def __init__(self, amount: float) -> None:
         check_amount(amount)
         self.amount = amount
 
     @abstractmethod
-    def score(self, weight: Any, gradient: Any) -> Any:
-        """Return the non-negative importance of each element; ``gradient`` is None if not needed."""
+    def score(self, weight: Tensor, gradient: Any) -> Tensor:
+        """Return the non-negative importance of each element.
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        ``gradient`` is a tensor of the same shape if ``needs_gradient``, else None.
+        """
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """Return a mask with zeros at the smallest of the scores ``t``."""
         number = checked_count(self.amount, t.numel())
         mask = default_mask.clone().contiguous()
@@ -186,15 +198,15 @@ class Criterion(BasePruningMethod):
 
     @classmethod
     def apply(  # type: ignore[override]
-        cls, module: Any, name: str, amount: Any, importance_scores: Any = None
-    ) -> Any:
+        cls, module: Module, name: str, amount: float, importance_scores: Tensor | None = None
+    ) -> BasePruningMethod:
         """Prune ``amount`` of ``module.<name>`` by its scores, or by ``importance_scores``."""
         if importance_scores is None:
             importance_scores = scores_by(cls, module, name)
         return super().apply(module, name, amount=amount, importance_scores=importance_scores)
 
 
-def scores_by(criterion: type[Criterion], module: Any, name: str) -> Any:
+def scores_by(criterion: type[Criterion], module: Module, name: str) -> Tensor:
     """Return the scores of ``module.<name>``; PruningError if a required gradient is missing."""
     weight, gradient = getattr(module, name), None
     if criterion.needs_gradient:
@@ -214,14 +226,14 @@ def scores_by(criterion: type[Criterion], module: Any, name: str) -> Any:
 class PruningContainer(BasePruningMethod):
     """A sequence of pruning methods applied to one tensor."""
 
-    def __init__(self, *args: Any) -> None:
-        self._pruning_methods: tuple[Any, ...] = ()
+    def __init__(self, *args: BasePruningMethod) -> None:
+        self._pruning_methods: tuple[BasePruningMethod, ...] = ()
         for method in args:
             if not self._pruning_methods:
                 self._tensor_name = method._tensor_name
             self.add_pruning_method(method)
 
-    def add_pruning_method(self, method: Any) -> None:
+    def add_pruning_method(self, method: BasePruningMethod) -> None:
         """Append ``method``; TypeError or ValueError if it is not one, or for another tensor."""
         if not isinstance(method, BasePruningMethod):
             raise ModuleTypeError(f"{type(method)} is not a BasePruningMethod subclass")
@@ -235,24 +247,24 @@ class PruningContainer(BasePruningMethod):
     def __len__(self) -> int:
         return len(self._pruning_methods)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[BasePruningMethod]:
         return iter(self._pruning_methods)
 
-    def __getitem__(self, idx: Any) -> Any:
+    def __getitem__(self, idx: int) -> BasePruningMethod:
         return self._pruning_methods[idx]
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """Return ``default_mask`` combined with the latest method's mask of its remaining candidates."""
         method = self._pruning_methods[-1]
         mask = default_mask.to(t.dtype)
-        kept = _left_to(method, t, mask)
-        part = method.compute_mask(t[kept], default_mask=mask[kept])
+        candidates = _candidates(method, t, mask)
+        part = method.compute_mask(t[candidates], default_mask=mask[candidates])
         mask = mask.clone()
-        mask[kept] = part.to(mask.dtype)
+        mask[candidates] = part.to(mask.dtype)
         return mask
 
 
-def _left_to(method: Any, t: Any, mask: Any) -> Any:
+def _candidates(method: BasePruningMethod, t: Tensor, mask: Tensor) -> Tensor | tuple[slice | Tensor, ...]:
     """Return the index of the candidates of ``method`` in ``t``, according to its ``PRUNING_TYPE``."""
     if method.PRUNING_TYPE == "unstructured":
         return mask == 1
@@ -265,7 +277,7 @@ def _left_to(method: Any, t: Any, mask: Any) -> Any:
     raise ModuleValueError(f"Unrecognized PRUNING_TYPE {method.PRUNING_TYPE}")
 
 
-def _joined(module: Any, buffer: str, method: Any) -> PruningContainer:
+def _joined(module: Module, buffer: str, method: BasePruningMethod) -> PruningContainer:
     """Return a new container of the methods that computed the mask ``buffer``, and ``method``."""
     old = _method_behind(module, buffer)
     before = () if old is None else old if isinstance(old, PruningContainer) else (old,)
@@ -274,7 +286,8 @@ def _joined(module: Any, buffer: str, method: Any) -> PruningContainer:
     return container
 
 
-def _replace_hook(module: Any, method: Any) -> None:
+def _replace_hook(module: Module, method: BasePruningMethod) -> None:
+    """Register ``method`` in place of the hook of the same mask."""
     for key, hook in module._forward_pre_hooks.items():
         if isinstance(hook, BasePruningMethod) and hook._mask_name == method._mask_name:
             module._forward_pre_hooks[key] = method
@@ -282,13 +295,16 @@ def _replace_hook(module: Any, method: Any) -> None:
     module.register_forward_pre_hook(method)  # the previous one was removed by other code
 
 
-def _attach(module: Any, name: str, pipeline: Pipeline | None, method: Any, mask: Any) -> None:
+def _attach(
+    module: Module, name: str, pipeline: Pipeline | None, method: BasePruningMethod, mask: Tensor
+) -> None:
+    """Append ``mask`` to the pipeline of ``module.<name>``, and register ``method`` as its hook."""
     number = 1 + (0 if pipeline is None else sum(step.is_mask for step in pipeline.steps))
     method._mask_name = f"{name}_mask" if number == 1 else f"{name}_mask_{number}"
     check_names_are_new(module, method._mask_name)
     step = Mask(method._mask_name)
     if pipeline is None:
-        begin_pipeline(module, name, step, {f"{name}_orig": stored_tensor(module, name)})
+        begin_pipeline(module, name, step, {f"{name}_orig": getattr(module, name)})
     else:
         pipeline.steps.append(step)
         pipeline.alias(module)
@@ -296,30 +312,28 @@ def _attach(module: Any, name: str, pipeline: Pipeline | None, method: Any, mask
     module.register_forward_pre_hook(method)
 
 
-def _methods(module: Any) -> list[Any]:
+def _methods(module: Module) -> list[BasePruningMethod]:
+    """Return the pruning methods registered as hooks of ``module``."""
     hooks = module.__dict__.get("_forward_pre_hooks") or {}
     return [hook for hook in hooks.values() if isinstance(hook, BasePruningMethod)]
 
 
-def _method_behind(module: Any, buffer: str) -> Any:
-    """Return the method whose mask is ``buffer``."""
+def _method_behind(module: Module, buffer: str) -> BasePruningMethod | None:
+    """Return the method whose mask is ``buffer``, or None."""
     return next((method for method in _methods(module) if method._mask_name == buffer), None)
 
 
-def method_of(module: Any, name: str) -> BasePruningMethod | None:
+def method_of(module: Module, name: str) -> BasePruningMethod | None:
     """Return the method that pruned ``name`` last, or None."""
     return next((m for m in reversed(_methods(module)) if m._tensor_name == name), None)
 
 
-def is_pruned(module: Any) -> bool:
+def is_pruned(module: Module) -> bool:
     """Whether any tensor of ``module`` or its descendants is pruned."""
-    return any(_methods(each) for each in module.modules())
+    return any(_methods(child) for child in module.modules())
 
 
-# --- amounts ---
-
-
-def check_amount(amount: Any) -> None:
+def check_amount(amount: object) -> None:
     """Raise TypeError or ValueError unless ``amount`` is a fraction in [0, 1] or a number of elements."""
     if not isinstance(amount, numbers.Real):
         raise ModuleTypeError(f"Invalid type for amount: {amount}. Must be int or float.")
@@ -330,7 +344,7 @@ def check_amount(amount: Any) -> None:
         )
 
 
-def check_amount_of(amount: Any, tensor_size: int) -> None:
+def check_amount_of(amount: float, tensor_size: int) -> None:
     """Raise ValueError if ``amount`` is a number greater than ``tensor_size``."""
     if isinstance(amount, numbers.Integral) and int(amount) > tensor_size:
         raise ModuleValueError(
@@ -338,18 +352,18 @@ def check_amount_of(amount: Any, tensor_size: int) -> None:
         )
 
 
-def count(amount: Any, tensor_size: int) -> int:
+def count(amount: float, tensor_size: int) -> int:
     """Return ``amount`` as a number of elements; a float is a fraction of ``tensor_size``, rounded."""
     return int(amount) if isinstance(amount, numbers.Integral) else round(amount * tensor_size)
 
 
-def checked_count(amount: Any, tensor_size: int) -> int:
+def checked_count(amount: float, tensor_size: int) -> int:
     """Validate ``amount`` and return it as a number of elements."""
     check_amount_of(amount, tensor_size)
     return count(amount, tensor_size)
 
 
-def check_structured(t: Any) -> None:
+def check_structured(t: Tensor) -> None:
     """Raise ValueError unless ``t`` has at least two axes."""
     if t.dim() <= 1:
         raise ModuleValueError(
@@ -358,18 +372,18 @@ def check_structured(t: Any) -> None:
         )
 
 
-def check_axis(t: Any, dim: int) -> None:
+def check_axis(t: Tensor, dim: int) -> None:
     """Raise IndexError unless ``t`` has the axis ``dim``."""
     if dim >= t.dim():
         raise IndexError(f"Invalid index {dim} for tensor of size {t.shape}")
 
 
-def slice_norms(t: Any, n: Any, dim: int) -> Any:
+def slice_norms(t: Tensor, n: float | str, dim: int) -> Tensor:
     """Return the ``n``-norm of each slice of ``t`` along ``dim``."""
     others = tuple(axis for axis in range(t.dim()) if axis != dim % t.dim())
     return t.norm(p=n, dim=others)
 
 
-def flattened(tensors: list[Any]) -> Any:
+def flattened(tensors: list[Tensor]) -> Tensor:
     """Concatenate all elements of ``tensors`` into one vector."""
     return table.cat(*(t.reshape(-1) for t in tensors), axis=0)

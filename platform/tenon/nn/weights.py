@@ -13,7 +13,7 @@ removes a step and leaves the others. Next: ``nn/utils/parametrize.py`` and ``nn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from tenon.nn.module import Module
 
 #: Cache of weights computed since the outermost ``cached()`` was entered, by what they depend on.
-_cache: ContextVar[dict[tuple[Any, ...], Any] | None] = ContextVar("weights", default=None)
+_cache: ContextVar[dict[tuple[object, ...], tuple[Tensor, Module]] | None] = ContextVar(
+    "weights", default=None
+)
 
 
 class Step(Protocol):
@@ -39,13 +41,13 @@ class Step(Protocol):
     #: Whether the step only zeroes elements, so that any value is its own right inverse.
     is_mask: ClassVar[bool]
 
-    def forward(self, module: Any, *values: Any) -> Any:
+    def forward(self, module: Module, *values: Tensor) -> Tensor:
         """Return the weight after this step; the first step receives every stored tensor."""
 
-    def right_inverse(self, module: Any, value: Any) -> Any:
+    def right_inverse(self, module: Module, value: Tensor) -> Tensor | Sequence[Tensor]:
         """Return the input from which this step computes ``value``; a sequence for several stored tensors."""
 
-    def discard(self, module: Any) -> None:
+    def discard(self, module: Module) -> None:
         """Remove what the step stores in ``module``."""
 
 
@@ -57,19 +59,19 @@ class Parametrized:
     index: int
     is_mask: ClassVar[bool] = False
 
-    def forward(self, module: Any, *values: Any) -> Any:
+    def forward(self, module: Module, *values: Tensor) -> Tensor:
         """Call the module, hooks included."""
         return module.parametrizations[self.name][self.index](*values)
 
-    def right_inverse(self, module: Any, value: Any) -> Any:
+    def right_inverse(self, module: Module, value: Tensor) -> Tensor | Sequence[Tensor]:
         """Call ``right_inverse`` of the module; ModuleError if it has none."""
         return inverse(module.parametrizations[self.name][self.index], value)
 
-    def discard(self, module: Any) -> None:
+    def discard(self, module: Module) -> None:
         """Do nothing: the list removes its modules together."""
 
 
-def inverse(parametrization: Any, value: Any) -> Any:
+def inverse(parametrization: Module, value: Tensor) -> Tensor | Sequence[Tensor]:
     """Return ``parametrization.right_inverse(value)``; ModuleError if it is not defined."""
     if not hasattr(parametrization, "right_inverse"):
         raise ModuleError(
@@ -86,11 +88,9 @@ class Pipeline:
     name: str
     #: Names of the stored tensors, in ``parametrizations.<name>`` if there is one and else in the module.
     stored: tuple[str, ...]
-    steps: list[Any] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
 
-    # --- reading and writing ---
-
-    def read(self, module: Any) -> Any:
+    def read(self, module: Module) -> Tensor:
         """Return the weight; inside ``cached()`` the cached one."""
         cache = _cache.get()
         if cache is None:
@@ -100,7 +100,7 @@ class Pipeline:
             cache[key] = self.value(module), module
         return cache[key][0]
 
-    def value(self, module: Any, count: int | None = None) -> Any:
+    def value(self, module: Module, count: int | None = None) -> Tensor:
         """Compute the weight after the first ``count`` steps; after all of them if None."""
         steps = self.steps[:count]
         if count is None and self.all_parametrized:
@@ -110,7 +110,7 @@ class Pipeline:
             values = [step.forward(module, *values)]
         return values[0]
 
-    def write(self, module: Any, value: Any) -> None:
+    def write(self, module: Module, value: object) -> None:
         """Change the stored tensors so that the weight becomes ``value``, as far as the steps allow."""
         if not isinstance(value, Tensor):
             raise ModuleTypeError(
@@ -124,45 +124,45 @@ class Pipeline:
                     step.right_inverse(module, value)
             module.parametrizations[self.name].right_inverse(value)
         else:
+            result: Any = value  # one tensor, until the first step may return several
             with no_grad():
                 for step in reversed(self.steps):
-                    value = step.right_inverse(module, value)
-                self._store(module, value)
+                    result = step.right_inverse(module, result)
+                self._store(module, result)
         forget()
 
-    def _store(self, module: Any, value: Any) -> None:
-        given = [value] if isinstance(value, Tensor) else list(value)
+    def _store(self, module: Module, value: Tensor | Sequence[Tensor]) -> None:
+        """Set the data of the stored tensors; raise ModuleValueError for another shape or dtype."""
+        values = [value] if isinstance(value, Tensor) else list(value)
         stored = self.originals(module)
-        for name, old, new in zip(self.stored, stored, given, strict=True):
+        for name, old, new in zip(self.stored, stored, values, strict=True):
             if new.shape != old.shape or new.dtype != old.dtype:
                 raise ModuleValueError(
                     f"cannot assign a tensor of shape {tuple(new.shape)} and dtype {new.dtype} to "
                     f"'{self.name}': '{name}' has shape {tuple(old.shape)} and dtype {old.dtype}."
                 )
-        for old, new in zip(stored, given, strict=True):
+        for old, new in zip(stored, values, strict=True):
             old.data = new.detach()
-
-    # --- structure ---
 
     @property
     def all_parametrized(self) -> bool:
         """Whether every step is a parametrization, none a mask."""
         return all(type(step) is Parametrized for step in self.steps)
 
-    def listed(self, module: Any) -> bool:
+    def listed(self, module: Module) -> bool:
         """Whether the stored tensors are in ``parametrizations.<name>``."""
         return "parametrizations" in module._modules and self.name in module.parametrizations
 
-    def owner(self, module: Any) -> Any:
+    def owner(self, module: Module) -> Module:
         """Return the module that holds the stored tensors."""
         return module.parametrizations[self.name] if self.listed(module) else module
 
-    def originals(self, module: Any) -> list[Any]:
+    def originals(self, module: Module) -> list[Tensor]:
         """The stored tensors."""
         owner = self.owner(module)
         return [getattr(owner, name) for name in self.stored]
 
-    def bake(self, module: Any, count: int) -> None:
+    def bake(self, module: Module, count: int) -> None:
         """Fold the first ``count`` steps into the stored tensor; the others stay.
 
         A single stored tensor stays the same object, so that an optimizer still refers to it.
@@ -174,47 +174,49 @@ class Pipeline:
             originals[0].data = value.detach()
             tensor = originals[0]
         else:
-            learned = any(isinstance(each, Parameter) for each in originals)
-            tensor = Parameter(value, any(e.requires_grad for e in originals)) if learned else value
+            is_parameter = any(isinstance(original, Parameter) for original in originals)
+            needs_grad = any(original.requires_grad for original in originals)
+            tensor = Parameter(value, needs_grad) if is_parameter else value
         self.settle(module, tensor, self.steps[count:])
 
-    def drop_parametrizations(self, module: Any) -> None:
+    def drop_parametrizations(self, module: Module) -> None:
         """Remove all steps but the masks, which then apply to the stored tensor."""
         self.settle(module, self.originals(module)[0], [step for step in self.steps if step.is_mask])
 
-    def settle(self, module: Any, tensor: Any, steps: Sequence[Any]) -> None:
+    def settle(self, module: Module, tensor: Tensor, steps: Sequence[Step]) -> None:
         """Keep only ``steps``, a subset of the steps, and compute the weight from ``tensor`` alone."""
         for step in self.steps:
             if step not in steps:
                 step.discard(module)
-        kept = [step for step in steps if type(step) is Parametrized]
+        parametrized = [step for step in steps if type(step) is Parametrized]
         persistent = self._take_stored(module)
         if self.listed(module):
-            kept_modules = [module.parametrizations[self.name][step.index] for step in kept]
+            kept_modules = [module.parametrizations[self.name][step.index] for step in parametrized]
             if kept_modules:
                 module.parametrizations[self.name].restart(tensor, kept_modules, persistent)
             else:
                 del module.parametrizations[self.name]
                 if not len(module.parametrizations):
                     del module.parametrizations
-        for index, step in enumerate(kept):
+        for index, step in enumerate(parametrized):
             step.index = index
-        self.steps, self.stored = list(steps), ("original",) if kept else (f"{self.name}_orig",)
+        self.steps, self.stored = list(steps), ("original",) if parametrized else (f"{self.name}_orig",)
         computed(module).pop(f"{self.name}_orig", None)
         if not steps:
             close(module, self.name)
-        if not kept:
+        if not parametrized:
             put(module, self.stored[0] if steps else self.name, tensor, persistent)
         self.alias(module)
         forget()
 
-    def alias(self, module: Any) -> None:
+    def alias(self, module: Module) -> None:
         """Make ``weight_orig`` readable if there is a mask but another tensor is stored."""
         original = f"{self.name}_orig"
         if any(step.is_mask for step in self.steps) and original not in self.stored:
             computed(module)[original] = Before(self.name)
 
-    def _take_stored(self, module: Any) -> bool:
+    def _take_stored(self, module: Module) -> bool:
+        """Remove the stored tensors; return whether all of them are persistent."""
         owner = self.owner(module)
         return all([take(owner, name)[1] for name in self.stored])
 
@@ -225,21 +227,21 @@ class Before:
 
     name: str
 
-    def read(self, module: Any) -> Any:
+    def read(self, module: Module) -> Tensor:
         """Compute the steps before the first mask."""
         pipeline = computed(module)[self.name]
         first = next(i for i, step in enumerate(pipeline.steps) if step.is_mask)
         return pipeline.value(module, first)
 
-    def write(self, module: Any, value: Any) -> None:
+    def write(self, module: Module, value: object) -> None:
         """Raise: the value is not stored."""
         raise ModuleError(
             f"'{self.name}_orig' is computed by the steps before the mask. Assign to '{self.name}' instead."
         )
 
 
-def computed(module: Any) -> dict[str, Any]:
-    """Return the computed names of ``module`` and their pipelines."""
+def computed(module: Module) -> dict[str, Any]:
+    """Return the computed names of ``module``, each with its ``Pipeline``, or ``Before``."""
     pipelines: dict[str, Any] = module.__dict__.setdefault("_weights", {})
     return pipelines
 
@@ -250,7 +252,7 @@ def pipeline_of(module: Module, name: str) -> Pipeline | None:
     return pipeline if isinstance(pipeline, Pipeline) else None
 
 
-def stored_tensor(module: Any, name: str) -> Any:
+def stored_tensor(module: Module, name: str) -> Tensor | None:
     """Return the parameter or buffer ``name`` that a pipeline may start from; None if there is none."""
     for registry in (module._parameters, module._buffers):
         if registry.get(name) is not None:
@@ -258,40 +260,43 @@ def stored_tensor(module: Any, name: str) -> Any:
     return None
 
 
-def refuse_lazy(weight: Any, name: str, what: str) -> None:
-    """Raise ModuleValueError if ``weight`` is uninitialized; ``name`` is the class of the step."""
+def refuse_lazy(weight: Tensor, name: str, norm: str) -> None:
+    """Raise ModuleValueError if ``weight`` is uninitialized.
+
+    ``name`` is the class of the step, ``norm`` its normalization in words.
+    """
     if is_lazy(weight):
         raise ModuleValueError(
             f"The module passed to `{name}` can't have uninitialized parameters. Make sure to run the dummy"
-            f" forward before applying {what} normalization"
+            f" forward before applying {norm} normalization"
         )
 
 
-def open_pipeline(module: Any, name: str, stored: tuple[str, ...]) -> Pipeline:
+def open_pipeline(module: Module, name: str, stored: tuple[str, ...]) -> Pipeline:
     """Create a pipeline without steps for ``name``, after its tensor was removed and stored elsewhere."""
     pipeline = computed(module)[name] = Pipeline(name, stored)
     return pipeline
 
 
-def begin_pipeline(module: Any, name: str, step: Any, stored: dict[str, Any]) -> None:
+def begin_pipeline(module: Module, name: str, step: Step, stored: Mapping[str, Tensor]) -> None:
     """Create a pipeline in which ``step`` computes ``name`` from ``stored`` tensors, registered instead."""
     check_name_is_free(module, name)
     check_names_are_new(module, *stored)
     _, persistent = take(module, name)
-    for each, tensor in stored.items():
-        put(module, each, tensor, persistent)
+    for stored_name, tensor in stored.items():
+        put(module, stored_name, tensor, persistent)
     open_pipeline(module, name, tuple(stored)).steps.append(step)
     forget()
 
 
-def remove_hook(module: Any, hook: Any) -> None:
+def remove_hook(module: Module, hook: object) -> None:
     """Remove ``hook`` from the forward pre-hooks of ``module``."""
     hooks = module._forward_pre_hooks
     for key in [key for key, value in hooks.items() if value is hook]:
         del hooks[key]
 
 
-def check_name_is_free(module: Any, name: str) -> None:
+def check_name_is_free(module: Module, name: str) -> None:
     """Raise if the class does not support steps (``no_steps``, the reason), or if a class attribute ``name``
     would hide the computed weight."""
     reason = getattr(type(module), "no_steps", "")
@@ -306,7 +311,7 @@ def check_name_is_free(module: Any, name: str) -> None:
         )
 
 
-def check_names_are_new(module: Any, *names: str) -> None:
+def check_names_are_new(module: Module, *names: str) -> None:
     """Raise ModuleValueError if ``module`` already has one of ``names``."""
     for name in names:
         if hasattr(module, name):
@@ -316,7 +321,7 @@ def check_names_are_new(module: Any, *names: str) -> None:
             )
 
 
-def close(module: Any, name: str) -> None:
+def close(module: Module, name: str) -> None:
     """Remove the pipeline of ``name``."""
     names = computed(module)
     del names[name]
@@ -324,9 +329,10 @@ def close(module: Any, name: str) -> None:
         del module.__dict__["_weights"]
 
 
-def take(owner: Any, name: str) -> tuple[Any, bool]:
+def take(owner: Module, name: str) -> tuple[Tensor, bool]:
     """Remove the parameter or buffer ``name``; return the tensor, and whether it is persistent."""
-    tensor, persistent = stored_tensor(owner, name), name not in owner._non_persistent_buffers_set
+    tensor: Tensor = getattr(owner, name)
+    persistent = name not in owner._non_persistent_buffers_set
     delattr(owner, name)
     return tensor, persistent
 

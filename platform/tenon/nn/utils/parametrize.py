@@ -4,8 +4,8 @@
 (``nn/weights.py``). The stored tensor moves to ``layer.parametrizations.weight.original``, or ``original0``,
 ``original1``, ... if ``right_inverse`` returns several tensors.
 
-Unlike in torch the class of the layer stays what it is, so the layer can be pickled; its text says
-``ParametrizedLinear`` all the same.
+Unlike in PyTorch the class of the layer does not change, so the layer can be pickled; its repr still says
+``ParametrizedLinear``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleError, ModuleValueError
@@ -49,35 +49,36 @@ __all__ = [
 
 
 class ParametrizationList(ModuleList):
-    """The parametrizations of one weight in order, and the tensors that the first is computed from.
+    """The parametrizations of one weight in order, and the stored tensors that the first is computed from.
 
-    Called, it computes the weight; masks between parametrizations are no part of it.
+    Calling it computes the weight, without masks between parametrizations.
     """
 
     def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
-        """Ask the right inverses, last first, what to store so that the weight is ``original``.
+        """Store what the right inverses, last first, return for ``original``.
 
-        ModuleValueError if that changes the dtype or device of the one tensor stored or, unless ``unsafe``,
-        the dtype or shape of the weight; ``original`` then keeps its data.
+        Raises ModuleValueError if that changes the dtype or device of a single stored tensor or, unless
+        ``unsafe``, the dtype or shape of the weight; ``original`` then keeps its data.
         """
-        self._begin(modules, unsafe)
-        self._fill(original, original)
+        self._add_modules(modules, unsafe)
+        self._store_checked(original, original)
 
     @classmethod
-    def _around(cls, modules: Sequence[Module], original: Tensor, value: Tensor, unsafe: bool) -> Any:
-        """A list that shall give ``value`` and stores in ``original``, which has another value."""
-        made = cls.__new__(cls)
-        made._begin(modules, unsafe)
-        made._fill(original, value)
-        return made
+    def _storing_in(cls, modules: Sequence[Module], original: Tensor, value: Tensor, unsafe: bool) -> Self:
+        """Return a list that computes ``value`` and stores in ``original``, which has another value."""
+        result = cls.__new__(cls)
+        result._add_modules(modules, unsafe)
+        result._store_checked(original, value)
+        return result
 
-    def _begin(self, modules: Sequence[Module], unsafe: bool) -> None:
+    def _add_modules(self, modules: Sequence[Module], unsafe: bool) -> None:
         if not modules:
             raise ModuleValueError("ParametrizationList requires one or more modules.")
         super().__init__(modules)
         self.unsafe = unsafe
 
-    def _fill(self, original: Any, value: Tensor) -> None:
+    def _store_checked(self, original: Tensor, value: Tensor) -> None:
+        """Store the inverse of ``value`` in ``original``; restore its data if the result does not fit."""
         data = original.data
         try:
             self._store_inverse(original, value)
@@ -87,22 +88,23 @@ class ParametrizationList(ModuleList):
             original.data = data
             raise
 
-    def _store_inverse(self, original: Any, value: Any) -> None:
+    def _store_inverse(self, original: Tensor, value: Tensor) -> None:
+        """Register the tensors that the right inverses return for ``value``, last inverse first."""
         with no_grad():
-            new = value
+            new: Any = value
             for module in reversed(list(self)):
                 if hasattr(module, "right_inverse"):
-                    # torch's way to say that a map has no inverse: keep what is stored.
+                    # PyTorch's convention for a map without inverse: keep the value.
                     with suppress(NotImplementedError):
                         new = module.right_inverse(new)
         if isinstance(new, Tensor):
             self.is_tensor, self.ntensors = True, 1
-            for what in ("dtype", "device"):
-                old, got = getattr(original, what), getattr(new, what)
+            for attribute in ("dtype", "device"):
+                old, got = getattr(original, attribute), getattr(new, attribute)
                 if old != got:
                     raise ModuleValueError(
-                        f"When `right_inverse` outputs one tensor, it may not change the {what}.\n"
-                        f"original.{what}: {old}\nright_inverse(original).{what}: {got}"
+                        f"When `right_inverse` outputs one tensor, it may not change the {attribute}.\n"
+                        f"original.{attribute}: {old}\nright_inverse(original).{attribute}: {got}"
                     )
             if new is not value:
                 original.data = new.detach()
@@ -113,34 +115,35 @@ class ParametrizationList(ModuleList):
                 "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
                 f"Got {type(new).__name__}"
             )
-        for i, each in enumerate(new):
-            if not isinstance(each, Tensor):
+        for i, tensor in enumerate(new):
+            if not isinstance(tensor, Tensor):
                 raise ModuleValueError(
                     "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
-                    f"Got element {i} of the sequence with type {type(each).__name__}."
+                    f"Got element {i} of the sequence with type {type(tensor).__name__}."
                 )
         self.is_tensor, self.ntensors = False, len(new)
-        for i, each in enumerate(new):
-            learned = isinstance(original, Parameter)
-            tensor = Parameter(each, original.requires_grad) if learned else each.detach()
-            put(self, f"original{i}", tensor)
+        is_parameter = isinstance(original, Parameter)
+        for i, tensor in enumerate(new):
+            stored = Parameter(tensor, original.requires_grad) if is_parameter else tensor.detach()
+            put(self, f"original{i}", stored)
 
     @property
     def stored(self) -> tuple[str, ...]:
-        """Names of the tensors that the first parametrization takes."""
+        """Names of the stored tensors, in the order in which the first parametrization takes them."""
         return ("original",) if self.is_tensor else tuple(f"original{i}" for i in range(self.ntensors))
 
-    def restart(self, tensor: Any, modules: Sequence[Module], persistent: bool) -> None:
-        """Store ``tensor`` instead of what has been taken away, and keep only ``modules``."""
+    def restart(self, tensor: Tensor, modules: Sequence[Module], persistent: bool) -> None:
+        """Store ``tensor`` in place of the removed tensors, and keep only ``modules``."""
         self._modules = {str(i): module for i, module in enumerate(modules)}
         self.is_tensor, self.ntensors = True, 1
         put(self, "original", tensor, persistent)
 
     def right_inverse(self, value: Tensor) -> None:
-        """Store what makes the weight ``value``; what ``layer.weight = value`` does.
+        """Change the stored tensors so that the weight becomes ``value``: ``layer.weight = value`` calls
+        this.
 
-        ModuleError where a parametrization has no ``right_inverse``, ModuleValueError where what it returns
-        does not fit what is stored. Nothing is stored then.
+        Raises ModuleError if a parametrization has no ``right_inverse``, ModuleValueError if its result does
+        not fit the stored tensors, which are then unchanged.
         """
         with no_grad():
             new: Any = value
@@ -151,63 +154,65 @@ class ParametrizationList(ModuleList):
                     raise ModuleValueError(
                         f"`right_inverse` should return a tensor. Got {type(new).__name__}"
                     )
-                given = [new]
+                values = [new]
             else:
                 if not isinstance(new, Sequence):
                     raise ModuleValueError(
                         f"'right_inverse' must return a sequence of tensors. Got {type(new).__name__}."
                     )
-                given = list(new)
-                if len(given) != self.ntensors:
+                values = list(new)
+                if len(values) != self.ntensors:
                     raise ModuleValueError(
                         f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. "
-                        f"Got a sequence of length {len(given)}."
+                        f"Got a sequence of length {len(values)}."
                     )
-            self._exchange(given)
+            self._write(values)
 
-    def _exchange(self, given: list[Any]) -> None:
+    def _write(self, values: list[Tensor]) -> None:
+        """Set the data of the stored tensors; raise ModuleValueError for another type, dtype or device."""
         stored = [getattr(self, name) for name in self.stored]
-        for i, (name, old, new) in enumerate(zip(self.stored, stored, given, strict=True)):
-            said = "The tensor" if self.is_tensor else f"Tensor {i}"
+        for i, (name, old, new) in enumerate(zip(self.stored, stored, values, strict=True)):
+            subject = "The tensor" if self.is_tensor else f"Tensor {i}"
             if not isinstance(new, Tensor):
-                raise ModuleValueError(f"{said} returned by `right_inverse` is a {type(new).__name__}")
-            for what in ("dtype", "device"):
-                if getattr(new, what) != getattr(old, what):
+                raise ModuleValueError(f"{subject} returned by `right_inverse` is a {type(new).__name__}")
+            for attribute in ("dtype", "device"):
+                if getattr(new, attribute) != getattr(old, attribute):
                     raise ModuleValueError(
-                        f"{said} returned by `right_inverse` has {what} {getattr(new, what)} while `{name}` "
-                        f"has {what} {getattr(old, what)}"
+                        f"{subject} returned by `right_inverse` has {attribute} {getattr(new, attribute)}"
+                        f" while `{name}` has {attribute} {getattr(old, attribute)}"
                     )
-        for old, new in zip(stored, given, strict=True):
+        for old, new in zip(stored, values, strict=True):
             old.data = new.detach()
 
-    def forward(self) -> Any:
-        """The weight, from what is stored."""
-        value: Any = None
-        for i, module in enumerate(self):
-            value = module(value) if i else module(*(getattr(self, name) for name in self.stored))
+    def forward(self) -> Tensor:
+        """Compute the weight from the stored tensors."""
+        first, *rest = self
+        value: Tensor = first(*(getattr(self, name) for name in self.stored))
+        for module in rest:
+            value = module(value)
         return value
 
 
-def check_result(result: Any, original: Any) -> None:
+def check_result(result: object, original: Tensor) -> None:
     """Raise ModuleValueError unless ``result`` is a tensor of ``original``'s dtype and shape."""
     if not isinstance(result, Tensor):
         raise ModuleValueError(f"A parametrization must return a tensor. Got {type(result).__name__}.")
-    for what in ("dtype", "shape"):
-        old, new = getattr(original, what), getattr(result, what)
+    for attribute in ("dtype", "shape"):
+        old, new = getattr(original, attribute), getattr(result, attribute)
         if old != new:
             raise ModuleValueError(
-                f"Registering a parametrization may not change the {what} of the tensor, unless `unsafe` flag"
-                f" is enabled.\nunparametrized {what}: {old}\nparametrized {what}: {new}"
+                f"Registering a parametrization may not change the {attribute} of the tensor, unless `unsafe`"
+                f" flag is enabled.\nunparametrized {attribute}: {old}\nparametrized {attribute}: {new}"
             )
 
 
-def _check_next(parametrization: Any, value: Any, name: str) -> None:
-    """ModuleValueError unless ``parametrization`` can follow others that give ``value``."""
-    check_result(made := parametrization(value), value)
+def _check_next(parametrization: Module, value: Tensor, name: str) -> None:
+    """Raise ModuleValueError unless ``parametrization`` can follow others whose result is ``value``."""
+    check_result(result := parametrization(value), value)
     if not hasattr(parametrization, "right_inverse"):
         return
     try:
-        back = parametrization.right_inverse(made)
+        back = parametrization.right_inverse(result)
     except NotImplementedError:
         return
     if not isinstance(back, Tensor):
@@ -215,27 +220,27 @@ def _check_next(parametrization: Any, value: Any, name: str) -> None:
             f"parametrization.right_inverse must return a tensor. Got: {type(back).__name__}. Only the first "
             "parametrization of a weight can store several tensors."
         )
-    for what in ("dtype", "shape"):
-        old, new = getattr(value, what), getattr(back, what)
+    for attribute in ("dtype", "shape"):
+        old, new = getattr(value, attribute), getattr(back, attribute)
         if old != new:
             raise ModuleValueError(
-                f"The tensor returned by parametrization.right_inverse must have the same {what} as "
-                f"module.{name}, unless the `unsafe` flag is enabled.\nmodule.{name}.{what}: {old}\n"
-                f"returned {what}: {new}"
+                f"The tensor returned by parametrization.right_inverse must have the same {attribute} as "
+                f"module.{name}, unless the `unsafe` flag is enabled.\nmodule.{name}.{attribute}: {old}\n"
+                f"returned {attribute}: {new}"
             )
 
 
-def _check_takes_one(parametrization: Any, name: str) -> None:
-    """ModuleValueError if ``parametrization`` needs more than the one tensor that comes from those before."""
+def _check_takes_one(parametrization: Module, name: str) -> None:
+    """Raise ModuleValueError if ``parametrization`` takes more than one tensor, as only the first may."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [
-        each
-        for each in inspect.signature(parametrization.forward).parameters.values()
-        if each.kind in kinds and each.default is inspect.Parameter.empty
+    required = [
+        parameter
+        for parameter in inspect.signature(parametrization.forward).parameters.values()
+        if parameter.kind in kinds and parameter.default is inspect.Parameter.empty
     ]
-    if len(needed) > 1:
+    if len(required) > 1:
         raise ModuleValueError(
-            f"{type(parametrization).__name__} takes {len(needed)} tensors, so it must be the first "
+            f"{type(parametrization).__name__} takes {len(required)} tensors, so it must be the first "
             f"parametrization of '{name}', which has others. Remove them, or register it before them."
         )
 
@@ -245,11 +250,13 @@ def register_parametrization(
 ) -> Module:
     """Compute ``module.<tensor_name>`` by ``parametrization``, after its other steps; return ``module``.
 
-    ``parametrization(x)`` gives the weight; ``right_inverse(weight)``, if it has that, what to store for it:
-    a tensor, or a sequence of tensors that ``parametrization(*tensors)`` takes. ``unsafe`` allows that shape
-    and dtype change, unchecked. A name stands for what a plugin offers, made without arguments.
+    ``parametrization(x)`` returns the weight. Its method ``right_inverse(weight)``, if defined, returns what
+    to store: a tensor, or a sequence of tensors that ``parametrization(*tensors)`` takes. ``unsafe`` allows
+    shape and dtype to change, without a check. A string is the name of a plugin's parametrization, created
+    without arguments.
 
-    ModuleValueError if there is no such tensor, or it would change; the module is then as it was.
+    Raises ModuleValueError if there is no such tensor, or if its shape or dtype would change; the module is
+    then unchanged.
 
     >>> import tenon
     >>> class Symmetric(tenon.nn.Module):
@@ -259,29 +266,26 @@ def register_parametrization(
     >>> bool((layer.weight == layer.weight.T).all())
     True
     """
-    made: Any = (
-        resolve("parametrizations", parametrization)()
-        if isinstance(parametrization, str)
-        else (parametrization)
-    )
-    made.train(module.training)
+    if isinstance(parametrization, str):
+        parametrization = _from_plugin(parametrization)
+    parametrization.train(module.training)
     pipeline = pipeline_of(module, tensor_name)
     if pipeline is not None and pipeline.listed(module):
         if unsafe:
-            _check_takes_one(made, tensor_name)
+            _check_takes_one(parametrization, tensor_name)
         else:
-            _check_next(made, getattr(module, tensor_name), tensor_name)
-        parametrizations: Any = module.parametrizations[tensor_name]
-        parametrizations.append(made)
+            _check_next(parametrization, getattr(module, tensor_name), tensor_name)
+        parametrizations: ParametrizationList = module.parametrizations[tensor_name]
+        parametrizations.append(parametrization)
         parametrizations.unsafe |= unsafe
         pipeline.steps.append(Parametrized(tensor_name, len(parametrizations) - 1))
     elif pipeline is not None:
-        _follow_masks(module, pipeline, made, unsafe)
-    elif stored_tensor(module, tensor_name) is not None:
+        _follow_masks(module, pipeline, parametrization, unsafe)
+    elif (original := stored_tensor(module, tensor_name)) is not None:
         check_name_is_free(module, tensor_name)
-        listed = ParametrizationList([made], stored_tensor(module, tensor_name), unsafe)
+        listed = ParametrizationList([parametrization], original, unsafe)
         _, persistent = take(module, tensor_name)
-        _list(module, tensor_name, listed, persistent)
+        _add_list(module, tensor_name, listed, persistent)
         open_pipeline(module, tensor_name, listed.stored).steps.append(Parametrized(tensor_name, 0))
     else:
         raise ModuleValueError(
@@ -292,7 +296,13 @@ def register_parametrization(
     return module
 
 
-def _list(module: Any, name: str, listed: ParametrizationList, persistent: bool) -> None:
+def _from_plugin(name: str) -> Module:
+    """Return a new instance of the parametrization that a plugin offers under ``name``."""
+    return resolve("parametrizations", name)()
+
+
+def _add_list(module: Module, name: str, listed: ParametrizationList, persistent: bool) -> None:
+    """Register ``listed`` as ``module.parametrizations.<name>``."""
     if not persistent:
         listed._non_persistent_buffers_set.update(listed.stored)
     if "parametrizations" not in module._modules:
@@ -300,10 +310,10 @@ def _list(module: Any, name: str, listed: ParametrizationList, persistent: bool)
     module.parametrizations[name] = listed
 
 
-def _follow_masks(module: Any, pipeline: Pipeline, made: Any, unsafe: bool) -> None:
-    """The first parametrization of a weight that is masked: what is stored moves to the list.
+def _follow_masks(module: Module, pipeline: Pipeline, parametrization: Module, unsafe: bool) -> None:
+    """Add the first parametrization of a weight with masks; the stored tensor moves to its list.
 
-    One that stores several tensors takes the place of the stored one, before the masks: it has no input.
+    A parametrization that stores several tensors has no other input, so it becomes the first step.
     """
     name = pipeline.name
     if pipeline.stored != (f"{name}_orig",) or not all(step.is_mask for step in pipeline.steps):
@@ -314,12 +324,12 @@ def _follow_masks(module: Any, pipeline: Pipeline, made: Any, unsafe: bool) -> N
         )
     with no_grad():
         value = pipeline.value(module)
-    original = stored_tensor(module, f"{name}_orig")
-    listed = ParametrizationList._around([made], original, value, unsafe)
+    original = getattr(module, f"{name}_orig")
+    listed = ParametrizationList._storing_in([parametrization], original, value, unsafe)
     if not listed.is_tensor:
-        listed = ParametrizationList([made], original, unsafe)  # the masks come after it
+        listed = ParametrizationList([parametrization], original, unsafe)  # the masks come after it
     _, persistent = take(module, f"{name}_orig")
-    _list(module, name, listed, persistent)
+    _add_list(module, name, listed, persistent)
     step = Parametrized(name, 0)
     pipeline.steps = [*pipeline.steps, step] if listed.is_tensor else [step, *pipeline.steps]
     pipeline.stored = listed.stored
@@ -327,7 +337,7 @@ def _follow_masks(module: Any, pipeline: Pipeline, made: Any, unsafe: bool) -> N
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether ``module`` has parametrizations; those of ``tensor_name`` if that is given."""
+    """Return whether ``module``, or its tensor ``tensor_name``, is parametrized."""
     parametrizations = module._modules.get("parametrizations")
     if not isinstance(parametrizations, ModuleDict):
         return False
@@ -337,9 +347,9 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
     """Remove all parametrizations of ``tensor_name``; return ``module``.
 
-    ``leave_parametrized``: the weight keeps its value, and steps before the last parametrization become part
-    of it. Without, what is stored becomes the weight, masked as before; ModuleValueError where several
-    tensors are stored.
+    With ``leave_parametrized`` the weight keeps its value, and all steps up to the last parametrization are
+    baked into it. Without, the stored tensor becomes the weight, masked as before; raises ModuleValueError if
+    several tensors are stored.
     """
     pipeline = pipeline_of(module, tensor_name)
     if pipeline is None or not pipeline.listed(module):
@@ -358,17 +368,18 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
 
 
 def type_before_parametrizations(module: Module) -> type:
-    """The class of ``module``: parametrizing does not change it here."""
+    """Return the class of ``module``, which parametrizing does not change here."""
     return type(module)
 
 
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: Module, tensor_name: str | None = None
 ) -> Module:
-    """Share the parametrizations of ``from_module``, and their tensors, with ``to_module``; return that.
+    """Share the parametrizations of ``from_module``, and their tensors, with ``to_module``; return the
+    latter.
 
-    Both share them afterwards. ``tensor_name`` transfers those of one tensor only, which ``to_module`` need
-    not have; ModuleError if it has none. A module without any has nothing to transfer.
+    ``tensor_name`` transfers those of one tensor only, which ``to_module`` need not have; raises ModuleError
+    if it is not parametrized. Does nothing if ``from_module`` is not parametrized at all.
     """
     if not is_parametrized(from_module):
         return to_module
@@ -377,13 +388,13 @@ def transfer_parametrizations_and_params(
             f"transfer_parametrizations_and_params: {from_module._get_name()} has no parametrizations of"
             f" {tensor_name!r} to transfer."
         )
-    given: Any = from_module.parametrizations
-    for name in list(given) if tensor_name is None else [tensor_name]:
+    source: ModuleDict = from_module.parametrizations
+    for name in list(source) if tensor_name is None else [tensor_name]:
         if not hasattr(to_module, name) and name not in computed(to_module):
             setattr(to_module, name, Parameter(getattr(from_module, name).detach().clone()))
-        for parametrization in given[name]:
+        for parametrization in source[name]:
             register_parametrization(to_module, name, parametrization)
-        taken: Any = to_module.parametrizations
-        for stored in given[name].stored:
-            setattr(taken[name], stored, getattr(given[name], stored))
+        target: ModuleDict = to_module.parametrizations
+        for stored in source[name].stored:
+            setattr(target[name], stored, getattr(source[name], stored))
     return to_module

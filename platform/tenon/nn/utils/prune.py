@@ -1,7 +1,7 @@
 """PyTorch's ``nn.utils.prune``: zeroes elements or slices of a weight, and keeps them zero.
 
-The classes that choose what to zero (``L1Unstructured``, ``RandomStructured``, ...) come from plugins; what
-they share and how a mask joins the pipeline of a weight is in ``nn/masks.py``.
+The pruning methods (``L1Unstructured``, ``RandomStructured``, ...) come from plugins; their base classes, and
+how a mask joins the pipeline of a weight, are in ``nn/masks.py``.
 
 >>> import tenon
 >>> layer = l1_unstructured(tenon.nn.Linear(4, 2), "weight", amount=0.5)
@@ -13,8 +13,8 @@ they share and how a mask joins the pipeline of a weight is in ``nn/masks.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError
@@ -31,9 +31,13 @@ from tenon.nn.masks import (
     method_of,
     slice_norms,
 )
+from tenon.nn.module import Module
 from tenon.plugins.lazy import lazy_namespace
 from tenon.plugins.registry import resolve
 from tenon.tensors.creation.factories import ones_like
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "BasePruningMethod",
@@ -49,9 +53,11 @@ __all__ = [
     "remove",
 ]
 
+Model = TypeVar("Model", bound=Module)
+
 __getattr__, __dir__ = lazy_namespace(__name__, kind="pruners")
 
-# torch's names of the checks, which code that derives its own methods calls.
+# PyTorch's names of the checks, which third-party pruning methods call.
 _validate_pruning_amount_init = check_amount
 _validate_pruning_amount = check_amount_of
 _validate_structured_pruning = check_structured
@@ -60,53 +66,59 @@ _compute_nparams_toprune = count
 _compute_norm = slice_norms
 
 
-def identity(module: Any, name: str) -> Any:
-    """Give ``module.<name>`` a mask of ones; return ``module``."""
+def identity(module: Model, name: str) -> Model:
+    """Add a mask of ones to ``module.<name>``; return ``module``."""
     resolve("pruners", "Identity").apply(module, name)
     return module
 
 
-def random_unstructured(module: Any, name: str, amount: Any) -> Any:
-    """Zero a share (float) or number (int) of elements of ``module.<name>`` at random; return ``module``."""
+def random_unstructured(module: Model, name: str, amount: float) -> Model:
+    """Zero a fraction (float) or number (int) of elements of ``module.<name>`` at random; return
+    ``module``."""
     resolve("pruners", "RandomUnstructured").apply(module, name, amount)
     return module
 
 
-def l1_unstructured(module: Any, name: str, amount: Any, importance_scores: Any = None) -> Any:
+def l1_unstructured(
+    module: Model, name: str, amount: float, importance_scores: Tensor | None = None
+) -> Model:
     """Zero the ``amount`` of elements with the smallest magnitude, or score; return ``module``."""
     method = resolve("pruners", "L1Unstructured")
     method.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
 
 
-def random_structured(module: Any, name: str, amount: Any, dim: int) -> Any:
+def random_structured(module: Model, name: str, amount: float, dim: int) -> Model:
     """Zero the ``amount`` of slices along ``dim`` at random; return ``module``."""
     resolve("pruners", "RandomStructured").apply(module, name, amount, dim)
     return module
 
 
 def ln_structured(
-    module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Any = None
-) -> Any:
+    module: Model, name: str, amount: float, n: float | str, dim: int, importance_scores: Tensor | None = None
+) -> Model:
     """Zero the ``amount`` of slices along ``dim`` with the smallest ``n``-norm; return ``module``."""
     method = resolve("pruners", "LnStructured")
     method.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
 
 
-def custom_from_mask(module: Any, name: str, mask: Any) -> Any:
+def custom_from_mask(module: Model, name: str, mask: Tensor) -> Model:
     """Zero ``module.<name>`` where ``mask``, of its shape, is zero; return ``module``."""
     resolve("pruners", "CustomFromMask").apply(module, name, mask)
     return module
 
 
 def global_unstructured(
-    parameters: Any, pruning_method: Any, importance_scores: Any = None, **kwargs: Any
+    parameters: Iterable[tuple[Module, str]],
+    pruning_method: Callable[..., BasePruningMethod],
+    importance_scores: dict[tuple[Module, str], Tensor] | None = None,
+    **kwargs: Any,
 ) -> None:
     """Prune the ``(module, name)`` pairs of ``parameters`` together, as if they were one tensor.
 
-    ``importance_scores`` maps pairs to scores; elements of the others are judged by their values. Keyword
-    arguments make the ``pruning_method``, whose ``PRUNING_TYPE`` must be ``"unstructured"``.
+    ``importance_scores`` maps pairs to scores; the scores of other tensors are their values. Keyword
+    arguments are those of ``pruning_method``, whose ``PRUNING_TYPE`` must be ``"unstructured"``.
     """
     if not isinstance(parameters, Iterable):
         raise ModuleTypeError("global_unstructured(): parameters is not an Iterable")
@@ -115,16 +127,16 @@ def global_unstructured(
     pairs = [(module, name) for module, name in parameters]
     if not pairs:
         raise ModuleValueError("global_unstructured(): there are no parameters to prune.")
-    given = importance_scores or {}
+    scores_by_pair = importance_scores or {}
     tensors = [getattr(module, name) for module, name in pairs]
-    scores = [given.get(pair, tensor) for pair, tensor in zip(pairs, tensors, strict=True)]
+    scores = [scores_by_pair.get(pair, tensor) for pair, tensor in zip(pairs, tensors, strict=True)]
     for (module, name), score, tensor in zip(pairs, scores, tensors, strict=True):
         if score.shape != tensor.shape:
             raise ShapeError(
                 f"global_unstructured(): the importance scores of '{name}' of {module} have shape "
                 f"{tuple(score.shape)}, the tensor has {tuple(tensor.shape)}."
             )
-    method: Any = pruning_method(**kwargs)
+    method = pruning_method(**kwargs)
     if method.PRUNING_TYPE != "unstructured":
         raise ModuleTypeError(
             'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. Found method '
@@ -145,10 +157,10 @@ def global_unstructured(
         start += tensor.numel()
 
 
-def remove(module: Any, name: str) -> Any:
-    """Make the zeros of ``module.<name>`` permanent and take the mask away; return ``module``.
+def remove(module: Model, name: str) -> Model:
+    """Make the zeros of ``module.<name>`` permanent and remove the mask; return ``module``.
 
-    Parametrizations before the mask become part of the value, those after it stay.
+    Parametrizations before the mask are baked into the value, those after it stay.
     """
     method = method_of(module, name)
     if method is None:

@@ -1,33 +1,39 @@
 """PyTorch's older ``nn.utils.spectral_norm``: ``weight_orig`` divided by its largest singular value.
 
-Kept for code that uses it; ``nn.utils.parametrizations.spectral_norm`` is the newer one. Both compute the
-weight when it is read, by the pipeline of ``nn/weights.py``. The vectors ``weight_u`` and ``weight_v`` take a
-step in each call of the module in training.
+Kept for compatibility; ``nn.utils.parametrizations.spectral_norm`` is the newer one. Both compute the
+weight when it is read, by the pipeline of ``nn/weights.py``. The vectors ``weight_u`` and ``weight_v`` are
+updated by power iteration in each call of the module in training.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleError, ModuleValueError
 from tenon.nn.functional import normalize
 from tenon.nn.layers.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from tenon.nn.module import Module
 from tenon.nn.utils.weight_norm import remove_older
 from tenon.nn.weights import begin_pipeline, pipeline_of, refuse_lazy, remove_hook, stored_tensor
 
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
 __all__ = ["SpectralNorm", "remove_spectral_norm", "spectral_norm"]
 
+Model = TypeVar("Model", bound=Module)
 
-def as_matrix(weight: Any, dim: int) -> Any:
-    """``weight`` as a matrix of ``dim`` by everything else."""
+
+def as_matrix(weight: Tensor, dim: int) -> Tensor:
+    """Return ``weight`` as a matrix: axis ``dim`` by all others."""
     return weight.movedim(dim, 0).flatten(1)
 
 
-def iterate(matrix: Any, u: Any, v: Any, times: int, eps: float) -> None:
-    """Move ``u`` and ``v`` in place towards the first singular vectors of ``matrix``.
+def iterate(matrix: Tensor, u: Tensor, v: Tensor, times: int, eps: float) -> None:
+    """Update ``u`` and ``v`` by power iteration towards the first singular vectors of ``matrix``.
 
-    In place, because they are buffers that other ranks and recorded programs know.
+    In place, because other ranks and recorded programs refer to these buffers.
     """
     with no_grad():
         for _ in range(times):
@@ -35,18 +41,19 @@ def iterate(matrix: Any, u: Any, v: Any, times: int, eps: float) -> None:
             u.copy_(normalize(matrix.mv(v), dim=0, eps=eps))
 
 
-def over_norm(weight: Any, matrix: Any, u: Any, v: Any) -> Any:
-    """``weight`` over the singular value that ``u`` and ``v`` belong to; they are copied for backward."""
+def over_norm(weight: Tensor, matrix: Tensor, u: Tensor, v: Tensor) -> Tensor:
+    """Return ``weight`` over the singular value of the vectors ``u`` and ``v``, which are copied for
+    backward."""
     return weight / u.clone().vdot(matrix.mv(v.clone()))
 
 
-def transposed(module: Any) -> bool:
-    """Whether the second axis of ``module.weight`` is its output."""
+def transposed(module: Module) -> bool:
+    """Return whether the second axis of ``module.weight`` is that of the outputs."""
     return isinstance(module, ConvTranspose1d | ConvTranspose2d | ConvTranspose3d)
 
 
 class SpectralNorm:
-    """The step that divides by the norm, and the hook that follows the singular vectors."""
+    """The pipeline step that divides by the norm, and the forward pre-hook of the power iteration."""
 
     is_mask: ClassVar[bool] = False
     _version: ClassVar[int] = 1
@@ -60,25 +67,26 @@ class SpectralNorm:
             )
         self.name, self.n_power_iterations, self.dim, self.eps = name, n_power_iterations, dim, eps
 
-    def _vectors(self, module: Any) -> tuple[Any, Any]:
+    def _vectors(self, module: Module) -> tuple[Tensor, Tensor]:
+        """Return the buffers of the singular vectors."""
         return getattr(module, f"{self.name}_u"), getattr(module, f"{self.name}_v")
 
-    def __call__(self, module: Any, inputs: Any) -> None:
-        """In training, one more iteration before the module runs."""
+    def __call__(self, module: Module, inputs: object) -> None:
+        """Run power iterations before each call of the module in training."""
         if module.training:
             matrix = as_matrix(getattr(module, f"{self.name}_orig").detach(), self.dim)
             iterate(matrix, *self._vectors(module), self.n_power_iterations, self.eps)
 
-    def forward(self, module: Any, *values: Any) -> Any:
+    def forward(self, module: Module, *values: Tensor) -> Tensor:
         """``weight_orig`` over its norm."""
         (weight,) = values
         return over_norm(weight, as_matrix(weight, self.dim), *self._vectors(module))
 
-    def right_inverse(self, module: Any, value: Any) -> Any:
+    def right_inverse(self, module: Module, value: Tensor) -> Tensor:
         """``value`` itself."""
         return value
 
-    def discard(self, module: Any) -> None:
+    def discard(self, module: Module) -> None:
         """Remove the hook and the vectors."""
         remove_hook(module, self)
         for hooks in (module._state_dict_hooks, module._load_state_dict_pre_hooks):
@@ -87,14 +95,14 @@ class SpectralNorm:
         for letter in "uv":
             delattr(module, f"{self.name}_{letter}")
 
-    def remove(self, module: Any) -> None:
+    def remove(self, module: Module) -> None:
         """Make the weight a parameter again."""
         pipeline = pipeline_of(module, self.name)
         if pipeline is not None:
             pipeline.bake(module, 1)
 
     @staticmethod
-    def apply(module: Any, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
+    def apply(module: Module, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
         """Put the step before all others of ``module.<name>``; ModuleError if there are others."""
         step = SpectralNorm(name, n_power_iterations, dim, eps)
         weight = stored_tensor(module, name)
@@ -108,8 +116,8 @@ class SpectralNorm:
         matrix = as_matrix(weight.detach(), dim)
         begin_pipeline(module, name, step, {f"{name}_orig": weight})
         for letter, size in zip("uv", matrix.shape, strict=True):
-            drawn = matrix.new_empty(size).normal_(0, 1)
-            module.register_buffer(f"{name}_{letter}", normalize(drawn, dim=0, eps=eps))
+            vector = matrix.new_empty(size).normal_(0, 1)
+            module.register_buffer(f"{name}_{letter}", normalize(vector, dim=0, eps=eps))
         module.register_forward_pre_hook(step)
         module._register_state_dict_hook(SpectralNormStateDictHook(step))
         module._register_load_state_dict_pre_hook(SpectralNormLoadStateDictPreHook(step))
@@ -117,18 +125,20 @@ class SpectralNorm:
 
 
 class SpectralNormStateDictHook:
-    """Note the version of the format in the metadata of what is saved, as torch does."""
+    """State-dict hook that writes the version of the format into the metadata, as PyTorch does."""
 
     def __init__(self, fn: SpectralNorm) -> None:
         self.fn = fn
 
-    def __call__(self, module: Any, state_dict: Any, prefix: str, local_metadata: dict[str, Any]) -> None:
+    def __call__(
+        self, module: Module, state_dict: object, prefix: str, local_metadata: dict[str, Any]
+    ) -> None:
         """Called by ``state_dict``."""
         local_metadata.setdefault("spectral_norm", {})[f"{self.fn.name}.version"] = self.fn._version
 
 
 class SpectralNormLoadStateDictPreHook:
-    """Read what torch saved before 1.0: the normalised weight as a buffer, and no vector ``v``.
+    """Load hook for the format of PyTorch before 1.0: the normalised weight as a buffer, and no vector ``v``.
 
     ``u = W v / |W v|`` and ``sigma = u W v`` held, so ``v`` solves ``W v = sigma u``.
     """
@@ -137,7 +147,7 @@ class SpectralNormLoadStateDictPreHook:
         self.fn = fn
 
     def __call__(
-        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], strict: bool,
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
         missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
     ) -> None:  # fmt: skip
         """Called by ``load_state_dict``."""
@@ -158,14 +168,18 @@ class SpectralNormLoadStateDictPreHook:
             state_dict[f"{key}_v"] = v * (sigma / u.dot(matrix.mv(v)))
 
 
-def _step_of(hook: Any) -> Any:
-    """The step that ``hook`` of a state dict belongs to, wrapped or not; None if it is another hook."""
+def _step_of(hook: object) -> object:
+    """Return the SpectralNorm of a state-dict hook, wrapped or not; None for any other hook."""
     return getattr(getattr(hook, "hook", hook), "fn", None)
 
 
 def spectral_norm(
-    module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
-) -> Any:
+    module: Model,
+    name: str = "weight",
+    n_power_iterations: int = 1,
+    eps: float = 1e-12,
+    dim: int | None = None,
+) -> Model:
     """Keep the largest singular value of ``module.<name>`` at 1; return ``module``.
 
     ``dim`` is the axis of the outputs: 1 for transposed convolutions, 0 for all other modules.
@@ -175,6 +189,6 @@ def spectral_norm(
     return module
 
 
-def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
-    """Make ``module.<name>`` a parameter with the value that it has; return ``module``."""
+def remove_spectral_norm(module: Model, name: str = "weight") -> Model:
+    """Make ``module.<name>`` a parameter with its current value; return ``module``."""
     return remove_older(module, name, SpectralNorm, "spectral_norm")

@@ -7,18 +7,21 @@ weight when it is read, by the pipeline of ``nn/weights.py``.
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar
 
 from tenon.errors import ModuleError, ModuleValueError
+from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
-from tenon.nn.weights import begin_pipeline, pipeline_of, refuse_lazy, remove_hook, stored_tensor
+from tenon.nn.weights import Step, begin_pipeline, pipeline_of, refuse_lazy, remove_hook, stored_tensor
 from tenon.tensors.tensor import Tensor
 
 __all__ = ["WeightNorm", "norm_except_dim", "remove_weight_norm", "weight_norm"]
 
+Model = TypeVar("Model", bound=Module)
 
-def norm_except_dim(v: Any, pow: float = 2, dim: int | None = 0) -> Any:
-    """The norm of each slice of ``v`` along ``dim``, axes kept; one number for all of it if -1 or None."""
+
+def norm_except_dim(v: Tensor, pow: float = 2, dim: int | None = 0) -> Tensor:
+    """Return the norm of each slice of ``v`` along ``dim``, with all axes; of the whole if -1 or None."""
     if dim is None or dim == -1:
         return v.norm(pow)
     others = tuple(axis for axis in range(v.ndim) if axis != dim % v.ndim)
@@ -26,7 +29,7 @@ def norm_except_dim(v: Any, pow: float = 2, dim: int | None = 0) -> Any:
 
 
 class WeightNorm:
-    """The step ``g * v / |v|``, and what stands for it among the hooks of the module."""
+    """The pipeline step ``g * v / |v|``, also registered as a forward pre-hook, where PyTorch has it."""
 
     is_mask: ClassVar[bool] = False
     hook_without_effect: ClassVar[bool] = True
@@ -34,34 +37,34 @@ class WeightNorm:
     def __init__(self, name: str, dim: int | None) -> None:
         self.name, self.dim = name, dim
 
-    def __call__(self, module: Any, inputs: Any) -> None:
+    def __call__(self, module: Module, inputs: object) -> None:
         """Do nothing: the weight is computed when the module reads it."""
 
-    def forward(self, module: Any, *values: Any) -> Any:
-        """The weight of these lengths and directions."""
+    def forward(self, module: Module, *values: Tensor) -> Tensor:
+        """Return the weight from magnitudes and directions."""
         g, v = values
         return v * (g / norm_except_dim(v, 2, self.dim))
 
-    def right_inverse(self, module: Any, value: Any) -> Any:
-        """Its lengths, and itself as the directions."""
+    def right_inverse(self, module: Module, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the magnitudes of ``value``, and itself as the directions."""
         return norm_except_dim(value, 2, self.dim), value
 
-    def discard(self, module: Any) -> None:
+    def discard(self, module: Module) -> None:
         """Remove the hook."""
         remove_hook(module, self)
 
-    def compute_weight(self, module: Any) -> Any:
+    def compute_weight(self, module: Module) -> Tensor:
         """The weight."""
         return getattr(module, self.name)
 
-    def remove(self, module: Any) -> None:
+    def remove(self, module: Module) -> None:
         """Make the weight a parameter again."""
         pipeline = pipeline_of(module, self.name)
         if pipeline is not None:
             pipeline.bake(module, 1)
 
     @staticmethod
-    def apply(module: Any, name: str, dim: int | None) -> WeightNorm:
+    def apply(module: Module, name: str, dim: int | None) -> WeightNorm:
         """Put the step before all others of ``module.<name>``; ModuleError if there are others."""
         step = WeightNorm(name, dim)
         weight = stored_tensor(module, name)
@@ -72,15 +75,14 @@ class WeightNorm:
             )
         refuse_lazy(weight, "WeightNorm", "weight")
         g, v = step.right_inverse(module, weight.detach())
-        learned = weight.requires_grad
-        begin_pipeline(
-            module, name, step, {f"{name}_g": Parameter(g, learned), f"{name}_v": Parameter(v, learned)}
-        )
+        needs_grad = weight.requires_grad
+        stored = {f"{name}_g": Parameter(g, needs_grad), f"{name}_v": Parameter(v, needs_grad)}
+        begin_pipeline(module, name, step, stored)
         module.register_forward_pre_hook(step)
         return step
 
 
-def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
+def weight_norm(module: Model, name: str = "weight", dim: int | None = 0) -> Model:
     """Split ``module.<name>`` into ``<name>_g`` and ``<name>_v``; return ``module``. Deprecated."""
     warnings.warn(
         "`torch.nn.utils.weight_norm` is deprecated in favor of "
@@ -92,15 +94,15 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     return module
 
 
-def remove_weight_norm(module: Any, name: str = "weight") -> Any:
-    """Make ``module.<name>`` a parameter with the value that it has; return ``module``."""
+def remove_weight_norm(module: Model, name: str = "weight") -> Model:
+    """Make ``module.<name>`` a parameter with its current value; return ``module``."""
     return remove_older(module, name, WeightNorm, "weight_norm")
 
 
-def remove_older(module: Any, name: str, kind: Any, label: str) -> Any:
-    """Bake the older step of ``kind`` of ``module.<name>``; ModuleValueError if there is none."""
+def remove_older(module: Model, name: str, kind: type[Step], label: str) -> Model:
+    """Bake the step of class ``kind`` of ``module.<name>``; raise ModuleValueError if there is none."""
     pipeline = pipeline_of(module, name) if isinstance(getattr(module, name, None), Tensor) else None
     if pipeline is None or not isinstance(pipeline.steps[0], kind):
         raise ModuleValueError(f"{label} of '{name}' not found in {module}")
-    pipeline.steps[0].remove(module)
+    pipeline.bake(module, 1)
     return module
