@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
@@ -21,6 +21,14 @@ from tenon.engine.op import table
 from tenon.engine.tape import CustomNode, StandIn
 from tenon.errors import GradError
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tenon.nn.module import Module
+
+#: Shape and dtype of a tensor.
+_Spec: TypeAlias = "tuple[tuple[int, ...], np.dtype[Any]]"
 
 _NO_INPUT = (
     "Full backward hook is firing when gradients are computed with respect to module outputs since no inputs "
@@ -33,22 +41,26 @@ _NO_INPUT = (
 _BOUNDARY = StandIn("module_boundary", "BackwardHookFunctionBackward", outputs=0, simple=False)
 
 
+#: Gradients of some tensors, None for a tensor that got none.
+Grads: TypeAlias = Sequence[Tensor | None]
+
+
 class _Boundary(CustomNode):
     """Identity over several tensors; ``change`` receives all their gradients and may replace them."""
 
     __slots__ = ()
 
-    def __init__(self, tensors: Sequence[Any], change: Callable[[list[Any]], list[Any]]) -> None:
+    def __init__(self, tensors: Sequence[Tensor], change: Callable[[Grads], Grads]) -> None:
         super().__init__(_BOUNDARY, tensors[0]._backend, tensors)
         self.output_avals = tuple(Aval(tensor.raw.shape, tensor.raw.dtype) for tensor in tensors)
         self.__dict__["change"] = change
 
-    def apply_tensors(self, grads: Sequence[Any], create_graph: bool) -> list[Any]:
+    def apply_tensors(self, grads: Grads, create_graph: bool) -> list[Any]:
         """Return the gradients of the inputs: those of the outputs after ``change``."""
         return self.__dict__["change"](list(grads))
 
 
-def _cross(tensors: Sequence[Any], change: Callable[[list[Any]], list[Any]]) -> list[Any]:
+def _cross(tensors: Sequence[Tensor], change: Callable[[Grads], Grads]) -> list[Tensor]:
     """Return views of ``tensors`` behind a new boundary node."""
     node = _Boundary(tensors, change)
     crossed = []
@@ -65,15 +77,17 @@ def _cross(tensors: Sequence[Any], change: Callable[[list[Any]], list[Any]]) -> 
 class BackwardHook:
     """One call of one module with full backward hooks or pre-hooks."""
 
-    def __init__(self, module: Any, hooks: list[Any], pre_hooks: list[Any]) -> None:
+    def __init__(
+        self, module: Module, hooks: list[Callable[..., Any]], pre_hooks: list[Callable[..., Any]]
+    ) -> None:
         self.module = module
         self.hooks = hooks
         self.pre_hooks = pre_hooks
-        self.inputs: list[tuple[Any, Any] | None] = []  # shape and dtype of each positional tensor
+        self.inputs: list[_Spec | None] = []  # shape and dtype of each positional tensor
         self.input_index: list[int] = []  # which arguments have gradients
         self.output_index: list[int] = []
         self.output_count = 0
-        self.grad_outputs: Any = None
+        self.grad_outputs: tuple[Tensor | None, ...] | None = None
 
     def wrap_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return ``args`` with every tensor that requires a gradient behind a boundary node."""
@@ -82,10 +96,9 @@ class BackwardHook:
         if not self.input_index or not self.hooks:
             return args
         crossed = _cross([args[i] for i in self.input_index], self._at_inputs)
-        wrapped: tuple[Any, ...] = _replaced(args, self.input_index, crossed)
-        return wrapped
+        return _replaced(args, self.input_index, crossed)
 
-    def wrap_outputs(self, result: Any) -> Any:
+    def wrap_outputs(self, result: object) -> Any:
         """Return ``result``, a tensor or tuple, with tensors that require a gradient behind a boundary."""
         if not isinstance(result, (Tensor, tuple)):
             warnings.warn(
@@ -102,11 +115,12 @@ class BackwardHook:
         wrapped = _replaced(outputs, self.output_index, crossed)
         return wrapped if isinstance(result, tuple) else wrapped[0]
 
-    def _at_outputs(self, grads: list[Any]) -> list[Any]:
-        given: list[Any] = [None] * self.output_count
+    def _at_outputs(self, grads: Grads) -> Grads:
+        """Store the gradients of the outputs after the pre-hooks; return those of the boundary's tensors."""
+        all_grads: list[Tensor | None] = [None] * self.output_count
         for index, grad in zip(self.output_index, grads, strict=True):
-            given[index] = grad
-        grad_outputs: Any = tuple(given)
+            all_grads[index] = grad
+        grad_outputs = tuple(all_grads)
         for hook in self.pre_hooks:
             grad_outputs = self._returned(
                 "pre hook", "grad_output", hook(self.module, grad_outputs), grad_outputs
@@ -117,7 +131,8 @@ class BackwardHook:
             self.grad_outputs = grad_outputs
         return [grad_outputs[index] for index in self.output_index]
 
-    def _without_inputs(self, grad_outputs: tuple[Any, ...]) -> None:
+    def _without_inputs(self, grad_outputs: tuple[Tensor | None, ...]) -> None:
+        """Call the hooks of a module of which no input requires a gradient."""
         warnings.warn(_NO_INPUT, stacklevel=2)
         for hook in self.hooks:
             returned = hook(self.module, (None,) * len(self.inputs), grad_outputs)
@@ -130,7 +145,8 @@ class BackwardHook:
                     f"all gradients. ({type(self.module).__name__})"
                 )
 
-    def _at_inputs(self, grads: list[Any]) -> list[Any]:
+    def _at_inputs(self, grads: Grads) -> Grads:
+        """Call the hooks with the gradients of inputs and outputs; return the input gradients after them."""
         grad_outputs, self.grad_outputs = self.grad_outputs, None
         if grad_outputs is None:
             # The gradient did not pass through the outputs, as in double backward: nothing to report.
@@ -138,7 +154,7 @@ class BackwardHook:
         # PyTorch passes zeros, not None, for a tensor input without a gradient.
         like = next(grad for grad in grads if grad is not None)
         arrived = dict(zip(self.input_index, grads, strict=True))
-        grad_inputs: Any = tuple(
+        grad_inputs = tuple(
             _zeros(like, spec) if arrived.get(index) is None else arrived[index]
             for index, spec in enumerate(self.inputs)
         )
@@ -148,7 +164,7 @@ class BackwardHook:
         return [self._checked(grad_inputs[index], index) for index in self.input_index]
 
     def _returned(
-        self, kind: str, what: str, returned: Sequence[Tensor] | None, before: tuple[Any, ...]
+        self, kind: str, name: str, returned: object, before: tuple[Tensor | None, ...]
     ) -> tuple[Tensor | None, ...]:
         """Return a hook's result as a tuple of the length of ``before``."""
         if returned is None:
@@ -159,16 +175,17 @@ class BackwardHook:
             raise GradError(
                 f"Backward {kind} of {type(self.module).__name__} returned {type(returned).__name__}; return "
                 "None or a "
-                f"tuple of {len(before)} {what}."
+                f"tuple of {len(before)} {name}."
             )
         if len(returned) != len(before):
             raise GradError(
-                f"Backward {kind} returned an invalid number of {what}, got {len(returned)}, but expected "
+                f"Backward {kind} returned an invalid number of {name}, got {len(returned)}, but expected "
                 f"{len(before)}"
             )
         return tuple(returned)
 
-    def _checked(self, grad: Tensor, index: int) -> Tensor:
+    def _checked(self, grad: Tensor | None, index: int) -> Tensor | None:
+        """Return ``grad``; raise GradError unless it has the shape of input ``index``."""
         spec = self.inputs[index]
         if grad is not None and spec is not None and tuple(grad.raw.shape) != tuple(spec[0]):
             raise GradError(
@@ -179,18 +196,19 @@ class BackwardHook:
         return grad
 
 
-def _zeros(like: Tensor, spec: tuple[Any, Any] | None) -> Tensor | None:
+def _zeros(like: Tensor, spec: _Spec | None) -> Tensor | None:
     """Return zeros for a floating-point tensor argument; None for every other argument."""
     if spec is None or spec[1].kind in "iub":
         return None
     return table.new_full(like, shape=tuple(spec[0]), value=0, dtype=spec[1])
 
 
-def _needs_grad(value: Any) -> bool:
+def _needs_grad(value: object) -> bool:
+    """Return whether ``value`` is a tensor that backward will reach."""
     return MODE.enabled and isinstance(value, Tensor) and bool(value.requires_grad)
 
 
-def _replaced(values: tuple[Any, ...], index: list[int], new: list[Any]) -> Any:
+def _replaced(values: tuple[Any, ...], index: list[int], new: Sequence[object]) -> tuple[Any, ...]:
     """Return ``values``, a tuple or named tuple, with ``new`` at ``index``."""
     items = list(values)
     for position, value in zip(index, new, strict=True):

@@ -8,7 +8,8 @@ hooks that have not run yet run, and their own errors become warnings.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenon.errors import ModuleError
 from tenon.nn import hooks, scopes
@@ -18,14 +19,17 @@ from tenon.nn.old_backward_hooks import OldBackwardHook
 if TYPE_CHECKING:
     from tenon.nn.module import Module
 
+#: A hook: what it takes and returns depends on its kind.
+Hook: TypeAlias = Callable[..., Any]
 
-def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+
+def call(module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """Call ``module`` with its hooks; the compiled form after ``module.compile()``."""
     compiled = module._compiled_call_impl
     return call_eagerly(module, args, kwargs) if compiled is None else compiled(*args, **kwargs)
 
 
-def call_eagerly(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_eagerly(module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """Call ``module`` with its hooks, never compiled."""
     active = scopes.active
     if active is None:
@@ -37,7 +41,8 @@ def call_eagerly(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         active.pop()
 
 
-def _hooked(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _hooked(module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    """Return the result of ``forward`` after all hooks of the module and the global ones."""
     own = module.__dict__.get
     if (
         hooks.global_hooks is not None
@@ -60,7 +65,9 @@ def _hooked(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     return result
 
 
-def _pre_hook(module: Module, hook: Any, with_kwargs: bool, args: Any, kwargs: Any) -> tuple[Any, Any]:
+def _pre_hook(
+    module: Module, hook: Hook, with_kwargs: bool, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[tuple[object, ...], dict[str, object]]:
     """Run a forward pre-hook; return ``args`` and ``kwargs`` as it changed them."""
     if not with_kwargs:
         returned = hook(module, args)
@@ -77,7 +84,14 @@ def _pre_hook(module: Module, hook: Any, with_kwargs: bool, args: Any, kwargs: A
     return returned
 
 
-def _post_hook(module: Module, hook: Any, with_kwargs: bool, args: Any, kwargs: Any, result: Any) -> Any:
+def _post_hook(
+    module: Module,
+    hook: Hook,
+    with_kwargs: bool,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    result: object,
+) -> object:
     """Run a forward hook; return ``result`` as it changed it."""
     returned = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
     return result if returned is None else returned
@@ -86,17 +100,17 @@ def _post_hook(module: Module, hook: Any, with_kwargs: bool, args: Any, kwargs: 
 class _Call:
     """One call with global, backward or ``always_call`` hooks, and its current arguments and result."""
 
-    def __init__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         self.module = module
         self.args = args
         self.kwargs = kwargs
-        self.result: Any = None
+        self.result: object = None
         self.ran: set[int] = set()
         own = module.__dict__.get
         self.pre = [*hooks._global_forward_pre_hooks.items(), *own("_forward_pre_hooks", hooks.EMPTY).items()]
         self.pre_with_kwargs = own("_forward_pre_hooks_with_kwargs", hooks.EMPTY)
 
-    def _post(self) -> list[tuple[int, Any, bool, bool, bool]]:
+    def _post(self) -> list[tuple[int, Hook, bool, bool, bool]]:
         """Return forward hooks as ``(id, hook, with_kwargs, always_call, is_global)``, in their order."""
         own = self.module.__dict__.get
         kinds = (
@@ -119,7 +133,7 @@ class _Call:
             for key, hook in table.items()
         ]
 
-    def run(self) -> Any:
+    def run(self) -> object:
         """Run the call; return the output after all hooks."""
         try:
             return self._run()
@@ -127,28 +141,29 @@ class _Call:
             self._run_always_called()
             raise
 
-    def _run(self) -> Any:
+    def _run(self) -> object:
+        """Run hooks and ``forward``; leave arguments and result in the attributes if one raises."""
         around = self._around()
         for key, hook in self.pre:
             with_kwargs = key in self.pre_with_kwargs
             self.args, self.kwargs = _pre_hook(self.module, hook, with_kwargs, self.args, self.kwargs)
-        for each in around:
-            self.args = each.wrap_inputs(self.args)
+        for boundary in around:
+            self.args = boundary.wrap_inputs(self.args)
         self.result = self.module.forward(*self.args, **self.kwargs)
         for key, hook, with_kwargs, always, _ in self._post():
             if always:
                 self.ran.add(key)
             self.result = _post_hook(self.module, hook, with_kwargs, self.args, self.kwargs, self.result)
-        for each in around:
-            self.result = each.wrap_outputs(self.result)
+        for boundary in around:
+            self.result = boundary.wrap_outputs(self.result)
         return self.result
 
     def _around(self) -> list[BackwardHook]:
         """Return the backward-hook objects to install around ``forward``: none, or one of each kind."""
         own = self.module.__dict__.get
         pre = [*hooks._global_backward_pre_hooks.values(), *own("_backward_pre_hooks", hooks.EMPTY).values()]
-        full: list[Any] = []
-        old: list[Any] = []
+        full: list[Hook] = []
+        old: list[Hook] = []
         for table, is_full in (
             (hooks._global_backward_hooks, hooks.global_is_full_backward_hook),
             (own("_backward_hooks", hooks.EMPTY), self.module._is_full_backward_hook),
@@ -158,6 +173,7 @@ class _Call:
         return [*around, OldBackwardHook(self.module, old)] if old else around
 
     def _run_always_called(self) -> None:
+        """Run the ``always_call`` hooks that have not run; their errors become warnings."""
         for key, hook, with_kwargs, always, is_global in self._post():
             if always and key not in self.ran:
                 try:
@@ -165,9 +181,9 @@ class _Call:
                         self.module, hook, with_kwargs, self.args, self.kwargs, self.result
                     )
                 except Exception as error:
-                    which = "global module forward hook" if is_global else "module forward hook"
+                    kind = "global module forward hook" if is_global else "module forward hook"
                     warnings.warn(
-                        f"{which} with ``always_call=True`` raised an exception that was silenced as another "
+                        f"{kind} with ``always_call=True`` raised an exception that was silenced as another "
                         f"error was raised in forward: {error}",
                         stacklevel=6,
                     )

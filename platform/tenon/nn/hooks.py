@@ -13,8 +13,8 @@ Next: ``module.py`` registers a module's own hooks, ``hooked_call.py`` runs all 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, overload
 
 from tenon.errors import ModuleError
 from tenon.tensors.autograd.handles import RemovableHandle
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 
 class HookDict(OrderedDict[int, Any]):
-    """An ordered dict of hooks by id, in the order in which they run."""
+    """An ordered dict of hooks by id, in the order in which they run; in dicts of flags the values are
+    True."""
 
     def _changed(self) -> None:
         Generation.value += 1
 
-    def __setitem__(self, key: int, hook: Any) -> None:
+    def __setitem__(self, key: int, hook: object) -> None:
         super().__setitem__(key, hook)
         self._changed()
 
@@ -81,20 +82,25 @@ class HookAttribute:
         self.name = name
         self.affects_call = "state_dict" not in name
 
-    def __get__(self, module: Module, owner: Any = None) -> Any:
+    @overload
+    def __get__(self, module: None, owner: type) -> HookAttribute: ...
+    @overload
+    def __get__(self, module: Module, owner: type | None = None) -> HookDict: ...
+    def __get__(self, module: Module | None, owner: type | None = None) -> HookAttribute | HookDict:
         if module is None:
             return self
         hooks = module.__dict__.get(self.name)
         return self._keep(module, HookDict()) if hooks is None else hooks
 
-    def __set__(self, module: Any, hooks: Any) -> None:
+    def __set__(self, module: Module, hooks: Mapping[int, object]) -> None:
         self._keep(module, hooks if isinstance(hooks, HookDict) else HookDict(hooks))
 
-    def __delete__(self, module: Any) -> None:
+    def __delete__(self, module: Module) -> None:
         module.__dict__.pop(self.name, None)
         Generation.value += 1
 
     def _keep(self, module: Module, hooks: HookDict) -> HookDict:
+        """Store ``hooks`` in ``module``, and set its flag if they affect calls."""
         module.__dict__[self.name] = hooks
         if self.affects_call:
             module.__dict__["_hooks"] = True
@@ -128,13 +134,16 @@ def _refresh_global() -> None:
     global_hooks = True if any(kinds) else None
 
 
-def _register(hooks: HookDict, hook: Any, extra: Any = None) -> RemovableHandle:
+def _register(
+    hooks: HookDict, hook: Callable[..., object], extra: list[HookDict] | None = None
+) -> RemovableHandle:
+    """Add ``hook`` to ``hooks``; the handle also removes its id from the dictionaries ``extra``."""
     handle = RemovableHandle(hooks, extra_dict=extra)
     hooks[handle.id] = hook
     return handle
 
 
-def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_module_forward_pre_hook(hook: Callable[..., object]) -> RemovableHandle:
     """Call ``hook(module, args) -> None or new args`` before the forward of every module.
 
     Global hooks run before the module's own. Meant for debugging and profiling.
@@ -143,14 +152,14 @@ def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandl
 
 
 def register_module_forward_hook(
-    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
+    hook: Callable[..., object], *, with_kwargs: bool = False, always_call: bool = False
 ) -> RemovableHandle:
     """Call ``hook(module, args, output) -> None or new output`` after the forward of every module.
 
     ``with_kwargs`` adds the keyword arguments after ``args``. ``always_call`` runs the hook also when
     the forward raised. Global hooks run before the module's own.
     """
-    extra = [_global_forward_hooks_with_kwargs, _global_forward_hooks_always_called]
+    extra: list[HookDict] = [_global_forward_hooks_with_kwargs, _global_forward_hooks_always_called]
     handle = _register(_global_forward_hooks, hook, extra)
     if with_kwargs:
         _global_forward_hooks_with_kwargs[handle.id] = True
@@ -159,18 +168,18 @@ def register_module_forward_hook(
     return handle
 
 
-def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_module_full_backward_pre_hook(hook: Callable[..., object]) -> RemovableHandle:
     """Call ``hook(module, grad_output) -> None or new grad_output`` before the backward of every module."""
     return _register(_global_backward_pre_hooks, hook)
 
 
-def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_module_full_backward_hook(hook: Callable[..., object]) -> RemovableHandle:
     """Call ``hook(module, grad_input, grad_output)`` after the backward of every module."""
     _use_backward_hooks(full=True)
     return _register(_global_backward_hooks, hook)
 
 
-def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_module_backward_hook(hook: Callable[..., object]) -> RemovableHandle:
     """Call ``hook(module, grad_input, grad_output)`` after the backward of every module; deprecated.
 
     Use ``register_module_full_backward_hook``; see ``Module.register_backward_hook``.
@@ -189,22 +198,22 @@ def _use_backward_hooks(full: bool) -> None:
     global_is_full_backward_hook = full
 
 
-def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_module_buffer_registration_hook(hook: Callable[..., object]) -> RemovableHandle:
     """Call ``hook(module, name, buffer) -> None or new buffer`` at every registration of a buffer."""
     return _register(_global_buffer_registration_hooks, hook)
 
 
-def register_module_module_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_module_module_registration_hook(hook: Callable[..., object]) -> RemovableHandle:
     """Call ``hook(module, name, submodule) -> None or new submodule`` at every registration of a child."""
     return _register(_global_module_registration_hooks, hook)
 
 
-def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_module_parameter_registration_hook(hook: Callable[..., object]) -> RemovableHandle:
     """Call ``hook(module, name, param) -> None or new parameter`` at every registration of a parameter."""
     return _register(_global_parameter_registration_hooks, hook)
 
 
-def run_registration_hooks(hooks: HookDict, module: Any, name: str, value: Any) -> Any:
+def run_registration_hooks(hooks: HookDict, module: object, name: str, value: Any) -> Any:
     """Run all registration hooks on a value; return the value to register, which they may replace."""
     for hook in list(hooks.values()):
         output = hook(module, name, value)

@@ -9,24 +9,21 @@ Calls are a hot path: three checks, then ``forward``. All other cases go to ``ho
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 from weakref import ref
 
 from tenon.engine.scopes import here
 from tenon.errors import MissingForwardError, ModuleError, ModuleTypeError
 from tenon.nn import hooks, scopes
 from tenon.nn.hooked_call import call, call_eagerly
-from tenon.nn.hooks import HookAttribute
+from tenon.nn.hooks import HookAttribute, HookDict
 from tenon.nn.placement import place
 from tenon.nn.registration import typename
 from tenon.nn.state import State
 from tenon.tensors.autograd.handles import RemovableHandle
 
-if TYPE_CHECKING:
-    from tenon.tensors.tensor import Tensor
 
-
-def _forward_unimplemented(self: Any, *input: Any) -> Any:
+def _forward_unimplemented(self: Module, *input: Any) -> Any:
     """Compute the output from the inputs; every module overrides it.
 
     Call the module, not ``forward``: the call also runs the hooks.
@@ -61,32 +58,32 @@ class Module(State):
     call_super_init: bool = False
     training: bool
     #: None until a hook dictionary exists; the flag that ``__call__`` checks.
-    _hooks: Any = None
+    _hooks: bool | None = None
     _is_full_backward_hook: bool | None = None
-    _compiled_call_impl: Any = None
+    _compiled_call_impl: Callable[..., Any] | None = None
 
-    _forward_hooks: ClassVar[Any] = HookAttribute()
-    _forward_hooks_with_kwargs: ClassVar[Any] = HookAttribute()
-    _forward_hooks_always_called: ClassVar[Any] = HookAttribute()
-    _forward_pre_hooks: ClassVar[Any] = HookAttribute()
-    _forward_pre_hooks_with_kwargs: ClassVar[Any] = HookAttribute()
-    _backward_hooks: ClassVar[Any] = HookAttribute()
-    _backward_pre_hooks: ClassVar[Any] = HookAttribute()
-    _state_dict_hooks: ClassVar[Any] = HookAttribute()
-    _state_dict_pre_hooks: ClassVar[Any] = HookAttribute()
-    _load_state_dict_pre_hooks: ClassVar[Any] = HookAttribute()
-    _load_state_dict_post_hooks: ClassVar[Any] = HookAttribute()
+    _forward_hooks = HookAttribute()
+    _forward_hooks_with_kwargs = HookAttribute()
+    _forward_hooks_always_called = HookAttribute()
+    _forward_pre_hooks = HookAttribute()
+    _forward_pre_hooks_with_kwargs = HookAttribute()
+    _backward_hooks = HookAttribute()
+    _backward_pre_hooks = HookAttribute()
+    _state_dict_hooks = HookAttribute()
+    _state_dict_pre_hooks = HookAttribute()
+    _load_state_dict_pre_hooks = HookAttribute()
+    _load_state_dict_post_hooks = HookAttribute()
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         if not self.call_super_init:
-            own = type(self).__name__
+            name = type(self).__name__
             if kwargs:
                 raise ModuleTypeError(
-                    f"{own}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'"
+                    f"{name}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'"
                 )
             if args:
                 raise ModuleTypeError(
-                    f"{own}.__init__() takes 1 positional argument but {len(args) + 1} were given"
+                    f"{name}.__init__() takes 1 positional argument but {len(args) + 1} were given"
                 )
         self.__dict__["training"] = True
         self._initialise_registries()
@@ -109,7 +106,7 @@ class Module(State):
         finally:
             here.place = outer
 
-    def _call_impl(self, *args: Tensor, **kwargs: Any) -> Tensor:
+    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         return call_eagerly(self, args, kwargs)
 
     _wrapped_call_impl = _call_impl
@@ -117,7 +114,7 @@ class Module(State):
     # Hooks.
 
     def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+        self, hook: Callable[..., object], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Call ``hook(module, args) -> None or new args`` before ``forward``.
 
@@ -129,7 +126,7 @@ class Module(State):
 
     def register_forward_hook(
         self,
-        hook: Callable[..., Any],
+        hook: Callable[..., object],
         *,
         prepend: bool = False,
         with_kwargs: bool = False,
@@ -146,12 +143,14 @@ class Module(State):
         return self._add_hook(self._forward_hooks, hook, prepend, flags)
 
     def register_full_backward_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
+        self, hook: Callable[..., object], prepend: bool = False
     ) -> RemovableHandle:
         """Call ``hook(module, grad_output) -> None or new grad_output`` before the module's backward."""
         return self._add_hook(self._backward_pre_hooks, hook, prepend, [])
 
-    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    def register_full_backward_hook(
+        self, hook: Callable[..., object], prepend: bool = False
+    ) -> RemovableHandle:
         """Call ``hook(module, grad_input, grad_output)`` after the module's backward.
 
         It may return a new ``grad_input``. Both are tuples, with None for arguments that are not tensors;
@@ -162,7 +161,7 @@ class Module(State):
         self._use_backward_hooks(full=True)
         return self._add_hook(self._backward_hooks, hook, prepend, [])
 
-    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_backward_hook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Call ``hook(module, grad_input, grad_output)`` after the module's backward; deprecated.
 
         Use ``register_full_backward_hook``. Unlike in torch the hook gets the gradients of all the
@@ -173,6 +172,7 @@ class Module(State):
         return self._add_hook(self._backward_hooks, hook, False, [])
 
     def _use_backward_hooks(self, full: bool) -> None:
+        """Note which kind of backward hooks the module has; raise ModuleError if it has the other."""
         if self._is_full_backward_hook is not None and self._is_full_backward_hook != full:
             raise ModuleError(
                 "Cannot use both regular backward hooks and full backward hooks on a single Module. Please "
@@ -181,7 +181,10 @@ class Module(State):
             )
         self.__dict__["_is_full_backward_hook"] = full
 
-    def _add_hook(self, table: Any, hook: Any, prepend: bool, flags: list[Any]) -> RemovableHandle:
+    def _add_hook(
+        self, table: HookDict, hook: Callable[..., object], prepend: bool, flags: list[HookDict]
+    ) -> RemovableHandle:
+        """Add ``hook`` to ``table``, first if ``prepend``, and its id to the dictionaries ``flags``."""
         handle = RemovableHandle(table, extra_dict=flags)
         for flag in flags:
             flag[handle.id] = True
@@ -205,13 +208,13 @@ class Module(State):
 
     def __repr__(self) -> str:
         extra = self.extra_repr()
-        own = extra.split("\n") if extra else []
+        settings = extra.split("\n") if extra else []
         children = [f"({name}): {indent(repr(child), 2)}" for name, child in self._modules.items()]
-        if len(own) == 1 and not children:
-            return f"{self._get_name()}({own[0]})"
-        if not own and not children:
+        if len(settings) == 1 and not children:
+            return f"{self._get_name()}({settings[0]})"
+        if not settings and not children:
             return f"{self._get_name()}()"
-        lines = "\n  ".join([*own, *children])
+        lines = "\n  ".join([*settings, *children])
         return f"{self._get_name()}(\n  {lines}\n)"
 
 
