@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from tenon.engine.op import table
 from tenon.errors import DeviceError, ModuleTypeError, ModuleValueError
@@ -11,7 +10,8 @@ from tenon.nn.registration import typename
 from tenon.tensors.tensor import Tensor
 
 
-def _on_one_device(parameters: Iterable[Any]) -> list[Any]:
+def _on_one_device(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Return ``parameters`` as a list; raise DeviceError if they are on several devices."""
     result = list(parameters)
     devices = {str(parameter.device) for parameter in result}
     if len(devices) > 1:
@@ -24,13 +24,12 @@ def _on_one_device(parameters: Iterable[Any]) -> list[Any]:
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """One flat tensor of all ``parameters``; gradients flow back to them."""
-    vector: Tensor = table.cat(*(parameter.reshape(-1) for parameter in _on_one_device(parameters)), axis=0)
-    return vector
+    """Return all ``parameters`` as one vector; gradients flow back to them."""
+    return table.cat(*(parameter.reshape(-1) for parameter in _on_one_device(parameters)), axis=0)
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Exchange the data of ``parameters`` for consecutive slices of ``vec``."""
+    """Set the data of ``parameters`` to consecutive slices of ``vec``."""
     if not isinstance(vec, Tensor):
         raise ModuleTypeError(f"expected torch.Tensor, but got: {typename(vec)}")
     targets = _on_one_device(parameters)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, TypeVar
 
 from tenon.errors import ModuleError
 from tenon.nn.module import Module
 
+Model = TypeVar("Model", bound=Module)
 
-def skip_init(module_cls: type[Module], *args: Any, **kwargs: Any) -> Any:
-    """``module_cls(*args, **kwargs)`` with uninitialised parameters and buffers.
 
-    The class must take ``device`` and must do nothing to its parameters but initialise them.
+def skip_init(module_cls: type[Model], *args: Any, **kwargs: Any) -> Model:
+    """Return ``module_cls(*args, **kwargs)`` with uninitialised parameters and buffers.
+
+    The class must accept ``device``, and its constructor may only initialise parameters, not read them.
 
     >>> from tenon import nn
     >>> nn.utils.skip_init(nn.Linear, 5, 1).weight.shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tenon.nn.layers.conv import Conv2d, Conv3d, ConvTranspose2d, ConvTranspose3d
 from tenon.nn.module import Module
@@ -20,18 +20,19 @@ def convert_conv2d_weight_memory_format(module: Model, memory_format: Format) ->
     >>> net(tenon.ones(1, 3, 5, 5)).is_contiguous(memory_format=tenon.channels_last)
     True
     """
-    return _converted(module, (Conv2d, ConvTranspose2d), memory_format)
+    return _convert(module, (Conv2d, ConvTranspose2d), memory_format)
 
 
 def convert_conv3d_weight_memory_format(module: Model, memory_format: Format) -> Model:
-    """The same for three-dimensional convolutions."""
-    return _converted(module, (Conv3d, ConvTranspose3d), memory_format)
+    """Convert the weights of three-dimensional convolutions to ``memory_format``, in place; return
+    ``module``."""
+    return _convert(module, (Conv3d, ConvTranspose3d), memory_format)
 
 
-def _converted(module: Model, kinds: Any, memory_format: Format) -> Model:
-    for each in module.modules():
-        if isinstance(each, kinds):
-            each.weight.data = each.weight.detach().to(memory_format=memory_format)
+def _convert(module: Model, layers: tuple[type[Module], ...], memory_format: Format) -> Model:
+    for layer in module.modules():
+        if isinstance(layer, layers):
+            layer.weight.data = layer.weight.detach().to(memory_format=memory_format)
     return module
 
 
