@@ -11,24 +11,24 @@ import warnings
 from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from itertools import chain, islice
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 from tenon.errors import ModuleTypeError, ModuleValueError
 from tenon.nn.module import Module, indent
 
 
-def position(index: Any, size: int) -> int:
+def position(index: SupportsIndex, size: int) -> int:
     """Return ``index`` normalised to ``[0, size)``; IndexError if it is out of range."""
-    index = operator.index(index)
-    if not -size <= index < size:
-        raise IndexError(f"index {index} is out of range")
-    return int(index % size)
+    number = operator.index(index)
+    if not -size <= number < size:
+        raise IndexError(f"index {number} is out of range")
+    return number % size
 
 
 class Container(Module):
     """Deprecated: a module with children from keyword arguments; use ``Module``."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Module) -> None:
         warnings.warn(
             "`nn.Container` is deprecated. All of its functionality is now implemented in `nn.Module`. "
             "Subclass that instead.",
@@ -70,6 +70,7 @@ class _Numbered(Module):
         return taken
 
     def _shift(self, index: int) -> None:
+        """Move the children from position ``index`` on by one."""
         for i in range(len(self._modules), index, -1):
             self._modules[str(i)] = self._modules[str(i - 1)]
 
@@ -98,7 +99,8 @@ class Sequential(_Numbered):
             input = module(input)
         return input
 
-    def _name_at(self, index: Any) -> str:
+    def _name_at(self, index: SupportsIndex) -> str:
+        """Return the name of the child at position ``index``."""
         return next(islice(self._modules, position(index, len(self)), None))
 
     def __getitem__(self, idx: int | slice) -> Any:
@@ -127,12 +129,12 @@ class Sequential(_Numbered):
             self.append(module)
         return self
 
-    def __add__(self, other: Any) -> Sequential:
+    def __add__(self, other: Sequential) -> Sequential:
         if not isinstance(other, Sequential):
             raise _not_sequential(other)
         return Sequential().extend(self).extend(other)
 
-    def __iadd__(self, other: Any) -> Self:
+    def __iadd__(self, other: Sequential) -> Self:
         if not isinstance(other, Sequential):
             raise _not_sequential(other)
         return self.extend(list(other))
@@ -146,10 +148,11 @@ class Sequential(_Numbered):
 
     def __imul__(self, other: int) -> Self:
         self._check_factor(other)
-        once = list(self)
-        return self.extend(module for _ in range(other - 1) for module in once)
+        modules = list(self)
+        return self.extend(module for _ in range(other - 1) for module in modules)
 
-    def _check_factor(self, other: Any) -> None:
+    def _check_factor(self, other: int) -> None:
+        """Raise ModuleTypeError or ModuleValueError unless ``other`` is a positive integer."""
         if not isinstance(other, int):
             raise ModuleTypeError(f"unsupported operand type(s) for *: {type(self)} and {type(other)}")
         if other <= 0:
@@ -160,11 +163,11 @@ class _InsertTypeError(ModuleTypeError, AssertionError):
     """Also an AssertionError, which PyTorch raises here."""
 
 
-def _not_a_module(value: Any) -> Exception:
+def _not_a_module(value: object) -> Exception:
     return _InsertTypeError(f"module should be of type: {Module}, got {type(value)}")
 
 
-def _not_sequential(value: Any) -> Exception:
+def _not_sequential(value: object) -> Exception:
     return ModuleValueError(
         f"add operator supports only objects of Sequential class, but {type(value)} is given."
     )
@@ -280,13 +283,13 @@ class ModuleDict(Module):
         """The modules."""
         return self._modules.values()
 
-    def update(self, modules: Any) -> None:
+    def update(self, modules: Mapping[str, Module] | ModuleDict | Iterable[tuple[str, Module]]) -> None:
         """Set the modules of a mapping, another ModuleDict, or an iterable of pairs."""
         for key, module in pairs("ModuleDict", modules):
             self[key] = module
 
 
-def pairs(kind: str, values: Any) -> Iterable[tuple[Any, Any]]:
+def pairs(kind: str, values: object) -> Iterable[tuple[Any, Any]]:
     """Return the ``(key, value)`` pairs of a mapping, or of an iterable of pairs after validation."""
     if isinstance(values, (Mapping, Module)) and hasattr(values, "items"):
         return list(values.items())
@@ -301,12 +304,12 @@ def pairs(kind: str, values: Any) -> Iterable[tuple[Any, Any]]:
             raise ModuleTypeError(
                 f"{kind} update sequence element #{number} should be Iterable; is {type(pair).__name__}"
             )
-        both = tuple(pair)
-        if len(both) != 2:
+        items = tuple(pair)
+        if len(items) != 2:
             raise ModuleValueError(
-                f"{kind} update sequence element #{number} has length {len(both)}; 2 is required"
+                f"{kind} update sequence element #{number} has length {len(items)}; 2 is required"
             )
-        result.append(both)
+        result.append(items)
     return result
 
 

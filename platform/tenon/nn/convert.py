@@ -49,7 +49,7 @@ class Conversion(Traversal):
                 self._parameters[name] = _exchange(parameter, fn)
         for name, buffer in self._buffers.items():
             if is_lazy(buffer):
-                buffer.data = fn(buffer.data)  # type: ignore[union-attr]
+                buffer.data = fn(buffer.data)
             elif buffer is not None:
                 self._buffers[name] = fn(buffer)
         return self

@@ -7,7 +7,8 @@ layers ``materialize`` them in their first call.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypedDict, TypeGuard, TypeVar
 
 from tenon.compat.overriding import PLAIN, disabled
 from tenon.engine.value import Value
@@ -17,10 +18,12 @@ from tenon.tensors.creation.create import NOT_COPIED
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tenon.device import DeviceLike
+    from tenon.device import Device, DeviceLike
     from tenon.dtypes import dtype as DType
 
-_RAW: Any = Value.__dict__["raw"]
+_T = TypeVar("_T", bound=Tensor)
+#: The descriptor of the slot ``raw``, which ``UninitializedTensorMixin`` hides by a property.
+_RAW = Value.__dict__["raw"]
 
 
 class FactoryOptions(TypedDict):
@@ -30,7 +33,7 @@ class FactoryOptions(TypedDict):
     dtype: DType | None
 
 
-def _leaf(cls: type, data: Any, requires_grad: bool) -> Any:
+def _leaf(cls: type[_T], data: Tensor | None, requires_grad: bool) -> _T:
     """Return a leaf of class ``cls`` that shares the memory and version counter of ``data``."""
     if data is None:
         data = factories.empty(0)
@@ -39,9 +42,10 @@ def _leaf(cls: type, data: Any, requires_grad: bool) -> Any:
             f"{cls.__name__}() takes a Tensor, not {type(data).__name__}. Make one with tenon.tensor(...) "
             f"first."
         )
-    leaf = cls._of(data.raw, data._backend)  # type: ignore[attr-defined]
+    leaf: _T = cls._of(data.raw, data._backend)
     leaf._version_counter = data._counter()
-    return leaf.requires_grad_(requires_grad)
+    leaf.requires_grad_(requires_grad)
+    return leaf
 
 
 class Parameter(Tensor):
@@ -52,11 +56,11 @@ class Parameter(Tensor):
 
     __torch_function__ = disabled
 
-    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Self:
         """Create a leaf that shares the memory of ``data``; an empty one without."""
         return _leaf(cls, data, requires_grad)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         if id(self) not in memo:
             memo[id(self)] = type(self)(self.data.clone(), self.requires_grad)
         return memo[id(self)]
@@ -64,22 +68,24 @@ class Parameter(Tensor):
     def __repr__(self) -> str:  # type: ignore[override]
         return "Parameter containing:\n" + super().__repr__()
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        hooks: OrderedDict[int, Any] = (
-            OrderedDict()
-        )  # PyTorch's format has a slot for hooks, which are not saved
-        given = (type(self), self.data, self.requires_grad, hooks)
-        held = {name: value for name, value in self.__dict__.items() if name not in NOT_COPIED}
-        return (_rebuild_parameter_with_state, (*given, held)) if held else (_rebuild_parameter, given)
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        hooks: OrderedDict[int, object] = OrderedDict()  # PyTorch's format has hooks, which are not saved
+        arguments = (type(self), self.data, self.requires_grad, hooks)
+        state = {name: value for name, value in self.__dict__.items() if name not in NOT_COPIED}
+        if state:
+            return (_rebuild_parameter_with_state, (*arguments, state))
+        return (_rebuild_parameter, arguments)
 
 
-def _rebuild_parameter(cls: Any, data: Tensor, requires_grad: bool, backward_hooks: Any) -> Any:
+def _rebuild_parameter(
+    cls: type[Parameter], data: Tensor, requires_grad: bool, backward_hooks: object
+) -> Parameter:
     return cls(data, requires_grad)
 
 
 def _rebuild_parameter_with_state(
-    cls: Any, data: Tensor, requires_grad: bool, backward_hooks: Any, state: dict[str, Any]
-) -> Any:
+    cls: type[Parameter], data: Tensor, requires_grad: bool, backward_hooks: object, state: dict[str, object]
+) -> Parameter:
     parameter = cls(data, requires_grad)
     parameter.__dict__.update(state)
     return parameter
@@ -94,27 +100,27 @@ class Buffer(Tensor):
     persistent: bool
     __torch_function__ = disabled
 
-    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Any:
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Self:
         """Create a buffer that shares the memory of ``data``; an empty one without."""
         buffer = _leaf(cls, data, False if data is None else data.requires_grad)
         buffer.persistent = persistent
         return buffer
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         if id(self) not in memo:
             memo[id(self)] = type(self)(self.data.clone(), persistent=self.persistent).requires_grad_(
                 self.requires_grad
             )
         return memo[id(self)]
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         return (_rebuild_buffer, (type(self), self.data, self.requires_grad, self.persistent))
 
 
 PLAIN.update((Parameter, Buffer))
 
 
-def _rebuild_buffer(cls: Any, data: Tensor, requires_grad: bool, persistent: bool) -> Any:
+def _rebuild_buffer(cls: type[Buffer], data: Tensor, requires_grad: bool, persistent: bool) -> Buffer:
     return cls(data, persistent=persistent).requires_grad_(requires_grad)
 
 
@@ -123,7 +129,6 @@ class UninitializedTensorMixin:
 
     __slots__ = ()
     cls_to_become: ClassVar[type]
-    _converted: Any
 
     @property
     def raw(self) -> NoReturn:
@@ -137,21 +142,21 @@ class UninitializedTensorMixin:
         )
 
     @property
-    def data(self) -> Any:
+    def data(self) -> Tensor:
         """An empty tensor that carries dtype and device."""
         return self._empty
 
     @data.setter
-    def data(self, value: Any) -> None:
+    def data(self, value: Tensor) -> None:
         self._empty = value
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         """The dtype after ``materialize``."""
         return self._empty.dtype
 
     @property
-    def device(self) -> Any:
+    def device(self) -> Device:
         """The device after ``materialize``."""
         return self._empty.device
 
@@ -165,9 +170,11 @@ class UninitializedTensorMixin:
             "to initialize the parameters before accessing their attributes."
         )
 
-    _empty: Any
+    _empty: Any  # a Tensor, in the __dict__ of the subclass, as this mixin has no slots
 
-    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+    def materialize(
+        self, shape: Sequence[int], device: DeviceLike = None, dtype: DType | None = None
+    ) -> None:
         """Become a normal tensor of ``shape`` with uninitialised memory."""
         device = self._empty.device if device is None else device
         dtype = self._empty.dtype if dtype is None else dtype
@@ -192,7 +199,7 @@ class UninitializedTensorMixin:
         """Whether the dtype is complex."""
         return bool(self._empty.is_complex())
 
-    def detach(self) -> Any:
+    def detach(self) -> Self:
         """Return itself: there is no graph to detach from."""
         return self
 
@@ -200,9 +207,13 @@ class UninitializedTensorMixin:
         return f"<{type(self).__name__}>"
 
 
-def _uninitialized(cls: Any, requires_grad: bool, device: Any, dtype: Any) -> Any:
+_U = TypeVar("_U", bound=UninitializedTensorMixin)
+
+
+def _uninitialized(cls: type[_U], requires_grad: bool, device: DeviceLike, dtype: DType | None) -> _U:
+    """Return an instance of ``cls`` that knows its dtype and device from an empty tensor."""
     empty = factories.empty(0, device=device, dtype=dtype)
-    tensor = object.__new__(cls)
+    tensor: Any = object.__new__(cls)  # sets the slots of Value, some of which the mixin hides
     _RAW.__set__(tensor, empty.raw)
     tensor._backend, tensor._node, tensor._index = empty._backend, None, 0
     tensor._version_counter = tensor._view = None
@@ -216,16 +227,18 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: igno
 
     cls_to_become = Parameter
 
-    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
-        """Say what is known already."""
+    def __new__(
+        cls, requires_grad: bool = True, device: DeviceLike = None, dtype: DType | None = None
+    ) -> Self:
+        """Create a parameter of this dtype on this device."""
         return _uninitialized(cls, requires_grad, device, dtype)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         if id(self) not in memo:
             memo[id(self)] = type(self)(self._track, self.device, self.dtype)
         return memo[id(self)]
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         return (type(self), (self._track, self.device, self.dtype))
 
 
@@ -235,22 +248,26 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):  # type: ignore[mis
     cls_to_become = Buffer
 
     def __new__(
-        cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
-    ) -> Any:
-        """Say what is known already."""
+        cls,
+        requires_grad: bool = False,
+        device: DeviceLike = None,
+        dtype: DType | None = None,
+        persistent: bool = True,
+    ) -> Self:
+        """Create a buffer of this dtype on this device."""
         buffer = _uninitialized(cls, requires_grad, device, dtype)
         buffer.persistent = persistent
         return buffer
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         if id(self) not in memo:
             memo[id(self)] = type(self)(self._track, self.device, self.dtype, self.persistent)
         return memo[id(self)]
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         return (type(self), (self._track, self.device, self.dtype, self.persistent))
 
 
-def is_lazy(param: Any) -> bool:
+def is_lazy(param: object) -> TypeGuard[UninitializedTensorMixin]:
     """Whether ``param`` is an uninitialized parameter or buffer."""
     return isinstance(param, UninitializedTensorMixin)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, KeysView, Mapping
-from typing import Any, Self
+from typing import Any, NoReturn, Self, TypeAlias
 
 from tenon.errors import ModuleError, ModuleTypeError
 from tenon.nn.containers import pairs, position
@@ -16,25 +16,29 @@ from tenon.nn.parameter import Parameter
 from tenon.nn.registration import typename
 from tenon.tensors.tensor import Tensor
 
+#: What a ParameterDict can be updated with; values that are not tensors are stored unchanged.
+Entries: TypeAlias = "Mapping[str, object] | ParameterDict | Iterable[tuple[str, object]]"
 
-def _as_parameter(value: Tensor | int | str | None) -> Tensor | int | str | None:
+
+def _as_parameter(value: object) -> object:
+    """Return a tensor as a Parameter, any other object unchanged."""
     return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
 
 
-def _describe(key: int | str, value: Tensor | int | str, type_text: str) -> str:
+def _describe(key: int | str, value: object, type_text: str) -> str:
     """Return one line of the repr: ``(0): Parameter containing: [torch.float32 of size 2x3]``."""
     if not isinstance(value, Tensor):
         return f"  ({key}): Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
     size = "x".join(map(str, value.shape))
-    place = "" if value.device.type in ("cpu", "meta") else f" ({value.device})"
-    return f"  ({key}): {kind} containing: [{type_text} of size {size}{place}]"
+    device = "" if value.device.type in ("cpu", "meta") else f" ({value.device})"
+    return f"  ({key}): {kind} containing: [{type_text} of size {size}{device}]"
 
 
 class ParameterList(Module):
     """A list of parameters."""
 
-    def __init__(self, values: Iterable[Any] | None = None) -> None:
+    def __init__(self, values: Iterable[object] | None = None) -> None:
         super().__init__()
         self._size = 0
         if values is not None:
@@ -48,7 +52,7 @@ class ParameterList(Module):
             return part
         return getattr(self, str(position(idx, self._size)))
 
-    def __setitem__(self, idx: int, param: Any) -> None:
+    def __setitem__(self, idx: int, param: object) -> None:
         setattr(self, str(position(idx, self._size)), _as_parameter(param))
 
     def __len__(self) -> int:
@@ -57,13 +61,13 @@ class ParameterList(Module):
     def __iter__(self) -> Iterator[Any]:
         return iter([self[i] for i in range(self._size)])
 
-    def append(self, value: Tensor | int | str) -> Self:
+    def append(self, value: object) -> Self:
         """Add ``value`` at the end; return the list."""
         setattr(self, str(self._size), _as_parameter(value))
         self._size += 1
         return self
 
-    def extend(self, values: Iterable[Any]) -> Self:
+    def extend(self, values: Iterable[object]) -> Self:
         """Add every element of an iterable at the end; return the list."""
         # A tensor is iterable too, but passing one is a mistake.
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
@@ -74,7 +78,7 @@ class ParameterList(Module):
             self.append(value)
         return self
 
-    def __iadd__(self, parameters: Iterable[Any]) -> Self:
+    def __iadd__(self, parameters: Iterable[object]) -> Self:
         return self.extend(parameters)
 
     def __dir__(self) -> list[str]:
@@ -87,7 +91,7 @@ class ParameterList(Module):
             for i, value in enumerate(self)
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         """Raise: a list is not callable."""
         raise ModuleError("ParameterList should not be called.")
 
@@ -95,7 +99,7 @@ class ParameterList(Module):
 class ParameterDict(Module):
     """A dict of parameters, in order of insertion; a plain unordered mapping is sorted by key first."""
 
-    def __init__(self, parameters: Any = None) -> None:
+    def __init__(self, parameters: Entries | None = None) -> None:
         super().__init__()
         self._keys: dict[str, None] = {}
         if parameters is not None:
@@ -112,7 +116,7 @@ class ParameterDict(Module):
     def __getitem__(self, key: str) -> Any:
         return getattr(self, self._key_to_attr(key))
 
-    def __setitem__(self, key: str, value: Tensor | int | None) -> None:
+    def __setitem__(self, key: str, value: object) -> None:
         setattr(self, self._key_to_attr(key), _as_parameter(value))
         self._keys[key] = None
 
@@ -136,7 +140,7 @@ class ParameterDict(Module):
         """Return a new ParameterDict with the same parameters."""
         return ParameterDict(OrderedDict((key, self[key]) for key in self._keys))
 
-    def setdefault(self, key: str, default: Any = None) -> Any:
+    def setdefault(self, key: str, default: object = None) -> Any:
         """Return the value of ``key``, set to ``default`` if there is none."""
         if key not in self:
             self[key] = default
@@ -160,11 +164,11 @@ class ParameterDict(Module):
         key = next(reversed(self._keys))
         return key, self.pop(key)
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> Any:
         """Return the value of ``key``, or ``default``."""
         return self[key] if key in self._keys else default
 
-    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+    def fromkeys(self, keys: Iterable[str], default: object = None) -> ParameterDict:
         """Return a new ParameterDict with ``default`` for every key."""
         return ParameterDict((key, default) for key in keys)
 
@@ -180,7 +184,7 @@ class ParameterDict(Module):
         """Return the values."""
         return (self[key] for key in self._keys)
 
-    def update(self, parameters: Any) -> None:
+    def update(self, parameters: Entries) -> None:
         """Set the entries of a mapping or of an iterable of pairs."""
         entries = pairs("ParameterDict", parameters)
         if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
@@ -192,11 +196,11 @@ class ParameterDict(Module):
         """Return one line per entry."""
         return "\n".join(_describe(key, value, typename(value)) for key, value in self.items())
 
-    def __call__(self, input: Any) -> Any:
+    def __call__(self, input: object) -> NoReturn:
         """Raise: a dict is not callable."""
         raise ModuleError("ParameterDict should not be called.")
 
-    def __or__(self, other: Any) -> ParameterDict:
+    def __or__(self, other: Entries) -> ParameterDict:
         joined = self.copy()
         joined.update(other)
         return joined
@@ -206,6 +210,6 @@ class ParameterDict(Module):
         joined.update(self)
         return joined
 
-    def __ior__(self, other: Any) -> Self:
+    def __ior__(self, other: Entries) -> Self:
         self.update(other)
         return self

@@ -10,7 +10,7 @@ Names in ``_weights`` are not stored: they are computed when read, by a pipeline
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tenon.errors import ModuleAttributeError, ModuleError, ModuleNameError, ModuleTypeError, ModuleValueError
 from tenon.nn import hooks
@@ -26,17 +26,18 @@ _REGISTRIES = frozenset(NAMES)
 _ABSENT: Any = object()
 
 
-def typename(value: Any) -> str:
+def typename(value: object) -> str:
     """Return PyTorch's name of a value's type, as in ``cannot assign 'torch.FloatTensor' object``."""
     if isinstance(value, Tensor):
         return str(value.type())
-    named = value if hasattr(value, "__qualname__") or hasattr(value, "__name__") else type(value)
+    named: Any = value if hasattr(value, "__qualname__") or hasattr(value, "__name__") else type(value)
     module = getattr(named, "__module__", None) or ""
     name = str(getattr(named, "__qualname__", None) or named.__name__)
     return name if module in ("", "builtins") else f"{module}.{name}"
 
 
-def _check_name(kind: str, name: Any, owner: Any, registry: dict[str, Any]) -> None:
+def _check_name(kind: str, name: object, owner: object, registry: dict[str, Any]) -> None:
+    """Raise, with PyTorch's messages, unless a member of ``owner`` may have this name."""
     if not isinstance(name, str):
         raise ModuleTypeError(f"{kind} name should be a string. Got {typename(name)}")
     if "." in name:
@@ -118,16 +119,17 @@ class Registration:
         _check_name("module", name, self, children)
         self._store_module(name, module)
 
-    def register_module(self, name: str, module: Any) -> None:
+    def register_module(self, name: str, module: Module) -> None:
         """Alias of ``add_module``."""
         self.add_module(name, module)
 
-    def _store_module(self, name: str, module: Any) -> None:
+    def _store_module(self, name: str, module: object) -> None:
         if hooks._global_module_registration_hooks:
             module = hooks.run_registration_hooks(hooks._global_module_registration_hooks, self, name, module)
         self._put("_modules", name, module)
 
-    def _put(self, registry: str, name: str, value: Module | Tensor | None) -> None:
+    def _put(self, registry: str, name: str, value: object) -> None:
+        """Set an entry of a registry, after making the registry this module's own."""
         members = self.__dict__[registry]
         if not isinstance(members, Registry) or members.owner is not self:
             # Put there around __setattr__, or unpickled by a __setstate__ that did not call ours.
@@ -180,8 +182,8 @@ class Registration:
         else:
             super().__setattr__(name, value)
             if name == "__dict__":
-                for each in _REGISTRIES & value.keys():
-                    adopt(self, each, value[each])
+                for registry in _REGISTRIES & value.keys():
+                    adopt(self, registry, value[registry])
 
     def _clear_for(self, name: str, registry: str) -> None:
         """Remove ``name`` from plain attributes and from the registries other than ``registry``."""
@@ -193,7 +195,8 @@ class Registration:
                 del attributes[other][name]
         self._non_persistent_buffers_set.discard(name)
 
-    def _assign_buffer(self, name: str, value: Any) -> None:
+    def _assign_buffer(self, name: str, value: Tensor | None) -> None:
+        """Assign ``value`` to the buffer ``name``, registering it if it is new."""
         if "_buffers" not in self.__dict__:
             raise ModuleAttributeError("cannot assign buffer before Module.__init__() call")
         if not (value is None or isinstance(value, Tensor) or hasattr(value, "__torch_function__")):
@@ -277,8 +280,9 @@ class Registration:
                     del state[name]
         return state
 
-    def _replicate_for_data_parallel(self) -> Any:
-        """A shallow copy without parameters, to which views of this module's parameters can be assigned."""
+    def _replicate_for_data_parallel(self) -> Self:
+        """Return a shallow copy without parameters, to which views of this module's parameters can be
+        assigned."""
         replica = self.__new__(type(self))
         state = Registration.__getstate__(self)
         replica.__dict__.update(state)

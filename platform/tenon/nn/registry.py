@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from tenon.tensors.generation import Generation
 
@@ -38,10 +38,10 @@ class Registry(dict[str, V]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._owner: weakref.ref[Any] | None = None
+        self._owner: weakref.ref[Module] | None = None
 
     @property
-    def owner(self) -> Any:
+    def owner(self) -> Module | None:
         """The owning module, or None."""
         return None if self._owner is None else self._owner()
 
@@ -63,6 +63,7 @@ class Registry(dict[str, V]):
                 _unmirror(owner, name, value)
 
     def _note(self) -> None:
+        """Invalidate caches that depend on the members."""
         Generation.attributes += 1
         if self.tracks_structure:
             Generation.structure += 1
@@ -118,7 +119,7 @@ class Registry(dict[str, V]):
             self[name] = default
         return self[name]
 
-    def __ior__(self, other: Any) -> Registry[V]:  # type: ignore[override,misc]
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc]
         self.update(other)
         return self
 
@@ -126,7 +127,7 @@ class Registry(dict[str, V]):
         items: Iterator[tuple[str, V]] = iter(list(self.items()))
         return (type(self), (), None, None, items)
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         return self.__reduce__()
 
 
@@ -144,7 +145,7 @@ KINDS: dict[str, type[Registry[Any]]] = {
 }
 
 
-def _unmirror(owner: Module, name: str, value: Any) -> None:
+def _unmirror(owner: Module, name: str, value: object) -> None:
     """Remove the mirrored ``value``; mirror the entry of another registry of the same name, if any."""
     attributes = owner.__dict__
     if attributes.get(name, _ABSENT) is value:
@@ -160,13 +161,13 @@ def _remirror(owner: Module, name: str) -> None:
     attributes = owner.__dict__
     if not owner._mirrors:
         return
-    entries = [attributes[each][name] for each in NAMES if name in attributes.get(each, ())]
+    entries = [attributes[registry][name] for registry in NAMES if name in attributes.get(registry, ())]
     shown = attributes.get(name, _ABSENT)
     if entries and (shown is _ABSENT or any(shown is value for value in entries)):
         attributes[name] = entries[0]
 
 
-def adopt(module: Any, name: str, value: Any) -> None:
+def adopt(module: Any, name: str, value: dict[str, Any]) -> None:
     """Set the registry ``name`` of ``module`` to ``value``, as for ``module._modules = {...}``.
 
     A registry that belongs to another living module is copied, so that a shallow copy of a module

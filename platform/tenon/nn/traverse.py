@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tenon.distributed.processes.recent_modules import RECENT_MODULES
 from tenon.errors import ModuleAttributeError, ModuleValueError
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tenon.nn.module import Module
 
 
+_Member = TypeVar("_Member")
+
+
 class Traversal(Registration):
     """Mixin of Module: traversal."""
 
@@ -23,7 +26,7 @@ class Traversal(Registration):
         return f"Parametrized{type(self).__name__}" if parametrized else type(self).__name__
 
     def named_modules(
-        self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
         """Yield ``(path, module)`` for this module (path ``prefix``) and all below, each once by default."""
         # An explicit stack: nested generators would cost their depth for every item.
@@ -43,7 +46,7 @@ class Traversal(Registration):
             if children:
                 start = f"{path}." if path else ""
                 waiting += [
-                    (start + name, each) for name, each in reversed(children.items()) if each is not None
+                    (start + name, child) for name, child in reversed(children.items()) if child is not None
                 ]
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
@@ -66,11 +69,11 @@ class Traversal(Registration):
 
     def _named_members(
         self,
-        get_members_fn: Callable[[Any], Any],
+        get_members_fn: Callable[[Module], Iterable[tuple[str, _Member | None]]],
         prefix: str = "",
         recurse: bool = True,
         remove_duplicate: bool = True,
-    ) -> Iterator[tuple[str, Any]]:
+    ) -> Iterator[tuple[str, _Member]]:
         """Yield members with their paths; ``get_members_fn`` returns a module's ``(name, member)`` pairs."""
         seen: set[int] = set()
         modules: Any = [(prefix, self)]
@@ -109,10 +112,10 @@ class Traversal(Registration):
         # Called in every step, by zero_grad; building names would double its time.
         seen: set[int] = set()
         for _, module in self.named_modules() if recurse else (("", self),):
-            for each in module._parameters.values():
-                if each is not None and id(each) not in seen:
-                    seen.add(id(each))
-                    yield each
+            for member in module._parameters.values():
+                if member is not None and id(member) not in seen:
+                    seen.add(id(member))
+                    yield member
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -132,10 +135,10 @@ class Traversal(Registration):
         # Without names, as in ``parameters``: data parallel iterates over buffers in each forward pass.
         seen: set[int] = set()
         for _, module in self.named_modules() if recurse else (("", self),):
-            for each in module._buffers.values():
-                if each is not None and id(each) not in seen:
-                    seen.add(id(each))
-                    yield each
+            for member in module._buffers.values():
+                if member is not None and id(member) not in seen:
+                    seen.add(id(member))
+                    yield member
 
     def get_submodule(self, target: str) -> Module:
         """Return the module at the dotted path ``target``; the empty path is this module."""
@@ -163,7 +166,8 @@ class Traversal(Registration):
             raise ModuleAttributeError(f"{parent._get_name()} has no attribute `{name}`")
         setattr(parent, name, module)
 
-    def _get_member(self, target: str) -> tuple[Any, str, Any]:
+    def _get_member(self, target: str) -> tuple[Module, str, Any]:
+        """Return the owner, the name and the value of the attribute at the dotted path ``target``."""
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
         if not hasattr(module, name):
@@ -184,7 +188,7 @@ class Traversal(Registration):
             raise ModuleAttributeError(f"`{name}` is not a buffer")
         return member
 
-    def apply(self, fn: Callable[[Module], Any]) -> Self:
+    def apply(self, fn: Callable[[Module], object]) -> Self:
         """Call ``fn`` with every module below, then with this one; return this one."""
         for child in self.children():
             child.apply(fn)
