@@ -9,7 +9,7 @@ Calls are a hot path: three checks, then ``forward``. All other cases go to ``ho
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 from weakref import ref
 
 from tenon.engine.scopes import here
@@ -218,4 +218,7 @@ class Module(State):
         return f"{self._get_name()}(\n  {lines}\n)"
 
 
-__all__ = ["Module", "indent", "typename"]
+#: The class of a module, for functions that return the module that they take.
+ModuleT = TypeVar("ModuleT", bound=Module)
+
+__all__ = ["Module", "ModuleT", "indent", "typename"]

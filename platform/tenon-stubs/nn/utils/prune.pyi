@@ -2,6 +2,7 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
+from collections.abc import Callable as Callable
 from collections.abc import Iterable as Iterable
 from tenon.engine.grad_mode import no_grad as no_grad
 from tenon.errors import ModuleTypeError as ModuleTypeError
@@ -18,8 +19,11 @@ from tenon.nn.masks import flattened as flattened
 from tenon.nn.masks import is_pruned as is_pruned
 from tenon.nn.masks import method_of as method_of
 from tenon.nn.masks import slice_norms as slice_norms
+from tenon.nn.module import Module as Module
+from tenon.nn.module import ModuleT as ModuleT
 from tenon.plugins.registry import resolve as resolve
 from tenon.tensors.creation.factories import ones_like as ones_like
+from tenon.tensors.tensor import Tensor as Tensor
 from tenon_compress.prune.criteria import Gradient as Gradient
 from tenon_compress.prune.criteria import Magnitude as Magnitude
 from tenon_compress.prune.criteria import Random as Random
@@ -33,19 +37,19 @@ from tenon_compress.prune.unstructured import L1Unstructured as L1Unstructured
 from tenon_compress.prune.unstructured import RandomUnstructured as RandomUnstructured
 from typing import Any as Any
 __all__ = ['BasePruningMethod', 'PruningContainer', 'custom_from_mask', 'global_unstructured', 'identity', 'is_pruned', 'l1_unstructured', 'ln_structured', 'random_structured', 'random_unstructured', 'remove']
-def identity(module: Any, name: str) -> Any:
+def identity(module: ModuleT, name: str) -> ModuleT:
     ...
-def random_unstructured(module: Any, name: str, amount: Any) -> Any:
+def random_unstructured(module: ModuleT, name: str, amount: float) -> ModuleT:
     ...
-def l1_unstructured(module: Any, name: str, amount: Any, importance_scores: Any=None) -> Any:
+def l1_unstructured(module: ModuleT, name: str, amount: float, importance_scores: Tensor | None=None) -> ModuleT:
     ...
-def random_structured(module: Any, name: str, amount: Any, dim: int) -> Any:
+def random_structured(module: ModuleT, name: str, amount: float, dim: int) -> ModuleT:
     ...
-def ln_structured(module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Any=None) -> Any:
+def ln_structured(module: ModuleT, name: str, amount: float, n: float | str, dim: int, importance_scores: Tensor | None=None) -> ModuleT:
     ...
-def custom_from_mask(module: Any, name: str, mask: Any) -> Any:
+def custom_from_mask(module: ModuleT, name: str, mask: Tensor) -> ModuleT:
     ...
-def global_unstructured(parameters: Any, pruning_method: Any, importance_scores: Any=None, **kwargs: Any) -> None:
+def global_unstructured(parameters: Iterable[tuple[Module, str]], pruning_method: Callable[..., BasePruningMethod], importance_scores: dict[tuple[Module, str], Tensor] | None=None, **kwargs: Any) -> None:
     ...
-def remove(module: Any, name: str) -> Any:
+def remove(module: ModuleT, name: str) -> ModuleT:
     ...

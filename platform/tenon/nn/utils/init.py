@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, TypeVar
+from typing import Any
 
 from tenon.errors import ModuleError
-from tenon.nn.module import Module
-
-Model = TypeVar("Model", bound=Module)
+from tenon.nn.module import Module, ModuleT
 
 
-def skip_init(module_cls: type[Model], *args: Any, **kwargs: Any) -> Model:
+def skip_init(module_cls: type[ModuleT], *args: Any, **kwargs: Any) -> ModuleT:
     """Return ``module_cls(*args, **kwargs)`` with uninitialised parameters and buffers.
 
     The class must accept ``device``, and its constructor may only initialise parameters, not read them.

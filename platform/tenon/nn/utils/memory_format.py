@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from tenon.nn.layers.conv import Conv2d, Conv3d, ConvTranspose2d, ConvTranspose3d
-from tenon.nn.module import Module
+from tenon.nn.module import Module, ModuleT
 from tenon.tensors.formats import memory_format as Format
 
-Model = TypeVar("Model", bound=Module)
 
-
-def convert_conv2d_weight_memory_format(module: Model, memory_format: Format) -> Model:
+def convert_conv2d_weight_memory_format(module: ModuleT, memory_format: Format) -> ModuleT:
     """Convert the weights of two-dimensional convolutions to ``memory_format``, in place; return ``module``.
 
     >>> import tenon
@@ -23,13 +19,13 @@ def convert_conv2d_weight_memory_format(module: Model, memory_format: Format) ->
     return _convert(module, (Conv2d, ConvTranspose2d), memory_format)
 
 
-def convert_conv3d_weight_memory_format(module: Model, memory_format: Format) -> Model:
+def convert_conv3d_weight_memory_format(module: ModuleT, memory_format: Format) -> ModuleT:
     """Convert the weights of three-dimensional convolutions to ``memory_format``, in place; return
     ``module``."""
     return _convert(module, (Conv3d, ConvTranspose3d), memory_format)
 
 
-def _convert(module: Model, layers: tuple[type[Module], ...], memory_format: Format) -> Model:
+def _convert(module: ModuleT, layers: tuple[type[Module], ...], memory_format: Format) -> ModuleT:
     for layer in module.modules():
         if isinstance(layer, layers):
             layer.weight.data = layer.weight.detach().to(memory_format=memory_format)

@@ -14,7 +14,7 @@ how a mask joins the pipeline of a weight, are in ``nn/masks.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError
@@ -31,13 +31,11 @@ from tenon.nn.masks import (
     method_of,
     slice_norms,
 )
-from tenon.nn.module import Module
+from tenon.nn.module import Module, ModuleT
 from tenon.plugins.lazy import lazy_namespace
 from tenon.plugins.registry import resolve
 from tenon.tensors.creation.factories import ones_like
-
-if TYPE_CHECKING:
-    from tenon.tensors.tensor import Tensor
+from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "BasePruningMethod",
@@ -53,8 +51,6 @@ __all__ = [
     "remove",
 ]
 
-Model = TypeVar("Model", bound=Module)
-
 __getattr__, __dir__ = lazy_namespace(__name__, kind="pruners")
 
 # PyTorch's names of the checks, which third-party pruning methods call.
@@ -66,13 +62,13 @@ _compute_nparams_toprune = count
 _compute_norm = slice_norms
 
 
-def identity(module: Model, name: str) -> Model:
+def identity(module: ModuleT, name: str) -> ModuleT:
     """Add a mask of ones to ``module.<name>``; return ``module``."""
     resolve("pruners", "Identity").apply(module, name)
     return module
 
 
-def random_unstructured(module: Model, name: str, amount: float) -> Model:
+def random_unstructured(module: ModuleT, name: str, amount: float) -> ModuleT:
     """Zero a fraction (float) or number (int) of elements of ``module.<name>`` at random; return
     ``module``."""
     resolve("pruners", "RandomUnstructured").apply(module, name, amount)
@@ -80,30 +76,35 @@ def random_unstructured(module: Model, name: str, amount: float) -> Model:
 
 
 def l1_unstructured(
-    module: Model, name: str, amount: float, importance_scores: Tensor | None = None
-) -> Model:
+    module: ModuleT, name: str, amount: float, importance_scores: Tensor | None = None
+) -> ModuleT:
     """Zero the ``amount`` of elements with the smallest magnitude, or score; return ``module``."""
     method = resolve("pruners", "L1Unstructured")
     method.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
 
 
-def random_structured(module: Model, name: str, amount: float, dim: int) -> Model:
+def random_structured(module: ModuleT, name: str, amount: float, dim: int) -> ModuleT:
     """Zero the ``amount`` of slices along ``dim`` at random; return ``module``."""
     resolve("pruners", "RandomStructured").apply(module, name, amount, dim)
     return module
 
 
 def ln_structured(
-    module: Model, name: str, amount: float, n: float | str, dim: int, importance_scores: Tensor | None = None
-) -> Model:
+    module: ModuleT,
+    name: str,
+    amount: float,
+    n: float | str,
+    dim: int,
+    importance_scores: Tensor | None = None,
+) -> ModuleT:
     """Zero the ``amount`` of slices along ``dim`` with the smallest ``n``-norm; return ``module``."""
     method = resolve("pruners", "LnStructured")
     method.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
 
 
-def custom_from_mask(module: Model, name: str, mask: Tensor) -> Model:
+def custom_from_mask(module: ModuleT, name: str, mask: Tensor) -> ModuleT:
     """Zero ``module.<name>`` where ``mask``, of its shape, is zero; return ``module``."""
     resolve("pruners", "CustomFromMask").apply(module, name, mask)
     return module
@@ -157,7 +158,7 @@ def global_unstructured(
         start += tensor.numel()
 
 
-def remove(module: Model, name: str) -> Model:
+def remove(module: ModuleT, name: str) -> ModuleT:
     """Make the zeros of ``module.<name>`` permanent and remove the mask; return ``module``.
 
     Parametrizations before the mask are baked into the value, those after it stay.

@@ -7,13 +7,13 @@ updated by power iteration in each call of the module in training.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleError, ModuleValueError
 from tenon.nn.functional import normalize
 from tenon.nn.layers.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from tenon.nn.module import Module
+from tenon.nn.module import Module, ModuleT
 from tenon.nn.utils.weight_norm import remove_older
 from tenon.nn.weights import begin_pipeline, pipeline_of, refuse_lazy, remove_hook, stored_tensor
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["SpectralNorm", "remove_spectral_norm", "spectral_norm"]
-
-Model = TypeVar("Model", bound=Module)
 
 
 def as_matrix(weight: Tensor, dim: int) -> Tensor:
@@ -174,12 +172,12 @@ def _step_of(hook: object) -> object:
 
 
 def spectral_norm(
-    module: Model,
+    module: ModuleT,
     name: str = "weight",
     n_power_iterations: int = 1,
     eps: float = 1e-12,
     dim: int | None = None,
-) -> Model:
+) -> ModuleT:
     """Keep the largest singular value of ``module.<name>`` at 1; return ``module``.
 
     ``dim`` is the axis of the outputs: 1 for transposed convolutions, 0 for all other modules.
@@ -189,6 +187,6 @@ def spectral_norm(
     return module
 
 
-def remove_spectral_norm(module: Model, name: str = "weight") -> Model:
+def remove_spectral_norm(module: ModuleT, name: str = "weight") -> ModuleT:
     """Make ``module.<name>`` a parameter with its current value; return ``module``."""
     return remove_older(module, name, SpectralNorm, "spectral_norm")

@@ -7,17 +7,15 @@ weight when it is read, by the pipeline of ``nn/weights.py``.
 from __future__ import annotations
 
 import warnings
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from tenon.errors import ModuleError, ModuleValueError
-from tenon.nn.module import Module
+from tenon.nn.module import Module, ModuleT
 from tenon.nn.parameter import Parameter
 from tenon.nn.weights import Step, begin_pipeline, pipeline_of, refuse_lazy, remove_hook, stored_tensor
 from tenon.tensors.tensor import Tensor
 
 __all__ = ["WeightNorm", "norm_except_dim", "remove_weight_norm", "weight_norm"]
-
-Model = TypeVar("Model", bound=Module)
 
 
 def norm_except_dim(v: Tensor, pow: float = 2, dim: int | None = 0) -> Tensor:
@@ -82,7 +80,7 @@ class WeightNorm:
         return step
 
 
-def weight_norm(module: Model, name: str = "weight", dim: int | None = 0) -> Model:
+def weight_norm(module: ModuleT, name: str = "weight", dim: int | None = 0) -> ModuleT:
     """Split ``module.<name>`` into ``<name>_g`` and ``<name>_v``; return ``module``. Deprecated."""
     warnings.warn(
         "`torch.nn.utils.weight_norm` is deprecated in favor of "
@@ -94,12 +92,12 @@ def weight_norm(module: Model, name: str = "weight", dim: int | None = 0) -> Mod
     return module
 
 
-def remove_weight_norm(module: Model, name: str = "weight") -> Model:
+def remove_weight_norm(module: ModuleT, name: str = "weight") -> ModuleT:
     """Make ``module.<name>`` a parameter with its current value; return ``module``."""
     return remove_older(module, name, WeightNorm, "weight_norm")
 
 
-def remove_older(module: Model, name: str, kind: type[Step], label: str) -> Model:
+def remove_older(module: ModuleT, name: str, kind: type[Step], label: str) -> ModuleT:
     """Bake the step of class ``kind`` of ``module.<name>``; raise ModuleValueError if there is none."""
     pipeline = pipeline_of(module, name) if isinstance(getattr(module, name, None), Tensor) else None
     if pipeline is None or not isinstance(pipeline.steps[0], kind):
