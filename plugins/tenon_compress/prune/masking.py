@@ -18,7 +18,7 @@ import numpy as np
 from tenon import from_numpy, no_grad
 from tenon.errors import ModuleTypeError, PruningError
 from tenon.extend import Node, resolve
-from tenon.nn.masks import Criterion, check_amount, scores_by
+from tenon.nn.masks import Criterion, Mask, check_amount, scores_by
 from tenon.nn.module import Module
 from tenon.nn.utils.prune import custom_from_mask
 from tenon.nn.weights import forget, pipeline_of
@@ -223,7 +223,7 @@ def _mask(model: Module, name: str, mask: np.ndarray) -> None:
     module, own = _module_and_name(model, name)
     pipeline = pipeline_of(module, own)
     last = pipeline.steps[-1] if pipeline is not None else None
-    if last is None or not last.is_mask:
+    if not isinstance(last, Mask):
         weight = getattr(module, own)
         custom_from_mask(module, own, from_numpy(mask).to(device=weight.device, dtype=weight.dtype))
         return
