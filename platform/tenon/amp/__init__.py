@@ -1,4 +1,4 @@
-"""Mixed precision: ``autocast`` computes what gains from it in 16 bits, ``GradScaler`` keeps small gradients.
+"""Mixed precision: ``autocast`` computes some ops in 16 bits, ``GradScaler`` preserves small gradients.
 
 >>> import tenon
 >>> weight = tenon.ones(2, 3, requires_grad=True)
@@ -7,7 +7,7 @@
 >>> y.dtype, weight.dtype
 (torch.bfloat16, torch.float32)
 
-Guide: ``docs/guide/mixed-precision.md``. What is cast: ``policy.py``; how: ``casting.py``.
+Guide: ``docs/guide/mixed-precision.md``. Which ops are cast: ``policy.py``; how: ``casting.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""``autocast``: a region of the program in mixed precision; and custom Functions inside such regions."""
+"""``autocast``: a region of the program in mixed precision; ``custom_fwd`` and ``custom_bwd`` for
+Functions."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import copy
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -14,8 +15,12 @@ from tenon import cuda, dtypes
 from tenon.amp import state
 from tenon.amp.state import STATE, is_autocast_available
 from tenon.dtypes import dtype
+from tenon.dtypes import dtype as DType  # where a parameter is called dtype
 from tenon.errors import ArgumentError, TenonWarning
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.engine.types import Nested
 
 __all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
@@ -23,7 +28,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def autocast_decorator(autocast_instance: autocast, func: Function) -> Function:
-    """``func`` with the region around each call."""
+    """Return ``func`` with the region around each call."""
 
     @functools.wraps(func)
     def inside(*args: Any, **kwargs: Any) -> Any:
@@ -36,11 +41,12 @@ def autocast_decorator(autocast_instance: autocast, func: Function) -> Function:
 
 
 class autocast:
-    """A region in which products run in ``dtype`` and losses in float32; also a decorator (torch.autocast).
+    """A region in which matrix products run in ``dtype`` and losses in float32; also a decorator
+    (torch.autocast).
 
     Parameters keep their dtype and get gradients in it: only the arguments of listed ops are cast, see
-    ``tenon.amp.policy``. ``enabled=False`` makes an island without casts. A parameter is cast once per
-    outermost region unless ``cache_enabled`` is False. One object may be entered again inside itself.
+    ``tenon.amp.policy``. ``enabled=False`` turns casts off inside. A parameter is cast once per outermost
+    region unless ``cache_enabled`` is False. Regions may be nested, also those of one object.
 
     >>> import tenon
     >>> a = tenon.ones(2, 2)
@@ -60,9 +66,11 @@ class autocast:
         self.fast_dtype = state.get_autocast_dtype(device_type) if dtype is None else dtype
         self._cache_enabled = state.is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
         self._enabled = bool(enabled) and self._possible()
-        self._before: list[tuple[Any, ...]] = []
+        #: Enabled, dtypes and cache_enabled before each entry.
+        self._before: list[tuple[dict[str, bool], dict[str, DType], bool]] = []
 
     def _possible(self) -> bool:
+        """Return whether dtype and device support autocast; warn if not."""
         if self.fast_dtype not in (dtypes.bfloat16, dtypes.float16):
             _warn(
                 f"In {self.device.upper()} autocast, but the target dtype {self.fast_dtype} is not supported."
@@ -92,7 +100,7 @@ class autocast:
         STATE.settle()
 
     def __call__(self, func: Function) -> Function:
-        """``func`` with this region around each call."""
+        """Return ``func`` with this region around each call."""
         if not callable(func):
             raise TypeError(
                 f"autocast()(func) requires a callable, but got {type(func).__name__}. To open a region,"
@@ -101,12 +109,12 @@ class autocast:
         return autocast_decorator(self, func)
 
 
-def _warn(text: str) -> None:
-    warnings.warn(text, TenonWarning, stacklevel=4)
+def _warn(message: str) -> None:
+    warnings.warn(message, TenonWarning, stacklevel=4)
 
 
-def _cast(value: Any, device_type: str, to: dtype) -> Any:
-    """The floating tensors in ``value``, a nest of any kind, cast; float64 stays."""
+def _cast(value: Nested, device_type: str, to: dtype) -> Nested:
+    """Return ``value`` with the floating-point tensors in it cast to ``to``, except float64."""
     if isinstance(value, Tensor):
         eligible = (
             value.is_floating_point() and value.device.type == device_type and value.dtype != dtypes.float64
@@ -122,8 +130,10 @@ def _cast(value: Any, device_type: str, to: dtype) -> Any:
     return value
 
 
-def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: dtype | None = None) -> Any:
-    """Decorator of a custom Function's ``forward``: remembers autocast's state for ``custom_bwd``.
+def custom_fwd(
+    fwd: Callable[..., Any] | None = None, *, device_type: str, cast_inputs: dtype | None = None
+) -> Callable[..., Any]:
+    """Decorator of a custom Function's ``forward``: stores autocast's state for ``custom_bwd``.
 
     With ``cast_inputs``, inside a region, tensors are cast to it and ``forward`` runs without autocast.
     """
@@ -138,16 +148,16 @@ def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: dtype | None =
         context._fwd_used_autocast = active and cast_inputs is None
         if cast_inputs is None or not active:
             return fwd(*args, **kwargs)
-        given = [_cast(a, device_type, cast_inputs) for a in args[1:]]
+        inputs = [_cast(a, device_type, cast_inputs) for a in args[1:]]
         named = {k: _cast(v, device_type, cast_inputs) for k, v in kwargs.items()}
         with autocast(device_type, enabled=False):
-            return fwd(context, *given, **named)
+            return fwd(context, *inputs, **named)
 
     return forward
 
 
-def custom_bwd(bwd: Any = None, *, device_type: str) -> Any:
-    """Decorator of a custom Function's ``backward``: it runs under autocast as its ``forward`` did."""
+def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Callable[..., Any]:
+    """Decorator of a custom Function's ``backward``: runs it with the autocast state of its ``forward``."""
     state._known(device_type)
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)

@@ -1,13 +1,13 @@
-"""The interceptor that casts arguments: of each op as ``policy`` says, of functions as they say themselves.
+"""The interceptor that casts arguments: of an op by ``policy_of``, of a function by its own policies.
 
-Casts are ops: they are taped, so that gradients arrive in the dtype of what was cast, and recorded by a
-``Recorder`` below. A parameter's cast is kept until the outermost region ends, and forgotten before if the
-parameter is written or gets other memory, so that no stale weight is ever used.
+Casts are ops: they are taped, so that gradients have the dtype of the tensor before its cast, and recorded by
+a ``Recorder`` below. A parameter's cast is cached until the outermost region ends, and discarded earlier if
+the parameter is written or gets other memory, so that no stale weight is ever used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +22,7 @@ from tenon.engine.value import Value
 
 if TYPE_CHECKING:
     from tenon.engine.op import Op
-    from tenon.nn.module import Module
-    from tenon.tensors.tensor import Tensor
+    from tenon.engine.types import Array, Attrs
 
 _FLOAT = np.dtype(np.float32)
 _FLOATS = (_FLOAT, float16.numpy, bfloat16.numpy)
@@ -35,29 +34,30 @@ class Casting:
     only_casts = True
 
     def __init__(self) -> None:
-        #: NumPy's dtype for products, by name of the backend where autocast is on.
-        self.targets: dict[str, Any] = {}
-        #: Whether casts of parameters are kept.
-        self.keeps = True
-        #: In the slot.
+        #: NumPy's dtype for matrix products, by name of the backend where autocast is on.
+        self.targets: dict[str, np.dtype[np.generic]] = {}
+        #: Whether casts of parameters are cached.
+        self.caches = True
+        #: Whether this interceptor is in the slot.
         self.placed = False
-        #: Tensor, array, version and cast, by id of the tensor, dtype, and whether gradients are wanted.
-        self.kept: dict[Any, tuple[Any, Any, int, Any]] = {}
+        #: Tensor, array, version and cast, by id of the tensor, dtype, and whether gradients are recorded.
+        self.cache: dict[tuple[int, np.dtype[np.generic], bool], tuple[Value, Array, int, Value]] = {}
 
-    def run(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """Cast as the policy of ``op`` says and hand on."""
+    def run(self, op: Op, args: tuple[object, ...], attrs: Attrs) -> Any:
+        """Call ``op`` with arguments cast by its policy."""
         below = SLOT.below(self)
         if PRECISION.call is not None:
             device = self.device(args)
-            chosen = "" if device is None else policy_of(op, device, args)
-            if chosen:
-                return below(op, self.arguments(chosen, args, device), attrs)
+            policy = "" if device is None else policy_of(op, device, args)
+            if policy:
+                return below(op, self.arguments(policy, args, device), attrs)
         if isinstance(op, Composite) and not op.differentiable and MODE.enabled and _tracked(args):
             return SLOT.parts(op, args, attrs)
         return below(op, args, attrs)
 
-    def device(self, args: Iterable[Any]) -> str | None:
-        """The backend, of those where autocast is on, of the first tensor that is on one."""
+    def device(self, args: Iterable[object]) -> str | None:
+        """Return the backend of the first tensor in ``args`` for which autocast is on; None if there is
+        none."""
         for tensor in _tensors(args):
             if tensor._backend.name in self.targets:
                 return str(tensor._backend.name)
@@ -67,43 +67,43 @@ class Casting:
         self,
         policies: dict[str, str],
         function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> Any:
-        """``function`` on cast arguments, its own ops left alone."""
+        """Call ``function`` with cast arguments; the ops inside cast nothing."""
         device = self.device((*args, *kwargs.values()))
-        chosen = "given" if device is None else policies[device]
-        if chosen == "usual":
+        policy = "given" if device is None else policies[device]
+        if policy == "usual":
             return function(*args, **kwargs)
-        args = self.arguments(chosen, args, device)
-        kwargs = dict(zip(kwargs, self.arguments(chosen, tuple(kwargs.values()), device), strict=True))
+        args = self.arguments(policy, args, device)
+        kwargs = dict(zip(kwargs, self.arguments(policy, tuple(kwargs.values()), device), strict=True))
         before, PRECISION.call = PRECISION.call, None
         try:
             return function(*args, **kwargs)
         finally:
             PRECISION.call = before
 
-    def arguments(self, chosen: str, args: tuple[Any, ...], device: str | None) -> tuple[Any, ...]:
-        """``args`` with their tensors on ``device`` (also in lists) in the dtype that ``chosen`` names."""
-        if chosen == "given" or device is None:
+    def arguments(self, policy: str, args: tuple[object, ...], device: str | None) -> tuple[object, ...]:
+        """Return ``args`` with their tensors on ``device``, also those in lists, cast by ``policy``."""
+        if policy == "given" or device is None:
             return args
-        if chosen == "lower":
+        if policy == "lower":
             target = self.targets[device]
-            return _each(lambda t: self.lowered(t, target) if _castable(t, device) else t, args)
-        if chosen == "float32":
-            return _each(lambda t: _to_float32(t) if _castable(t, device) else t, args)
-        found = {t.raw.dtype for t in _tensors(args) if _castable(t, device)}
-        if len(found) < 2:
+            return _map_tensors(lambda t: self.lowered(t, target) if _castable(t, device) else t, args)
+        if policy == "float32":
+            return _map_tensors(lambda t: _to_float32(t) if _castable(t, device) else t, args)
+        dtypes = {t.raw.dtype for t in _tensors(args) if _castable(t, device)}
+        if len(dtypes) < 2:
             return args
-        return _each(lambda t: _to_float32(t) if _castable(t, device) else t, args)
+        return _map_tensors(lambda t: _to_float32(t) if _castable(t, device) else t, args)
 
-    def lowered(self, tensor: Tensor, target: Any) -> Tensor:
-        """``tensor`` in the dtype for products; of a float32 leaf that requires grad the cast is kept."""
+    def lowered(self, tensor: Value, target: np.dtype[np.generic]) -> Value:
+        """Return ``tensor`` cast to ``target``; the cast of a float32 leaf that requires grad is cached."""
         raw = tensor.raw
         if raw.dtype == target:
             return tensor
         if not (
-            self.keeps
+            self.caches
             and tensor._track
             and tensor._node is None
             and tensor._view is None
@@ -112,42 +112,44 @@ class Casting:
             return table.cast(tensor, dtype=target)
         key = (id(tensor), target, MODE.enabled)
         version = tensor._counter()[0]
-        found = self.kept.get(key)
-        if found is not None and found[0] is tensor and found[1] is raw and found[2] == version:
-            return found[3]
-        made = table.cast(tensor, dtype=target)
-        self.kept[key] = (tensor, raw, version, made)
-        return made
+        entry = self.cache.get(key)
+        if entry is not None and entry[0] is tensor and entry[1] is raw and entry[2] == version:
+            return entry[3]
+        result = table.cast(tensor, dtype=target)
+        self.cache[key] = (tensor, raw, version, result)
+        return result
 
 
-def _to_float32(tensor: Any) -> Any:
+def _to_float32(tensor: Value) -> Value:
     return tensor if tensor.raw.dtype == _FLOAT else table.cast(tensor, dtype=_FLOAT)
 
 
-def _castable(tensor: Tensor, device: str) -> bool:
-    """Of at most 32 bits, and on the device."""
+def _castable(tensor: Value, device: str) -> bool:
+    """Return whether ``tensor`` is on ``device`` and floating point of at most 32 bits."""
     return tensor.raw.dtype in _FLOATS and tensor._backend.name == device
 
 
-def _each(convert: Callable[[Any], Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple([convert(a) if isinstance(a, Value) else _inside(convert, a) for a in args])
+def _map_tensors(convert: Callable[[Value], Value], args: tuple[object, ...]) -> tuple[object, ...]:
+    """Return ``args`` with ``convert`` applied to tensors, also to those in lists and tuples."""
+    return tuple([convert(a) if isinstance(a, Value) else _map_list(convert, a) for a in args])
 
 
-def _tensors(args: Iterable[Any]) -> Iterator[Any]:
-    """The tensors among ``args``, also in lists."""
+def _tensors(args: Iterable[object]) -> Iterator[Value]:
+    """Yield the tensors in ``args``, also those in lists and tuples."""
     for a in args:
         if isinstance(a, Value):
             yield a
-        elif a.__class__ in (list, tuple):
+        elif type(a) is list or type(a) is tuple:
             yield from _tensors(a)
 
 
-def _inside(convert: Callable[[Any], Any], value: Module | bool | Sequence[Tensor | int]) -> Any:
-    """The tensors in a list or tuple converted."""
-    if value.__class__ in (list, tuple) and any(isinstance(v, Value) for v in value):
-        return value.__class__([convert(v) if isinstance(v, Value) else v for v in value])
+def _map_list(convert: Callable[[Value], Value], value: object) -> object:
+    """Return ``value`` with ``convert`` applied to its tensors if it is a list or tuple, else ``value``."""
+    if (type(value) is list or type(value) is tuple) and any(isinstance(v, Value) for v in value):
+        return type(value)([convert(v) if isinstance(v, Value) else v for v in value])
     return value
 
 
-def _tracked(args: tuple[Any, ...]) -> bool:
+def _tracked(args: tuple[object, ...]) -> bool:
+    """Return whether an argument is part of a recorded graph."""
     return any(isinstance(a, Value) and (a._track or a._stale()) for a in args)

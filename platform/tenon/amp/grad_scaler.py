@@ -1,7 +1,9 @@
-"""``GradScaler``: losses scaled up so that float16 gradients do not vanish, no step where they overflow.
+"""``GradScaler``: scales losses up so that float16 gradients do not vanish, and skips steps where they
+overflow.
 
-Per optimizer an iteration goes READY, UNSCALED, STEPPED; ``update`` starts the next. The scale shrinks after
-one with an infinity or NaN in any gradient and grows after ``growth_interval`` ones without.
+In each iteration the state of an optimizer goes from READY to UNSCALED to STEPPED; ``update`` starts the
+next. The scale shrinks after an iteration with an infinity or NaN in any gradient, and grows after
+``growth_interval`` iterations without.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from tenon import cuda, dtypes
 from tenon.engine.grad_mode import no_grad
@@ -21,28 +23,53 @@ from tenon.errors import ScalerError, TenonWarning
 from tenon.tensors.creation.factories import full
 from tenon.tensors.tensor import Tensor
 
+if TYPE_CHECKING:
+    from tenon.device import Device
+    from tenon.engine.types import Nested
+
 __all__ = ["GradScaler", "OptState"]
 
 
 class OptState(Enum):
-    """How far an optimizer has come since the last ``update``."""
+    """Progress of an optimizer since the last ``update``."""
 
     READY = 0
     UNSCALED = 1
     STEPPED = 2
 
 
+class _Optimizer(Protocol):
+    """What the scaler uses of ``tenon.optim.Optimizer``, which is defined in a higher layer."""
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups, each with its list ``params``."""
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        """Update the parameters."""
+
+
+class _OptimizerState(TypedDict):
+    """State of one optimizer in an iteration; the keys are PyTorch's."""
+
+    stage: OptState
+    #: For each device 1.0 if a gradient on it was infinite or NaN, else 0.0.
+    found_inf_per_device: dict[Device, Tensor]
+
+
 def _recording() -> bool:
+    """Return whether a function is being recorded for compilation."""
     return WATCHERS.recorder is not None and bool(WATCHERS.recorder.listening())
 
 
-def _fresh() -> dict[str, Any]:
+def _fresh() -> _OptimizerState:
     return {"stage": OptState.READY, "found_inf_per_device": {}}
 
 
 class GradScaler:
-    """Dynamic loss scaling (torch.amp.GradScaler). With ``enabled=False`` every method does nothing more than
-    the plain loop would.
+    """Dynamic loss scaling (torch.amp.GradScaler).
+
+    With ``enabled=False`` losses and gradients are not scaled, and ``step`` only calls ``optimizer.step``.
 
     >>> import tenon
     >>> weight = tenon.ones(2, requires_grad=True)
@@ -83,27 +110,24 @@ class GradScaler:
         if backoff_factor >= 1.0:
             raise ScalerError(f"The backoff factor must be < 1.0. (got {backoff_factor})")
         self._init_scale = init_scale
-        self._scale: Any = None  # made at the first scale()
+        self._scale: Tensor | None = None  # created by the first scale()
         self._growth_factor = growth_factor
         self._backoff_factor = backoff_factor
         self._growth_interval = growth_interval
         self._init_growth_tracker = 0
-        self._growth_tracker: Any = None
-        self._per_optimizer_states: dict[int, dict[str, Any]] = defaultdict(_fresh)
-        #: In a compiled function: a weak reference to its recorder, and what the growth tracker becomes.
-        self._recorded: Any = None
-        self._successes: Any = None
+        self._growth_tracker: Tensor | None = None
+        self._per_optimizer_states: defaultdict[int, _OptimizerState] = defaultdict(_fresh)
+        #: In a compiled function: a weak reference to its recorder, and the next value of the growth tracker.
+        self._recorded: weakref.ref[object] | None = None
+        self._successes: Tensor | None = None
 
-    # --- one iteration ---
-
-    def scale(self, outputs: Any) -> Any:
-        """``outputs`` (a tensor or nested iterables of them) times the scale."""
+    def scale(self, outputs: Nested) -> Nested:
+        """Return ``outputs``, a tensor or nested iterables of tensors, times the scale."""
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
-            if self._scale is None:
-                self._start(outputs.device)
-            return outputs * self._scale.to(outputs.device)
+            scale = self._scale if self._scale is not None else self._create_scale(outputs.device)
+            return outputs * scale.to(outputs.device)
         if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
             scaled = map(self.scale, outputs)
             return type(outputs)(scaled) if isinstance(outputs, (list, tuple)) else scaled
@@ -112,11 +136,11 @@ class GradScaler:
             " loss."
         )
 
-    def unscale_(self, optimizer: Any) -> None:
-        """Divide the gradients of ``optimizer`` by the scale, in place; needed before clipping only."""
+    def unscale_(self, optimizer: _Optimizer) -> None:
+        """Divide the gradients of ``optimizer`` by the scale, in place; only needed to clip gradients."""
         if not self._enabled:
             return
-        self._check_started("unscale_")
+        scale, _ = self._check_scale_growth_tracker("unscale_")
         state = self._per_optimizer_states[id(optimizer)]
         if state["stage"] is OptState.UNSCALED:
             raise ScalerError(
@@ -125,12 +149,13 @@ class GradScaler:
             )
         if state["stage"] is OptState.STEPPED:
             raise ScalerError("unscale_() is being called after step(). Call update() first.")
-        inverse = self._scale.double().reciprocal().float()
+        inverse = scale.double().reciprocal().float()
         state["found_inf_per_device"] = self._unscale_grads_(optimizer, inverse, allow_fp16=False)
         state["stage"] = OptState.UNSCALED
 
-    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """``optimizer.step(*args, **kwargs)`` on unscaled gradients, or nothing if one is infinite or NaN."""
+    def step(self, optimizer: _Optimizer, *args: Any, **kwargs: Any) -> Any:
+        """Call ``optimizer.step(*args, **kwargs)`` with unscaled gradients; skip it if one is infinite or
+        NaN."""
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs:
@@ -138,63 +163,66 @@ class GradScaler:
                 "Closure use is not currently supported if GradScaler is enabled. Compute the loss before"
                 " step()."
             )
-        self._check_started("step")
+        self._check_scale_growth_tracker("step")
         state = self._per_optimizer_states[id(optimizer)]
         if state["stage"] is OptState.STEPPED:
             raise ScalerError("step() has already been called since the last update(). Call update() first.")
         if state["stage"] is OptState.READY:
             self.unscale_(optimizer)
-        found = state["found_inf_per_device"]
-        if not found:
+        found_inf = state["found_inf_per_device"]
+        if not found_inf:
             raise ScalerError(
                 "No inf checks were recorded for this optimizer: none of its parameters has a gradient. Call"
                 " backward() on the scaled loss first."
             )
-        result = None if sum(v.item() for v in found.values()) else optimizer.step(*args, **kwargs)
+        result = None if sum(v.item() for v in found_inf.values()) else optimizer.step(*args, **kwargs)
         state["stage"] = OptState.STEPPED
         return result
 
-    def update(self, new_scale: Any = None) -> None:
-        """Adjust the scale by what the steps found, or set it; the next iteration begins."""
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        """Adjust the scale to this iteration's overflows, or set it to ``new_scale``; start the next
+        iteration."""
         if not self._enabled:
             return
-        self._check_started("update")
+        scale, growth_tracker = self._check_scale_growth_tracker("update")
         if new_scale is not None:
-            self._set(new_scale)
+            self._set(scale, new_scale)
         else:
-            found = [
+            found_inf = [
                 v for s in self._per_optimizer_states.values() for v in s["found_inf_per_device"].values()
             ]
-            if not found:
+            if not found_inf:
                 raise ScalerError(
                     "No inf checks were recorded prior to update. Call step() or unscale_() for an optimizer"
                     " first."
                 )
             if _recording() and (self._recorded is None or self._recorded() is not WATCHERS.recorder):
                 WATCHERS.recorder.unsupported("GradScaler.update() apart from step()")
-            self._adjust(any(v.item() for v in found))
+            self._adjust(scale, growth_tracker, any(v.item() for v in found_inf))
         self._per_optimizer_states = defaultdict(_fresh)
 
-    def _adjust(self, overflow: bool) -> None:
+    def _adjust(self, scale: Tensor, growth_tracker: Tensor, overflow: bool) -> None:
+        """Shrink ``scale`` after an overflow; else count the iteration and let ``scale`` grow in time."""
         if overflow:
-            self._scale.fill_(self._scale.item() * self._backoff_factor)
-            self._growth_tracker.fill_(0)
+            scale.fill_(scale.item() * self._backoff_factor)
+            growth_tracker.fill_(0)
             return
         if self._successes is not None and _recording():
-            self._growth_tracker.copy_(self._successes)
+            growth_tracker.copy_(self._successes)
             self._successes = None
             return
-        successes = self._growth_tracker.item() + 1
+        successes = growth_tracker.item() + 1
         if successes == self._growth_interval:
-            grown = self._scale * self._growth_factor
-            if grown.isfinite().item():  # never up to infinity
-                self._scale.copy_(grown)
+            grown = scale * self._growth_factor
+            if grown.isfinite().item():  # an infinite scale would never shrink again
+                scale.copy_(grown)
             successes = 0
-        self._growth_tracker.fill_(successes)
+        growth_tracker.fill_(successes)
 
-    def _set(self, new_scale: Any) -> None:
+    def _set(self, scale: Tensor, new_scale: float | Tensor) -> None:
+        """Write ``new_scale`` into ``scale``; raise ScalerError for a tensor that does not fit."""
         if isinstance(new_scale, float):
-            self._scale.fill_(new_scale)
+            scale.fill_(new_scale)
             return
         if (
             not isinstance(new_scale, Tensor)
@@ -206,14 +234,15 @@ class GradScaler:
                 "new_scale should be a float or a 1-element tensor on the scaler's device with"
                 f" requires_grad=False, got {new_scale!r}."
             )
-        self._scale.copy_(new_scale.reshape(()))
+        scale.copy_(new_scale.reshape(()))
 
     def _unscale_grads_(
-        self, optimizer: Any, inverse: Any, found_inf: Any = None, allow_fp16: bool = True
-    ) -> dict[Any, Any]:
-        """Multiply all gradients by ``inverse``; per device, 1.0 if one was infinite or NaN.
+        self, optimizer: _Optimizer, inverse: Tensor, found_inf: object = None, allow_fp16: bool = True
+    ) -> dict[Device, Tensor]:
+        """Multiply all gradients by ``inverse``; return for each device 1.0 if one was infinite or NaN, else
+        0.0.
 
-        The two middle arguments have torch's places; ``found_inf`` is not needed.
+        ``found_inf`` has no effect; PyTorch has that parameter.
         """
         grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
         if not allow_fp16 and any(g.dtype is dtypes.float16 for g in grads):
@@ -221,39 +250,41 @@ class GradScaler:
                 "Attempting to unscale FP16 gradients. Keep parameters in float32 and use autocast for the"
                 " forward pass."
             )
-        found: dict[Any, Any] = {}
+        result: dict[Device, Tensor] = {}
         if _recording():
-            found = self._record_unscaling(grads, inverse)
-            if found:
-                return found
+            result = self._record_unscaling(grads, inverse)
+            if result:
+                return result
         with no_grad():
             for grad in grads:
                 device = grad.device
                 grad.mul_(inverse.to(device))
                 # The sum of x * 0 is 0 or NaN: one pass, no array of booleans.
-                bad = not bool(f.isfinite(f.mul(f.sum(grad, axes=tuple(range(grad.raw.ndim))), 0.0)).item())
-                if bad:
-                    bad = not bool(grad.isfinite().all().item())
-                if device not in found:
-                    found[device] = full((), 0.0, dtype=dtypes.float32, device=device)
-                if bad:
-                    found[device].fill_(1.0)
-        return found
+                overflow = not bool(
+                    f.isfinite(f.mul(f.sum(grad, axes=tuple(range(grad.raw.ndim))), 0.0)).item()
+                )
+                if overflow:
+                    overflow = not bool(grad.isfinite().all().item())
+                if device not in result:
+                    result[device] = full((), 0.0, dtype=dtypes.float32, device=device)
+                if overflow:
+                    result[device].fill_(1.0)
+        return result
 
-    def _record_unscaling(self, grads: list[Any], inverse: Any) -> dict[Any, Any]:
-        """The same in a compiled function, whose program holds for finite gradients and as long as the scale
-        stays; {} if that is not so now."""
+    def _record_unscaling(self, grads: list[Tensor], inverse: Tensor) -> dict[Device, Tensor]:
+        """Record the unscaling for a compiled program, which is valid while gradients are finite and the
+        scale does not change; return {} if that is not so now."""
         recorder, sums = WATCHERS.recorder, []
         with no_grad():
             for grad in grads:
                 sums.append(f.sum(f.mul(grad, 0.0), axes=tuple(range(grad.raw.ndim))))
-            what = "a gradient is infinite or NaN: no step, a smaller scale"
-            inverse = recorder.expect(sum(sums) == 0.0, inverse, what)
+            reason = "a gradient is infinite or NaN: no step, a smaller scale"
+            inverse = recorder.expect(sum(sums) == 0.0, inverse, reason)
             if inverse is None:
                 return {}
-            # Asked now, since what is written before the last question has to wait in memory of its own.
+            # Before the gradients are written: writes before the last condition need memory of their own.
             recorder.guard_value("the growth interval of a GradScaler", lambda: self._growth_interval)
-            tracker = self._growth_tracker
+            _, tracker = self._check_scale_growth_tracker("unscale_")
             tracker = recorder.expect(tracker < self._growth_interval - 1, tracker, "the scale grows")
             if tracker is None:
                 return {}
@@ -266,47 +297,50 @@ class GradScaler:
         self._recorded = weakref.ref(recorder)
         return {grads[0].device: full((), 0.0, dtype=dtypes.float32, device=grads[0].device)}
 
-    # --- scale and state ---
-
-    def _start(self, device: Any) -> None:
-        self._scale = full((), self._init_scale, dtype=dtypes.float32, device=device)
+    def _create_scale(self, device: Device) -> Tensor:
+        """Create the tensors of scale and growth tracker on ``device``; return the first."""
+        scale: Tensor = full((), self._init_scale, dtype=dtypes.float32, device=device)
+        self._scale = scale
         self._growth_tracker = full((), self._init_growth_tracker, dtype=dtypes.int32, device=device)
+        return scale
 
-    def _check_started(self, name: str) -> None:
-        if self._scale is None:
+    def _check_scale_growth_tracker(self, name: str) -> tuple[Tensor, Tensor]:
+        """Return scale and growth tracker; raise ScalerError if ``scale`` has not been called yet."""
+        if self._scale is None or self._growth_tracker is None:
             raise ScalerError(
                 f"Attempted {name} but _scale is None. This may indicate your script did not use"
                 " scaler.scale(loss or outputs) earlier in the iteration."
             )
+        return self._scale, self._growth_tracker
 
     def get_scale(self) -> float:
-        """The scale as a number; 1.0 if disabled."""
+        """Return the scale as a number; 1.0 if disabled."""
         if not self._enabled:
             return 1.0
         return float(self._init_scale if self._scale is None else self._scale.item())
 
     def get_growth_factor(self) -> float:
-        """What the scale is multiplied by when it grows."""
+        """Return the factor of the scale's growth."""
         return self._growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
-        """Choose what the scale is multiplied by when it grows."""
+        """Set the factor of the scale's growth."""
         self._growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
-        """What the scale is multiplied by after an overflow."""
+        """Return the factor of the scale after an overflow."""
         return self._backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:
-        """Choose what the scale is multiplied by after an overflow."""
+        """Set the factor of the scale after an overflow."""
         self._backoff_factor = new_factor
 
     def get_growth_interval(self) -> int:
-        """How many iterations without overflow make the scale grow."""
+        """Return the number of iterations without overflow after which the scale grows."""
         return self._growth_interval
 
     def set_growth_interval(self, new_interval: int) -> None:
-        """Choose how many iterations without overflow make the scale grow."""
+        """Set the number of iterations without overflow after which the scale grows."""
         self._growth_interval = new_interval
 
     def _get_growth_tracker(self) -> int:
@@ -315,11 +349,11 @@ class GradScaler:
         return int(self._init_growth_tracker if self._growth_tracker is None else self._growth_tracker.item())
 
     def is_enabled(self) -> bool:
-        """Whether gradients are scaled."""
+        """Return whether gradients are scaled."""
         return self._enabled
 
     def state_dict(self) -> dict[str, Any]:
-        """Scale, factors, interval and the iterations since the last change; empty if disabled."""
+        """Return scale, factors, interval and the iterations since the last change; empty if disabled."""
         if not self._enabled:
             return {}
         return {
@@ -331,7 +365,7 @@ class GradScaler:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what ``state_dict`` gave; all of it or, on an error, nothing."""
+        """Load a dict from ``state_dict()``; on an error nothing changes."""
         if not self._enabled:
             return
         if not state_dict:
@@ -346,7 +380,7 @@ class GradScaler:
         scale, growth, backoff, interval, tracker = (state_dict[n] for n in names)
         self._init_scale, self._init_growth_tracker = scale, tracker
         self._growth_factor, self._backoff_factor, self._growth_interval = growth, backoff, interval
-        if self._scale is not None:
+        if self._scale is not None and self._growth_tracker is not None:
             self._scale.fill_(scale)
             self._growth_tracker.fill_(tracker)
 

@@ -1,6 +1,6 @@
-"""Autocast's state, one per thread: on or off per device type, the dtype, and the casts kept.
+"""Autocast's state, one per thread: on or off per device type, the dtype, and the cached casts.
 
-The functions here are torch's. ``autocast`` is the way to use them. Next: ``casting.py``.
+The functions have PyTorch's names; use ``autocast`` instead of calling them. Next: ``casting.py``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from tenon import dtypes
 from tenon.amp.casting import Casting
@@ -18,22 +18,24 @@ from tenon.engine.interceptor import SLOT
 from tenon.engine.precision import PRECISION
 from tenon.errors import ArgumentError
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 _DEFAULTS = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}
 
 
 class State(threading.local):
-    """What ``autocast`` changes and restores."""
+    """State of a thread that ``autocast`` changes and restores."""
 
     def __init__(self) -> None:
         self.enabled = dict.fromkeys(_DEFAULTS, False)
         self.dtypes = dict(_DEFAULTS)
         self.cache_enabled = True
         self.nesting = 0
-        #: In the slot while autocast is on.
+        #: The interceptor, in the slot while autocast is on.
         self.casting: Casting | None = None
 
     def settle(self) -> None:
-        """Put the interceptor into the slot or take it out, as the state asks."""
+        """Put the interceptor into the slot if autocast is on for some device, else remove it."""
         targets = {name: self.dtypes[name].numpy for name, on in self.enabled.items() if on}
         if not targets:
             if self.casting is not None and self.casting.placed:
@@ -42,7 +44,7 @@ class State(threading.local):
         if self.casting is None:
             self.casting = Casting()
         casting = self.casting
-        casting.targets, casting.keeps = targets, self.cache_enabled
+        casting.targets, casting.caches = targets, self.cache_enabled
         if not casting.placed:
             casting.placed = True
             SLOT.push(casting)
@@ -54,26 +56,25 @@ class State(threading.local):
         PRECISION.call = PRECISION.casting = None
 
     def clear(self) -> None:
-        """Forget the casts that are kept."""
+        """Discard the cached casts."""
         if self.casting is not None:
-            self.casting.kept.clear()
+            self.casting.cache.clear()
 
 
 STATE = State()
 
 
 class Region:
-    """This thread's autocast as ``tenon.compile`` takes it along: off around the program, on inside the
-    function."""
+    """This thread's autocast for ``tenon.compile``: off around a program, on inside the recorded function."""
 
     @property
-    def key(self) -> Any:
-        """What a program recorded in this region depends on."""
+    def key(self) -> tuple[object, ...]:
+        """The state that a program recorded in this region depends on."""
         return (*_regions().items(), STATE.cache_enabled)
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:
-        """Off, with nothing kept; afterwards as before."""
+        """Context manager: autocast is off, with an empty cache; the state is restored afterwards."""
         names = ("enabled", "dtypes", "cache_enabled", "nesting", "casting")
         before = {name: getattr(STATE, name) for name in names}
         casting = STATE.casting
@@ -88,8 +89,8 @@ class Region:
                 setattr(STATE, name, value)
             STATE.settle()
 
-    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """``function`` in a region of its own like this one."""
+    def around(self, function: Function) -> Function:
+        """Return ``function`` in a new region with the settings of this one."""
         from tenon.amp.autocast_mode import autocast  # built on this module
 
         for device, target in _regions().items():
@@ -101,11 +102,12 @@ REGION = Region()
 
 
 def _regions() -> dict[str, dtype]:
-    """Where autocast is on in this thread, and in which dtype."""
+    """Return the device types for which autocast is on in this thread, each with its dtype."""
     return {name: STATE.dtypes[name] for name, on in STATE.enabled.items() if on}
 
 
-def _known(device_type: Any) -> str:
+def _known(device_type: object) -> str:
+    """Return ``device_type``; raise ArgumentError unless autocast knows it."""
     if not isinstance(device_type, str):
         raise ArgumentError(
             f"Expected `device_type` of type `str`, got: `{type(device_type)}`. Pass 'cpu' or 'cuda'."
@@ -119,13 +121,13 @@ def _known(device_type: Any) -> str:
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """Whether ``autocast`` knows this device type."""
+    """Return whether ``autocast`` supports this device type."""
     return device_type in _DEFAULTS
 
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
-    """Whether autocast is on in this thread for ``device_type`` (as in torch, "cuda" if none is given); never
-    for torch's further types, "mps" say."""
+    """Return whether autocast is on in this thread for ``device_type``; False for types that only PyTorch
+    has."""
     return device_type not in TYPES[2:] and STATE.enabled[_known(device_type)]
 
 
@@ -138,54 +140,54 @@ def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -
 
 
 def get_autocast_dtype(device_type: str) -> dtype:
-    """The dtype that products run in under autocast; bfloat16 on the CPU if nobody chose another."""
+    """Return the dtype of matrix products under autocast; by default bfloat16 on the CPU, float16 on GPUs."""
     return STATE.dtypes[_known(device_type)]
 
 
 def set_autocast_dtype(device_type: str, dtype: dtype) -> None:
-    """Choose the dtype that products run in under autocast."""
+    """Set the dtype of matrix products under autocast."""
     STATE.dtypes = {**STATE.dtypes, _known(device_type): dtype}
     STATE.settle()
 
 
 def get_autocast_gpu_dtype() -> dtype:
-    """``get_autocast_dtype("cuda")``, as it was called before."""
+    """Former name of ``get_autocast_dtype("cuda")``."""
     return get_autocast_dtype("cuda")
 
 
 def get_autocast_cpu_dtype() -> dtype:
-    """``get_autocast_dtype("cpu")``, as it was called before."""
+    """Former name of ``get_autocast_dtype("cpu")``."""
     return get_autocast_dtype("cpu")
 
 
 def is_autocast_cpu_enabled() -> bool:
-    """``is_autocast_enabled("cpu")``, as it was called before."""
+    """Former name of ``is_autocast_enabled("cpu")``."""
     return is_autocast_enabled("cpu")
 
 
 def is_autocast_cache_enabled() -> bool:
-    """Whether casts of parameters are kept until the outermost region ends."""
+    """Return whether casts of parameters are cached until the outermost region ends."""
     return STATE.cache_enabled
 
 
 def set_autocast_cache_enabled(enabled: bool) -> None:
-    """Choose whether casts of parameters are kept."""
+    """Set whether casts of parameters are cached."""
     STATE.cache_enabled = bool(enabled)
     STATE.settle()
 
 
 def clear_autocast_cache() -> None:
-    """Forget this thread's casts of parameters."""
+    """Discard this thread's cached casts of parameters."""
     STATE.clear()
 
 
 def autocast_increment_nesting() -> int:
-    """Enter one more region; returns how many are open in this thread."""
+    """Enter one more region; return the number of regions that this thread is in."""
     STATE.nesting += 1
     return STATE.nesting
 
 
 def autocast_decrement_nesting() -> int:
-    """Leave a region; returns how many are still open in this thread."""
+    """Leave a region; return the number of regions that this thread is still in."""
     STATE.nesting -= 1
     return STATE.nesting
