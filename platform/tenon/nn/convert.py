@@ -91,8 +91,8 @@ class Conversion(Traversal):
                     "of torch.nn.Module.to() when moving module from meta to a different device."
                 )
             kind = dtype if t.is_floating_point() or t.is_complex() else None
-            wanted = memory_format if t.dim() in (4, 5) else None
-            return t.to(device, kind, memory_format=wanted)
+            format_of_t = memory_format if t.dim() in (4, 5) else None
+            return t.to(device, kind, memory_format=format_of_t)
 
         return self._apply(convert)
 
@@ -155,13 +155,13 @@ class Conversion(Traversal):
         return self._apply(lambda t: t.share_memory_())
 
 
-def _converted(parameter: Any, fn: Callable[[Tensor], Tensor]) -> Any:
+def _converted(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter:
     """Return a new parameter with ``fn(parameter)`` as data, and ``fn`` of its gradient if it has one."""
     with no_grad():
-        return _around(fn(parameter), parameter, fn)
+        return _replacement(fn(parameter), parameter, fn)
 
 
-def _around(data: Tensor, parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:
+def _replacement(data: Tensor, parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter:
     """Return a new parameter with ``data`` that replaces ``parameter``."""
     with no_grad():
         new = Parameter(data.detach(), parameter.requires_grad)
@@ -170,7 +170,7 @@ def _around(data: Tensor, parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> 
     return new
 
 
-def _exchange(parameter: Any, fn: Callable[[Tensor], Tensor]) -> Any:
+def _exchange(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter:
     """Replace the data of ``parameter`` and of its gradient by the results of ``fn``; return the parameter.
 
     Moves to or from the meta device create a new parameter, as in PyTorch; modules that shared the old one
@@ -182,7 +182,7 @@ def _exchange(parameter: Any, fn: Callable[[Tensor], Tensor]) -> Any:
         if (data.device.type == "meta") != (parameter.device.type == "meta"):
             successor = parameter.__dict__.get("_became")
             if successor is None or successor.device != data.device or successor.dtype != data.dtype:
-                successor = parameter.__dict__["_became"] = _around(data, parameter, fn)
+                successor = parameter.__dict__["_became"] = _replacement(data, parameter, fn)
             return successor
         new_grad = None if grad is None else fn(grad)
     if data is not parameter:

@@ -36,112 +36,123 @@ def functional_call(
     tensor([[0.]])
     """
     if isinstance(parameter_and_buffer_dicts, dict):
-        given = parameter_and_buffer_dicts
+        tensors = parameter_and_buffer_dicts
     elif isinstance(parameter_and_buffer_dicts, Sequence):
-        given = _joined(parameter_and_buffer_dicts)
+        tensors = _merged(parameter_and_buffer_dicts)
     else:
         raise ModuleValueError(
             "Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
             f"{type(parameter_and_buffer_dicts)}"
         )
     positional = () if args is None else args if isinstance(args, tuple) else (args,)
-    with replaced(module, given, tie_weights=tie_weights, strict=strict):
+    with replaced(module, tensors, tie_weights=tie_weights, strict=strict):
         return module(*positional, **(kwargs or {}))
 
 
-def _joined(dicts: Sequence[Any]) -> dict[str, Any]:
-    if not all(isinstance(each, dict) for each in dicts):
+def _merged(dicts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the union of ``dicts``; raise ModuleValueError if a name occurs twice."""
+    if not all(isinstance(tensors, dict) for tensors in dicts):
         raise ModuleValueError("Expected all elements of parameter_and_buffer_dicts to be dictionaries")
-    names = [name for each in dicts for name in each]
+    names = [name for tensors in dicts for name in tensors]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise ModuleValueError(
             f"{repeated} appeared in multiple dictionaries; behavior of functional call is ambiguous"
         )
-    return {name: value for each in dicts for name, value in each.items()}
+    return {name: value for tensors in dicts for name, value in tensors.items()}
 
 
 @contextmanager
-def replaced(module: Module, given: dict[str, Any], *, tie_weights: bool, strict: bool) -> Iterator[None]:
-    """Context manager: ``module`` has the tensors of ``given`` inside, and its own again afterwards."""
-    values = _with_tied_names(module, given) if tie_weights else given
+def replaced(
+    module: Module, tensors: dict[str, Tensor], *, tie_weights: bool, strict: bool
+) -> Iterator[None]:
+    """Context manager: ``module`` has ``tensors``, by path, inside, and its own again afterwards.
+
+    Tensors that the module assigns to these paths inside are put into ``tensors``.
+    """
+    values = _with_tied_names(module, tensors) if tie_weights else tensors
     if strict:
         _check_names(module, values)
     targets = {name: _target(module, name) for name in values}
     for name, value in values.items():
         if value is not None and not isinstance(value, Tensor):
             raise ModuleTypeError(f"{value} is not an instance of torch.Tensor (value of {name!r})")
-    own: dict[str, Any] = {}
+    originals: dict[str, Tensor] = {}
     try:
         for name, value in values.items():
-            own[name] = _swap(*targets[name], value)
+            originals[name] = _swap(*targets[name], value)
         yield
     finally:
-        for name, value in reversed(own.items()):
+        for name, value in reversed(originals.items()):
             current = _swap(*targets[name], value)
-            if name in given and current is not _MISSING:
-                given[name] = current
+            if name in tensors and current is not _MISSING:
+                tensors[name] = current
 
 
-def _target(module: Module, name: str) -> tuple[Any, str]:
+def _target(module: Module, name: str) -> tuple[Module, str]:
+    """Return the owner and the attribute name of the tensor at path ``name``."""
     path, _, last = name.rpartition(".")
     owner = module.get_submodule(path)
     if last == "":
         raise KeyError(f'tensor name can\'t be empty string "" (in {name!r})')
-    held = getattr(owner, last, None)
-    if held is not None and not isinstance(held, Tensor):
-        raise ModuleTypeError(f"attribute `{name}`: {held} is not an instance of torch.Tensor")
+    current = getattr(owner, last, None)
+    if current is not None and not isinstance(current, Tensor):
+        raise ModuleTypeError(f"attribute `{name}`: {current} is not an instance of torch.Tensor")
     return owner, last
 
 
-def _swap(owner: Any, name: str, value: Tensor) -> Tensor:
+def _swap(owner: Module, name: str, value: Tensor) -> Tensor:
     """Set the member ``name`` to ``value``, or delete it; return the previous value (or ``_MISSING``)."""
-    for registry in (owner._parameters, owner._buffers):
+    registries: tuple[dict[str, Any], ...] = (owner._parameters, owner._buffers)
+    for registry in registries:
         if name in registry:
-            held = registry[name]
+            previous = registry[name]
             if value is _MISSING:
                 del registry[name]
             else:
                 registry[name] = value
-            return held
-    held = getattr(owner, name, _MISSING)
+            return previous
+    previous = getattr(owner, name, _MISSING)
     if value is not _MISSING:
         setattr(owner, name, value)
-    elif held is not _MISSING:
+    elif previous is not _MISSING:
         delattr(owner, name)
-    return held
+    return previous
 
 
-def _named_tensors(module: Module) -> dict[str, Any]:
+def _named_tensors(module: Module) -> dict[str, Tensor]:
+    """Return all parameters and buffers by path, shared ones under all their paths."""
     return {
         **dict(module.named_parameters(remove_duplicate=False)),
         **dict(module.named_buffers(remove_duplicate=False)),
     }
 
 
-def _with_tied_names(module: Module, given: dict[str, Any]) -> dict[str, Any]:
-    """Return ``given`` with each value also under the other names of the shared tensor that it replaces."""
+def _with_tied_names(module: Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return ``tensors`` with each value also under the other names of the shared tensor that it replaces."""
     names_of: dict[int, list[str]] = {}
     for name, tensor in _named_tensors(module).items():
         names_of.setdefault(id(tensor), []).append(name)
-    values = dict(given)
+    values = dict(tensors)
     for names in names_of.values():
-        chosen = [name for name in names if name in given]
-        if not chosen or len(names) == 1:
+        replaced_names = [name for name in names if name in tensors]
+        if not replaced_names or len(names) == 1:
             continue
-        if any(given[name] is not given[chosen[0]] for name in chosen):
+        value = tensors[replaced_names[0]]
+        if any(tensors[name] is not value for name in replaced_names):
             raise ModuleValueError(
                 f"functional_call got multiple values for keys {sorted(names)}, which are tied. "
                 "Consider using tie_weights=False"
             )
-        values.update(dict.fromkeys(names, given[chosen[0]]))
+        values.update(dict.fromkeys(names, value))
     return values
 
 
-def _check_names(module: Module, given: dict[str, Any]) -> None:
+def _check_names(module: Module, tensors: dict[str, Tensor]) -> None:
+    """Raise ModuleError unless the names are those of all parameters and buffers of ``module``."""
     known = set(_named_tensors(module))
     problems = []
-    for title, names in (("Unexpected", given.keys() - known), ("Missing", known - given.keys())):
+    for title, names in (("Unexpected", tensors.keys() - known), ("Missing", known - tensors.keys())):
         if names:
             problems.append(f"{title} key(s): {', '.join(map(repr, sorted(names)))}.")
     if problems:
@@ -149,24 +160,25 @@ def _check_names(module: Module, given: dict[str, Any]) -> None:
         raise ModuleError(f"Error(s) in reparametrizing for {module._get_name()}:\n\t{joined}")
 
 
-def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Stack the parameters and buffers of equal modules by name: new leaves, for ensembles with ``vmap``."""
     models = list(models)
     if not models:
         raise ModuleError("stack_module_state: Expected at least one model, got 0.")
-    if len({each.training for each in models}) > 1:
+    if len({model.training for model in models}) > 1:
         raise ModuleError("stack_module_state: Expected all models to have the same training/eval mode.")
-    if len({type(each) for each in models}) > 1:
+    if len({type(model) for model in models}) > 1:
         raise ModuleError("stack_module_state: Expected all models to be of the same class.")
-    parameters = [dict(each.named_parameters()) for each in models]
-    buffers = [dict(each.named_buffers()) for each in models]
+    parameters = [dict(model.named_parameters()) for model in models]
+    buffers = [dict(model.named_buffers()) for model in models]
     return (
-        {name: _stacked([each[name] for each in parameters], name) for name in parameters[0]},
-        {name: _stacked([each[name] for each in buffers], name) for name in buffers[0]},
+        {name: _stack([tensors[name] for tensors in parameters], name) for name in parameters[0]},
+        {name: _stack([tensors[name] for tensors in buffers], name) for name in buffers[0]},
     )
 
 
-def _stacked(tensors: list[Any], name: str) -> Any:
+def _stack(tensors: Sequence[Tensor], name: str) -> Tensor:
+    """Return ``tensors`` stacked along a new first axis, as a leaf."""
     if len({tensor.requires_grad for tensor in tensors}) > 1:
         raise ModuleError(f"Expected {name} from each model to have the same .requires_grad")
     stacked = table.cat(*(tensor.unsqueeze(0) for tensor in tensors), axis=0)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import MissingForwardError, ModuleError
 from tenon.nn.parameter import is_lazy
+
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
+    from tenon.tensors.tensor import Tensor
 
 
 class LazyModuleMixin:
@@ -17,7 +21,7 @@ class LazyModuleMixin:
     materializes them for the first call's arguments. The module's class then becomes ``cls_to_become``.
     """
 
-    cls_to_become: type[Any] | None = None
+    cls_to_become: type[Module] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -25,16 +29,17 @@ class LazyModuleMixin:
         module._load_hook = module._register_load_state_dict_pre_hook(self._lazy_load_hook)
         module._initialize_hook = module.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)
 
-    def _members(self) -> Iterator[tuple[str, Any]]:
+    def _members(self) -> Iterator[tuple[str, Tensor | None]]:
+        """Yield names and values of the module's own parameters and buffers."""
         module: Any = self
         yield from list(module._parameters.items())
         yield from list(module._buffers.items())
 
     def _lazy_load_hook(
         self,
-        state_dict: Any,
+        state_dict: Mapping[str, Tensor],
         prefix: str,
-        local_metadata: Any,
+        local_metadata: object,
         strict: bool,
         missing_keys: list[str],
         unexpected_keys: list[str],
@@ -42,10 +47,10 @@ class LazyModuleMixin:
     ) -> None:
         """Materialize the parameters that the state dict has values for."""
         for name, member in self._members():
-            given = state_dict.get(prefix + name)
-            if is_lazy(member) and given is not None and not is_lazy(given):
+            value = state_dict.get(prefix + name)
+            if is_lazy(member) and value is not None and not is_lazy(value):
                 with no_grad():
-                    member.materialize(given.shape)
+                    member.materialize(value.shape)
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
         """Materialize and initialise every parameter for these arguments of ``forward``."""
@@ -55,7 +60,9 @@ class LazyModuleMixin:
         """Whether some parameter or buffer of this module has no shape yet."""
         return any(is_lazy(member) for _, member in self._members())
 
-    def _infer_parameters(self, module: Any, args: Any, kwargs: Any = None) -> None:
+    def _infer_parameters(
+        self, module: Any, args: tuple[object, ...], kwargs: dict[str, object] | None = None
+    ) -> None:
         """Forward pre-hook of the first call: initialise the parameters, then change the class."""
         module.initialize_parameters(*args, **(kwargs or {}))
         if module.has_uninitialized_params():
@@ -66,7 +73,7 @@ class LazyModuleMixin:
         if module.cls_to_become is not None:
             module.__class__ = module.cls_to_become
 
-    def _replicate_for_data_parallel(self) -> Any:
+    def _replicate_for_data_parallel(self) -> NoReturn:
         raise ModuleError(
             "Modules with uninitialized parameters can't be used with `DataParallel`. Run a dummy forward "
             "pass to "

@@ -50,11 +50,11 @@ class IncompatibleKeys(namedtuple("IncompatibleKeys", ("missing_keys", "unexpect
 class WrappedHook:
     """A hook that receives its module as first argument, but holds only a weak reference to it."""
 
-    def __init__(self, hook: Callable[..., Any], module: Any = None) -> None:
+    def __init__(self, hook: Callable[..., Any], module: State | None = None) -> None:
         self.hook = hook
         functools.update_wrapper(self, hook)
         self.with_module = module is not None
-        self.module: weakref.ref[Any] | None = None if module is None else weakref.ref(module)
+        self.module: weakref.ref[State] | None = None if module is None else weakref.ref(module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the hook, with its module if it was registered so."""
@@ -88,7 +88,7 @@ class State(Conversion):
         )
 
     def set_extra_state(self, state: Any) -> None:
-        """Restore what ``get_extra_state`` returned."""
+        """Restore state that ``get_extra_state`` returned."""
         raise ModuleError(
             f"{type(self).__name__} defines no set_extra_state, so it cannot take {type(state).__name__!r} "
             "back. "
@@ -123,24 +123,24 @@ class State(Conversion):
                 FutureWarning,
                 stacklevel=2,
             )
-            given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
-            destination = given["destination"] if destination is None else destination
-            prefix = given.get("prefix", prefix) if prefix == "" else prefix
-            keep_vars = given.get("keep_vars", keep_vars) if keep_vars is False else keep_vars
+            named = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
+            destination = named["destination"] if destination is None else destination
+            prefix = named.get("prefix", prefix) if prefix == "" else prefix
+            keep_vars = named.get("keep_vars", keep_vars) if keep_vars is False else keep_vars
         if destination is None:
             destination = OrderedDict()
             destination._metadata = OrderedDict()
         local_metadata = {"version": self._version}
         if hasattr(destination, "_metadata"):
             destination._metadata[prefix[:-1]] = local_metadata
-        own = self.__dict__.get
-        for hook in list(own("_state_dict_pre_hooks", EMPTY).values()):
+        attribute = self.__dict__.get
+        for hook in list(attribute("_state_dict_pre_hooks", EMPTY).values()):
             hook(self, prefix, keep_vars)
         self._save_to_state_dict(destination, prefix, keep_vars)
         for name, child in self._modules.items():
             if child is not None:
                 child.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
-        for hook in list(own("_state_dict_hooks", EMPTY).values()):
+        for hook in list(attribute("_state_dict_hooks", EMPTY).values()):
             returned = hook(self, destination, prefix, local_metadata)
             if returned is not None:
                 if getattr(hook, "_from_public_api", False):
@@ -187,7 +187,7 @@ class State(Conversion):
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
+    ) -> IncompatibleKeys:
         """Copy (with ``assign``, assign) the tensors of ``state_dict`` into this module; atomic.
 
         ``strict`` raises for missing and unexpected keys. Returns both lists. On any error the module is
@@ -198,11 +198,11 @@ class State(Conversion):
         keys = IncompatibleKeys([], [])
         errors: list[str] = []
         metadata = getattr(state_dict, "_metadata", None)
-        own: Any = OrderedDict(state_dict)
+        copied: Any = OrderedDict(state_dict)
         if metadata is not None:
-            own._metadata = metadata
+            copied._metadata = metadata
         with Transaction() as transaction:
-            _load(self, own, "", False, _Plan(transaction, metadata or {}, assign, keys, errors))
+            _load(self, copied, "", False, _Plan(transaction, metadata or {}, assign, keys, errors))
             if strict:
                 for title, names in (("Unexpected", keys.unexpected_keys), ("Missing", keys.missing_keys)):
                     if names:
@@ -230,9 +230,9 @@ class State(Conversion):
             )
         return self._add_state_hook("_state_dict_hooks", hook)
 
-    def register_state_dict_post_hook(self, hook: Any) -> RemovableHandle:
+    def register_state_dict_post_hook(self, hook: Callable[..., None]) -> RemovableHandle:
         """Call ``hook(module, state_dict, prefix, local_metadata)`` after saving; it returns None."""
-        hook._from_public_api = True
+        hook._from_public_api = True  # type: ignore[attr-defined]
         return self._add_state_hook("_state_dict_hooks", hook)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
@@ -257,15 +257,16 @@ class State(Conversion):
         """Call ``hook(module, incompatible_keys)`` after loading; it may change the two lists in place."""
         return self._add_state_hook("_load_state_dict_post_hooks", hook)
 
-    def _add_state_hook(self, kind: str, hook: Any) -> RemovableHandle:
+    def _add_state_hook(self, kind: str, hook: Callable[..., Any]) -> RemovableHandle:
+        """Add ``hook`` to the dictionary of the attribute ``kind``."""
         hooks = getattr(self, kind)
         handle = RemovableHandle(hooks)
         hooks[handle.id] = hook
         return handle
 
 
-def overrides(module: Any, name: str) -> bool:
-    """Whether the module's class overrides Module's method ``name``."""
+def overrides(module: State, name: str) -> bool:
+    """Return whether the module's class overrides Module's method ``name``."""
     return getattr(type(module), name) is not getattr(State, name)
 
 
@@ -279,7 +280,7 @@ class _Plan(NamedTuple):
     errors: list[str]
 
 
-def _load(module: Any, state_dict: Any, prefix: str, at_once: bool, plan: _Plan) -> None:
+def _load(module: Any, state_dict: dict[str, Any], prefix: str, at_once: bool, plan: _Plan) -> None:
     """Load ``module`` and its descendants; ``at_once`` if a post-hook of an ancestor may read the values."""
     post_hooks = list(module.__dict__.get("_load_state_dict_post_hooks", EMPTY).values())
     custom = (
@@ -307,22 +308,22 @@ def _load(module: Any, state_dict: Any, prefix: str, at_once: bool, plan: _Plan)
 
 
 def _take(
-    module: Any, name: str, member: Tensor, key: str, given: Any, assign: bool, errors: list[str]
+    module: Any, name: str, member: Tensor, key: str, value: object, assign: bool, errors: list[str]
 ) -> None:
     """Validate one tensor and defer its copy or assignment."""
-    if not isinstance(given, Tensor):
+    if not isinstance(value, Tensor):
         errors.append(
             f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object '
-            f"from checkpoint but received {type(given)}"
+            f"from checkpoint but received {type(value)}"
         )
         return
-    if is_lazy(member) and is_lazy(given):
+    if is_lazy(member) and is_lazy(value):
         return  # both are uninitialized
     if not is_lazy(member):
-        if len(member.shape) == 0 and tuple(given.shape) == (1,):
-            given = given[0]
-        if is_lazy(given) or given.shape != member.shape:
-            if is_lazy(given):
+        if len(member.shape) == 0 and tuple(value.shape) == (1,):
+            value = value[0]
+        if is_lazy(value) or value.shape != member.shape:
+            if is_lazy(value):
                 errors.append(
                     f"size mismatch for {key}: Can't access the shape of an uninitialized parameter or "
                     "buffer: the checkpoint was made before the first call of a lazy module, this model has "
@@ -330,11 +331,11 @@ def _take(
                 )
             else:
                 errors.append(
-                    f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, the "
+                    f"size mismatch for {key}: copying a param with shape {value.shape} from checkpoint, the "
                     f"shape in current model is {member.shape}."
                 )
             return
-        if member.device.type == "meta" and given.device.type != "meta" and not assign:
+        if member.device.type == "meta" and value.device.type != "meta" and not assign:
             warnings.warn(
                 f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the "
                 "current "
@@ -344,7 +345,7 @@ def _take(
                 stacklevel=2,
             )
             return
-    Transaction.later(key, module, name, member, given, assign, errors)
+    Transaction.later(key, module, name, member, value, assign, errors)
 
 
 def _advice(keys: IncompatibleKeys, strict: bool) -> str:
@@ -359,17 +360,17 @@ def _advice(keys: IncompatibleKeys, strict: bool) -> str:
 
 def _about_steps(keys: IncompatibleKeys) -> str:
     """Return advice if a weight is parametrized or pruned in only one of module and checkpoint."""
-    ours, theirs = (
+    in_model, in_checkpoint = (
         {_STEPS.sub(r"\1", key) for key in side} & set(other) for side, other in (keys, keys[::-1])
     )
-    if ours:
+    if in_model:
         return (
-            f" {sorted(ours)[0]!r} is parametrized or pruned in this model and not in the checkpoint: load it"
-            " before registering that, or assign the tensor to the attribute."
+            f" {sorted(in_model)[0]!r} is parametrized or pruned in this model and not in the checkpoint:"
+            " load it before registering that, or assign the tensor to the attribute."
         )
-    if theirs:
+    if in_checkpoint:
         return (
-            f" {sorted(theirs)[0]!r} is parametrized or pruned in the checkpoint and not in this model: "
-            "register the same steps first, or remove them before saving."
+            f" {sorted(in_checkpoint)[0]!r} is parametrized or pruned in the checkpoint and not in this"
+            " model: register the same steps first, or remove them before saving."
         )
     return ""

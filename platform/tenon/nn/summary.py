@@ -34,6 +34,7 @@ from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tenon.engine.op import Op
+    from tenon.engine.types import Attrs, Nested
 
 __all__ = ["Row", "Summary", "summary"]
 
@@ -108,7 +109,7 @@ class _Counter:
         """Called before a module's forward."""
         self.running.append(self.tallies.setdefault(id(module), _Tally()))
 
-    def leave(self, module: Module, args: Sequence[Tensor], output: Any) -> None:
+    def leave(self, module: Module, args: Sequence[Tensor], output: Nested) -> None:
         """Called after a module's forward."""
         tally = self.running.pop()
         avals = [aval_of(t.raw) for t in tree_leaves(output) if isinstance(t, Tensor)]
@@ -116,7 +117,7 @@ class _Counter:
         tally.bytes += sum(a.size * a.dtype.itemsize for a in avals)
         tally.calls += 1
 
-    def run(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def run(self, op: Op, args: tuple[Any, ...], attrs: Attrs) -> Nested:
         """Count an op for every module that is running, once even for modules that run recursively."""
         result = SLOT.below(self)(op, args, attrs)
         avals = [aval_of(a.raw) if isinstance(a, Tensor) else a for a in args]
@@ -142,7 +143,7 @@ class _Counter:
                 handle.remove()
 
 
-def summary(model: Module, example: Any) -> Summary:
+def summary(model: Module, example: Nested) -> Summary:
     """Print a table of ``model``'s modules, and return it as a ``Summary``.
 
     ``example`` is the input of the model: one argument, a tuple or list of arguments, or a mapping of keyword
@@ -155,21 +156,22 @@ def summary(model: Module, example: Any) -> Summary:
     >>> result.parameters, result["0"].flops  # doctest: +SKIP
     (40, 128.0)
     """
-    args: tuple[Any, ...] = tuple(example) if isinstance(example, (tuple, list)) else (example,)
-    kwargs: dict[str, Any] = {}
+    args = tuple(example) if isinstance(example, (tuple, list)) else (example,)
+    kwargs: dict[str, Nested] = {}
     if isinstance(example, Mapping):
         args, kwargs = (), dict(example)
     lazy = any(is_lazy(p) for p in (*model.parameters(), *model.buffers()))
     counted = copy.deepcopy(model) if lazy else model
     with no_grad():
-        counter = _counted(counted, args, kwargs, lazy)
+        counter = _count(counted, args, kwargs, lazy)
     result = _summary_of(counted, counter)
     screen = Console(highlight=False)
     _print(result, screen if screen.is_terminal else Console(highlight=False, width=_WIDTH))
     return result
 
 
-def _counted(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any], lazy: bool) -> _Counter:
+def _count(model: Module, args: tuple[Nested, ...], kwargs: dict[str, Nested], lazy: bool) -> _Counter:
+    """Run ``model`` once, on the meta device if possible; return the counts."""
     counter = _Counter()
     if not lazy:
         try:

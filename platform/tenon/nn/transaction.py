@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,20 +31,20 @@ class Write(NamedTuple):
     """One tensor to be copied into a member, or assigned in its place."""
 
     key: str
-    module: Any
+    module: Module
     name: str
-    member: Any
-    given: Any
+    member: Tensor
+    value: Tensor
     assign: bool
 
     def probe(self) -> None:
         """Raise what the write would raise; in most cases two attribute reads show that it succeeds."""
         if self.assign or is_lazy(self.member):
             return
-        ours, theirs = self.member.raw, self.given.raw
-        writable = getattr(getattr(ours, "flags", None), "writeable", True)
-        if type(ours) is not type(theirs) or ours.dtype != theirs.dtype or not writable:
-            _empty_part(self.member).copy_(_empty_part(self.given))
+        target, source = self.member.raw, self.value.raw
+        writable = getattr(getattr(target, "flags", None), "writeable", True)
+        if type(target) is not type(source) or target.dtype != source.dtype or not writable:
+            _empty_part(self.member).copy_(_empty_part(self.value))
 
     def carry_out(self) -> None:
         """Execute the write."""
@@ -54,26 +54,26 @@ class Write(NamedTuple):
             return
         if not self.assign:
             with no_grad():
-                self.member.copy_(self.given)
+                self.member.copy_(self.value)
             return
-        given = self.given
+        value = self.value
         if swap:
-            if given is not self.member:
-                self.member.data = given.detach()
+            if value is not self.member:
+                self.member.data = value.detach()
             return
         if isinstance(self.member, Parameter):
-            if isinstance(given, Parameter):
-                given.requires_grad_(self.member.requires_grad)
+            if isinstance(value, Parameter):
+                value.requires_grad_(self.member.requires_grad)
             else:
-                given = Parameter(given, requires_grad=self.member.requires_grad)
-        setattr(self.module, self.name, given)
+                value = Parameter(value, requires_grad=self.member.requires_grad)
+        setattr(self.module, self.name, value)
 
     def _swap(self) -> None:
         """Swap the member with the result of its class's ``module_load``."""
-        member, given = self.member, self.given
+        member, value = self.member, self.value
         with no_grad():
-            new = member.module_load(given, assign=self.assign)
-        if new is given or new is member:
+            new = member.module_load(value, assign=self.assign)
+        if new is value or new is member:
             raise ModuleError(
                 f"module_load of {type(member).__name__} returned one of self or other, which would be"
                 " changed by the exchange: please .detach() the result if returning one of the inputs in"
@@ -90,7 +90,7 @@ class Transaction:
     def __init__(self) -> None:
         self._waiting: list[Write] = []
         self._memories: list[Memory] = []
-        self._remembered: set[tuple[Any, bool]] = set()
+        self._remembered: set[tuple[Module, bool]] = set()
         self._immediate = 0
         self._token: Any = None
 
@@ -98,7 +98,7 @@ class Transaction:
         self._token = _current.set(self)
         return self
 
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         _current.reset(self._token)
         if error is not None:
             for memory in reversed(self._memories):
@@ -106,11 +106,11 @@ class Transaction:
 
     @staticmethod
     def later(
-        key: str, module: Module, name: str, member: Tensor, given: Tensor, assign: bool, errors: list[str]
+        key: str, module: Module, name: str, member: Tensor, value: Tensor, assign: bool, errors: list[str]
     ) -> None:
         """Defer one write; without a transaction, or inside ``immediately``, execute it now."""
         transaction = _current.get()
-        write = Write(key, module, name, member, given, assign)
+        write = Write(key, module, name, member, value, assign)
         if transaction is not None and not transaction._immediate:
             if assign:
                 transaction.remember(module, values=False)
@@ -121,13 +121,13 @@ class Transaction:
             _try(write.carry_out, write, errors)
 
     @contextmanager
-    def immediately(self, module: Any) -> Iterator[None]:
+    def immediately(self, module: Module | None) -> Iterator[None]:
         """Context manager: write immediately, after a backup of ``module`` and its tree; None: no effect."""
         if module is None:
             yield
             return
-        for each in module.modules():
-            self.remember(each)
+        for child in module.modules():
+            self.remember(child)
         self._immediate += 1
         try:
             yield
@@ -152,7 +152,7 @@ class Transaction:
 class Memory:
     """Backup of one module: its attributes, its members and, with ``values``, copies of their values."""
 
-    def __init__(self, module: Any, values: bool) -> None:
+    def __init__(self, module: Module, values: bool) -> None:
         self.module = module
         self.attributes = {name: value for name, value in module.__dict__.items() if name not in NAMES}
         self.members = {registry: dict(module.__dict__[registry]) for registry in NAMES}
@@ -174,7 +174,7 @@ class Memory:
         for registry, members in self.members.items():
             current = attributes[registry]
             if list(current) != list(members) or any(
-                current[name] is not each for name, each in members.items()
+                current[name] is not member for name, member in members.items()
             ):
                 current.clear()
                 current.update(members)
@@ -201,22 +201,25 @@ def _writable(tensor: Tensor) -> bool:
 
 
 def _has_extra_state(module: Module) -> bool:
+    """Return whether the class of ``module`` saves and loads extra state."""
     from tenon.nn.state import overrides
 
     return overrides(module, "get_extra_state") and overrides(module, "set_extra_state")
 
 
 def _empty_part(tensor: Tensor) -> Tensor:
+    """Return a view of ``tensor`` without elements."""
     flat = tensor.detach()
     return flat.reshape(1)[:0] if flat.dim() == 0 else flat[:0]
 
 
-def _try(action: Any, write: Write, errors: list[str]) -> None:
+def _try(action: Callable[[], None], write: Write, errors: list[str]) -> None:
+    """Call ``action``; append an error, with PyTorch's message, to ``errors`` if it raises."""
     try:
         action()
     except Exception as error:
-        ours, theirs = write.member.size(), write.given.size()
+        target, source = write.member.size(), write.value.size()
         errors.append(
-            f'While copying the parameter named "{write.key}", whose dimensions in the model are {ours} and '
-            f"whose dimensions in the checkpoint are {theirs}, an exception occurred : {error.args}."
+            f'While copying the parameter named "{write.key}", whose dimensions in the model are {target} and'
+            f" whose dimensions in the checkpoint are {source}, an exception occurred : {error.args}."
         )
