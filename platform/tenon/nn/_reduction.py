@@ -8,7 +8,7 @@ _NUMBERS = {"none": 0, "mean": 1, "sum": 2}
 
 
 def get_enum(reduction: str) -> int:
-    """The number of a reduction: none 0, mean 1, sum 2.
+    """Return the number of a reduction: none 0, mean 1, sum 2.
 
     >>> get_enum("sum")
     2

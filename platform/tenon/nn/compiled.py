@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from tenon.nn.module import Module
 
 if TYPE_CHECKING:
-    from tenon.tensors.tensor import Tensor
+    from tenon.engine.types import Nested
+    from tenon.graph.compile import Compiled
+    from tenon.graph.program import Program
 
 
 class OptimizedModule(Module):
@@ -17,17 +19,17 @@ class OptimizedModule(Module):
     carry that prefix, as in PyTorch.
     """
 
-    def __init__(self, module: Module, compiled: Any) -> None:
+    def __init__(self, module: Module, compiled: Compiled) -> None:
         super().__init__()
         self._orig_mod = module
         self.__dict__["_compiled"] = compiled
         self.__dict__["training"] = module.training
 
-    def forward(self, *args: Tensor, **kwargs: Any) -> Tensor:
+    def forward(self, *args: object, **kwargs: object) -> Nested:
         """Call the original module, by replaying a recorded program if there is one."""
         return self._compiled(*args, **kwargs)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         original = self.__dict__.get("_modules", {}).get("_orig_mod")
         if original is None or name in type(self).__dict__ or name in ("_orig_mod", "training"):
             super().__setattr__(name, value)
@@ -35,7 +37,7 @@ class OptimizedModule(Module):
             setattr(original, name, value)
 
     @property
-    def programs(self) -> list[Any]:
+    def programs(self) -> list[Program]:
         """The compiled programs so far."""
         return list(self._compiled.programs)
 

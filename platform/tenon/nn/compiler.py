@@ -15,6 +15,7 @@ Guide: ``docs/guide/compile.md``.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tenon.engine.watchers import WATCHERS
@@ -26,13 +27,13 @@ from tenon.nn.module import Module
 
 
 def compile(
-    model: Any = None,
+    model: Callable[..., Any] | None = None,
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    backend: Any = None,
+    backend: object = None,
     mode: str | None = None,
-    options: dict[str, Any] | None = None,
+    options: dict[str, object] | None = None,
     disable: bool = False,
     explain: bool = False,
 ) -> Any:
@@ -69,7 +70,9 @@ def is_compiling() -> bool:
     return WATCHERS.recorder is not None
 
 
-def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+def disable(
+    fn: Callable[..., Any] | None = None, recursive: bool = True, *, reason: str | None = None
+) -> Any:
     """Exclude ``fn`` from compilation: functions that call it stay eager. Also a decorator.
 
     PyTorch compiles the parts before and after the call (a graph break); here the whole calling function
@@ -114,8 +117,8 @@ def is_exporting() -> bool:
 
 def reset() -> None:
     """Discard all compiled programs; compiled functions record again."""
-    for each in list(EVERY):
-        each.forget()
+    for compiled in list(EVERY):
+        compiled.forget()
 
 
 def cudagraph_mark_step_begin() -> None:
@@ -132,7 +135,7 @@ def assume_constant_result(fn: T) -> T:
     return fn
 
 
-def list_backends(exclude_tags: Any = ()) -> list[str]:
+def list_backends(exclude_tags: object = ()) -> list[str]:
     """Return the backend names that ``compile`` accepts, all one compiler; ``exclude_tags`` has no effect."""
     return ["inductor", "tenon"]
 

@@ -28,7 +28,7 @@ def position(index: SupportsIndex, size: int) -> int:
 class Container(Module):
     """Deprecated: a module with children from keyword arguments; use ``Module``."""
 
-    def __init__(self, **kwargs: Module) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         warnings.warn(
             "`nn.Container` is deprecated. All of its functionality is now implemented in `nn.Module`. "
             "Subclass that instead.",

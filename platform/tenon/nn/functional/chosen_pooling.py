@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
 #: Output sizes as parts of the input's: one number for every axis, or one per axis.
-_Ratio: TypeAlias = float | Sequence[float] | None
+OutputRatio: TypeAlias = float | Sequence[float] | None
 
 
 def _batched(x: Tensor, rank: int, name: str) -> tuple[Tensor, bool]:
@@ -141,7 +141,7 @@ def _exactly(value: PerAxis, rank: int, title: str, name: str) -> tuple[int, ...
 
 
 def _fractional(
-    input: Tensor, kernel_size: PerAxis, output_size: PerAxis | None, output_ratio: _Ratio,
+    input: Tensor, kernel_size: PerAxis, output_size: PerAxis | None, output_ratio: OutputRatio,
     samples: Tensor | None, rank: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return maxima and flat indices of windows whose positions ``samples[N, C, rank]`` in [0, 1) decide."""
@@ -173,7 +173,7 @@ def _fractional(
 
 @titled("FractionalMaxPool2D0")
 def fractional_max_pool2d(
-    input: Tensor, kernel_size: PerAxis, output_size: PerAxis | None = None, output_ratio: _Ratio = None,
+    input: Tensor, kernel_size: PerAxis, output_size: PerAxis | None = None, output_ratio: OutputRatio = None,
     return_indices: bool = False, _random_samples: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     """Maxima of randomly placed windows, so many that the result has ``output_size``, or ``output_ratio``
@@ -184,7 +184,7 @@ def fractional_max_pool2d(
 
 @titled("FractionalMaxPool3D0")
 def fractional_max_pool3d(
-    input: Tensor, kernel_size: PerAxis, output_size: PerAxis | None = None, output_ratio: _Ratio = None,
+    input: Tensor, kernel_size: PerAxis, output_size: PerAxis | None = None, output_ratio: OutputRatio = None,
     return_indices: bool = False, _random_samples: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     """Maxima of randomly placed windows, so many that the result has ``output_size``, or ``output_ratio``
@@ -195,7 +195,7 @@ def fractional_max_pool3d(
 
 @titled("FractionalMaxPool2D0")
 def fractional_max_pool2d_with_indices(
-    input: Tensor, kernel_size: PerAxis, output_size: PerAxis | None = None, output_ratio: _Ratio = None,
+    input: Tensor, kernel_size: PerAxis, output_size: PerAxis | None = None, output_ratio: OutputRatio = None,
     return_indices: bool = False, _random_samples: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """``fractional_max_pool2d`` and the flat spatial index of each maximum; ``return_indices`` has no effect,
@@ -205,7 +205,7 @@ def fractional_max_pool2d_with_indices(
 
 @titled("FractionalMaxPool3D0")
 def fractional_max_pool3d_with_indices(
-    input: Tensor, kernel_size: PerAxis, output_size: PerAxis | None = None, output_ratio: _Ratio = None,
+    input: Tensor, kernel_size: PerAxis, output_size: PerAxis | None = None, output_ratio: OutputRatio = None,
     return_indices: bool = False, _random_samples: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """``fractional_max_pool3d`` and the flat spatial index of each maximum; ``return_indices`` has no effect,

@@ -1,6 +1,6 @@
 """PyTorch's path ``nn.modules``: ``nn.modules.module``, ``nn.modules.container``, and every layer by name.
 
-A face only. The base class and the containers are imported here; a layer is found through ``tenon.nn``.
+Only re-exports: the base class and the containers are imported here, a layer is looked up in ``tenon.nn``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{name}")
     from tenon import nn  # nn imports this package first
 
-    found = getattr(nn, name, None)
-    if isinstance(found, type) and issubclass(found, Module):
-        return found
+    layer = getattr(nn, name, None)
+    if isinstance(layer, type) and issubclass(layer, Module):
+        return layer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

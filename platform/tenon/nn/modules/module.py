@@ -1,7 +1,7 @@
 """PyTorch's path ``nn.modules.module``; the code is in ``tenon.nn.module`` and ``tenon.nn.hooks``.
 
-The dictionaries of global hooks can be read and, as tests and profilers do to get rid of all hooks,
-assigned here: ``nn.modules.module._global_forward_hooks = OrderedDict()``.
+The dictionaries of global hooks can be read here and also assigned, as tests and profilers do to remove all
+hooks: ``nn.modules.module._global_forward_hooks = OrderedDict()``.
 """
 
 import sys
@@ -44,7 +44,7 @@ _GLOBALS = frozenset(
 )
 
 
-class _Face(types.ModuleType):
+class _HooksModule(types.ModuleType):
     """A module in which the global hook dictionaries are those of ``tenon.nn.hooks``."""
 
     def __getattr__(self, name: str) -> Any:
@@ -55,11 +55,11 @@ class _Face(types.ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _GLOBALS:
             table = getattr(hooks, name)
-            kept = dict(value)
+            hooks_by_id = dict(value)  # before the clear, as it may be the same dict
             table.clear()
-            table.update(kept)
+            table.update(hooks_by_id)
         else:
             super().__setattr__(name, value)
 
 
-sys.modules[__name__].__class__ = _Face
+sys.modules[__name__].__class__ = _HooksModule

@@ -10,8 +10,10 @@ from typing import Any
 __all__ = ["consume_prefix_in_state_dict_if_present"]
 
 
-def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
-    def parse(x: Any) -> tuple[Any, ...]:
+def _ntuple(n: int, name: str = "parse") -> Callable[[object], tuple[Any, ...]]:
+    """Return a function that repeats a single value ``n`` times, and returns an iterable as a tuple."""
+
+    def parse(x: object) -> tuple[Any, ...]:
         return tuple(x) if isinstance(x, collections.abc.Iterable) else tuple(repeat(x, n))
 
     parse.__name__ = name
@@ -22,7 +24,7 @@ _single, _pair, _triple, _quadruple = (_ntuple(n) for n in (1, 2, 3, 4))
 
 
 def _reverse_repeat_tuple(t: tuple[int, ...], n: int) -> list[int]:
-    """Every entry ``n`` times, last first."""
+    """Return every entry ``n`` times, last entry first."""
     return [x for x in reversed(t) for _ in range(n)]
 
 

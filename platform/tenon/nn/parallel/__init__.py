@@ -1,12 +1,12 @@
 """``tenon.nn.parallel``: PyTorch's path of ``DistributedDataParallel`` and ``DataParallel``.
 
-The first is defined in ``tenon.distributed``; the second uses one device here.
+``DistributedDataParallel`` is defined in ``tenon.distributed``; ``DataParallel`` uses a single device here.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.compat.utils.packages import functions_first as _functions_first
 from tenon.nn.parallel.data_parallel import DataParallel, data_parallel
@@ -20,7 +20,7 @@ __all__ = ["DataParallel", "DistributedDataParallel", "data_parallel", "gather",
 _functions_first(__name__)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in ("_functions", "distributed"):
         return importlib.import_module(f"{__name__}.{name}")
     if name not in __all__:

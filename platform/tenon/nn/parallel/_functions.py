@@ -1,13 +1,13 @@
-"""Tensors over several GPUs of one process, and together again: torch's functions behind ``DataParallel``.
+"""Distribution of tensors over several GPUs of one process: PyTorch's functions behind ``DataParallel``.
 
-Made of ordinary moves between devices, so gradients come back by those. As in torch they are about GPUs:
-tensors on the CPU have one device, and copying or gathering them is refused.
+They consist of copies between devices, through which gradients flow back. As in PyTorch they are for GPUs
+only: broadcasting or gathering tensors on the CPU raises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.device import Device
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Broadcast", "Gather", "ReduceAddCoalesced", "Scatter"]
 
+#: A GPU: a device, its name, or its index.
 DeviceLike = Device | str | int
 
 
@@ -26,20 +27,21 @@ class Broadcast:
     def apply(target_gpus: Sequence[DeviceLike], *inputs: Tensor) -> tuple[Tensor, ...]:
         """All ``inputs`` on the first device, then all on the second, and so on."""
         _refuse_cpu("Broadcast", inputs)
-        return tuple(x.to(on(each)) for each in target_gpus for x in inputs)
+        return tuple(x.to(on(gpu)) for gpu in target_gpus for x in inputs)
 
 
 class ReduceAddCoalesced:
-    """The sum of what lies on several devices."""
+    """Sums of tensors on several devices."""
 
     @staticmethod
     def apply(destination: DeviceLike, num_inputs: int, *grads: Tensor) -> tuple[Tensor, ...]:
-        """``num_inputs`` sums on ``destination``, of tensors in the order in which Broadcast gives them."""
+        """Return ``num_inputs`` sums on ``destination``; ``grads`` are in the order of Broadcast's
+        results."""
         _refuse_cpu("ReduceAddCoalesced", grads)
-        place = on(destination)
-        sums: list[Any] = [g.to(place) for g in grads[:num_inputs]]
+        device = on(destination)
+        sums: list[Tensor] = [g.to(device) for g in grads[:num_inputs]]
         for index, g in enumerate(grads[num_inputs:]):
-            sums[index % num_inputs] = sums[index % num_inputs] + g.to(place)
+            sums[index % num_inputs] = sums[index % num_inputs] + g.to(device)
         return tuple(sums)
 
 
@@ -50,10 +52,11 @@ class Scatter:
     def apply(
         target_gpus: Sequence[DeviceLike], chunk_sizes: Sequence[int] | None, dim: int, input: Tensor
     ) -> tuple[Tensor, ...]:
-        """Parts along ``dim``, about equal without ``chunk_sizes``."""
-        places = [on(each) for each in target_gpus]
-        parts = input.chunk(len(places), dim) if chunk_sizes is None else input.split(list(chunk_sizes), dim)
-        return tuple(part.to(place) for part, place in zip(parts, places, strict=False))
+        """Return parts of ``input`` along ``dim``, of equal sizes, but for the last, without
+        ``chunk_sizes``."""
+        devices = [on(gpu) for gpu in target_gpus]
+        parts = input.chunk(len(devices), dim) if chunk_sizes is None else input.split(list(chunk_sizes), dim)
+        return tuple(part.to(device) for part, device in zip(parts, devices, strict=False))
 
 
 class Gather:
@@ -61,21 +64,21 @@ class Gather:
 
     @staticmethod
     def apply(target_device: DeviceLike, dim: int, *inputs: Tensor) -> Tensor:
-        """``inputs`` joined along ``dim`` on ``target_device``; numbers become a vector."""
-        from tenon.functions.joining import cat  # and with it all functions, which layers do without
+        """Return ``inputs`` concatenated along ``dim`` on ``target_device``; scalars become a vector."""
+        from tenon.functions.joining import cat  # a late import, as layers do without these functions
 
         _refuse_cpu("Gather", inputs)
-        place = on(target_device)
-        joined: Tensor = cat([(x.reshape(1) if x.dim() == 0 else x).to(place) for x in inputs], dim)
-        return joined
+        device = on(target_device)
+        return cat([(x.reshape(1) if x.dim() == 0 else x).to(device) for x in inputs], dim)
 
 
-def on(place: DeviceLike) -> Device:
-    """A device, where a number alone means that GPU."""
-    return Device("cuda", place) if isinstance(place, int) else Device(place)
+def on(device: DeviceLike) -> Device:
+    """Return ``device`` as a Device; a number is the index of a GPU."""
+    return Device("cuda", device) if isinstance(device, int) else Device(device)
 
 
 def _refuse_cpu(name: str, tensors: Sequence[Tensor]) -> None:
+    """Raise AssertionError, as PyTorch does, if a tensor is on the CPU."""
     if any(x.device.type == "cpu" for x in tensors):
         raise AssertionError(
             f"{name} function not implemented for CPU tensors: there is one CPU. Move them to a GPU first."

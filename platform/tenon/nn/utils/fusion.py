@@ -19,7 +19,7 @@ Layer = TypeVar("Layer", bound=Module)
 
 
 def fuse_conv_bn_eval(conv: Layer, bn: Module, transpose: bool = False) -> Layer:
-    """A copy of the convolution ``conv`` that also does what ``bn`` does after it.
+    """Return a copy of the convolution ``conv`` with ``bn``, which follows it, folded in.
 
     Both must be in evaluation mode and ``bn`` must have running statistics. ``transpose`` says that
     ``conv`` is a transposed convolution, whose output channels are the second axis of its weight.
@@ -30,8 +30,8 @@ def fuse_conv_bn_eval(conv: Layer, bn: Module, transpose: bool = False) -> Layer
     Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1))
     """
     _check(conv, bn)
-    made = fuse_conv_bn_weights(**_values(conv, bn, "conv"), transpose=transpose)
-    return _replaced(conv, made)
+    fused = fuse_conv_bn_weights(**_arguments(conv, bn, "conv"), transpose=transpose)
+    return _copy_with(conv, *fused)
 
 
 def fuse_conv_bn_weights(
@@ -51,20 +51,20 @@ def fuse_conv_bn_weights(
     """
     scale, bias = _affine(conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
     if transpose:  # [in, out / groups, *kernel]: each group of inputs has outputs of its own
-        inputs, each = conv_w.shape[:2]
-        groups = scale.numel() // each
-        scale = scale.reshape(groups, 1, each).expand(groups, inputs // groups, each)
-        scale = scale.reshape(inputs, each, *[1] * (conv_w.dim() - 2))
+        inputs, outputs = conv_w.shape[:2]
+        groups = scale.numel() // outputs
+        scale = scale.reshape(groups, 1, outputs).expand(groups, inputs // groups, outputs)
+        scale = scale.reshape(inputs, outputs, *[1] * (conv_w.dim() - 2))
     else:
         scale = scale.reshape(-1, *[1] * (conv_w.dim() - 1))
     return _parameters(conv_w, conv_b, scale, bias)
 
 
 def fuse_linear_bn_eval(linear: Layer, bn: Module) -> Layer:
-    """A copy of the layer ``linear`` that also does what ``bn`` does after it.
+    """Return a copy of the layer ``linear`` with ``bn``, which follows it, folded in.
 
-    Both must be in evaluation mode, ``bn`` must have running statistics, and either as many features as
-    ``linear`` gives out or one.
+    Both must be in evaluation mode; ``bn`` must have running statistics, and ``out_features`` features or
+    one.
     """
     _check(linear, bn)
     outputs, features = getattr(linear, "out_features", None), getattr(bn, "num_features", None)
@@ -73,7 +73,7 @@ def fuse_linear_bn_eval(linear: Layer, bn: Module) -> Layer:
             "To fuse, linear.out_features == bn.num_features or bn.num_features == 1, "
             f"got linear.out_features={outputs} and bn.num_features={features}"
         )
-    return _replaced(linear, fuse_linear_bn_weights(**_values(linear, bn, "linear")))
+    return _copy_with(linear, *fuse_linear_bn_weights(**_arguments(linear, bn, "linear")))
 
 
 def fuse_linear_bn_weights(
@@ -91,6 +91,7 @@ def fuse_linear_bn_weights(
 
 
 def _check(layer: Module, bn: Module) -> None:
+    """Raise OptionError unless both are in evaluation mode and ``bn`` has running statistics."""
     if layer.training or bn.training:
         raise OptionError("Fusion only for eval! Call .eval() on the layer and on its BatchNorm first.")
     if getattr(bn, "running_mean", None) is None or getattr(bn, "running_var", None) is None:
@@ -100,9 +101,11 @@ def _check(layer: Module, bn: Module) -> None:
         )
 
 
-def _values(layer: Any, bn: Any, kind: str) -> dict[str, Any]:
-    own = {f"{kind}_w": layer.weight, f"{kind}_b": layer.bias}
-    return own | {
+def _arguments(layer: Module, bn: Module, kind: str) -> dict[str, Any]:
+    """Return the keyword arguments of ``fuse_{kind}_bn_weights`` for two modules."""
+    return {
+        f"{kind}_w": layer.weight,
+        f"{kind}_b": layer.bias,
         "bn_rm": bn.running_mean,
         "bn_rv": bn.running_var,
         "bn_eps": bn.eps,
@@ -119,6 +122,7 @@ def _affine(
     bn_w: Tensor | None,
     bn_b: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
+    """Return scale and shift, per channel, of a layer's bias and the BatchNorm after it."""
     with no_grad():
         scale = variance.add(eps).rsqrt()
         if bn_w is not None:
@@ -130,20 +134,22 @@ def _affine(
 def _parameters(
     weight: Tensor, layer_b: Tensor | None, scale: Tensor, bias: Tensor
 ) -> tuple[Parameter, Parameter]:
+    """Return ``weight * scale`` and ``bias`` as parameters in the dtypes of the layer."""
     like = weight if layer_b is None else layer_b
     with no_grad():
         fused = (weight * scale).to(weight.dtype)
         if fused.shape != weight.shape:
             raise ModuleValueError(
                 f"a BatchNorm of {scale.numel()} channels does not fit a weight of shape"
-                f" {tuple(weight.shape)}. Give the BatchNorm behind this layer (and transpose=True for a"
-                " transposed convolution)."
+                f" {tuple(weight.shape)}. Pass the BatchNorm that follows this layer (and transpose=True for"
+                " a transposed convolution)."
             )
         shift = bias.to(like.dtype).clone()
     return Parameter(fused, weight.requires_grad), Parameter(shift, like.requires_grad)
 
 
-def _replaced(layer: Layer, made: tuple[Parameter, Parameter]) -> Layer:
-    fused: Any = copy.deepcopy(layer)
-    fused.weight, fused.bias = made
-    return fused
+def _copy_with(layer: Layer, weight: Parameter, bias: Parameter) -> Layer:
+    """Return a copy of ``layer`` with other parameters."""
+    result = copy.deepcopy(layer)
+    result.weight, result.bias = weight, bias
+    return result
