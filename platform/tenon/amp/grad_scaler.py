@@ -85,14 +85,9 @@ class GradScaler:
     """
 
     def __init__(
-        self,
-        device: str = "cuda",
-        init_scale: float = 2.0**16,
-        growth_factor: float = 2.0,
-        backoff_factor: float = 0.5,
-        growth_interval: int = 2000,
-        enabled: bool = True,
-    ) -> None:
+        self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0,
+        backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True,
+    ) -> None:  # fmt: skip
         self._device = device
         self._enabled = bool(enabled)
         if enabled and device == "cuda" and not cuda.is_available():
@@ -352,7 +347,7 @@ class GradScaler:
         """Return whether gradients are scaled."""
         return self._enabled
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, float]:
         """Return scale, factors, interval and the iterations since the last change; empty if disabled."""
         if not self._enabled:
             return {}
@@ -384,7 +379,7 @@ class GradScaler:
             self._scale.fill_(scale)
             self._growth_tracker.fill_(tracker)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = self.__dict__.copy()
         if self._enabled:
             if self._per_optimizer_states:
@@ -397,5 +392,5 @@ class GradScaler:
             state["_recorded"] = state["_successes"] = None
         return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
