@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
+from tenon.extend import Array, ArrayNamespace, Operand
 from tenon_cuda.ufuncs import Ufunc
 
 #: Ufuncs whose methods the forwards use, and the function that reduces by them (None: nothing reduces by it).
@@ -22,7 +24,11 @@ _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "amax", "minimum": "
 class Namespace:
     """``library`` (CuPy, or anything with its names) with the gaps filled."""
 
-    def __init__(self, library: Any, linalg_errors: Callable[[], Any] = contextlib.nullcontext) -> None:
+    def __init__(
+        self,
+        library: ArrayNamespace,
+        linalg_errors: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
+    ) -> None:
         self.library = library
         self.linalg = Linalg(library.linalg, linalg_errors)
         self.lib = library.lib
@@ -34,7 +40,7 @@ class Namespace:
         setattr(self, name, value)
         return value
 
-    def where(self, condition: Any, x: Any, y: Any) -> Any:
+    def where(self, condition: Array, x: Operand, y: Operand) -> Array:
         """Selection; bfloat16 goes through its bits, which CuPy's own would turn into float32."""
         dtypes = {v.dtype for v in (x, y) if hasattr(v, "dtype")}
         narrow = dtypes.pop() if len(dtypes) == 1 else None
@@ -42,7 +48,7 @@ class Namespace:
             return self.library.where(condition, x, y)
         return self.library.where(condition, _bits(x, narrow), _bits(y, narrow)).view(narrow)
 
-    def round(self, x: Any, decimals: int = 0, out: Any = None) -> Any:
+    def round(self, x: Array, decimals: int = 0, out: Array | None = None) -> Array:
         """To ``decimals`` digits, in the dtype of ``x``."""
         if x.dtype.kind != "V":
             return self.library.round(x, decimals, out=out)
@@ -52,7 +58,7 @@ class Namespace:
         out[...] = made
         return out
 
-    def matmul(self, x: Any, y: Any, out: Any = None) -> Any:
+    def matmul(self, x: Array, y: Array, out: Array | None = None) -> Array:
         """Matrix product; bfloat16 in batches is multiplied in float32."""
         if x.dtype.kind == "V" and max(x.ndim, y.ndim) > 2:
             made = self.library.matmul(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
@@ -62,41 +68,41 @@ class Namespace:
             return out
         return self.library.matmul(x, y) if out is None else self.library.matmul(x, y, out=out)
 
-    def any(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    def any(self, x: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Whether any element over ``axis`` is non-zero."""
         return x.astype(bool) if axis == () else self.library.any(_plain(x), axis=axis, keepdims=keepdims)
 
-    def all(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    def all(self, x: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Whether all elements over ``axis`` are non-zero."""
         return x.astype(bool) if axis == () else self.library.all(_plain(x), axis=axis, keepdims=keepdims)
 
-    def argmax(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    def argmax(self, x: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Index of the first largest element."""
         return self.library.argmax(_plain(x), axis=axis, keepdims=keepdims)
 
-    def argmin(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    def argmin(self, x: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Index of the first smallest element."""
         return self.library.argmin(_plain(x), axis=axis, keepdims=keepdims)
 
-    def argsort(self, x: Any, axis: int = -1, kind: str | None = None) -> Any:
+    def argsort(self, x: Array, axis: int = -1, kind: str | None = None) -> Array:
         """Indices that sort; always stable, whatever ``kind`` says."""
         if x.size == 0 or x.shape[axis] == 1:
             return self.library.zeros(x.shape, np.int64)
         return self.library.argsort(_plain(x), axis=axis)
 
-    def searchsorted(self, x: Any, values: Any, side: str = "left") -> Any:
+    def searchsorted(self, x: Array, values: Array, side: str = "left") -> Array:
         """Insertion points of ``values`` into the sorted vector ``x``."""
         return self.library.searchsorted(_plain(x), _plain(values), side=side)
 
-    def cumsum(self, x: Any, axis: int, dtype: Any = None) -> Any:
+    def cumsum(self, x: Array, axis: int, dtype: np.dtype | None = None) -> Array:
         """Running sums; half-width floats add up in float32."""
         return self._scan(self.library.cumsum, x, axis, dtype)
 
-    def cumprod(self, x: Any, axis: int, dtype: Any = None) -> Any:
+    def cumprod(self, x: Array, axis: int, dtype: np.dtype | None = None) -> Array:
         """Running products; half-width floats are multiplied in float32."""
         return self._scan(self.library.cumprod, x, axis, dtype)
 
-    def _scan(self, function: Any, x: Any, axis: int, dtype: Any) -> Any:
+    def _scan(self, function: Callable[..., Array], x: Array, axis: int, dtype: np.dtype | None) -> Array:
         if x.size == 0:
             return x.astype(dtype or x.dtype)
         if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
@@ -107,14 +113,14 @@ class Namespace:
 class Linalg:
     """``cupy.linalg``, with errors where LAPACK would report one."""
 
-    def __init__(self, library: Any, errors: Callable[[], Any]) -> None:
+    def __init__(self, library: ArrayNamespace, errors: Callable[[], AbstractContextManager[object]]) -> None:
         self._library = library
         self._errors = errors
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., Array]:
         function = getattr(self._library, name)
 
-        def checked(*args: Any, **kwargs: Any) -> Any:
+        def checked(*args: Any, **kwargs: Any) -> Array:
             with self._errors():
                 return function(*args, **kwargs)
 
@@ -122,11 +128,11 @@ class Linalg:
         return checked
 
 
-def _plain(x: Any) -> Any:
+def _plain(x: Array) -> Array:
     """bfloat16 as float32."""
     return x.astype(np.float32) if x.dtype.kind == "V" else x
 
 
-def _bits(value: Any, narrow: Any) -> Any:
+def _bits(value: Operand, narrow: np.dtype) -> Array:
     """The bits of an array or a number of the dtype ``narrow``, as uint16."""
     return (value if hasattr(value, "view") else narrow.type(value)).view(np.uint16)

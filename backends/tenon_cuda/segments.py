@@ -8,12 +8,14 @@ depends only on the numbers of them: ``log2`` of the longest run passes over the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-Combine = Callable[[Any, Any], Any]
+from tenon.extend import Array, ArrayNamespace
+
+#: Combines the elements of two arrays.
+Combine = Callable[[Array, Array], Array]
 
 
-def combine_rows(xp: Any, target: Any, rows: Any, values: Any, function: Combine) -> None:
+def combine_rows(xp: ArrayNamespace, target: Array, rows: Array, values: Array, function: Combine) -> None:
     """``target[row] = function(target[row], value)`` for every row and value; rows may repeat, in any order.
 
     ``rows`` are non-negative and flat, ``values[i]`` has the shape of ``target[rows[i]]``.
@@ -38,13 +40,13 @@ def combine_rows(xp: Any, target: Any, rows: Any, values: Any, function: Combine
     target[where] = total.astype(target.dtype, copy=False)
 
 
-def widened(xp: Any, values: Any) -> Any:
+def widened(xp: ArrayNamespace, values: Array) -> Array:
     """Half-width floats as float32, everything else as it is."""
     narrow = values.dtype.itemsize == 2 and values.dtype.kind in "fV"
     return values.astype(xp.float32) if narrow else values
 
 
-def running(xp: Any, values: Any, axis: int, function: Combine) -> Any:
+def running(xp: ArrayNamespace, values: Array, axis: int, function: Combine) -> Array:
     """``function`` over everything up to each element along ``axis``."""
     made, step = values.copy(), 1
     before = (slice(None),) * (axis % values.ndim)
@@ -56,9 +58,9 @@ def running(xp: Any, values: Any, axis: int, function: Combine) -> Any:
     return made
 
 
-def flat_places(xp: Any, shape: tuple[int, ...], arrays: tuple[Any, ...]) -> Any:
+def flat_places(xp: ArrayNamespace, shape: tuple[int, ...], arrays: tuple[Array, ...]) -> Array:
     """Positions in the flattened leading axes of ``shape``, by one index array an axis."""
-    places: Any = 0
+    places: Array = 0
     for size, array in zip(shape, arrays, strict=False):
         places = places * size + xp.where(array < 0, array + size, array)
     return places.reshape(-1)

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
+from tenon.extend import Array, ArrayNamespace, Operand
 from tenon_cuda.segments import combine_rows, flat_places, running
 
 
 class Ufunc:
     """A ufunc of the library, with NumPy's ``reduce``, ``accumulate`` and ``at``."""
 
-    def __init__(self, xp: Any, function: Any, reduction: str | None) -> None:
+    def __init__(self, xp: ArrayNamespace, function: Callable[..., Array], reduction: str | None) -> None:
         self._xp = xp
         self._function = function
         self._reduction = reduction
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Operand, **kwargs: object) -> Array:
         """Element by element, as the library's own."""
         return self._function(*args, **kwargs)
 
-    def reduce(self, array: Any, axis: Any = 0, keepdims: bool = False, out: Any = None) -> Any:
+    def reduce(
+        self,
+        array: Array,
+        axis: int | tuple[int, ...] | None = 0,
+        keepdims: bool = False,
+        out: Array | None = None,
+    ) -> Array:
         """Over ``axis``, a tuple of axes, or None for all; an empty tuple leaves a copy."""
         if axis == ():
             return array.copy()
@@ -32,11 +39,11 @@ class Ufunc:
         out[...] = made
         return out
 
-    def accumulate(self, array: Any, axis: int = 0) -> Any:
+    def accumulate(self, array: Array, axis: int = 0) -> Array:
         """Everything up to each element along ``axis``."""
         return running(self._xp, array, axis, self._function)
 
-    def at(self, array: Any, key: Any, values: Any) -> None:
+    def at(self, array: Array, key: Array | tuple[Array | slice, ...], values: Operand) -> None:
         """``array[key] = self(array[key], values)``, with repeated places counted every time.
 
         ``key`` is an index array or a tuple of index arrays and full slices.

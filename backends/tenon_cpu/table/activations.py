@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,7 @@ _CHOICE = Condition(
 )
 
 
-def _bounds(min: Any, max: Any) -> bool:
+def _bounds(min: object, max: object) -> bool:
     """Numbers, and not NaN; None is no bound."""
     given = (-math.inf if min is None else min, math.inf if max is None else max)
     return all(b.__class__ in _NUMBERS and b == b for b in given)

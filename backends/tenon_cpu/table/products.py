@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.extend import Condition, KernelRow, KernelTable, asks
@@ -45,7 +43,7 @@ _MATRICES = Condition(
 )
 
 
-def _batches(x: Any, y: Any) -> bool:
+def _batches(x: np.ndarray, y: np.ndarray) -> bool:
     return bool(
         x.ndim >= 3
         and y.ndim == x.ndim

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
 
-from tenon.extend import Condition, KernelRow, KernelTable, asks, size_at_least
+from tenon.extend import Condition, KernelRow, KernelTable, OpNamespace, asks, size_at_least
 from tenon.ops import layer_norm as _layer_norm
 from tenon.ops import log_softmax as _log_softmax
 from tenon.ops import softmax as _softmax
@@ -31,24 +31,32 @@ _MATRIX = rank("x", "== 2", "x is a matrix")
 _IMAGES = rank("x", ">= 3", "x has 3 axes or more")
 
 
-def _softmax_of_copy(f: Any, x: Any, *, axis: int) -> Any:
+def _softmax_of_copy(f: OpNamespace, x: np.ndarray, *, axis: int) -> np.ndarray:
     return _softmax.decompose(f, x.copy(), axis=axis)
 
 
-def _log_softmax_of_copy(f: Any, x: Any, *, axis: int) -> Any:
+def _log_softmax_of_copy(f: OpNamespace, x: np.ndarray, *, axis: int) -> np.ndarray:
     return _log_softmax.decompose(f, x.copy(), axis=axis)
 
 
-def _layer_norm_of_copy(f: Any, x: Any, weight: Any, bias: Any, *, rank: int, eps: float = 1e-5) -> Any:
+def _layer_norm_of_copy(
+    f: OpNamespace,
+    x: np.ndarray,
+    weight: np.ndarray | None,
+    bias: np.ndarray | None,
+    *,
+    rank: int,
+    eps: float = 1e-5,
+) -> tuple[np.ndarray, ...]:
     return _layer_norm.raw_forward(f, x.copy(), weight, bias, rank=rank, eps=eps)
 
 
-def _affine_fits(x: Any, weight: Any, bias: Any, rank: int) -> bool:
+def _affine_fits(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, rank: int) -> bool:
     shape = x.shape[x.ndim - rank :]
     return all(v is None or v.shape == shape for v in (weight, bias))
 
 
-def _weight_fits(x: Any, weight: Any, rank: int) -> bool:
+def _weight_fits(x: np.ndarray, weight: np.ndarray | None, rank: int) -> bool:
     return weight is None or weight.shape == x.shape[x.ndim - rank :]
 
 
@@ -58,23 +66,25 @@ def _channels(*arrays: str) -> Condition:
     return Condition(code, f"{', '.join(arrays)} with one element for each channel")
 
 
-def _blocked(x: Any) -> bool:
+def _blocked(x: np.ndarray) -> bool:
     return norm.blocks(x)
 
 
-def _blocked_pair(x: Any, g: Any) -> bool:
+def _blocked_pair(x: np.ndarray, g: np.ndarray) -> bool:
     return norm.blocks(x, g)
 
 
-def _vectors(x: Any, weight: Any, bias: Any) -> bool:
+def _vectors(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None) -> bool:
     return norm.vectors(x.shape[1], weight, bias)
 
 
-def _kept_vectors(x: Any, weight: Any, mean: Any, deviation: Any) -> bool:
+def _kept_vectors(x: np.ndarray, weight: np.ndarray | None, mean: np.ndarray, deviation: np.ndarray) -> bool:
     return norm.vectors(x.shape[1], weight, mean, deviation)
 
 
-def _known_vectors(x: Any, weight: Any, bias: Any, mean: Any, variance: Any) -> bool:
+def _known_vectors(
+    x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, mean: np.ndarray, variance: np.ndarray
+) -> bool:
     return norm.vectors(x.shape[1], weight, bias, mean, variance)
 
 

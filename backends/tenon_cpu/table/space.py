@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,11 +40,11 @@ def _reads(argument: str) -> Condition:
     )
 
 
-def _one_each(x: Any, sizes: Any) -> bool:
+def _one_each(x: Array, sizes: Sequence[int]) -> bool:
     return x.ndim == len(sizes) + 2 and set(sizes) == {1}
 
 
-def _whole_planes(g: Any, shape: Any) -> bool:
+def _whole_planes(g: Array, shape: Sequence[int]) -> bool:
     return g.ndim == len(shape) and set(g.shape[2:]) == {1} and g.dtype.char in "fd" and 0 not in shape
 
 
@@ -52,13 +53,20 @@ def _many_edges(plan: Any) -> bool:
 
 
 def _side_by_side(
-    g: Any, x: Any, out: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+    g: Array,
+    x: Array,
+    out: Array,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
 ) -> bool:
     given = (x, kernel, stride, padding, dilation, ceil_mode)
     return numpy_pooling.side_by_side(*given) and plain(g, x, out)
 
 
-def _halved(g: Any, x: Any) -> bool:
+def _halved(g: Array, x: Array) -> bool:
     return bool(g.shape == eager_parts.halved(x))
 
 

@@ -7,9 +7,9 @@ floats, which the hardware multiplies without a detour.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
-from tenon.extend import Condition, KernelRow, KernelTable
+from tenon.extend import Array, ArrayNamespace, Condition, KernelRow, KernelTable
 from tenon.ops import put as _put
 from tenon.ops import take as _take
 from tenon_cuda.kernels.bounds import check_indices
@@ -31,21 +31,27 @@ def kernel_table() -> KernelTable:
     return table
 
 
-def take(xp: Any, x: Any, *indices: Any, layout: Any) -> Any:
+def take(xp: ArrayNamespace, x: Array, *indices: Array, layout: Sequence[object]) -> Array:
     """Advanced indexing, after a check of the indices."""
     check_indices(xp, x, indices, layout)
     return _take.forward(xp, x, *indices, layout=layout)
 
 
 def put(
-    xp: Any, x: Any, y: Any, *indices: Any, layout: Any, accumulate: bool = False, out: Any = None
-) -> Any:
+    xp: ArrayNamespace,
+    x: Array,
+    y: Array,
+    *indices: Array,
+    layout: Sequence[object],
+    accumulate: bool = False,
+    out: Array | None = None,
+) -> Array:
     """Advanced assignment, after a check of the indices; it adds up in the same order in every run."""
     check_indices(xp, x, indices, layout)
     return _put.forward(xp, x, y, *indices, layout=layout, accumulate=accumulate, out=out)
 
 
-def matmul(xp: Any, x: Any, y: Any) -> Any:
+def matmul(xp: ArrayNamespace, x: Array, y: Array) -> Array:
     """Half-width matrices are multiplied as they are, without the reference's detour by float32."""
     return xp.matmul(x, y)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from tenon.errors import IndexRangeError
+from tenon.extend import Array, ArrayNamespace
 
 
-def check_indices(xp: Any, x: Any, indices: tuple[Any, ...], layout: Any) -> None:
+def check_indices(xp: ArrayNamespace, x: Array, indices: tuple[Array, ...], layout: Sequence[object]) -> None:
     """IndexRangeError for the first index array (no slice of ``layout``) that reaches outside its axis.
 
     Costs one transfer of two numbers per index array; without it CuPy would silently take another element.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsInt
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tenon.device import Device
 from tenon.engine.dispatch import backends_are
 from tenon.engine.op import Composite, Op, Primitive, table
 from tenon.engine.plans import Plan
+from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.errors import BackendError, DeviceError
 from tenon.kernels.compiler import HOOKS, Compiler, compiler_from_methods
 from tenon.kernels.following import following
@@ -55,7 +56,7 @@ class Backend:
     """
 
     name: str = ""
-    xp: Any = None
+    xp: ArrayNamespace = None
     array_type: type = object
 
     def __init__(self) -> None:
@@ -69,7 +70,7 @@ class Backend:
         self.short_raw = RawNamespace(self, self.short_kernels)
         self._table: KernelTable | None = None
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         own_hooks = [name for name in HOOKS if name in vars(cls)]
         if own_hooks and "compiler" not in vars(cls):
@@ -115,11 +116,11 @@ class Backend:
         """Whether the table has a kernel for ``op`` that can run on this machine."""
         return bool(self.table.usable(op.name))
 
-    def kernel_for(self, op: Op, args: Sequence[Any]) -> Kernel:
+    def kernel_for(self, op: Op, args: Sequence[Operand]) -> Kernel:
         """The kernel that dispatch would call with ``args``."""
         return (self.short_kernels if self.holds_short(args) else self.kernels)[op]
 
-    def holds_short(self, args: Sequence[Any]) -> bool:
+    def holds_short(self, args: Sequence[Operand]) -> bool:
         """Whether the first array of a call holds 16-bit floats."""
         first = next((a for a in args if isinstance(a, self.array_type)), None)
         return first is not None and is_short(first.dtype)  # type: ignore[attr-defined]
@@ -139,27 +140,27 @@ class Backend:
         """
         return kernel
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> Any:
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Array:
         """An uninitialised array."""
         return self.xp.empty(shape, dtype)
 
-    def from_host(self, array: np.ndarray[Any, Any], device: Device) -> Any:
+    def from_host(self, array: np.ndarray, device: Device) -> Array:
         """``array`` on ``device``; may be ``array`` itself where the device is the host."""
         raise BackendError(f"backend {self.name!r} defines no from_host; add it.")
 
-    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+    def to_host(self, array: Array) -> np.ndarray:
         """``array`` as a NumPy array; may share memory where the device is the host."""
         raise BackendError(f"backend {self.name!r} defines no to_host; add it.")
 
-    def as_array(self, value: Any) -> Any:
+    def as_array(self, value: Operand) -> Array:
         """A kernel's result as ``array_type`` (NumPy reductions return scalars)."""
         return self.xp.asarray(value)
 
-    def shares_memory(self, a: Any, b: Any) -> bool:
+    def shares_memory(self, a: Array, b: Array) -> bool:
         """Whether two arrays overlap."""
         return bool(self.xp.may_share_memory(a, b))
 
-    def split(self, work: Callable[[int, int], Any], count: int, least: int = 1) -> None:
+    def split(self, work: Callable[[int, int], object], count: int, least: int = 1) -> None:
         """Call ``work(start, stop)`` on chunks of ``range(count)``, in parallel where that is faster.
 
         Chunks have at least ``least`` elements; by default there is a single one.
@@ -174,14 +175,14 @@ class Backend:
         """Use ``count`` threads in kernels from now on."""
         raise BackendError(f"backend {self.name!r} has no threads to set.")
 
-    def device_of(self, array: Any) -> Device:
+    def device_of(self, array: Array) -> Device:
         """The device that holds ``array``."""
         return Device(self.name)
 
     def synchronize(self, device: Device | None = None) -> None:
         """Wait until all work submitted to the device is done; by default execution is synchronous."""
 
-    def mark(self, device: Device | None = None) -> Any:
+    def mark(self, device: Device | None = None) -> SupportsInt:
         """A timestamp on the device's own clock, in nanoseconds, for profilers."""
         import time
 
@@ -191,7 +192,7 @@ class Backend:
         """Memory statistics of the device."""
         raise BackendError(f"backend {self.name!r} does not report its memory.")
 
-    def attends(self, query: Any, key: Any, value: Any) -> bool:
+    def attends(self, query: Array, key: Array, value: Array) -> bool:
         """Whether the fused op ``attention`` is faster than its parts for these arrays; False by default."""
         return False
 
@@ -199,7 +200,7 @@ class Backend:
         """Whether ``op``, a matrix product or convolution, is faster in bfloat16 than in float32."""
         return False
 
-    def matmul_into(self, x: Any, y: Any, out: Any) -> bool:
+    def matmul_into(self, x: Array, y: Array, out: Array) -> bool:
         """Write the product of two matrices into ``out``; False if there is no such kernel."""
         return False
 
@@ -215,7 +216,7 @@ class Backend:
         return Choice(op, self.rows(op), self._given)
 
     @property
-    def _given(self) -> Mapping[str, Any]:
+    def _given(self) -> Mapping[str, ArrayNamespace | OpNamespace]:
         """Namespaces that a kernel receives if its first parameter has their name."""
         return {"f": self.raw, "xp": self.xp}
 
@@ -244,10 +245,10 @@ class Backend:
     def __repr__(self) -> str:
         return f"<backend {self.name}>"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Callable[[str], Backend], tuple[str]]:
         return (backend_named, (self.name,))
 
-    def __deepcopy__(self, memo: Any) -> Backend:
+    def __deepcopy__(self, memo: object) -> Backend:
         return self
 
 
@@ -276,7 +277,7 @@ class RawNamespace:
         for name in [name for name in vars(self) if not name.startswith("_")]:
             delattr(self, name)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Kernel:
         if name.startswith("__"):
             raise AttributeError(name)
         op = table[name] if name in table.by_name else getattr(table, name)
@@ -292,7 +293,7 @@ class RawNamespace:
 
 
 def _visible(kernel: Kernel, outputs: int) -> Kernel:
-    def call(*args: Any, **attrs: Any) -> Any:
+    def call(*args: Operand, **attrs: Any) -> Operand:
         result = kernel(*args, **attrs)
         return result[0] if outputs == 1 else result[:outputs]
 

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
 from tenon.engine.op import Op, Primitive
+from tenon.engine.types import Array, ArrayNamespace, Attrs, Operand
 
 #: Functions of one or two numbers from the mathematical library (libm), which may differ in the last bit.
 MATHEMATICS = frozenset({
@@ -60,7 +61,9 @@ def operations(text: str) -> frozenset[str]:
     return frozenset(named | {"/" for n in nodes if isinstance(n, ast.Div)})
 
 
-def evaluate(op: Op, ops: Mapping[str, Op], xp: Any, args: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+def evaluate(
+    op: Op, ops: Mapping[str, Op], xp: ArrayNamespace, args: tuple[Operand, ...], attrs: Attrs
+) -> Array:
     """Evaluate ``op.expression`` on arrays of the namespace ``xp``; 16-bit floats are computed in float32 and
     rounded once, as in generated code. ``ops`` provides the forwards of the functions."""
     text = op.expression_for(args, attrs)
@@ -84,11 +87,11 @@ def evaluate(op: Op, ops: Mapping[str, Op], xp: Any, args: tuple[Any, ...], attr
 class _Names(dict[str, Any]):
     """The name space of an expression: operands and attrs, else functions over ``xp``."""
 
-    def __init__(self, values: dict[str, Any], ops: Mapping[str, Any], xp: Any) -> None:
+    def __init__(self, values: dict[str, Any], ops: Mapping[str, Any], xp: ArrayNamespace) -> None:
         super().__init__(values, inf=float("inf"), nan=values.get("nan", float("nan")))
         self.ops, self.xp = ops, xp
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> Callable[..., Array]:
         if name not in FUNCTIONS and name != "where":
             raise KeyError(name)
         return functools.partial(self.ops[{"rint": "round"}.get(name, name)].forward, self.xp)

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from tenon.engine.op import Op
+from tenon.engine.types import Array, ArrayNamespace, Operand
+from tenon.kernels.rounding import Kernel
+
 #: By rank, the permutation of axes into the memory order of channels_last, and its inverse.
 LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 BACK = {4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
 
 
-def channels_lie_last(x: Any) -> bool:
+def channels_lie_last(x: Array) -> bool:
     """Whether an array of four or five axes has the strides of channels_last, by the rules of
     c10's ``is_channels_last_strides_2d``.
 
@@ -37,7 +41,7 @@ def channels_lie_last(x: Any) -> bool:
     return True
 
 
-def laid_last(xp: Any, x: Any) -> Any:
+def laid_last(xp: ArrayNamespace, x: Array) -> Array:
     """``x`` as a dense channels_last array: a copy, or ``x`` itself if it is one or has another rank."""
     axes = LAST.get(x.ndim)
     if axes is None:
@@ -50,26 +54,26 @@ def laid_last(xp: Any, x: Any) -> Any:
     return result.transpose(BACK[x.ndim])
 
 
-def in_c_order(xp: Any, x: Any) -> Any:
+def in_c_order(xp: ArrayNamespace, x: Array) -> Array:
     """``x`` in C order; NumPy's loops may have kept the order of their input."""
     return x if x.flags.c_contiguous else xp.ascontiguousarray(x)
 
 
-def plain(kernel: Any, xp: Any) -> Any:
+def plain(kernel: Kernel, xp: ArrayNamespace) -> Kernel:
     """Wrap ``kernel`` so that its outputs are in C order."""
 
-    def laid(x: Any, *rest: Any, **attrs: Any) -> Any:
+    def laid(x: Array, *rest: Operand, **attrs: Any) -> Operand:
         out = kernel(x, *rest, **attrs)
         return tuple(in_c_order(xp, o) for o in out) if out.__class__ is tuple else in_c_order(xp, out)
 
     return laid
 
 
-def following(kernel: Any, op: Any, xp: Any) -> Any:
+def following(kernel: Kernel, op: Op, xp: ArrayNamespace) -> Kernel:
     """Wrap ``kernel`` so that its outputs have the memory format of the first ``op.follows`` inputs."""
     visible, both = op.outputs, op.follows > 1
 
-    def followed(x: Any, *rest: Any, **attrs: Any) -> Any:
+    def followed(x: Array, *rest: Operand, **attrs: Any) -> Operand:
         out = kernel(x, *rest, **attrs)
         if not (channels_lie_last(x) or (both and channels_lie_last(rest[0]))):
             return out

@@ -19,14 +19,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tenon.engine.op import Composite, Kind, Op, table
+from tenon.engine.types import ArrayNamespace, Operand, OpNamespace
 from tenon.errors import BackendError
+from tenon.kernels.rounding import Kernel as Kernel
 from tenon.kernels.rounding import as_one, is_short
 
-Kernel = Callable[..., Any]
+#: What a kernel receives if its first parameter has the name ``f`` or ``xp``.
+Namespaces = Mapping[str, OpNamespace | ArrayNamespace]
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
+_VAR_POSITIONAL, _VAR_KEYWORD = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 _EMPTY = inspect.Parameter.empty
 
 
@@ -40,7 +45,7 @@ class Condition:
 
     code: str
     says: str
-    names: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, object] = field(default_factory=dict)
     shown: str = ""
 
     def __or__(self, other: Condition) -> Condition:
@@ -57,7 +62,7 @@ def size_at_least(argument: str, count: int) -> Condition:
     )
 
 
-def dtype_is(dtype: Any, *arguments: str) -> Condition:
+def dtype_is(dtype: npt.DTypeLike, *arguments: str) -> Condition:
     """Require that the arrays are of ``dtype``; one whose name ends with ``?`` may be None."""
     dtype = np.dtype(dtype)
     code, names = [], [a.rstrip("?") for a in arguments]
@@ -68,12 +73,12 @@ def dtype_is(dtype: Any, *arguments: str) -> Condition:
     return Condition(" and ".join(code), f"{_listed(names)} of {dtype.name}", {dtype.name: dtype}, shown)
 
 
-def itself(x: Any) -> Any:
+def itself(x: Operand) -> Operand:
     """The identity kernel: returns its first argument. Generated code inlines it."""
     return x
 
 
-def asks(question: Callable[..., Any], says: str) -> Condition:
+def asks(question: Callable[..., object], says: str) -> Condition:
     """Require that the predicate ``question`` holds for the arguments named by its parameters."""
     name = f"{getattr(question, '__name__', 'question').strip('_<>')}_{id(question):x}"
     return Condition(f"{name}({', '.join(_parameters(question))})", says, {name: question})
@@ -100,9 +105,9 @@ class KernelRow:
     kernel: Kernel
     accepts: tuple[Condition, ...] = ()
     declines: str = ""
-    installed: Callable[[], Any] | None = None
+    installed: Callable[[], object] | None = None
 
-    def usable(self) -> Any:
+    def usable(self) -> object:
         """Whether the kernel can run on this machine; a false result may have a ``reason``."""
         return True if self.installed is None else self.installed()
 
@@ -154,11 +159,11 @@ class KernelTable:
 class Choice:
     """The selection among the rows of one op: its signature, the generated function, the reasons."""
 
-    def __init__(self, op: Op, rows: Iterable[KernelRow], given: Mapping[str, Any]) -> None:
+    def __init__(self, op: Op, rows: Iterable[KernelRow], given: Namespaces) -> None:
         self.op, self.rows, self.given = op, _reachable(rows), given
         self._takes = [_Takes(row.kernel, len(op.inputs), given) for row in self.rows]
         self.parameters = self._arguments()
-        self.names: dict[str, Any] = {"NotImplemented": NotImplemented, **given}
+        self.names: dict[str, object] = {"NotImplemented": NotImplemented, **given}
         for i, row in enumerate(self.rows):
             self.names[f"kernel{i}"] = row.kernel
             for condition in row.accepts:
@@ -178,21 +183,21 @@ class Choice:
         inputs = []
         for i, name in enumerate(self.op.inputs):
             if name.startswith("*"):
-                inputs.append(inspect.Parameter(name.lstrip("*"), inspect.Parameter.VAR_POSITIONAL))
+                inputs.append(inspect.Parameter(name.lstrip("*"), _VAR_POSITIONAL))
                 break
             default = next((t.defaults[i] for t in reversed(self._takes) if i in t.defaults), _EMPTY)
             inputs.append(inspect.Parameter(name, _POSITIONAL, default=default))
         rest = (bool(own.keywords) and own.rest) or (not keywords and any(t.rest for t in self._takes))
-        more = [inspect.Parameter("attrs", inspect.Parameter.VAR_KEYWORD)] if rest else []
+        more = [inspect.Parameter("attrs", _VAR_KEYWORD)] if rest else []
         return [*inputs, *keywords.values(), *more]
 
     def _passed(self, takes: _Takes) -> str:
         """The argument list of a kernel's call, as source text."""
         given = [takes.lead] if takes.lead else []
         for p in self.parameters:
-            if p.kind is inspect.Parameter.VAR_POSITIONAL:
+            if p.kind is _VAR_POSITIONAL:
                 given.append(f"*{p.name}")
-            elif p.kind is inspect.Parameter.VAR_KEYWORD:
+            elif p.kind is _VAR_KEYWORD:
                 given.append(f"**{p.name}")
             elif p.kind is _POSITIONAL:
                 given.append(p.name)
@@ -235,30 +240,30 @@ class Choice:
 
     def _forwarded(self) -> str:
         """The argument list that forwards all parameters, as source text."""
-        marks: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+        marks: dict[object, str] = {_VAR_POSITIONAL: "*", _VAR_KEYWORD: "**"}
         return ", ".join(
             f"{p.name}={p.name}" if p.kind is _KEYWORD else f"{marks.get(p.kind, '')}{p.name}"
             for p in self.parameters
         )
 
-    def function(self, guard: str = "", **more: Any) -> Kernel:
+    def function(self, guard: str = "", **more: object) -> Kernel:
         """The function that selects and calls a kernel; the kernel itself if there is only one."""
         if not guard and len(self.rows) == 1:
             kernel, lead = self.rows[0].kernel, self._takes[0].lead
             return functools.partial(kernel, self.given[lead]) if lead else kernel
         source = self.source(guard)
-        names = {**self.names, **more}
+        names: dict[str, Any] = {**self.names, **more}
         exec(compile(source, f"<kernels of {self.op.name}>", "exec"), names)
         result: Kernel = names[self.op.name]
         return result
 
-    def bind(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def bind(self, args: Sequence[Operand], attrs: Mapping[str, Any]) -> Mapping[str, Operand]:
         """The arguments of a call by name, defaults included; TypeError if they are not those of the op."""
         bound = inspect.Signature(self.parameters).bind(*args, **attrs)
         bound.apply_defaults()
         return bound.arguments
 
-    def explain(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> Iterator[tuple[KernelRow, str]]:
+    def explain(self, args: Sequence[Operand], attrs: Mapping[str, Any]) -> Iterator[tuple[KernelRow, str]]:
         """Yield each row up to the one that computes this call, with the reason why it is skipped."""
         arguments = self.bind(args, attrs)
         for row, takes in zip(self.rows, self._takes, strict=True):
@@ -274,10 +279,10 @@ class Choice:
             yield row, ""
             return
 
-    def _holds(self, condition: Condition, arguments: Mapping[str, Any]) -> bool:
+    def _holds(self, condition: Condition, arguments: Mapping[str, Operand]) -> bool:
         return bool(eval(condition.code, {**self.names, **arguments}))
 
-    def _instead(self, condition: Condition, arguments: Mapping[str, Any]) -> str:
+    def _instead(self, condition: Condition, arguments: Mapping[str, Operand]) -> str:
         if not condition.shown:
             return ""
         found = eval(condition.shown, {**self.names, **arguments})
@@ -313,12 +318,12 @@ class _Name:
 class _Takes:
     """The parameters of a kernel: ``f`` or ``xp`` (``lead``), then the op's inputs, then keywords."""
 
-    def __init__(self, kernel: Kernel, inputs: int, given: Mapping[str, Any]) -> None:
+    def __init__(self, kernel: Kernel, inputs: int, given: Namespaces) -> None:
         try:
             found = (
                 [] if isinstance(kernel, np.ufunc) else list(inspect.signature(kernel).parameters.values())
             )
-            self.rest = not found or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in found)
+            self.rest = not found or any(p.kind is _VAR_KEYWORD for p in found)
         except (TypeError, ValueError):  # written in C
             found, self.rest = [], True
         self.lead = found.pop(0).name if found and found[0].name in given else ""
@@ -345,7 +350,7 @@ _GUARDS = {
 }
 
 
-def select(op: Op, rows: Iterable[KernelRow], given: Mapping[str, Any]) -> Kernel:
+def select(op: Op, rows: Iterable[KernelRow], given: Namespaces) -> Kernel:
     """Generate the function that computes ``op`` by the first of ``rows`` that accepts its arguments.
 
     ``given`` holds ``f`` and ``xp``. Composites round 16-bit floats as ``as_one`` describes.

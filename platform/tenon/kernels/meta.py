@@ -13,6 +13,7 @@ import numpy as np
 from tenon.device import Device
 from tenon.engine.aval import Aval
 from tenon.engine.op import Op, shapes_by
+from tenon.engine.types import Operand
 from tenon.errors import NoDataError
 from tenon.kernels.backend import Backend, Kernel, MemoryStats
 
@@ -31,30 +32,30 @@ class MetaBackend(Backend):
             return lambda *args, **attrs: (*_several(op.infer(*args, **attrs)), *([None] * op.residuals))
         return _of_numbers(op) if op.promotion is not None else op.infer
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> Aval:
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Aval:
         """An Aval."""
         return Aval(tuple(shape), dtype)
 
-    def from_host(self, array: np.ndarray[Any, Any], device: Device) -> Aval:
+    def from_host(self, array: np.ndarray, device: Device) -> Aval:
         """The Aval of ``array``; its data is dropped."""
         return Aval(array.shape, array.dtype)
 
-    def to_host(self, array: Aval) -> np.ndarray[Any, Any]:
+    def to_host(self, array: Aval) -> np.ndarray:
         """Always an error: there is no data."""
         raise NoDataError(
             "Cannot copy out of meta tensor; no data! Use module.to_empty(device=...) to allocate it, then"
             " initialise or load."
         )
 
-    def as_array(self, value: Any) -> Any:
+    def as_array(self, value: Operand) -> Operand:
         """``value`` as it is."""
         return value
 
-    def shares_memory(self, a: Any, b: Any) -> bool:
+    def shares_memory(self, a: Aval, b: Aval) -> bool:
         """Never: there is no memory."""
         return False
 
-    def device_of(self, array: Any) -> Device:
+    def device_of(self, array: Aval) -> Device:
         """``meta``."""
         return _META
 
@@ -63,14 +64,14 @@ class MetaBackend(Backend):
         return MemoryStats(0, 0, None)
 
 
-def _several(avals: Any) -> tuple[Any, ...]:
+def _several(avals: Aval | tuple[Aval, ...]) -> tuple[Aval, ...]:
     return avals if isinstance(avals, tuple) else (avals,)
 
 
 def _of_numbers(op: Op) -> Kernel:
     """``op.infer``, except that a call on Python numbers only, as gradient rules make, returns a number."""
 
-    def call(*args: Any, **attrs: Any) -> Any:
+    def call(*args: Operand, **attrs: Any) -> Operand:
         for a in args:
             if a.__class__ is Aval:
                 return op.infer(*args, **attrs)

@@ -8,9 +8,10 @@ see it in ``stride()``, and in the order of random numbers, which are drawn in m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from tenon.engine.types import Array, Attrs, Operand
 from tenon.kernels.following import LAST, channels_lie_last
+from tenon.kernels.rounding import Kernel
 
 
 def inward(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> list[int]:
@@ -45,7 +46,7 @@ def _compare(inner: int, outer: int, shape: Sequence[int], operands: Sequence[Se
     return 0
 
 
-def memory_order(x: Any) -> tuple[int, ...] | None:
+def memory_order(x: Array) -> tuple[int, ...] | None:
     """The axes, from the slowest to the fastest, of an array with the layout of ``x``, as ``empty_like``
     creates it; None for C order."""
     if not hasattr(x, "flags") or not x.size:
@@ -56,7 +57,7 @@ def memory_order(x: Any) -> tuple[int, ...] | None:
     return None if axes == list(range(x.ndim)) else tuple(axes)
 
 
-def _broadcast(arrays: Sequence[Any]) -> list[int] | None:
+def _broadcast(arrays: Sequence[Array]) -> list[int] | None:
     """The broadcast shape; None if the shapes do not broadcast."""
     shape = [1] * max(a.ndim for a in arrays)
     for a in arrays:
@@ -68,7 +69,7 @@ def _broadcast(arrays: Sequence[Any]) -> list[int] | None:
     return shape
 
 
-def ordered(kernel: Any, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+def ordered(kernel: Kernel, operands: Sequence[Operand], attrs: Attrs) -> Array:
     """``kernel(*operands, **attrs)`` of an elementwise op, with the memory layout of TensorIterator.
 
     The kernel receives transposed operands, whose axes are in that order, so its C-ordered result is right.
@@ -95,7 +96,7 @@ def ordered(kernel: Any, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
     return out.copy(order="C").transpose(back)
 
 
-def _strides(x: Any, shape: Sequence[int]) -> tuple[int, ...]:
+def _strides(x: Array, shape: Sequence[int]) -> tuple[int, ...]:
     """The strides of ``x`` broadcast to ``shape``; 0 in broadcast axes."""
     missing: int = len(shape) - x.ndim
     whole = shape[missing:]

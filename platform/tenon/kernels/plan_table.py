@@ -10,6 +10,7 @@ from tenon.engine.plans import ANY, BY_DTYPE, VIEW, Keeps, Mask, Plan
 from tenon.kernels.following import following, plain
 from tenon.kernels.order import ordered
 from tenon.kernels.promotion import unify
+from tenon.kernels.rounding import Kernel
 
 
 def _arity(op: Op) -> int:
@@ -40,7 +41,7 @@ def _keeps(op: Op) -> Keeps:
 class PlanTable(dict[Op, Plan]):
     """The plans of one backend, built at the first look-up of an op."""
 
-    def __init__(self, backend: Any) -> None:
+    def __init__(self, backend: Any) -> None:  # a Backend, whose module imports this one
         super().__init__()
         self.backend = backend
 
@@ -65,7 +66,7 @@ class PlanTable(dict[Op, Plan]):
         self[op] = plan
         return plan
 
-    def _laid_out(self, op: Op, kernels: tuple[Any, Any]) -> tuple[Any, Any]:
+    def _laid_out(self, op: Op, kernels: tuple[Kernel, Kernel]) -> tuple[Kernel, Kernel]:
         """``kernels``, wrapped to propagate or to drop the input's memory format where ``op`` declares it."""
         if op.plain and self.backend.xp is not None:
             return plain(kernels[0], self.backend.xp), plain(kernels[1], self.backend.xp)

@@ -6,18 +6,17 @@ its category (bool < integer < floating < complex) is higher.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon import dtypes
 from tenon.dtypes import BOOL, COMPLEX, FLOATING, FROM_NUMPY, INTEGER, dtype
-from tenon.engine.op import table
+from tenon.engine.op import Op, table
+from tenon.engine.types import Operand
 from tenon.engine.value import Value
 from tenon.errors import DTypeError
 
 
-def number_dtype(number: Any) -> dtype:
+def number_dtype(number: object) -> dtype:
     """The dtype of a tensor made from a Python number."""
     if isinstance(number, bool):
         return dtypes.bool
@@ -30,7 +29,7 @@ def number_dtype(number: Any) -> dtype:
     return dtypes.from_numpy_dtype(getattr(number, "dtype", type(number)))
 
 
-def result_type(*args: Any) -> dtype:
+def result_type(*args: Operand) -> dtype:
     """torch.result_type over any number of tensors, arrays and Python numbers."""
     ranks: list[dtype | None] = [None, None, None]  # dimensioned, 0-d, numbers
     for a in args:
@@ -58,7 +57,7 @@ def _combine(higher: dtype | None, lower: dtype | None) -> dtype | None:
     return higher
 
 
-def unify(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def unify(op: Op, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
     """Cast ``args`` to their common dtype by ``op.promotion``; casts are ops recorded for autograd.
 
     Raises DTypeError if that is "equal" and the dtypes differ.
@@ -84,7 +83,7 @@ def unify(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(unified)
 
 
-def _need_equal(op: Any, args: tuple[Any, ...]) -> None:
+def _need_equal(op: Op, args: tuple[Operand, ...]) -> None:
     tensors = [a for a in args if isinstance(a, Value)]
     if len({a.raw.dtype for a in tensors}) > 1:
         shown = [dtypes.FROM_NUMPY[a.raw.dtype].name for a in tensors]
@@ -94,7 +93,7 @@ def _need_equal(op: Any, args: tuple[Any, ...]) -> None:
         )
 
 
-def _wrapped(number: int, to: dtype) -> Any:
+def _wrapped(number: int, to: dtype) -> Operand:
     """``number`` wrapped around to the range of the integer dtype ``to``, as in torch."""
     limits = np.iinfo(to.numpy)
     if limits.min <= number <= limits.max:
@@ -102,7 +101,7 @@ def _wrapped(number: int, to: dtype) -> Any:
     return np.array(number).astype(to.numpy)[()]
 
 
-def convert_number(number: Any, to: dtype) -> Any:
+def convert_number(number: Operand, to: dtype) -> complex | np.generic:
     """Convert a Python number to the category of ``to``, so that NumPy treats it as weakly typed there."""
     if to.category == INTEGER and isinstance(number, (float, complex)):
         raise DTypeError(

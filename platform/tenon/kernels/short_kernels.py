@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tenon.engine.types import Attrs, Operand
 from tenon.kernels.kernel_table import Kernel
 
 
@@ -38,17 +39,17 @@ def composed(kernels: Sequence[ShortKernel], kernel: Kernel) -> Kernel:
 class _PassedOn(Exception):
     """Raised in place of the next kernel, with its arguments."""
 
-    def __init__(self, args: tuple[Any, ...], attrs: dict[str, Any]) -> None:
+    def __init__(self, args: tuple[Operand, ...], attrs: Attrs) -> None:
         super().__init__()
         self.passed = args, attrs
 
 
 def passed_on(
-    kernel: Kernel, args: Sequence[Any], attrs: Mapping[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    kernel: Kernel, args: Sequence[Operand], attrs: Mapping[str, Any]
+) -> tuple[tuple[Operand, ...], Attrs] | None:
     """The arguments that ``kernel``, of a ``ShortKernel``, passes on; None if it computes the call."""
 
-    def following(*args: Any, **attrs: Any) -> Any:
+    def following(*args: Operand, **attrs: Any) -> Operand:
         raise _PassedOn(args, attrs)
 
     try:
