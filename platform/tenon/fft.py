@@ -1,8 +1,8 @@
 """torch.fft: discrete Fourier transforms over one, two or all axes, with gradients.
 
-Every function is one or two of the ops of ``tenon/ops/fft.py`` after cutting or padding to the asked sizes.
-``norm`` says which direction divides by the number of elements: "backward" (the default) the inverse,
-"forward" the other, "ortho" both by the square root.
+Every function is one or two of the ops of ``tenon/ops/fft.py`` on the input, trimmed or padded to the sizes
+asked for. ``norm`` is the direction that divides by the number of elements: "backward" (the default) the
+inverse transform, "forward" the other one, "ortho" both by the square root.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tenon.device import DeviceLike
     from tenon.dtypes import DTypeLike
     from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Axes
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn",
@@ -39,7 +40,7 @@ _LAST_TWO = (-2, -1)
 
 
 def _scale(norm: str | None, count: int, inverse: bool) -> float:
-    """What multiplies the plain sum over ``count`` elements."""
+    """Return the factor of the sum over ``count`` elements."""
     if norm not in (None, "backward", "ortho", "forward"):
         raise ArgumentError(f'Invalid normalization mode: "{norm}"; use "backward", "forward" or "ortho".')
     if norm == "ortho":
@@ -48,7 +49,7 @@ def _scale(norm: str | None, count: int, inverse: bool) -> float:
 
 
 def _ready(name: str, x: Tensor, real: bool = False) -> Tensor:
-    """``x`` in a dtype that can be transformed."""
+    """Return ``x``, integers as floats; DTypeError for a dtype that has no transform."""
     kind = x.raw.dtype
     if real and kind.kind == "c":
         raise DTypeError(f"{name} expects a real input tensor, but got {x.dtype}")
@@ -60,7 +61,7 @@ def _ready(name: str, x: Tensor, real: bool = False) -> Tensor:
 
 
 def _cut(x: Tensor, sizes: Sequence[int], axes: Sequence[int]) -> Tensor:
-    """``x`` cut or padded with zeros behind to ``sizes`` along ``axes``."""
+    """Trim ``x``, or pad it with zeros at the end, to ``sizes`` along ``axes``."""
     if any(s < 1 for s in sizes):
         raise ShapeError(f"Invalid number of data points ({min(sizes)}) specified")
     widths = [(0, 0)] * x.raw.ndim
@@ -69,8 +70,8 @@ def _cut(x: Tensor, sizes: Sequence[int], axes: Sequence[int]) -> Tensor:
     return ops.pad(x, widths=tuple(widths)) if any(b for _, b in widths) else x
 
 
-def _places(x: Tensor, s: Any, dim: Any) -> tuple[list[int], list[int]]:
-    """The axes, and their sizes or -1 where they are ``x``'s own."""
+def _axes_and_sizes(x: Tensor, s: Axes, dim: Axes) -> tuple[list[int], list[int]]:
+    """Return the axes and their sizes, -1 for the size in ``x``."""
     rank = x.raw.ndim
     s, dim = ((v,) if isinstance(v, int) else v for v in (s, dim))
     if dim is None:
@@ -85,9 +86,9 @@ def _places(x: Tensor, s: Any, dim: Any) -> tuple[list[int], list[int]]:
     return axes, [-1] * len(axes) if s is None else list(s)
 
 
-def _complex(name: str, x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor:
+def _complex(name: str, x: Tensor, s: Axes, dim: Axes, norm: str | None, inverse: bool) -> Tensor:
     x = _ready(name, x)
-    axes, sizes = _places(x, s, dim)
+    axes, sizes = _axes_and_sizes(x, s, dim)
     sizes = [x.raw.shape[a] if n == -1 else n for n, a in zip(sizes, axes, strict=True)]
     x = _cut(x, sizes, axes)
     if not axes:
@@ -96,10 +97,10 @@ def _complex(name: str, x: Tensor, s: Any, dim: Any, norm: str | None, inverse: 
     return ops.fft_complex(x, axes=tuple(axes), inverse=inverse, scale=scale)
 
 
-def _half(name: str, x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool = False) -> Tensor:
-    """Half the spectrum of a real signal: over the last of the axes first, then over the others."""
+def _half(name: str, x: Tensor, s: Axes, dim: Axes, norm: str | None, inverse: bool = False) -> Tensor:
+    """Half the spectrum of a real signal: a real transform of the last of the axes, then complex ones."""
     x = _ready(name, x, real=True)
-    axes, sizes = _places(x, s, dim)
+    axes, sizes = _axes_and_sizes(x, s, dim)
     if not axes:
         raise ShapeError(f"{name} must transform at least one axis")
     sizes = [x.raw.shape[a] if n == -1 else n for n, a in zip(sizes, axes, strict=True)]
@@ -108,10 +109,10 @@ def _half(name: str, x: Tensor, s: Any, dim: Any, norm: str | None, inverse: boo
     return ops.fft_complex(result, axes=tuple(axes[:-1])) if len(axes) > 1 else result
 
 
-def _signal(name: str, x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool = True) -> Tensor:
-    """The real signal of half a spectrum: over the last of the axes at the end."""
+def _signal(name: str, x: Tensor, s: Axes, dim: Axes, norm: str | None, inverse: bool = True) -> Tensor:
+    """The real signal of half a spectrum: complex inverse transforms, then a real one of the last axis."""
     x = _ready(name, x)
-    axes, sizes = _places(x, s, dim)
+    axes, sizes = _axes_and_sizes(x, s, dim)
     if not axes:
         raise ShapeError(f"{name} must transform at least one axis")
     last = sizes[-1] if sizes[-1] != -1 else 2 * (x.raw.shape[axes[-1]] - 1)
@@ -125,15 +126,15 @@ def _signal(name: str, x: Tensor, s: Any, dim: Any, norm: str | None, inverse: b
     return ops.fft_real(x, axis=axes[-1], size=last, scale=scale)
 
 
-def _one(n: int | None) -> tuple[int, ...] | None:
+def _sizes_of(n: int | None) -> tuple[int, ...] | None:
     return None if n is None else (n,)
 
 
 def fft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """Transform of ``input`` along ``dim``, cut or padded to ``n`` elements."""
-    return into(out, _complex("fft", input, _one(n), (dim,), norm, False))
+    """Transform of ``input`` along ``dim``, trimmed or padded to ``n`` elements."""
+    return into(out, _complex("fft", input, _sizes_of(n), (dim,), norm, False))
 
 
 @titled(lambda input, *a, **k: "" if input.raw.dtype.kind == "c" else "Conj0")
@@ -141,13 +142,13 @@ def ifft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """Inverse of ``fft``."""
-    return into(out, _complex("ifft", input, _one(n), (dim,), norm, True))
+    return into(out, _complex("ifft", input, _sizes_of(n), (dim,), norm, True))
 
 
 @titled("FftC2C0")
 def fft2(
     input: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] = _LAST_TWO,
     norm: str | None = None,
     *,
@@ -160,8 +161,8 @@ def fft2(
 @titled("FftC2C0")
 def ifft2(
     input: Tensor,
-    s: Sequence[int] | None = None,
-    dim: Sequence[int] = _LAST_TWO,
+    s: int | Sequence[int] | None = None,
+    dim: int | Sequence[int] = _LAST_TWO,
     norm: str | None = None,
     *,
     out: Tensor | None = None,
@@ -173,8 +174,8 @@ def ifft2(
 @titled("FftC2C0")
 def fftn(
     input: Tensor,
-    s: Sequence[int] | None = None,
-    dim: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
+    dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
     out: Tensor | None = None,
@@ -200,20 +201,20 @@ def rfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """The first ``n // 2 + 1`` frequencies of a real ``input``."""
-    return into(out, _half("rfft", input, _one(n), (dim,), norm))
+    return into(out, _half("rfft", input, _sizes_of(n), (dim,), norm))
 
 
 def irfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """Inverse of ``rfft``: ``n`` real numbers, by default ``2 (size - 1)``."""
-    return into(out, _signal("irfft", input, _one(n), (dim,), norm))
+    return into(out, _signal("irfft", input, _sizes_of(n), (dim,), norm))
 
 
 @titled("FftR2C0")
 def rfft2(
     input: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] = _LAST_TWO,
     norm: str | None = None,
     *,
@@ -225,8 +226,8 @@ def rfft2(
 
 def irfft2(
     input: Tensor,
-    s: Sequence[int] | None = None,
-    dim: Sequence[int] = _LAST_TWO,
+    s: int | Sequence[int] | None = None,
+    dim: int | Sequence[int] = _LAST_TWO,
     norm: str | None = None,
     *,
     out: Tensor | None = None,
@@ -238,8 +239,8 @@ def irfft2(
 @titled("FftR2C0")
 def rfftn(
     input: Tensor,
-    s: Any = None,
-    dim: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
+    dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
     out: Tensor | None = None,
@@ -251,7 +252,7 @@ def rfftn(
 def irfftn(
     input: Tensor,
     s: int | Sequence[int] | None = None,
-    dim: int | None = None,
+    dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
     out: Tensor | None = None,
@@ -264,19 +265,19 @@ def hfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """The real spectrum of a Hermitian signal, of which ``input`` is the first half."""
-    return into(out, _signal("hfft", _conjugated(input), _one(n), (dim,), norm, inverse=False))
+    return into(out, _signal("hfft", _conjugated(input), _sizes_of(n), (dim,), norm, inverse=False))
 
 
 def ihfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """Inverse of ``hfft``: the first half of a Hermitian signal."""
-    return into(out, _half("ihfft", input, _one(n), (dim,), norm, inverse=True).conj())
+    return into(out, _half("ihfft", input, _sizes_of(n), (dim,), norm, inverse=True).conj())
 
 
 def hfft2(
     input: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] = _LAST_TWO,
     norm: str | None = None,
     *,
@@ -289,8 +290,8 @@ def hfft2(
 @titled("FftC2C0")
 def ihfft2(
     input: Tensor,
-    s: Any = None,
-    dim: Sequence[int] = _LAST_TWO,
+    s: int | Sequence[int] | None = None,
+    dim: int | Sequence[int] = _LAST_TWO,
     norm: str | None = None,
     *,
     out: Tensor | None = None,
@@ -301,8 +302,8 @@ def ihfft2(
 
 def hfftn(
     input: Tensor,
-    s: Sequence[int] | None = None,
-    dim: Any = None,
+    s: int | Sequence[int] | None = None,
+    dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
     out: Tensor | None = None,
@@ -314,8 +315,8 @@ def hfftn(
 @titled("FftC2C0")
 def ihfftn(
     input: Tensor,
-    s: int | None = None,
-    dim: int | None = None,
+    s: int | Sequence[int] | None = None,
+    dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
     out: Tensor | None = None,
@@ -332,7 +333,7 @@ def fftfreq(
     n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: DTypeLike | None = None,
     device: DeviceLike = None, requires_grad: bool = False, **rest: object,
 ) -> Tensor:  # fmt: skip
-    """The frequencies of ``fft``'s results for samples ``d`` apart."""
+    """The frequencies of the results of ``fft`` for samples at distance ``d``."""
     result = _frequencies(n, d, True, kind_of(dtype).numpy)
     return into(out, wrap(result, as_device(device), requires_grad))
 
@@ -341,13 +342,14 @@ def rfftfreq(
     n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: DTypeLike | None = None,
     device: DeviceLike = None, requires_grad: bool = False, **rest: object,
 ) -> Tensor:  # fmt: skip
-    """The frequencies of ``rfft``'s results for samples ``d`` apart."""
+    """The frequencies of the results of ``rfft`` for samples at distance ``d``."""
     result = _frequencies(n, d, False, kind_of(dtype).numpy)
     return into(out, wrap(result, as_device(device), requires_grad))
 
 
-def _frequencies(n: int, d: float, signed: bool, dtype: Any) -> Any:
-    """The frequencies of ``n`` samples, those above half of them negative, or left out."""
+def _frequencies(n: int, d: float, signed: bool, dtype: np.dtype) -> np.ndarray:
+    """Return the frequencies of ``n`` samples; those in the upper half are negative if ``signed``, else left
+    out."""
     n = operator.index(n)
     own = dtype if dtype.char in "fd" else np.dtype(np.float32)
     result = np.arange(n if signed else n // 2 + 1, dtype=own)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -45,7 +45,9 @@ from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:
     from tenon.dtypes import DTypeLike
+    from tenon.tensors.results import NamedResult
     from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Axes
 
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh",
@@ -59,7 +61,8 @@ __all__ = [
 LinAlgError = LinearAlgebraError
 
 
-def _refuse_gradient(name: str, *tensors: Any, instead: str) -> None:
+def _refuse_gradient(name: str, *tensors: Tensor, instead: str) -> None:
+    """Raise GradError, with the advice ``instead``, if one of ``tensors`` requires grad."""
     if MODE.enabled and any(t.requires_grad for t in tensors):
         raise GradError(
             f"linalg.{name} has no gradient here, but an input requires one. {instead} Or call it on "
@@ -67,7 +70,7 @@ def _refuse_gradient(name: str, *tensors: Any, instead: str) -> None:
         )
 
 
-def _cast(A: Tensor, dtype: Any) -> Tensor:
+def _cast(A: Tensor, dtype: DTypeLike | None) -> Tensor:
     return A if dtype is None else A.to(dtype)
 
 
@@ -77,7 +80,7 @@ def _cast(A: Tensor, dtype: Any) -> Tensor:
 def vector_norm(
     x: Tensor,
     ord: float = 2,
-    dim: int | None = None,
+    dim: Axes = None,
     keepdim: bool = False,
     *,
     dtype: DTypeLike | None = None,
@@ -88,19 +91,19 @@ def vector_norm(
 
 
 def _largest(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
-    """The largest of magnitudes along ``dim``, 0 of none."""
+    """The largest of the magnitudes ``x`` along ``dim``; 0 if there are none."""
     return x.amax(dim, keepdim) if x.raw.shape[dim] else x.sum(dim, keepdim)
 
 
 def matrix_norm(
-    A: Any,
-    ord: Any = "fro",
+    A: Tensor,
+    ord: float | str = "fro",
     dim: Sequence[int] = (-2, -1),
     keepdim: bool = False,
     *,
     dtype: DTypeLike | None = None,
     out: Tensor | None = None,
-) -> Any:
+) -> Tensor:
     """Norm of matrices: "fro", "nuc", or ``±1``, ``±2``, ``±inf`` (columns, singular values, rows)."""
     x = _cast(A, dtype)
     if x.raw.ndim < 2:
@@ -120,11 +123,11 @@ def matrix_norm(
     if ord in ("nuc", 2, -2):
         values = ops.svdvals(x.movedim((rows, columns), (-2, -1)))
         result = values.sum(-1) if ord == "nuc" else _largest(values, -1) if ord == 2 else values.amin(-1)
-    elif ord in (1, -1, math.inf, -math.inf):
-        summed, left = (rows, columns) if abs(ord) == 1 else (columns, rows)
-        lines = x.abs().sum(summed, True)
-        lines = _largest(lines, left, True) if ord > 0 else lines.amin(left, True)
-        return into(out, lines if keepdim else lines.squeeze((rows, columns)))
+    elif not isinstance(ord, str) and ord in (1, -1, math.inf, -math.inf):
+        summed, other = (rows, columns) if abs(ord) == 1 else (columns, rows)
+        sums = x.abs().sum(summed, True)
+        norms = _largest(sums, other, True) if ord > 0 else sums.amin(other, True)
+        return into(out, norms if keepdim else norms.squeeze((rows, columns)))
     else:
         raise ArgumentError(
             f"linalg.matrix_norm: Order {ord} not supported. Use 'fro', 'nuc', ±1, ±2 or ±inf."
@@ -137,8 +140,8 @@ def matrix_norm(
 
 def norm(
     A: Tensor,
-    ord: float | None = None,
-    dim: int | None = None,
+    ord: float | str | None = None,
+    dim: Axes = None,
     keepdim: bool = False,
     *,
     out: Tensor | None = None,
@@ -158,7 +161,7 @@ def norm(
     return vector_norm(A, ord, dim, keepdim, dtype=dtype, out=out)
 
 
-def cond(A: Tensor, p: Any = None, *, out: Tensor | None = None) -> Tensor:
+def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) -> Tensor:
     """Condition number: the largest singular value over the smallest, or ``norm(A, p) * norm(inv(A), p)``."""
     if p in (None, 2, -2):
         values = ops.svdvals(A)
@@ -167,10 +170,10 @@ def cond(A: Tensor, p: Any = None, *, out: Tensor | None = None) -> Tensor:
     return into(out, matrix_norm(A, p) * matrix_norm(inv(A), p))
 
 
-# --- factorizations and what follows from them ---
+# --- factorizations, inverses and solvers ---
 
 
-def qr(A: Tensor, mode: str = "reduced", *, out: Tensor | None = None) -> Any:
+def qr(A: Tensor, mode: str = "reduced", *, out: Sequence[Tensor] | None = None) -> NamedResult:
     """Orthonormal columns and upper triangles; ``mode`` is "reduced", "complete" or "r"."""
     if mode not in ("reduced", "complete", "r"):
         raise ArgumentError(
@@ -182,7 +185,7 @@ def qr(A: Tensor, mode: str = "reduced", *, out: Tensor | None = None) -> Any:
     return into(out, named_result("linalg_qr", Q=A.new_empty(0) if mode == "r" else q, R=r))
 
 
-def svd(A: Tensor, full_matrices: bool = True, *, out: Tensor | None = None) -> Any:
+def svd(A: Tensor, full_matrices: bool = True, *, out: Sequence[Tensor] | None = None) -> NamedResult:
     """``U, S, Vh`` with ``A = U @ diag(S) @ Vh``."""
     u, s, vh = ops.svd_parts(A, full=full_matrices)
     return into(out, named_result("linalg_svd", U=u, S=s, Vh=vh))
@@ -193,7 +196,7 @@ def svdvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     return into(out, ops.svdvals(A))
 
 
-def eigh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Any:
+def eigh(A: Tensor, UPLO: str = "L", *, out: Sequence[Tensor] | None = None) -> NamedResult:
     """Eigenvalues in ascending order and eigenvectors of symmetric matrices; reads one triangle."""
     values, vectors = ops.eigh(A, lower=UPLO.upper() == "L")
     return into(out, named_result("linalg_eigh", eigenvalues=values, eigenvectors=vectors))
@@ -220,7 +223,7 @@ def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     return into(out, ops.det(A))
 
 
-def slogdet(A: Tensor, *, out: Tensor | None = None) -> Any:
+def slogdet(A: Tensor, *, out: Sequence[Tensor] | None = None) -> NamedResult:
     """Sign and logarithm of the magnitude of the determinants."""
     sign, logabsdet = ops.slogdet(A)
     return into(out, named_result("linalg_slogdet", sign=sign, logabsdet=logabsdet))
@@ -255,13 +258,13 @@ def matrix_exp(A: Tensor) -> Tensor:
 
 
 @titled("View0")
-def multi_dot(tensors: Sequence[Any], *, out: Tensor | None = None) -> Tensor:
+def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """The product of all matrices in the cheapest order; the first and the last may be vectors."""
     if len(tensors) < 2:
         raise ArgumentError(f"multi_dot(): expected at least 2 tensors but got {len(tensors)}")
-    for place, t in enumerate(tensors):
-        if t.raw.ndim != 2 and not (t.raw.ndim == 1 and place in (0, len(tensors) - 1)):
-            raise ShapeError(f"multi_dot(): tensor {place} must be 2D but got {t.raw.ndim}D")
+    for index, t in enumerate(tensors):
+        if t.raw.ndim != 2 and not (t.raw.ndim == 1 and index in (0, len(tensors) - 1)):
+            raise ShapeError(f"multi_dot(): tensor {index} must be 2D but got {t.raw.ndim}D")
         if t.raw.dtype != tensors[0].raw.dtype:
             raise DTypeError(f"multi_dot(): expected all tensors of {tensors[0].dtype}, got {t.dtype}")
     return into(out, chained(tensors))
@@ -269,9 +272,9 @@ def multi_dot(tensors: Sequence[Any], *, out: Tensor | None = None) -> Tensor:
 
 @titled("LinalgCholeskyEx0")
 def cholesky_ex(
-    A: Tensor, *, upper: bool = False, check_errors: bool = False, out: Tensor | None = None
-) -> Any:
-    """``cholesky``, and 0 or the order of the first leading minor that is not positive definite.
+    A: Tensor, *, upper: bool = False, check_errors: bool = False, out: Sequence[Tensor] | None = None
+) -> NamedResult:
+    """``cholesky``, and for each matrix 0 or the order of the first leading minor not positive definite.
 
     The factor of such a matrix is NaN.
     """
@@ -281,35 +284,35 @@ def cholesky_ex(
         if check_errors:
             raise
         info = _first_indefinite(A)
-        broken = from_backend_array(A, info[..., None, None] > 0)
+        indefinite = from_backend_array(A, info[..., None, None] > 0)
         unit = from_backend_array(A, np.eye(A.raw.shape[-1], dtype=A.raw.dtype))
-        result = ops.where(broken, math.nan, ops.where(broken, unit, A).cholesky(upper))
+        result = ops.where(indefinite, math.nan, ops.where(indefinite, unit, A).cholesky(upper))
     return into(out, named_result("linalg_cholesky_ex", L=result, info=from_backend_array(A, info)))
 
 
-def _first_indefinite(A: Any) -> Any:
-    """The order of the first leading minor of each matrix that is not positive definite, else 0.
+def _first_indefinite(A: Tensor) -> np.ndarray:
+    """Return the order of the first leading minor of each matrix that is not positive definite, else 0.
 
-    By the pivots of the factorisation; where rounding alone result them positive, LAPACK refuses the matrix
-    all the same, and its last minor is named.
+    It is the first pivot of the factorization that is not positive. If rounding made all pivots positive but
+    LAPACK rejects the matrix, it is the order of the matrix.
     """
     host = A._backend.to_host(A.raw)
     size = host.shape[-1]
-    found, factor = np.zeros(host.shape[:-2], np.int32), np.zeros_like(host)
+    orders, factor = np.zeros(host.shape[:-2], np.int32), np.zeros_like(host)
     for k in range(size):
         row = factor[..., k, :k]
         pivot = host[..., k, k].real - np.sum(np.abs(row) ** 2, -1)
-        found[~(pivot > 0) & (found == 0)] = k + 1
+        orders[~(pivot > 0) & (orders == 0)] = k + 1
         root = np.sqrt(np.where(pivot > 0, pivot, 1))[..., None]
         factor[..., k, k] = root[..., 0]
         inner = factor[..., k + 1 :, :k] @ row.conj()[..., None]
         factor[..., k + 1 :, k] = (host[..., k + 1 :, k] - inner[..., 0]) / root
-    for at in np.argwhere(found == 0):
+    for index in np.argwhere(orders == 0):
         try:
-            np.linalg.cholesky(host[tuple(at)])
+            np.linalg.cholesky(host[tuple(index)])
         except np.linalg.LinAlgError:
-            found[tuple(at)] = size
-    return found
+            orders[tuple(index)] = size
+    return orders
 
 
 # --- products ---

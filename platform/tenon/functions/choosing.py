@@ -1,4 +1,4 @@
-"""Choosing and finding elements: ``where``, ``searchsorted``, ``bucketize``, ``isin``."""
+"""Select and search elements: ``where``, ``searchsorted``, ``bucketize``, ``isin``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tenon.tensors.creation.create import as_tensor
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Number
 
 __all__ = ["bucketize", "isin", "nonzero", "searchsorted", "where"]
 
@@ -67,10 +68,11 @@ def searchsorted(
     out_int32: bool = False,
     right: bool = False,
     side: str | None = None,
-    sorter: Any = None,
+    sorter: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Where ``input`` would go into ``sorted_sequence`` (ascending along its last axis) to keep it sorted."""
+    """Indices at which inserting ``input`` into ``sorted_sequence`` (ascending along the last axis) keeps it
+    sorted."""
     if side not in (None, "left", "right"):
         raise ArgumentError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
     if side == "left" and right:
@@ -109,7 +111,7 @@ def searchsorted(
     return into(out, result)
 
 
-def _sorted_by(sequence: Any, sorter: Any) -> Any:
+def _sorted_by(sequence: Tensor, sorter: Tensor) -> Tensor:
     """``sequence`` in the order of ``sorter`` along its last axis."""
     if tuple(sorter.raw.shape) != tuple(sequence.raw.shape):
         raise ShapeError(
@@ -144,8 +146,8 @@ def bucketize(
 
 
 def isin(
-    elements: Tensor,
-    test_elements: Tensor | int,
+    elements: Tensor | Number,
+    test_elements: Tensor | Number,
     *,
     assume_unique: bool = False,
     invert: bool = False,
@@ -160,9 +162,9 @@ def isin(
     ordered = pool.reshape(-1).sort().values
     size = ordered.raw.shape[0]
     if not size:
-        found = ops.new_full(x.detach(), shape=tuple(x.raw.shape), value=False, dtype=np.dtype(np.bool_))
+        matches = ops.new_full(x.detach(), shape=tuple(x.raw.shape), value=False, dtype=np.dtype(np.bool_))
     else:
-        place = ops.searchsorted(ordered, x.reshape(-1)).clamp(max=size - 1)
-        found = ops.eq(ordered[place].reshape(x.raw.shape), x)
-    result = ops.logical_not(found) if invert else found
+        index = ops.searchsorted(ordered, x.reshape(-1)).clamp(max=size - 1)
+        matches = ops.eq(ordered[index].reshape(x.raw.shape), x)
+    result = ops.logical_not(matches) if invert else matches
     return into(out, result)

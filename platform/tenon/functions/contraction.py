@@ -1,11 +1,11 @@
-"""Products and distances of several tensors (``tensordot``, ``cdist``), and statistics in pairs."""
+"""Products and distances of tensors (``tensordot``, ``cdist``), trapezoidal integrals, ``std_mean``."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon import ops
 from tenon.compat.node_names import titled
@@ -36,7 +36,9 @@ __all__ = [
 
 
 @runs_in("usual", cuda="widest")
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) -> Tensor:
+def tensordot(
+    a: Tensor, b: Tensor, dims: int | Sequence[int | Sequence[int]] = 2, out: Tensor | None = None
+) -> Tensor:
     """Sum of products over ``dims``: the last axes of ``a`` with the first of ``b``, or two lists of axes."""
     if isinstance(dims, int):
         if not 0 <= dims <= min(a.raw.ndim, b.raw.ndim):
@@ -54,7 +56,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) ->
                 "second has size "
                 f"{b.raw.shape[j]} in dim {j}"
             )
-        if a.raw.shape[i] != b.raw.shape[j]:  # torch sums the side that does not broadcast
+        if a.raw.shape[i] != b.raw.shape[j]:  # torch sums the operand that does not broadcast
             a = a.sum(i, True, dtype=a.dtype) if b.raw.shape[j] == 1 else a
             b = b.sum(j, True, dtype=b.dtype) if a.raw.shape[i] == 1 else b
     rows = [d for d in range(a.raw.ndim) if d not in left]
@@ -80,17 +82,17 @@ def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
     return into(out, result)
 
 
-def chained(tensors: Sequence[Any]) -> Tensor:
-    """The product of matrices in the cheapest order; the first and the last may be vectors."""
+def chained(tensors: Sequence[Tensor]) -> Tensor:
+    """Multiply matrices in the cheapest order; the first and the last may be vectors."""
     sizes = [
-        t.raw.shape[0] if t.raw.ndim == 2 else (1, t.raw.shape[0])[place > 0]
-        for place, t in enumerate(tensors)
+        t.raw.shape[0] if t.raw.ndim == 2 else (1, t.raw.shape[0])[index > 0]
+        for index, t in enumerate(tensors)
     ]
     sizes.append(tensors[-1].raw.shape[1] if tensors[-1].raw.ndim == 2 else 1)
 
     @functools.cache
     def cheapest(first: int, last: int) -> tuple[int, int]:
-        """The cost of the product of ``first`` to ``last``, and after which factor it is split."""
+        """Return the cost of the product of ``first`` to ``last``, and the factor after which to split it."""
         if first == last:
             return 0, first
         return min(
@@ -118,7 +120,7 @@ def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return into(out, result)
 
 
-def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: float = 1, dim: int = -1) -> Tensor:
+def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
     """Running integral of ``y`` along ``dim`` by the trapezoidal rule."""
     return _trapezoids(y, x, dx, dim).cumsum(dim) / 2.0
 
@@ -156,8 +158,8 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _MODES[0])
         )
     if _multiplies(x1, x2, p, compute_mode):
         squares = x1.square().sum(-1, True) + x2.square().sum(-1).unsqueeze(-2) - 2 * (x1 @ x2.mT)
-        apart = squares > 0
-        return ops.where(apart, ops.sqrt(ops.where(apart, squares, 1.0)), 0.0)
+        positive = squares > 0
+        return ops.where(positive, ops.sqrt(ops.where(positive, squares, 1.0)), 0.0)
     gaps = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     return ops.vector_norm(gaps, order=float(p), axes=(gaps.raw.ndim - 1,), keepdims=False)
 
@@ -165,7 +167,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _MODES[0])
 def var_mean(
     input: Tensor,
     dim: int | Sequence[int] | None = None,
-    unbiased: Any = None,
+    unbiased: bool | None = None,
     keepdim: bool = False,
     *,
     correction: float | None = None,
@@ -197,13 +199,13 @@ def rsub(input: Tensor, other: Tensor | complex, *, alpha: complex = 1) -> Tenso
 @titled(lambda y, x=None, **k: "Mul1" if x is None else "Div1")
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
     """Integral of ``y`` along ``dim`` by the trapezoidal rule."""
-    if x is None:  # numbers multiply what is left
+    if x is None:  # ``dx`` multiplies the sum, as in torch
         return _trapezoids(y, x, 1, dim).sum(dim) * dx / 2.0
     return _trapezoids(y, x, dx, dim).sum(dim) / 2.0
 
 
 def _trapezoids(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
-    """Twice the area between neighbours."""
+    """Return twice the area between neighbours, with ``x`` or the distance ``dx``."""
     size = y.size(dim)
     sums = y.narrow(dim, min(1, size), max(size - 1, 0)) + y.narrow(dim, 0, max(size - 1, 0))
     if x is None:
@@ -234,8 +236,8 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     return ops.stack(*powers(x, count)[:: 1 if increasing else -1], axis=1).to(result_type(x, 1))
 
 
-def powers(x: Tensor, count: int) -> list[Any]:
-    """``x ** 0`` to ``x ** (count - 1)``, each a product of the one before, as torch's."""
+def powers(x: Tensor, count: int) -> list[Tensor]:
+    """Return ``x ** 0`` to ``x ** (count - 1)``, each computed from the one before, as in torch."""
     result = [x.new_ones(x.raw.shape), x]
     for _ in range(count - 2):
         result.append(ops.mul(result[-1], x))

@@ -66,7 +66,7 @@ def histogram(
     range: Sequence[float] | None = None,
     weight: Tensor | None = None,
     density: bool = False,
-    out: tuple[Tensor, ...] | None = None,
+    out: Sequence[Tensor] | None = None,
 ) -> NamedResult:
     """``(hist, bin_edges)``: how many elements (or how much ``weight``) fall between neighbouring edges.
 
@@ -94,7 +94,7 @@ def histogramdd(
     range: Sequence[float] | None = None,
     weight: Tensor | None = None,
     density: bool = False,
-    out: tuple[Tensor, ...] | None = None,
+    out: Sequence[Tensor] | None = None,
 ) -> NamedResult:
     """``(hist, bin_edges)`` of the rows of ``input``: bins along every column, given as one number for
     all, or as one number or one tensor of edges each; ``range``: low and high of every column, in one list.

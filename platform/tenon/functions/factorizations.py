@@ -1,13 +1,14 @@
-"""``torch.linalg``'s rarer functions: LU, triangular solvers, eigenvalues, tensors as matrices.
+"""LU factorizations, triangular solvers, eigenvalues and tensor equations.
 
-``tenon.linalg`` offers them; here also are the older names that torch keeps at its top.
+``tenon.linalg`` exports them; ``lu_solve``, ``lu_unpack``, ``orgqr`` and ``triangular_solve`` are
+functions of ``tenon``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,20 +22,22 @@ from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:
+    from tenon.tensors.results import NamedResult
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["lu_solve", "lu_unpack", "orgqr", "triangular_solve"]
 
 
-def _pivoted(name: str, pivot: bool) -> None:
+def _check_pivot(name: str, pivot: bool) -> None:
+    """Raise UnsupportedError for LU without pivoting."""
     if not pivot:
         raise UnsupportedError(
             f"linalg.{name}: LU without pivoting is not implemented on the CPU. Leave pivot=True."
         )
 
 
-def _factors(packed: Tensor) -> tuple[Any, Any]:
-    """``L`` with ones on its diagonal, and ``U``."""
+def _factors(packed: Tensor) -> tuple[Tensor, Tensor]:
+    """Split a packed factorization into ``L``, with ones on its diagonal, and ``U``."""
     rows, columns = packed.raw.shape[-2:]
     size = min(rows, columns)
     below = packed.narrow(-1, 0, size).tril(-1)
@@ -43,34 +46,34 @@ def _factors(packed: Tensor) -> tuple[Any, Any]:
 
 
 @titled("LinalgLu0")
-def lu(A: Tensor, *, pivot: bool = True, out: Tensor | None = None) -> Any:
+def lu(A: Tensor, *, pivot: bool = True, out: Sequence[Tensor] | None = None) -> NamedResult:
     """``P, L, U`` with ``A = P @ L @ U``."""
-    _pivoted("lu", pivot)
+    _check_pivot("lu", pivot)
     packed, _, p = ops.lu_parts(A)
     lower, upper = _factors(packed)
     return into(out, named_result("linalg_lu", P=p.detach(), L=lower, U=upper))
 
 
-def lu_factor(A: Tensor, *, pivot: bool = True, out: Tensor | None = None) -> Any:
-    """``L`` and ``U`` in one matrix, and the rows that were exchanged."""
-    _pivoted("lu_factor", pivot)
+def lu_factor(A: Tensor, *, pivot: bool = True, out: Sequence[Tensor] | None = None) -> NamedResult:
+    """``L`` and ``U`` packed in one matrix, and the pivots: the rows that were exchanged."""
+    _check_pivot("lu_factor", pivot)
     packed, pivots, _ = ops.lu_parts(A)
     return into(out, named_result("linalg_lu_factor", LU=packed, pivots=pivots))
 
 
 def _first_zero(packed: Tensor) -> Tensor:
-    """1 + the place of the first zero of ``U``'s diagonal, 0 if there is none: LAPACK's info."""
+    """LAPACK's info: 1 + the index of the first zero on ``U``'s diagonal, 0 if there is none."""
     zeros = packed.detach().diagonal(0, -2, -1) == 0
     if not zeros.raw.size:
         return zeros.new_zeros(zeros.raw.shape[:-1]).int()
-    place = zeros.long().argmax(-1) + 1
-    return ops.where(zeros.any(-1), place, 0).int()
+    first = zeros.long().argmax(-1) + 1
+    return ops.where(zeros.any(-1), first, 0).int()
 
 
 def lu_factor_ex(
-    A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Tensor | None = None
-) -> Any:
-    """``lu_factor``, and where ``U`` is singular."""
+    A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Sequence[Tensor] | None = None
+) -> NamedResult:
+    """``lu_factor``, and LAPACK's info on singular ``U``."""
     packed, pivots = lu_factor(A, pivot=pivot)
     info = _first_zero(packed)
     if check_errors and bool((info > 0).any()):
@@ -78,8 +81,8 @@ def lu_factor_ex(
     return into(out, named_result("linalg_lu_factor_ex", LU=packed, pivots=pivots, info=info))
 
 
-def _permutation(packed: Any, pivots: Any) -> Any:
-    """The ``P`` that LAPACK's pivots stand for."""
+def _permutation(packed: Tensor, pivots: Tensor) -> Tensor:
+    """The permutation matrices ``P`` of LAPACK's pivots."""
     rows = packed.raw.shape[-2]
     batch, size = pivots.raw.shape[:-1], pivots.raw.shape[-1]
     host = pivots._backend.to_host(pivots.raw).reshape(math.prod(batch), size)
@@ -93,14 +96,14 @@ def _permutation(packed: Any, pivots: Any) -> Any:
 
 
 def lu_unpack(
-    LU_data: Any,
-    LU_pivots: Any,
+    LU_data: Tensor,
+    LU_pivots: Tensor,
     unpack_data: bool = True,
     unpack_pivots: bool = True,
     *,
-    out: Tensor | None = None,
-) -> Any:
-    """``P, L, U`` of what ``lu_factor`` returns."""
+    out: Sequence[Tensor] | None = None,
+) -> NamedResult:
+    """``P, L, U`` of the results of ``lu_factor``."""
     none = LU_data.new_empty(0)
     lower, upper = _factors(LU_data) if unpack_data else (none, none)
     p = _permutation(LU_data, LU_pivots) if unpack_pivots else none
@@ -108,13 +111,19 @@ def lu_unpack(
 
 
 def solve_factored(
-    LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False, out: Tensor | None = None
-) -> Any:
+    LU: Tensor,
+    pivots: Tensor,
+    B: Tensor,
+    *,
+    left: bool = True,
+    adjoint: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
     """``X`` of ``A X = B`` (``X A = B`` with ``left=False``) for ``A`` as ``lu_factor`` returns it."""
     (lower, upper), p = _factors(LU), _permutation(LU, pivots)
-    turned = adjoint == left  # which of both orders the factors are undone in
+    reverse = adjoint == left  # whether U is solved for first
     b = B if left else B.mH
-    if turned:
+    if reverse:
         inner = ops.solve_triangle(upper.mH, b, upper=False)
         result = p @ ops.solve_triangle(lower.mH, inner, upper=True)
     else:
@@ -123,8 +132,8 @@ def solve_factored(
     return into(out, result if left else result.mH)
 
 
-def lu_solve(b: Any, LU_data: Any, LU_pivots: Any, *, out: Tensor | None = None) -> Any:
-    """``linalg.lu_solve`` with the right-hand side first."""
+def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """``linalg.lu_solve`` with the right-hand side as the first argument."""
     return solve_factored(LU_data, LU_pivots, b, out=out)
 
 
@@ -154,28 +163,28 @@ def solve_triangular(
 
 @titled("TriangularSolve0")
 def triangular_solve(
-    b: Any,
-    A: Any,
+    b: Tensor,
+    A: Tensor,
     upper: bool = True,
     transpose: bool = False,
     unitriangular: bool = False,
     *,
-    out: Tensor | None = None,
-) -> Any:
+    out: Sequence[Tensor] | None = None,
+) -> NamedResult:
     """The solution of ``A X = b`` (of ``A^T X = b`` with ``transpose``), and ``A``."""
-    matrix, high = (A.mT, not upper) if transpose else (A, upper)
-    solution = solve_triangular(matrix, b, upper=high, unitriangular=unitriangular)
+    matrix, is_upper = (A.mT, not upper) if transpose else (A, upper)
+    solution = solve_triangular(matrix, b, upper=is_upper, unitriangular=unitriangular)
     result = named_result("triangular_solve", solution=solution, cloned_coefficient=A.clone())
     return into(out, result)
 
 
-def inv_ex(A: Tensor, *, check_errors: bool = False, out: Tensor | None = None) -> Any:
-    """Inverse matrices, and 0 or where a singular one has its first zero pivot (the inverse is then NaN)."""
+def inv_ex(A: Tensor, *, check_errors: bool = False, out: Sequence[Tensor] | None = None) -> NamedResult:
+    """Inverse matrices, NaN for singular ones, and for each 0 or the position of its first zero pivot."""
     info = _first_zero(ops.lu_parts(A.detach())[0])
     singular = info > 0
     if bool(singular.any()):
         if check_errors:
-            ops.inv(A.detach())  # says which one
+            ops.inv(A.detach())  # whose error names the matrix
             raise LinearAlgebraError("linalg.inv_ex: the input matrix is singular")
         unit = from_backend_array(A, np.eye(A.raw.shape[-1], dtype=A.raw.dtype))
         where = singular.unsqueeze(-1).unsqueeze(-1)
@@ -187,9 +196,14 @@ def inv_ex(A: Tensor, *, check_errors: bool = False, out: Tensor | None = None) 
 
 @titled("LinalgSolveEx0")
 def solve_ex(
-    A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False, out: Tensor | None = None
-) -> Any:
-    """The solution of ``A X = B``, and 0 or where a singular matrix has its first zero pivot."""
+    A: Tensor,
+    B: Tensor,
+    *,
+    left: bool = True,
+    check_errors: bool = False,
+    out: Sequence[Tensor] | None = None,
+) -> NamedResult:
+    """The solution of ``A X = B``, and for each matrix 0 or the position of its first zero pivot."""
     inverse, info = inv_ex(A, check_errors=check_errors)
     vector = B.raw.ndim == 1 or tuple(B.raw.shape) == tuple(A.raw.shape[:-1])
     if bool((info > 0).any()):
@@ -201,7 +215,7 @@ def solve_ex(
     return into(out, named_result("linalg_solve_ex", result=result, info=info))
 
 
-def eig(A: Tensor, *, out: Tensor | None = None) -> Any:
+def eig(A: Tensor, *, out: Sequence[Tensor] | None = None) -> NamedResult:
     """Eigenvalues and eigenvectors of square matrices, complex."""
     values, vectors = ops.eig(A)
     return into(out, named_result("linalg_eig", eigenvalues=values, eigenvectors=vectors))
@@ -213,8 +227,8 @@ def eigvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 @titled("LinalgHouseholderProduct0")
-def householder_product(A: Any, tau: Any, *, out: Tensor | None = None) -> Any:
-    """The first columns of the product of the reflections ``1 - tau v v^H``, ``v`` below ``A``'s diagonal."""
+def householder_product(A: Tensor, tau: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The first columns of the product of reflections ``1 - tau v v^H``, ``v`` below ``A``'s diagonal."""
     if A.raw.ndim < 2:
         raise ShapeError("linalg.householder_product: input must have at least 2 dimensions.")
     rows, columns = A.raw.shape[-2:]
@@ -262,7 +276,7 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
 def tensorsolve(
     A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The ``X`` whose ``tensordot`` with ``A`` is ``B``; ``dims`` of ``A`` are moved to its end first."""
+    """The ``X`` for which ``tensordot(A, X)`` is ``B``; ``dims`` of ``A`` are moved to its end first."""
     a = A if dims is None else A.movedim(tuple(dims), tuple(range(A.raw.ndim - len(dims), A.raw.ndim)))
     shape = tuple(a.raw.shape[B.raw.ndim :])
     size = math.prod(shape)

@@ -1,14 +1,15 @@
-"""Factors ``L D L^H`` of symmetric and Hermitian matrices that are not definite, by Bunch and Kaufman.
+"""Factorizations ``L D L^H`` of symmetric and Hermitian indefinite matrices, by Bunch and Kaufman's pivoting.
 
-``D`` has blocks of one or two rows. The factors and pivots are stored as LAPACK's ``sytrf`` stores the lower
-triangle: a positive pivot counts the row that was exchanged from 1, two equal negative ones stand for a block
-of two rows. ``tenon.linalg`` offers these functions; none has a gradient, as in torch.
+``D`` has blocks of one or two rows. Factors and pivots are stored as LAPACK's ``sytrf`` stores the lower
+triangle: a positive pivot is the number, from 1, of the row that was exchanged; two equal negative pivots
+mark a block of two rows. ``tenon.linalg`` exports these functions; as in torch none has a gradient.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -19,35 +20,39 @@ from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:
+    from tenon.tensors.results import NamedResult
     from tenon.tensors.tensor import Tensor
 
+#: ``np.conj`` for Hermitian matrices, the identity for symmetric ones.
+Conjugate: TypeAlias = Callable[..., Any]
 _ALPHA = (1 + math.sqrt(17)) / 8
 
 
-def _flat(x: Tensor, rank: int = 2) -> Any:
-    """``x`` on the host, with one batch axis."""
-    host = x._backend.to_host(x.raw)
+def _flat(x: Tensor, rank: int = 2) -> np.ndarray:
+    """Copy ``x`` to the host with all batch axes joined into one."""
+    host: np.ndarray = x._backend.to_host(x.raw)
     return host.reshape(math.prod(host.shape[: host.ndim - rank]), *host.shape[host.ndim - rank :])
 
 
-def _size(x: Any) -> Any:
+def _magnitude(x: Any) -> Any:  # an array or NumPy number
+    """LAPACK's cheap magnitude of complex numbers."""
     return np.abs(x.real) + np.abs(x.imag)
 
 
-def _pivot(a: Any, k: int) -> tuple[int, int]:
-    """The row to exchange at ``k``, and the size of the block."""
-    own, below = _size(a[k, k]), _size(a[k + 1 :, k])
+def _pivot(a: np.ndarray, k: int) -> tuple[int, int]:
+    """Return the row to exchange with row ``k``, and the size of the block."""
+    own, below = _magnitude(a[k, k]), _magnitude(a[k + 1 :, k])
     largest = below.max(initial=0)
     if own >= _ALPHA * largest:
         return k, 1
     row = k + 1 + int(below.argmax())
-    beside = max(_size(a[row, k:row]).max(), _size(a[row + 1 :, row]).max(initial=0))
+    beside = max(_magnitude(a[row, k:row]).max(), _magnitude(a[row + 1 :, row]).max(initial=0))
     if own >= _ALPHA * largest * (largest / beside):
         return k, 1
-    return row, (1 if _size(a[row, row]) >= _ALPHA * beside else 2)
+    return row, (1 if _magnitude(a[row, row]) >= _ALPHA * beside else 2)
 
 
-def _exchange(a: Any, k: int, first: int, second: int, conj: Any) -> None:
+def _exchange(a: np.ndarray, k: int, first: int, second: int, conj: Conjugate) -> None:
     """Exchange two rows and columns of the lower triangle from ``k`` on."""
     between = slice(first + 1, second)
     a[second + 1 :, [first, second]] = a[second + 1 :, [second, first]]
@@ -57,13 +62,14 @@ def _exchange(a: Any, k: int, first: int, second: int, conj: Any) -> None:
     a[[first, second], k:first] = a[[second, first], k:first]
 
 
-def _factor(a: Any, conj: Any) -> tuple[Any, int]:
-    """Factor the lower triangle of ``a`` in place: the pivots, and 1 + the place of the first zero block."""
+def _factor(a: np.ndarray, conj: Conjugate) -> tuple[np.ndarray, int]:
+    """Factor the lower triangle of ``a`` in place; return the pivots, and 1 + the index of the first zero
+    block, or 0."""
     size, k, info = len(a), 0, 0
     pivots = np.zeros(size, np.int32)
     while k < size:
         row, width = _pivot(a, k)
-        singular = not _size(a[k:, k]).any()
+        singular = not _magnitude(a[k:, k]).any()
         if singular:
             info = info or k + 1
         if row != k + width - 1:
@@ -79,8 +85,8 @@ def _factor(a: Any, conj: Any) -> tuple[Any, int]:
     return pivots, info
 
 
-def _block(a: Any, k: int, width: int, conj: Any) -> Any:
-    """A block of ``D``, with the triangle above its diagonal."""
+def _block(a: np.ndarray, k: int, width: int, conj: Conjugate) -> np.ndarray:
+    """Return a block of ``D`` as a full matrix."""
     block = a[k : k + width, k : k + width].copy()
     if width == 2:
         block[0, 1] = conj(block[1, 0])
@@ -88,19 +94,19 @@ def _block(a: Any, k: int, width: int, conj: Any) -> Any:
 
 
 def ldl_factor_ex(
-    A: Tensor, *, hermitian: bool = False, check_errors: bool = False, out: Tensor | None = None
-) -> Any:
-    """``LD`` and ``pivots`` of ``A = L D L^T`` (``L^H`` with ``hermitian``), and where ``D`` is singular."""
+    A: Tensor, *, hermitian: bool = False, check_errors: bool = False, out: Sequence[Tensor] | None = None
+) -> NamedResult:
+    """``LD`` and ``pivots`` of ``A = L D L^T`` (``L^H`` with ``hermitian``); info on zeros in ``D``."""
     if A.raw.ndim < 2 or A.raw.shape[-1] != A.raw.shape[-2]:
         raise ShapeError(
             f"linalg.ldl_factor_ex: A must be batches of square matrices, got {list(A.raw.shape)}"
         )
     conj = np.conj if hermitian else np.asarray
     packed = np.tril(_flat(A))
-    found = [_factor(a, conj) for a in packed]
+    factored = [_factor(a, conj) for a in packed]
     batch, size = A.raw.shape[:-2], A.raw.shape[-1]
-    pivots = np.array([p for p, _ in found], np.int32).reshape(*batch, size)
-    info = np.array([i for _, i in found], np.int32).reshape(batch)
+    pivots = np.array([p for p, _ in factored], np.int32).reshape(*batch, size)
+    info = np.array([i for _, i in factored], np.int32).reshape(batch)
     if check_errors and info.any():
         raise LinearAlgebraError(f"linalg.ldl_factor: D[{info.max()}] is zero, the matrix is singular")
     parts = {"LD": packed.reshape(A.raw.shape), "pivots": pivots, "info": info}
@@ -108,13 +114,15 @@ def ldl_factor_ex(
     return into(out, named_result("linalg_ldl_factor_ex", **result))
 
 
-def ldl_factor(A: Tensor, *, hermitian: bool = False, out: Tensor | None = None) -> Any:
+def ldl_factor(A: Tensor, *, hermitian: bool = False, out: Sequence[Tensor] | None = None) -> NamedResult:
     """``LD`` and ``pivots`` of ``A = L D L^T`` (``L^H`` with ``hermitian``)."""
     packed, pivots, _ = ldl_factor_ex(A, hermitian=hermitian, check_errors=True)
     return into(out, named_result("linalg_ldl_factor", LD=packed, pivots=pivots))
 
 
-def ldl_solve(LD: Any, pivots: Any, B: Any, *, hermitian: bool = False, out: Tensor | None = None) -> Any:
+def ldl_solve(
+    LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False, out: Tensor | None = None
+) -> Tensor:
     """``X`` of ``A X = B`` for ``A`` as ``ldl_factor`` returns it."""
     if B.raw.dtype != LD.raw.dtype:
         raise DTypeError(f"linalg.ldl_solve: expected B of {LD.dtype}, as LD, but found {B.dtype}")
@@ -125,17 +133,17 @@ def ldl_solve(LD: Any, pivots: Any, B: Any, *, hermitian: bool = False, out: Ten
     batch = np.broadcast_shapes(LD.raw.shape[:-2], B.raw.shape[:-2])
     hosts = [x._backend.to_host(x.raw) for x in (LD, pivots, B)]
     factors = np.broadcast_to(hosts[0], (*batch, *hosts[0].shape[-2:])).reshape(-1, *hosts[0].shape[-2:])
-    places = np.broadcast_to(hosts[1], (*batch, hosts[1].shape[-1])).reshape(-1, hosts[1].shape[-1])
+    rows = np.broadcast_to(hosts[1], (*batch, hosts[1].shape[-1])).reshape(-1, hosts[1].shape[-1])
     shape = (*batch, *hosts[2].shape[-2:])
     result = np.array(np.broadcast_to(hosts[2], shape)).reshape(len(factors), *hosts[2].shape[-2:])
     conj = np.conj if hermitian else np.asarray
-    for a, p, b in zip(factors, places, result, strict=True):
+    for a, p, b in zip(factors, rows, result, strict=True):
         _solve(a, p, b, conj)
     return into(out, from_backend_array(B, result.reshape(shape)))
 
 
-def _solve(a: Any, pivots: Any, b: Any, conj: Any) -> None:
-    """``b`` becomes the solution: down through ``L`` and ``D``, up through ``L^H``."""
+def _solve(a: np.ndarray, pivots: np.ndarray, b: np.ndarray, conj: Conjugate) -> None:
+    """Overwrite ``b`` with the solution: forward through ``L`` and ``D``, backward through ``L^H``."""
     blocks, k = [], 0
     while k < len(a):
         width = 1 if pivots[k] > 0 else 2

@@ -1,4 +1,4 @@
-"""Joining, cutting and lining up tensors: ``cat``, ``stack``, ``split``, ``meshgrid``."""
+"""Join, split and broadcast tensors: ``cat``, ``stack``, ``split``, ``meshgrid``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tenon.engine.aval import normalize_axis
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into
+from tenon.functions.questions import is_tensor
 from tenon.kernels.promotion import result_type
 from tenon.tensors.creation import create, triangles
 from tenon.tensors.creation.factories import zeros
@@ -31,7 +32,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _listed(name: str, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+def _checked(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return ``tensors`` as a tuple; an error unless it is a sequence of tensors, and not empty."""
     if isinstance(tensors, Value) or not isinstance(tensors, Sequence):
         raise TypeError(
             f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
@@ -51,24 +53,24 @@ def cat(
     tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None
 ) -> Tensor:
     """Tensors joined along ``dim``; their other sizes must agree. Empty vectors are left out, as in torch."""
-    parts = _listed("cat", tensors)
+    parts = _checked("cat", tensors)
     for position, t in enumerate(parts):
         if t.raw.ndim == 0:
             raise ArgumentError(f"zero-dimensional tensor (at position {position}) cannot be concatenated")
-    mixed = any(t.raw.ndim != 1 for t in parts)  # only then is an empty vector in the way
+    mixed = any(t.raw.ndim != 1 for t in parts)  # only then empty vectors have to be left out
     kept = [t for t in parts if not mixed or tuple(t.raw.shape) != (0,)]
     if len(kept) != len(parts):
         common = result_type(*(t.raw.flat[:0] if t.raw.ndim == 0 else t for t in parts))
         kept = [t.to(common) for t in kept]
-    empty = all(tuple(t.raw.shape) == (0,) for t in kept)  # these may be joined along any axis
-    place = 0 if empty else normalize_axis(dim if axis is None else axis, kept[0].raw.ndim)
+    empty = all(tuple(t.raw.shape) == (0,) for t in kept)  # vectors that can be joined along any axis
+    position = 0 if empty else normalize_axis(dim if axis is None else axis, kept[0].raw.ndim)
     ranks = {t.raw.ndim for t in kept}
     if len(ranks) > 1:
         first, other = kept[0].raw.ndim, next(t.raw.ndim for t in kept if t.raw.ndim != kept[0].raw.ndim)
         raise ShapeError(f"Tensors must have same number of dimensions: got {first} and {other}")
     if out is not None:
         refuse_overlap(out, *parts)
-    result = ops.cat(*kept, axis=place)
+    result = ops.cat(*kept, axis=position)
     return into(out, result)
 
 
@@ -90,24 +92,26 @@ def stack(
     tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None
 ) -> Tensor:
     """Tensors of one shape side by side along a new axis ``dim``."""
-    parts = _listed("stack", tensors)
-    place = normalize_axis(dim if axis is None else axis, parts[0].raw.ndim, extra=1)
-    result = ops.stack(*parts, axis=place)
+    parts = _checked("stack", tensors)
+    position = normalize_axis(dim if axis is None else axis, parts[0].raw.ndim, extra=1)
+    result = ops.stack(*parts, axis=position)
     return into(out, result)
 
 
-def _each(tensors: tuple[Any, ...], change: Callable[[Any], Any]) -> Any:
-    """``change`` of one tensor, or a tuple of them for several or a sequence."""
-    if len(tensors) == 1 and not isinstance(tensors[0], Value):
-        tensors = tuple(tensors[0])
-    elif len(tensors) == 1:
-        return change(tensors[0])
-    return tuple(change(t) for t in tensors)
+def _each(tensors: tuple[Any, ...], function: Callable[[Tensor], Tensor]) -> Tensor | tuple[Tensor, ...]:
+    """Apply ``function`` to one tensor; to several, or to those of one sequence, and return a tuple."""
+    if len(tensors) == 1 and is_tensor(tensors[0]):
+        return function(tensors[0])
+    return tuple(function(t) for t in (tensors[0] if len(tensors) == 1 else tensors))
 
 
-def atleast_1d(*tensors: Any) -> Any:
-    """With at least one axis."""
-    return _each(tensors, lambda t: t if t.raw.ndim else t.reshape(1))
+def _to_1d(t: Tensor) -> Tensor:
+    return t if t.raw.ndim else t.reshape(1)
+
+
+def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
+    """The tensors with at least one axis."""
+    return _each(tensors, _to_1d)
 
 
 def _to_2d(t: Tensor) -> Tensor:
@@ -119,24 +123,24 @@ def _to_3d(t: Tensor) -> Tensor:
 
 
 def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
-    """With at least two axes."""
+    """The tensors with at least two axes."""
     return _each(tensors, _to_2d)
 
 
-def atleast_3d(*tensors: Any) -> Any:
-    """With at least three axes."""
+def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
+    """The tensors with at least three axes."""
     return _each(tensors, _to_3d)
 
 
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Joined along axis 1; vectors along axis 0."""
-    parts = [atleast_1d(t) for t in _listed("hstack", tensors)]
+    """Tensors joined along axis 1; vectors along axis 0."""
+    parts = [_to_1d(t) for t in _checked("hstack", tensors)]
     return cat(parts, 0 if parts[0].raw.ndim == 1 else 1, out=out)
 
 
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Joined along axis 0; vectors become rows."""
-    return cat([_to_2d(t) for t in _listed("vstack", tensors)], 0, out=out)
+    """Tensors joined along axis 0; vectors become rows."""
+    return cat([_to_2d(t) for t in _checked("vstack", tensors)], 0, out=out)
 
 
 def row_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
@@ -145,18 +149,18 @@ def row_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
 
 
 def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Joined along axis 2; vectors and matrices gain axes."""
-    return cat([_to_3d(t) for t in _listed("dstack", tensors)], 2, out=out)
+    """Tensors joined along axis 2; vectors and matrices gain axes."""
+    return cat([_to_3d(t) for t in _checked("dstack", tensors)], 2, out=out)
 
 
 def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Vectors as columns of a matrix; matrices side by side."""
-    parts = [t.reshape(-1, 1) if t.raw.ndim < 2 else t for t in _listed("column_stack", tensors)]
+    """Tensors joined along axis 1; vectors become columns."""
+    parts = [t.reshape(-1, 1) if t.raw.ndim < 2 else t for t in _checked("column_stack", tensors)]
     return cat(parts, 1, out=out)
 
 
 def split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Pieces of a size (the last may be smaller), or of the given sizes: views."""
+    """Views of consecutive parts of one size (the last may be smaller), or of the listed sizes."""
     return tensor.split(split_size_or_sections, dim)
 
 
@@ -167,17 +171,17 @@ def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
             raise ArgumentError(
                 f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {s!r}"
             )
-    found = tuple((s,) if isinstance(s, int) else tuple(s) for s in shapes)
-    for size in itertools.chain(*found):
+    tuples = tuple((s,) if isinstance(s, int) else tuple(s) for s in shapes)
+    for size in itertools.chain(*tuples):
         if size < 0:
             raise ShapeError(f"Trying to create tensor with negative dimension ({size}): ({size})")
     try:
-        return Size(aval.broadcast_shapes(*found) if found else ())
+        return Size(aval.broadcast_shapes(*tuples) if tuples else ())
     except ShapeError as error:
         raise ShapeError(f"Shape mismatch: objects cannot be broadcast to a single shape: {error}") from None
 
 
-def _is_size(value: int) -> bool:
+def _is_size(value: object) -> bool:
     return hasattr(value, "__index__")
 
 
@@ -198,10 +202,11 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
         tensors = tuple(tensors[0])
     if not tensors:
         raise ArgumentError("meshgrid expects a non-empty TensorList, got no tensor")
-    for what, found in (("dtype", [t.dtype for t in tensors]), ("device", [t.device for t in tensors])):
-        if any(each != found[0] for each in found):
+    for name in ("dtype", "device"):
+        values = [getattr(t, name) for t in tensors]
+        if any(each != values[0] for each in values):
             raise ArgumentError(
-                f"meshgrid expects all tensors to have the same {what}, got {', '.join(map(str, found))}"
+                f"meshgrid expects all tensors to have the same {name}, got {', '.join(map(str, values))}"
             )
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
@@ -229,15 +234,15 @@ def repeat_interleave(
     *,
     output_size: int | None = None,
 ) -> Tensor:
-    """Each element ``repeats`` times along ``dim`` (flattened if None). Alone: each place as often as
-    ``input`` says."""
+    """Repeat each element ``repeats`` times along ``dim`` (of the flattened tensor if None). Without
+    ``repeats``: repeat each index as often as the vector ``input`` says."""
     if repeats is None:
         if input.raw.ndim != 1:
             raise ShapeError(
                 f"repeat_interleave only accept 1D vector as repeat, got {list(input.raw.shape)}"
             )
-        places = ops.cast(ops.cumsum(input.new_ones(input.raw.shape), axis=0), dtype=input.raw.dtype) - 1
-        return places.repeat_interleave(input, 0)
+        indices = ops.cast(ops.cumsum(input.new_ones(input.raw.shape), axis=0), dtype=input.raw.dtype) - 1
+        return indices.repeat_interleave(input, 0)
     return input.repeat_interleave(repeats, dim, output_size=output_size)
 
 
@@ -266,12 +271,12 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
         rows = np.fromiter(itertools.chain.from_iterable(choose(range(count), r)), np.int64).reshape(-1, r)
     if not rows.size:
         return input[:0].reshape(0, 1).expand(0, r)
-    places = create.wrap(rows.reshape(-1), input.device)
-    return input.gather(0, places).reshape(rows.shape)
+    indices = create.wrap(rows.reshape(-1), input.device)
+    return input.gather(0, indices).reshape(rows.shape)
 
 
 def constant_pad_nd(input: Tensor, pad: Sequence[int], value: complex = 0) -> Tensor:
-    """``input`` with ``value`` around its last axes; ``pad`` has two widths an axis, the last axis first."""
+    """Pad the last axes of ``input`` with ``value``; ``pad`` has two widths an axis, the last axis first."""
     pad = tuple(pad)
     rank = input.raw.ndim
     if len(pad) % 2 or len(pad) > 2 * rank:

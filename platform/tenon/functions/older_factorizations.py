@@ -1,9 +1,9 @@
-"""Factorizations that torch keeps at its top: ``lu``, ``geqrf``, ``ormqr``, ``lobpcg`` and the ones of low
-rank."""
+"""Factorizations outside of ``torch.linalg``: ``lu``, ``geqrf``, ``ormqr``, ``lobpcg`` and low-rank ones."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,24 +16,25 @@ from tenon.tensors.creation.draws import randn
 from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:
+    from tenon.tensors.results import NamedResult
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["geqrf", "lobpcg", "lu", "ormqr", "pca_lowrank", "svd_lowrank"]
 
 
 def lu(
-    A: Tensor, pivot: bool = True, get_infos: bool = False, out: Tensor | None = None
+    A: Tensor, pivot: bool = True, get_infos: bool = False, out: Sequence[Tensor] | None = None
 ) -> tuple[Tensor, ...]:
-    """``L`` and ``U`` in one matrix and the rows that were exchanged; ``get_infos``: also where ``U`` is
-    singular. Newer code calls ``linalg.lu_factor``."""
+    """``L`` and ``U`` packed in one matrix, and the pivots; with ``get_infos`` also LAPACK's info on singular
+    ``U``. New code uses ``linalg.lu_factor``."""
     factored = linalg.lu_factor_ex(A, pivot=pivot)
     result = tuple(factored) if get_infos else tuple(factored)[:2]
     return into(out, result)
 
 
-def geqrf(input: Tensor, *, out: Tensor | None = None) -> Any:
-    """The reflections whose product is the Q of a QR factorization, below the diagonal of R, and their
-    factors. Without a gradient, as in torch."""
+def geqrf(input: Tensor, *, out: Sequence[Tensor] | None = None) -> NamedResult:
+    """QR factorizations as LAPACK stores them: R with the reflections of Q below its diagonal, and the
+    reflections' factors. Without a gradient, as in torch."""
     if input.raw.ndim < 2:
         raise ShapeError("torch.geqrf: input must have at least 2 dimensions.")
     if input.requires_grad:
@@ -84,8 +85,8 @@ def ormqr(
 def svd_lowrank(
     A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None
 ) -> tuple[Tensor, ...]:
-    """``U, S, V`` of rank ``q`` near ``A`` (less ``M``): the factors of its part in a random subspace that
-    ``niter`` powers of ``A`` turn to the largest singular values (Halko, Martinsson and Tropp, 2009)."""
+    """Approximate ``A`` (minus ``M``) by ``U, S, V`` of rank ``q``: project it to a random subspace that
+    ``niter`` power iterations rotate to the largest singular values (Halko, Martinsson and Tropp, 2009)."""
     q, niter = 6 if q is None else q, 2 if niter is None else niter
     matrix = A if M is None else A - M.broadcast_to(A.raw.shape)
     wide = matrix.raw.shape[-2] < matrix.raw.shape[-1]
@@ -114,26 +115,26 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
 
 
 def lobpcg(
-    A: Any,
+    A: Tensor,
     k: int | None = None,
-    B: Any = None,
-    X: Any = None,
+    B: Tensor | None = None,
+    X: Tensor | None = None,
     n: int | None = None,
-    iK: Any = None,
+    iK: Tensor | None = None,
     niter: int | None = None,
     tol: float | None = None,
     largest: bool | None = None,
     method: str | None = None,
-    tracker: Any = None,
+    tracker: Callable[..., None] | None = None,
     ortho_iparams: dict[str, int] | None = None,
     ortho_fparams: dict[str, float] | None = None,
     ortho_bparams: dict[str, bool] | None = None,
-) -> tuple[Any, Any]:
+) -> tuple[Tensor, Tensor]:
     """The ``k`` largest (or smallest) eigenvalues ``E`` of symmetric matrices ``A``, and their eigenvectors:
     ``A @ V = B @ V * E``, with ``B`` positive definite, or 1.
 
-    Matrices are dense here, so LAPACK solves the whole problem at once: there is nothing to iterate, and what
-    torch says of where to begin, how to go on and when to stop is accepted and not needed.
+    LAPACK solves the dense problem directly, without iterations: the arguments that control torch's iteration
+    are accepted and ignored.
 
     >>> import tenon
     >>> values, vectors = tenon.lobpcg(tenon.diag(tenon.tensor([1.0, 5.0, 3.0])), k=1)
@@ -151,7 +152,8 @@ def lobpcg(
             f"LOBPCG algorithm is not applicable when the number of A rows (={size}) is smaller than 3 x the"
             f" number of requested eigenpairs (={count})"
         )
-    matrix, root = (A + A.mT) / 2, None
+    matrix: Tensor = (A + A.mT) / 2
+    root: Tensor | None = None
     if B is not None:
         root = linalg.cholesky((B + B.mT) / 2)
         half = linalg.solve_triangular(root, matrix, upper=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING
 
 from tenon import dtypes
 from tenon.device import as_device
@@ -15,30 +16,31 @@ from tenon.tensors.storage.untyped import UntypedStorage
 if TYPE_CHECKING:
     from tenon.device import DeviceLike
     from tenon.dtypes import DTypeLike
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["from_file"]
 
 
 @with_layout
 def from_file(
-    filename: Any,
+    filename: str | os.PathLike[str],
     shared: bool | None = None,
     size: int | None = 0,
     *,
     dtype: DTypeLike | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
-    """The first ``size`` numbers of a file as a vector, which the system reads when they are looked at.
+) -> Tensor:
+    """Map the first ``size`` numbers of a file as a vector, read on demand.
 
-    With ``shared`` the file is result or grown where needed, and writing to the tensor writes to it; without,
-    what is written stays in this process.
+    With ``shared`` the file is created or extended if needed, and writes to the tensor change it; without,
+    writes stay in this process.
     """
     place = as_device(device)
     if place.type != "cpu":
         raise DeviceError(f"from_file: a file is mapped on the CPU, not on {place}; use .to({str(place)!r}).")
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     mapped = UntypedStorage.from_file(filename, bool(shared), (size or 0) * kind.numpy.itemsize)
-    result: Any = Value.make(mapped.array(kind), backend_named("cpu"))
+    result: Tensor = Value.make(mapped.array(kind), backend_named("cpu"))
     result._expose()
     return result.requires_grad_() if requires_grad else result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import operator
-from typing import Any
+from typing import SupportsIndex
 
 from tenon.config import DECIDED
 from tenon.errors import ArgumentError
@@ -37,8 +37,8 @@ class _State:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Require bitwise reproducible results. CPU kernels always are; other backends read this setting, and
-    the ops that PyTorch then rejects (``put`` without ``accumulate``, ``max_unpool2d``) raise."""
+    """Require bitwise reproducible results. CPU kernels are always deterministic; other backends read this
+    setting, and ops that PyTorch then rejects (``put`` without ``accumulate``, ``max_unpool2d``) raise."""
     for name, value in (("'mode' (position 1)", mode), ("'warn_only'", warn_only)):
         if not isinstance(value, bool):
             raise TypeError(
@@ -91,7 +91,7 @@ def set_flush_denormal(mode: bool) -> bool:
     return False
 
 
-def set_num_threads(int: Any) -> None:  # torch's parameter name
+def set_num_threads(int: SupportsIndex) -> None:  # torch's parameter name
     """Set how many threads the CPU's kernels use: BLAS, oneDNN, compiled loops and parallel loops."""
     if not isinstance(int, numbers.Integral):
         raise TypeError(f"set_num_threads expects an int, but got {type(int).__name__}")
@@ -106,7 +106,7 @@ def get_num_threads() -> int:
     return backend_named("cpu").threads()
 
 
-def set_num_interop_threads(int: Any) -> None:  # torch's parameter name
+def set_num_interop_threads(int: SupportsIndex) -> None:  # torch's parameter name
     """Check the argument; it has no effect, as ops run sequentially on the calling thread."""
     if not isinstance(int, numbers.Integral):
         raise TypeError(f"set_num_interop_threads expects an int, but got {type(int).__name__}")

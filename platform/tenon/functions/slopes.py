@@ -1,4 +1,4 @@
-"""``gradient``: slopes of sampled functions by second-order differences."""
+"""``gradient``: derivatives of sampled functions by second-order differences."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def gradient(
     dim: int | Sequence[int] | None = None,
     edge_order: int = 1,
 ) -> tuple[Tensor, ...]:
-    """Slopes along each of ``dim`` (None: all axes), as a tuple of tensors of ``input``'s shape.
+    """Derivatives along each of ``dim`` (None: all axes), as a tuple of tensors of ``input``'s shape.
 
-    ``spacing``: the distance of neighbours, one distance for each of ``dim``, or for each a tensor of
-    coordinates. ``edge_order``: of the differences at both ends, 1 or 2.
+    ``spacing`` is the distance of neighbours, or for each of ``dim`` a distance or a tensor of coordinates.
+    ``edge_order`` is the order of the differences at both ends, 1 or 2.
     """
     if edge_order not in (1, 2):
         raise ArgumentError(f"torch.gradient only supports edge_order=1 and edge_order=2, got {edge_order}.")
     axes = (dim,) if isinstance(dim, int) else range(input.raw.ndim) if dim is None else tuple(dim)
     normalize_axes(axes, input.raw.ndim)
-    steps = (
+    steps: list[Any] = (
         list(spacing)
         if isinstance(spacing, (tuple, list))
         else [1 if spacing is None else spacing] * len(axes)
@@ -45,7 +45,8 @@ def gradient(
     return tuple(_slopes(input, d % input.raw.ndim, s, edge_order) for d, s in zip(axes, steps, strict=True))
 
 
-def _slopes(x: Tensor, axis: int, spacing: Any, edge_order: int) -> Tensor:
+def _slopes(x: Tensor, axis: int, spacing: Tensor | float, edge_order: int) -> Tensor:
+    """Return the derivative along ``axis``."""
     size = x.raw.shape[axis]
     if size <= edge_order:
         raise ShapeError(
@@ -75,7 +76,7 @@ def _slopes(x: Tensor, axis: int, spacing: Any, edge_order: int) -> Tensor:
     return ops.cat(outer[0], inner, outer[1], axis=axis)
 
 
-def _gaps(x: Any, axis: int, coordinates: Any) -> Any:
+def _gaps(x: Tensor, axis: int, coordinates: Tensor) -> Tensor:
     """Distances between neighbours along ``axis``, of ``x``'s rank."""
     if coordinates.raw.ndim != 1 or coordinates.raw.shape[0] != x.raw.shape[axis]:
         raise ShapeError(

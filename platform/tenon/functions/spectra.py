@@ -1,4 +1,4 @@
-"""Spectra of short frames: ``stft`` and its inverse ``istft``, result of windows, transforms and overlaps."""
+"""Short-time Fourier transforms: ``stft`` and its inverse ``istft``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["istft", "stft"]
 
+#: torch's name of a padding mode -> NumPy's.
 _MODES: dict[str, Any] = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
 def _framing(name: str, n_fft: int, hop_length: int | None, win_length: int | None) -> tuple[int, int]:
-    """The hop and the length of the window, checked."""
+    """Return the hop length and the window length; ArgumentError if they are out of range."""
     hop = n_fft // 4 if hop_length is None else hop_length
     length = n_fft if win_length is None else win_length
     if hop <= 0:
@@ -35,7 +36,7 @@ def _framing(name: str, n_fft: int, hop_length: int | None, win_length: int | No
 
 
 def _padded(x: Tensor, width: int, mode: str) -> Tensor:
-    """``width`` more samples on both sides."""
+    """Pad both ends of the signals by ``width`` samples."""
     if mode == "constant":
         return ops.pad(x, widths=((0, 0), (width, width)))
     if mode not in _MODES:
@@ -46,8 +47,8 @@ def _padded(x: Tensor, width: int, mode: str) -> Tensor:
     return x.index_select(-1, from_backend_array(x, np.pad(np.arange(size), width, mode=_MODES[mode])))
 
 
-def _window(name: str, x: Any, window: Any, length: int, n_fft: int) -> Any:
-    """The window in the middle of ``n_fft`` zeros; ones if there is none."""
+def _window(name: str, x: Tensor, window: Tensor | None, length: int, n_fft: int) -> Tensor:
+    """Pad the window, by default of ones, with zeros on both sides to ``n_fft`` samples."""
     if window is not None and tuple(window.raw.shape) != (length,):
         raise ShapeError(
             f"{name}: expected a 1D window tensor of size equal to win_length={length}, but got window with"
@@ -59,7 +60,7 @@ def _window(name: str, x: Any, window: Any, length: int, n_fft: int) -> Any:
     return ops.pad(window, widths=((left, n_fft - length - left),))
 
 
-def _of_stft(input: Tensor, *args: Tensor | int, return_complex: bool | None = None, **kwargs: Any) -> str:
+def _of_stft(input: Tensor, *args: Tensor | int, return_complex: bool | None = None, **kwargs: object) -> str:
     return "Squeeze4" if input.raw.ndim == 1 and return_complex is not False else ""
 
 
@@ -79,9 +80,9 @@ def stft(
 ) -> Tensor:
     """Spectra ``[..., frequency, frame]`` of overlapping frames of a signal ``[..., time]``.
 
-    ``n_fft`` samples a frame, one frame every ``hop_length`` (``n_fft // 4``), each times ``window``. With
-    ``center`` the signal is padded so that frame ``t`` has its middle at ``t * hop_length``. A ``window``
-    left out is one of ones, about which torch warns.
+    Frames of ``n_fft`` samples start every ``hop_length`` samples (by default ``n_fft // 4``) and are
+    multiplied by ``window`` (by default ones, about which torch warns). With ``center`` the signal is padded
+    so that the middle of frame ``t`` is at ``t * hop_length``.
     """
     complex_input = input.raw.dtype.kind == "c" or (
         isinstance(window, Value) and window.raw.dtype.kind == "c"
@@ -130,8 +131,8 @@ def istft(
 ) -> Tensor:
     """The signal ``[..., time]`` whose ``stft`` with the same settings is nearest to ``input``.
 
-    Frames are added where they overlap and divided by the sum of the squared windows there, which may
-    nowhere be zero. ``length`` cuts the signal, or pads it with zeros.
+    The sum of overlapping frames is divided by the sum of the squared windows, which must not be zero.
+    ``length`` truncates the signal, or pads it with zeros.
     """
     if input.raw.dtype.kind != "c":
         raise DTypeError(
@@ -179,5 +180,5 @@ def istft(
 
 
 def _overlapped(frames: Tensor, total: int, hop: int) -> Tensor:
-    """Frames ``[batch, frame, sample]`` added where they overlap."""
+    """Sum overlapping frames ``[batch, frame, sample]`` to signals ``[batch, time]``."""
     return ops.fold_axis(frames, shape=(frames.raw.shape[0], total), axis=1, step=hop)

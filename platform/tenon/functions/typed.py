@@ -82,7 +82,7 @@ class _Default:
 def set_default_tensor_type(t: object, /) -> None:
     """Set the default dtype by a tensor type: ``DoubleTensor`` or ``"torch.DoubleTensor"`` for float64.
 
-    A type of ``torch.cuda`` also lets tensors be result on the GPU, until one of the CPU is set.
+    A type of ``torch.cuda`` also makes the GPU the default device, until a type of the CPU is set.
     """
     named = repr(t)[8:-2] if isinstance(t, _TensorType) else str(t)  # <class 'torch.cuda.FloatTensor'>
     module, _, name = named.rpartition(".")

@@ -1,9 +1,12 @@
-"""Named tuples that ops with several results return, as ``torch.return_types``."""
+"""Named tuples that functions with several results return, as ``torch.return_types``."""
 
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 
 class NamedResult(tuple[Any, ...]):
@@ -12,6 +15,10 @@ class NamedResult(tuple[Any, ...]):
     __slots__ = ()
     _fields: tuple[str, ...] = ()
     _op = ""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Tensor: ...  # the item of that name
 
     def __repr__(self) -> str:
         body = ",\n".join(f"{n}={v!r}" for n, v in zip(self._fields, self, strict=True))
@@ -24,7 +31,7 @@ class NamedResult(tuple[Any, ...]):
 _TYPES: dict[tuple[str, ...], type[NamedResult]] = {}
 
 
-def named_result(op: str, **items: object) -> Any:  # a NamedResult with these attributes
+def named_result(op: str, **items: object) -> NamedResult:
     """Return the results of the function ``op`` as a named tuple."""
     key = (op, *items)
     cls = _TYPES.get(key)

@@ -15,6 +15,7 @@ from tenon.tensors.public import public
 from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:
+    from tenon.tensors.results import NamedResult
     from tenon.tensors.tensor import Tensor
 
 
@@ -117,7 +118,7 @@ class Matrix(Family):
         return f.det(self)
 
     @as_function()
-    def slogdet(self) -> Tensor:
+    def slogdet(self) -> NamedResult:
         """Sign and logarithm of the magnitude of the determinants."""
         sign, logabsdet = f.slogdet(self)
         return named_result("slogdet", sign=sign, logabsdet=logabsdet)
@@ -137,13 +138,13 @@ class Matrix(Family):
         return f.conj(lower.mT) if upper else lower
 
     @as_function()
-    def qr(self, some: bool = True) -> Tensor:
+    def qr(self, some: bool = True) -> NamedResult:
         """Orthonormal columns and upper triangles whose product is ``self``."""
         q, r = f.qr(self, mode="reduced" if some else "complete")
         return named_result("qr", Q=q, R=r)
 
     @as_function()
-    def svd(self, some: bool = True, compute_uv: bool = True) -> Tensor:
+    def svd(self, some: bool = True, compute_uv: bool = True) -> NamedResult:
         """``U, S, V`` with ``self = U @ diag(S) @ V^H``."""
         u, s, vh = f.svd_parts(self, full=not some)
         if not compute_uv:

@@ -236,7 +236,7 @@ class Reduction(Family):
         return named_result(name, values=values, indices=indices)
 
     @as_function(out="exact")
-    def aminmax(self, *, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    def aminmax(self, *, dim: int | None = None, keepdim: bool = False) -> NamedResult:
         """``(min, max)`` over ``dim`` or all."""
         _need_one_axis("aminmax", dim)
         axes = () if dim is None else dim
