@@ -1,7 +1,7 @@
 """The command ``tenon``, with the commands of plugins.
 
-Commands are imported when they run, so ``tenon --help`` stays quick and one broken command leaves the
-others alone. Next: ``tenon.training.command`` for ``train``; ``plugins/diagnose.py`` for what is printed.
+Commands are imported when they run, so that ``tenon --help`` is fast and a broken command does not affect the
+others. Next: ``training/command.py`` for ``train``, ``plugins/diagnose.py`` for ``plugins`` and ``doctor``.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class _Commands(click.Group):
             ctx.exit(130)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of all commands; asks plugins for names but imports no command."""
+        """The names of all commands, including those of plugins; imports no command."""
         return sorted({*super().list_commands(ctx), *_LAZY, *_quiet_host().registry.names("commands")})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported now; None if nobody offers it."""
+        """Import the command; None if there is none of this name."""
         built_in = super().get_command(ctx, cmd_name)
         if built_in is not None:
             return built_in
@@ -69,7 +69,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's, but an unknown name is answered with near ones."""
+        """click's method, with similar names in the error for an unknown command."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -81,7 +81,7 @@ class _Commands(click.Group):
             raise click.UsageError(f"No such command {args[0]!r}. {near}", ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in ``--help``, written without importing any command."""
+        """Write the list of ``--help`` without importing any command."""
         rows = []
         registry = _quiet_host().registry
         for name in self.list_commands(ctx):
@@ -91,17 +91,17 @@ class _Commands(click.Group):
             elif name in _LAZY:
                 rows.append((name, _LAZY[name][1]))
             else:
-                offers = [one for one in registry.components("commands") if one.name == name]
-                rows.append((name, " Or: ".join(map(_summary, offers))))
+                components = [each for each in registry.components("commands") if each.name == name]
+                rows.append((name, " Or: ".join(map(_summary, components))))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
 
-def _summary(offer: Component) -> str:
-    """The help line of a plugin's command: the ``CommandTarget``'s, or else where it comes from."""
-    if isinstance(offer.target, CommandTarget):
-        return offer.target.summary
-    return f"From plugin {offer.plugin.name}."
+def _summary(command: Component) -> str:
+    """The help line of a plugin's command: that of its ``CommandTarget``, or the plugin's name."""
+    if isinstance(command.target, CommandTarget):
+        return command.target.summary
+    return f"From plugin {command.plugin.name}."
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -205,8 +205,8 @@ def _print_rows(console: Console, title: str, rows: Iterable[tuple[str, str]]) -
     from rich.table import Table
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-    for what, value in rows:
-        table.add_row(_plain(what), _plain(value))
+    for name, value in rows:
+        table.add_row(_plain(name), _plain(value))
     console.print(f"[bold]{_plain(title)}[/]")
     console.print(table)
 
@@ -239,7 +239,7 @@ def _print_plugins(console: Console, report: PluginReport, *, short: bool) -> No
 
 
 def _quiet_host() -> Host:
-    """The process's host, without its warning: the commands here show failures themselves."""
+    """The process's host, without its warning, as the commands show failures themselves."""
     from tenon.plugins.manager import host
 
     with _warnings_shown_below():

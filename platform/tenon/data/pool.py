@@ -52,15 +52,15 @@ class ProcessPool:
             backend_named("cpu").has_kernel(table.stack)
         try:
             for identity in range(job.workers):
-                ours, theirs = connections.Pipe()
-                others = [*self.pipes, ours] if context.get_start_method() == "fork" else []
-                work = (job, identity, theirs, others, share)
+                own_end, worker_end = connections.Pipe()
+                others = [*self.pipes, own_end] if context.get_start_method() == "fork" else []
+                work = (job, identity, worker_end, others, share)
                 process: BaseProcess = context.Process(target=_work, args=work, daemon=True)  # type: ignore[attr-defined]  # of each start method
                 with _quiet_fork():
                     process.start()
-                theirs.close()
+                worker_end.close()
                 self.processes.append(process)
-                self.pipes.append(ours)
+                self.pipes.append(own_end)
             started = True
         finally:
             if not started:

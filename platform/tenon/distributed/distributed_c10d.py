@@ -1,4 +1,4 @@
-"""torch's module of these names: ``from tenon.distributed.distributed_c10d import ProcessGroup``."""
+"""torch's path of the names of ``tenon.distributed``, as ``distributed_c10d.ProcessGroup``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = list(distributed.__all__)
 
 
 def _get_default_group() -> Communicator:
-    """The communicator of all ranks, made at the first use."""
+    """The communicator of all ranks, created at the first use."""
     return world.get_communicator()
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # a class, function or module
     if name.startswith("__"):
         raise AttributeError(name)
     return getattr(distributed, name)

@@ -1,11 +1,9 @@
-"""PyTorch's path ``torch.distributed.tensor``: the class of tensors spread over a mesh; there are none.
+"""PyTorch's path ``torch.distributed.tensor``: the class of tensors sharded over a device mesh.
 
-Code that asks whether a tensor is one gets the answer; making one is refused.
+Tensors are not sharded here: the class exists for ``isinstance``, and its constructor raises.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from tenon.errors import UnsupportedError
 
@@ -13,10 +11,10 @@ __all__ = ["DTensor"]
 
 
 class DTensor:
-    """A tensor spread over a mesh of devices: nothing here is one."""
+    """A tensor sharded over a device mesh; no tensor here is an instance."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Refused."""
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        """Raise ``UnsupportedError``."""
         raise UnsupportedError(
             "DTensor: tensors are not spread over meshes of devices here. Every rank has whole tensors; to"
             " share the work of a step use nn.parallel.DistributedDataParallel, and for the optimizer's state"
@@ -24,6 +22,6 @@ class DTensor:
         )
 
     @staticmethod
-    def from_local(*args: Any, **kwargs: Any) -> DTensor:
-        """Refused."""
+    def from_local(*args: object, **kwargs: object) -> DTensor:
+        """Raise ``UnsupportedError``."""
         return DTensor()

@@ -1,7 +1,7 @@
 """Attribute an exception in a hook call to the plugin that raised it.
 
-pluggy runs all implementations in one loop and lets the exception through. The traceback knows better: its
-innermost frame that belongs to an implementation names the plugin. Costs nothing until something raises.
+pluggy calls all implementations in one loop and propagates the exception. The innermost frame of its
+traceback that belongs to an implementation identifies the plugin. This costs nothing unless a hook raises.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tenon.plugins.loader import PluginInfo
 
-#: Name under which the host's own answers are registered; what they raise is the caller's to see as it is.
+#: Name under which the host's own implementations are registered, whose errors are not changed.
 HOST = "tenon"
 
 
@@ -30,9 +30,9 @@ def name_the_plugin(
 ) -> Exception:
     """The exception to raise instead of ``error``, which a call of ``hook`` raised.
 
-    A TenonError keeps its type, as it says what to do, and gets a note; anything else becomes the cause
-    of a PluginHookError. An error of the caller, such as a missing argument, comes back as it is, and so
-    does one of the host's own answer.
+    A TenonError, whose message has advice, is returned with a note; any other error becomes the cause of a
+    PluginHookError. An error of the caller, such as a missing argument, or of the host's own implementation
+    is returned unchanged.
     """
     culprit = _culprit(error, implementations)
     if culprit is None or culprit.plugin_name == HOST:
@@ -52,21 +52,22 @@ def name_the_plugin(
 
 
 def _culprit(error: Exception, implementations: Sequence[pluggy.HookImpl]) -> pluggy.HookImpl | None:
+    """The implementation in which ``error`` was raised; None if it was raised in none of them."""
     by_code: dict[CodeType, list[pluggy.HookImpl]] = {}
     for implementation in implementations:
         code = getattr(implementation.function, "__code__", None)
         if code is not None:
             by_code.setdefault(code, []).append(implementation)
-    found = None
+    culprit = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
         candidates = by_code.get(frame.f_code)
         if candidates:
-            found = next((one for one in candidates if _runs_in(one, frame)), candidates[0])
-    return found
+            culprit = next((each for each in candidates if _runs_in(each, frame)), candidates[0])
+    return culprit
 
 
 def _runs_in(implementation: pluggy.HookImpl, frame: FrameType) -> bool:
-    """Whether ``frame`` runs the method of this very plugin, and not of another instance of its class."""
+    """Whether ``frame`` runs the method of this plugin, and not that of another instance of its class."""
     owner = getattr(implementation.function, "__self__", None)
     names = frame.f_code.co_varnames
     return owner is None or (bool(names) and frame.f_locals.get(names[0]) is owner)

@@ -1,9 +1,9 @@
 """Components: what plugins declare, by kind and name, resolved to objects on demand.
 
-A name belongs to one plugin. Where two declare the same, asking for it is an error that names both, and
-``"distribution:Name"`` (or ``"plugin:Name"``) asks for one of them. Listing never imports a target.
+If two plugins declare the same name, resolving it raises an error that names both; ``"distribution:Name"``
+(or ``"plugin:Name"``) is unambiguous. Listing names imports no target.
 
-Input: the declarations that ``Host.declared`` collects. Next: ``registry.py`` and ``lazy.py``, the doors.
+Input: the declarations that ``Host.declared`` collects. Next: ``registry.py`` and ``lazy.py``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Component:
-    """One declared name; ``target`` is ``"module:attribute"``, or ``"module"`` for a kind of modules, or the
+    """A declared name. ``target`` is ``"module:attribute"``, or ``"module"`` for kinds of modules, or the
     object itself if it was registered by hand.
     """
 
@@ -36,15 +36,14 @@ class Component:
 
     def answers_to(self, qualifier: str) -> bool:
         """Whether ``qualifier`` is this component's distribution or plugin."""
-        wanted = normalise(qualifier)
-        return wanted in {
+        return normalise(qualifier) in {
             normalise(self.plugin.name),
             normalise(self.plugin.distribution or self.plugin.name),
         }
 
     @property
     def address(self) -> str:
-        """The qualified name, which is unambiguous whatever else is installed."""
+        """The qualified name, which is unambiguous."""
         return f"{self.plugin.distribution or self.plugin.name}:{self.name}"
 
     def load(self) -> Any:

@@ -1,7 +1,7 @@
-"""The hooks that declare: names for what a plugin offers, and where it is.
+"""The declaring hooks: names of the components of a plugin, and their targets.
 
-Each maps names to targets, and nothing is imported until someone asks for a name. Beside them stand the kinds
-of what can be declared and the markers of hooks. Next: ``hookspecs.py`` has the hooks of events.
+Each maps names to targets, which are imported when a name is resolved. Also the kinds of components, and the
+markers of hooks. Next: ``hookspecs.py`` has the event hooks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MODULES = frozenset({"namespaces", "samples"})
 
 
 class CommandTarget(str):
-    """The target of a command with the line that ``tenon --help`` shows, which imports no target.
+    """The target of a command, with its line in ``tenon --help``, which imports no target.
 
     >>> CommandTarget("tenon_bench.command:bench", summary="Measure a model.").summary
     'Measure a model.'

@@ -1,7 +1,8 @@
-"""Explain this installation: what is loaded, what failed and why, what the machine offers.
+"""Describe this installation: loaded plugins, failures with their reasons, libraries and devices.
 
-Only collects rows of text; ``cli.py`` prints them. A section that raises says so in its own place, so one
-broken library never hides the rest. Plugins add sections with ``doctor_section``, from ``tenon_configure``.
+Collects rows of text, which ``cli.py`` prints. The error of a section is shown in place of its rows, so that
+one broken library does not hide the rest. Plugins add sections with ``doctor_section``, from
+``tenon_configure``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.config import DECIDED, PREFIX, Config, environment
 from tenon.errors import PluginClashError, PluginTargetError
@@ -24,8 +25,10 @@ from tenon.plugins.hookspecs import KINDS
 from tenon.plugins.loader import PluginFailure, PluginInfo
 from tenon.plugins.manager import Host
 
-Row = tuple[str, str]
-Section = Callable[[], Iterable[Row]]
+#: A name and its value, as text.
+Row: TypeAlias = tuple[str, str]
+#: Yields the rows of a section of ``tenon doctor``.
+Section: TypeAlias = Callable[[], Iterable[Row]]
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 _sections: dict[str, Section] = {}
@@ -33,7 +36,7 @@ _sections: dict[str, Section] = {}
 
 @dataclass(slots=True)
 class PluginEntry:
-    """What one loaded plugin adds: its components by kind, and the event hooks it implements."""
+    """A loaded plugin: its components by kind, and the event hooks that it implements."""
 
     info: PluginInfo
     components: dict[str, list[str]] = field(default_factory=dict)
@@ -42,7 +45,7 @@ class PluginEntry:
 
 @dataclass(frozen=True, slots=True)
 class PluginReport:
-    """Everything ``tenon plugins`` shows."""
+    """The contents of ``tenon plugins``."""
 
     entries: tuple[PluginEntry, ...]
     failures: tuple[PluginFailure, ...]
@@ -56,7 +59,7 @@ class PluginReport:
 
 
 def plugin_report(host: Host) -> PluginReport:
-    """Ask every plugin what it declares, without importing any target."""
+    """The declarations of every plugin; no target is imported."""
     entries = {id(info): PluginEntry(info) for info in host.plugins}
     clashes: list[PluginClashError] = []
     for kind in KINDS:
@@ -86,16 +89,16 @@ def broken_targets(host: Host) -> list[PluginTargetError]:
 
 
 def doctor_section(title: str) -> Callable[[Section], Section]:
-    """Add a section to ``tenon doctor``: a function that yields rows ``(what, value)``.
+    """Decorator: add a section to ``tenon doctor``, a function that yields rows ``(name, value)``.
 
     Call it from ``tenon_configure``; a second section of the same title replaces the first.
     """
 
-    def keep(section: Section) -> Section:
+    def add(section: Section) -> Section:
         _sections[title] = section
         return section
 
-    return keep
+    return add
 
 
 def examine(host: Host) -> list[tuple[str, list[Row]]]:
@@ -111,6 +114,7 @@ def examine(host: Host) -> list[tuple[str, list[Row]]]:
 
 
 def _rows(section: Section) -> list[Row]:
+    """The rows of a section, and its error if it raises."""
     rows: list[Row] = []
     try:
         rows.extend(section())

@@ -1,16 +1,16 @@
 """Every hook that a plugin may implement.
 
-A *declaring* hook maps names to targets ``"package.module:attribute"`` and nothing is imported until
-someone asks for the name; the registry calls it once, at the first use of its kind. An *event* hook is
-called at load, build, compile, session, step and checkpoint boundaries. No hook runs per operation: a
-hook call costs 2 to 3 µs, an operation on small arrays less than 1 µs.
+A *declaring* hook maps names to targets ``"package.module:attribute"``, which are imported when a name is
+resolved; the registry calls it once, at the first use of its kind. An *event* hook is called at load, build,
+compile, session, step and checkpoint boundaries. No hook runs per operation: a hook call costs 2 to 3 µs, an
+operation on small arrays less than 1 µs.
 
-An implementation names only the arguments that it wants. Modes: *collect* calls every implementation,
+An implementation has only those of the arguments that it needs. Modes: *collect* calls every implementation,
 discovered plugins in plugin order (first-party first, then by name) after those registered by hand, which
 go latest first; *firstresult* stops at the first that does not return None; *historic* is replayed to
 plugins that come later. ``hookimpl(tryfirst=True)``, ``(trylast=True)`` and ``(wrapper=True)`` are pluggy's.
 
-The declaring hooks are written in ``declarations.py``. Next: ``manager.py`` calls them.
+The declaring hooks are in ``declarations.py``. Next: ``manager.py`` calls them.
 ``docs/guide/hooks.md`` has the same entries as a page.
 """
 
@@ -139,7 +139,7 @@ def tenon_step_end(session: Session, step: int, metrics: Mapping[str, float]) ->
 
 
 @hookspec
-def tenon_open_observers(session: Session) -> Sequence[Observer]:
+def tenon_open_observers(session: Session | None) -> Sequence[Observer]:
     """Observers to attach while a profile is open.
 
     Args: ``session`` of the run, or None outside one.

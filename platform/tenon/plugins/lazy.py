@@ -1,4 +1,4 @@
-"""Give a module the names that plugins declare, as ordinary attributes (PEP 562).
+"""Add the names that plugins declare to a module, as lazy attributes (PEP 562).
 
 ``tenon/optim/__init__.py`` needs two lines and names no plugin::
 
@@ -6,9 +6,10 @@
 
     __getattr__, __dir__ = lazy_namespace(__name__, kind="optimizers")
 
-The first access imports the target and stores it in the module's globals, so later ones cost a dictionary
-look-up. When plugins come or go, stored names are dropped and looked up again. Importing this file imports
-neither pluggy nor any plugin; names with a leading underscore never reach the plugins.
+The first access imports the target and stores it in the module's globals, so that later ones cost a
+dictionary look-up. When plugins are registered or unregistered, stored names are deleted and resolved again.
+Importing this file imports neither pluggy nor any plugin; names with a leading underscore are not looked up
+in plugins.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ _stored: list[tuple[dict[str, object], str, object]] = []
 def lazy_namespace(
     module_name: str, kind: str, only: Sequence[str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``(__getattr__, __dir__)`` for the module ``module_name``, serving the components of ``kind``, or
-    ``only`` those of them.
+    """``(__getattr__, __dir__)`` for the module ``module_name``, with the components of ``kind``, or ``only``
+    some of them, as attributes.
 
-    An unknown name raises AttributeError with near names and the plugins that failed to load; a name whose
+    An unknown name raises AttributeError with similar names and the plugins that failed to load; a name whose
     target cannot be imported raises ImportError with the reason.
     """
 
@@ -58,6 +59,7 @@ def lazy_namespace(
 
 
 def _forget() -> None:
+    """Delete the stored names, as plugins were registered or unregistered."""
     while _stored:
         names, name, value = _stored.pop()
         if names.get(name) is value:

@@ -1,8 +1,8 @@
 """Find plugins by entry point and import each of them in isolation.
 
 pluggy's own ``load_setuptools_entrypoints`` stops at the first plugin that fails. Here every plugin is
-imported and checked on its own: what goes wrong becomes a ``PluginFailure`` that keeps the exception, and
-the others load. A plugin is checked *before* it is registered, so no hook of a rejected plugin ever runs.
+imported and checked separately: an exception becomes a ``PluginFailure``, and the other plugins load. A
+plugin is checked *before* it is registered, so that no hook of a rejected plugin runs.
 
 Input: ``Config`` and the installed distributions. Output: ``Discovery``. Next: ``manager.py`` registers it.
 """
@@ -54,7 +54,7 @@ class PluginInfo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PluginFailure:
-    """A plugin that was left out, or a part of one, with the exception that is the reason."""
+    """A plugin, or a part of one, that was not loaded, with the exception that is the reason."""
 
     name: str
     stage: Stage
@@ -80,7 +80,7 @@ class PluginFailure:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What a search for plugins found, in plugin order."""
+    """The result of a search for plugins, in plugin order."""
 
     loaded: tuple[PluginInfo, ...]
     failures: tuple[PluginFailure, ...]
@@ -90,7 +90,7 @@ class Discovery:
 
 
 def describe(name: str, distribution: str | None, version: str | None) -> str:
-    """How messages name a plugin: ``'tiger' (tenon-tiger 0.1)``.
+    """The name of a plugin in messages: ``'tiger' (tenon-tiger 0.1)``.
 
     >>> describe("tiger", "tenon-tiger", "0.1")
     "'tiger' (tenon-tiger 0.1)"
@@ -101,7 +101,7 @@ def describe(name: str, distribution: str | None, version: str | None) -> str:
 
 
 def normalise(name: str) -> str:
-    """A distribution or plugin name as the package index compares them (PEP 503).
+    """The normalised form of a distribution or plugin name (PEP 503).
 
     >>> normalise("Tenon_Tiger")
     'tenon-tiger'
@@ -111,13 +111,13 @@ def normalise(name: str) -> str:
 
 def installed_entry_points() -> list[EntryPoint]:
     """The entry points of group ``tenon`` of all installed distributions."""
-    from importlib.metadata import entry_points  # 10 ms, and only the first use of a plugin needs it
+    from importlib.metadata import entry_points  # takes 10 ms, which only the first use of a plugin needs
 
     return list(entry_points(group=GROUP))
 
 
 def discover(manager: pluggy.PluginManager, config: Config, points: Iterable[EntryPoint]) -> Discovery:
-    """Import and check every plugin that ``config`` allows; registers nothing."""
+    """Import and check every plugin that ``config`` allows, without registering any."""
     ordered = sorted(
         points, key=lambda point: (not _first_party(point), point.name, _distribution(point)[0] or "")
     )
@@ -144,7 +144,7 @@ def discover(manager: pluggy.PluginManager, config: Config, points: Iterable[Ent
 
 
 def check(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
-    """Raise PluginError if ``plugin`` implements a hook that does not exist, or wrongly."""
+    """Raise PluginError if ``plugin`` implements an unknown hook, or one without ``@hookimpl``."""
     known = {hook: getattr(manager.hook, hook) for hook in vars(hookspecs) if hook.startswith("tenon_")}
     for attribute in dir(plugin):
         options = manager.parse_hookimpl_opts(plugin, attribute)
@@ -171,12 +171,12 @@ def check(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
 
 
 def target_error(value: object, kind: str) -> str | None:
-    """Why ``value`` is not a valid target string of ``kind``, or None if it is."""
+    """The reason why ``value`` is not a valid target string of ``kind``; None if it is valid."""
     if not isinstance(value, str):
         return None
     if kind in hookspecs.MODULES:
-        whole = all(part.isidentifier() for part in value.split("."))
-        return None if whole else f"{value!r} is no module. Write 'package.module'."
+        valid = all(part.isidentifier() for part in value.split("."))
+        return None if valid else f"{value!r} is no module. Write 'package.module'."
     module, colon, attribute = value.partition(":")
     parts = [*module.split("."), *attribute.split(".")] if colon else []
     if parts and all(part.isidentifier() for part in parts):
@@ -193,6 +193,7 @@ def _import(value: str) -> object:
 
 
 def _claim(owners: dict[str, str], name: str, owner: str) -> None:
+    """Record ``owner`` as the plugin called ``name``; PluginClashError if there is another."""
     if name in owners:
         raise PluginClashError(
             f"the plugin name {name!r} is taken by {owners[name]}, so {owner} was not loaded. Uninstall one, "
@@ -202,6 +203,7 @@ def _claim(owners: dict[str, str], name: str, owner: str) -> None:
 
 
 def _nearest(hook: str, known: Iterable[str]) -> str:
+    """A hint with the hook of the most similar name, or all hooks."""
     near = difflib.get_close_matches(hook, known, n=1, cutoff=0.5)
     return f"Did you mean {near[0]!r}?" if near else f"Hooks are {', '.join(sorted(known))}."
 
@@ -212,7 +214,7 @@ def _distribution(point: EntryPoint) -> tuple[str | None, str | None]:
 
 @functools.cache
 def _name_and_version(distribution: Distribution) -> tuple[str, str]:
-    """Read once: each look at ``metadata`` parses the file anew, 1.2 ms, in which a README may stand."""
+    """Cached: each access to ``metadata`` parses the file, with the README in it, which takes 1.2 ms."""
     metadata = distribution.metadata
     return metadata["Name"], metadata["Version"]
 
@@ -223,13 +225,15 @@ def _first_party(point: EntryPoint) -> bool:
 
 
 def _allowed(name: str, distribution: str | None, config: Config) -> bool:
-    mine = {normalise(name), normalise(distribution or name)}
-    if mine & {normalise(entry) for entry in config.disable_plugins}:
+    """Whether ``config`` allows the plugin."""
+    names = {normalise(name), normalise(distribution or name)}
+    if names & {normalise(entry) for entry in config.disable_plugins}:
         return False
-    return config.plugins is None or bool(mine & {normalise(entry) for entry in config.plugins})
+    return config.plugins is None or bool(names & {normalise(entry) for entry in config.plugins})
 
 
 def _unmatched(points: Sequence[EntryPoint], config: Config) -> Iterable[str]:
+    """Advice on the names in ``config`` that match no plugin or distribution."""
     known = {normalise(point.name) for point in points}
     known |= {normalise(name) for point in points if (name := _distribution(point)[0])}
     for variable, entries in (

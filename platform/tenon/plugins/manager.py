@@ -1,11 +1,11 @@
-"""The host: one pluggy manager, the loaded plugins, and what went wrong while loading.
+"""The host: one pluggy manager, the loaded plugins, and the failures of plugins.
 
 ``host()`` is the process's host, loaded at its first use. Declaring hooks and checkpoint sections are called
 one plugin at a time, so that each result has a known plugin and one failure does not affect others; all
 other hooks are called through ``host().hook``. A hook implementation that raises is reported with its
 plugin's name. Plugins are registered in reverse plugin order, because pluggy calls the last one first.
 
-Next: ``components.py`` turns the declared names into objects.
+Next: ``components.py`` resolves the declared names to objects.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _host: Host | None = None
 
 
 class Host:
-    """Loaded plugins and their hooks. Use ``host()``; make one yourself only to test with other plugins.
+    """Loaded plugins and their hooks. Use ``host()``; create another one only to test with other plugins.
 
     >>> quiet = Host(Config(), entry_points=())
     >>> quiet.load()
@@ -60,12 +60,12 @@ class Host:
         self.registry = Registry(self, _lock)
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
-        self._manager.add_hookcall_monitoring(_nothing, self._after_call)
+        self._manager.add_hookcall_monitoring(_before_call, self._after_call)
         if self.config.trace_plugins:
             self._manager.trace.root.setwriter(_write_trace)
             self._manager.enable_tracing()
         self._manager.register(_Defaults(self.registry), name=hookspecs.PROJECT)
-        # History first: each plugin is configured as it is registered, inside its own isolation.
+        # Called before plugins are registered, each of which is then configured, and isolated, by itself.
         self._manager.hook.tenon_configure.call_historic(kwargs={"config": self.config})
 
     @property
@@ -80,15 +80,15 @@ class Host:
 
     @property
     def failures(self) -> tuple[PluginFailure, ...]:
-        """Everything that went wrong with a plugin so far."""
+        """All failures of plugins so far."""
         return tuple(self._failures)
 
     @property
     def former_names(self) -> dict[str, str]:
-        """Names that packages and modules of loaded plugins had before -> the modules that they are now.
+        """Former names of packages and modules of loaded plugins -> their present names.
 
-        A plugin's module says so in ``FORMER_NAMES``. Such names stay importable, and the plugin gets the
-        sections of checkpoints that were saved under them.
+        They are declared in ``FORMER_NAMES`` of a plugin's module. Such names stay importable, and the plugin
+        restores the sections of checkpoints that were saved under them.
         """
         return {
             former: present
@@ -102,7 +102,7 @@ class Host:
         return self._state == "loading"
 
     def load(self) -> None:
-        """Discover and register the installed plugins; does nothing the second time."""
+        """Discover and register the installed plugins; no effect after the first call."""
         with _lock:
             if self._state != "new":
                 return
@@ -120,26 +120,26 @@ class Host:
     def register(self, plugin: object, name: str | None = None) -> PluginInfo:
         """Add a plugin by hand: a module, an instance or a class with ``hookimpl`` methods.
 
-        It is checked first; a plugin that is refused leaves nothing behind.
+        It is checked first; if it is refused, nothing of it is registered.
         """
         with _lock:
-            chosen = name or _name_of(plugin)
-            taken = next(
-                (info for info in self._plugins if info.name == chosen or info.plugin is plugin), None
+            plugin_name = name or _name_of(plugin)
+            existing = next(
+                (info for info in self._plugins if info.name == plugin_name or info.plugin is plugin), None
             )
-            if taken is not None:
+            if existing is not None:
                 raise PluginError(
-                    f"plugin {chosen!r} is already registered as {taken}. Unregister that one first."
+                    f"plugin {plugin_name!r} is already registered as {existing}. Unregister that one first."
                 )
-            loader.check(self._manager, plugin, chosen)
-            info = PluginInfo(chosen, plugin, repr(plugin))
+            loader.check(self._manager, plugin, plugin_name)
+            info = PluginInfo(plugin_name, plugin, repr(plugin))
             self._register(info)
             self._plugins.append(info)
             self._changed()
             return info
 
     def unregister(self, plugin: object | str) -> PluginInfo:
-        """Take out a plugin, given by name or as the object that was registered."""
+        """Remove a plugin, by its name or the object that was registered."""
         with _lock:
             info = next(
                 (info for info in self._plugins if info.name == plugin or info.plugin is plugin), None
@@ -154,15 +154,15 @@ class Host:
             return info
 
     def declared(self, hook: str) -> list[tuple[PluginInfo, Mapping[str, object]]]:
-        """Call a declaring hook, one plugin at a time; what a plugin declares wrongly becomes a failure."""
-        found: list[tuple[PluginInfo, Mapping[str, object]]] = []
+        """Call a declaring hook, one plugin at a time; an invalid declaration becomes a failure."""
+        declarations: list[tuple[PluginInfo, Mapping[str, object]]] = []
         for info, caller in self._callers(hook):
             try:
-                for answer in caller():
-                    found.append((info, _declaration(info, hook, answer)))
+                for result in caller():
+                    declarations.append((info, _declaration(info, hook, result)))
             except (Exception, SystemExit) as error:
                 self._fail(info, error)
-        return found
+        return declarations
 
     def save_sections(self, session: Session) -> dict[str, dict[str, object]]:
         """Plugin name -> the section that its ``tenon_checkpoint_save`` wrote, unless empty."""
@@ -191,12 +191,13 @@ class Host:
             caller(section=section, session=session)
 
     def _load(self) -> list[str]:
+        """Load the plugins; return the lines of a warning, if there is something to warn of."""
         points = loader.installed_entry_points() if self._points is None else self._points
-        found = loader.discover(self._manager, self.config, points)
-        failures = list(found.failures)
+        discovery = loader.discover(self._manager, self.config, points)
+        failures = list(discovery.failures)
         accepted: list[PluginInfo] = []
         try:
-            for info in reversed(found.loaded):
+            for info in reversed(discovery.loaded):
                 try:
                     self._register(info)
                     accepted.insert(0, info)
@@ -206,19 +207,19 @@ class Host:
             for info in accepted:
                 self._manager.unregister(info.plugin)
             raise
-        self.disabled = found.disabled
+        self.disabled = discovery.disabled
         self._plugins[:0] = accepted
         self._failures.extend(failures)
         advice = [f"- {failure}" for failure in failures]
         if advice:
             advice.insert(0, "some plugins were not loaded; `tenon plugins` shows their tracebacks:")
-        return [*advice, *found.unmatched]
+        return [*advice, *discovery.unmatched]
 
     def _register(self, info: PluginInfo) -> None:
         try:
             self._manager.register(info.plugin, name=info.name)
         except BaseException as error:
-            if self._manager.get_name(info.plugin) is not None:  # pluggy before 1.7 leaves half of it behind
+            if self._manager.get_name(info.plugin) is not None:  # pluggy before 1.7 leaves it registered
                 self._manager.unregister(info.plugin)
             if isinstance(error, pluggy.PluginValidationError):
                 raise PluginError(f"{error}. Compare with `tenon.plugins.hookspecs`.") from error
@@ -236,6 +237,7 @@ class Host:
         return callers
 
     def _fail(self, info: PluginInfo, error: BaseException) -> None:
+        """Record the failure of a declaring hook, and warn of it the first time."""
         failure = _failure(info, "declare", error)
         if not any(known.name == info.name and known.summary == failure.summary for known in self._failures):
             self._failures.append(failure)
@@ -273,7 +275,7 @@ def host() -> Host:
 
 @contextlib.contextmanager
 def use_host(other: Host) -> Iterator[Host]:
-    """Make ``other`` the process's host inside a ``with`` block, for tests."""
+    """Make ``other`` the process's host inside the block, for tests."""
     global _host
     previous, _host = _host, other
     _notify()
@@ -290,7 +292,7 @@ def register(plugin: object, name: str | None = None) -> PluginInfo:
 
 
 def unregister(plugin: object | str) -> PluginInfo:
-    """Take a plugin out of the process's host, given by name or as the object that was registered."""
+    """Remove a plugin from the process's host, by its name or the object that was registered."""
     return host().unregister(plugin)
 
 
@@ -305,8 +307,10 @@ def _notify() -> None:
         listener()
 
 
-def _nothing(hook: str, implementations: Sequence[pluggy.HookImpl], arguments: Mapping[str, object]) -> None:
-    """pluggy's monitoring wants a function for the time before a call, too."""
+def _before_call(
+    hook: str, implementations: Sequence[pluggy.HookImpl], arguments: Mapping[str, object]
+) -> None:
+    """Does nothing; pluggy's monitoring needs a function to call before each hook."""
 
 
 def _write_trace(line: str) -> None:
@@ -319,7 +323,7 @@ def _name_of(plugin: object) -> str:
 
 
 def _names_of(info: PluginInfo) -> tuple[str, ...]:
-    """The name of a plugin, and those that it had before."""
+    """The name of a plugin, and its former names."""
     return (info.name, *getattr(info.plugin, "FORMER_NAMES", ()))
 
 
@@ -327,13 +331,14 @@ def _failure(info: PluginInfo, stage: loader.Stage, error: BaseException) -> Plu
     return PluginFailure(info.name, stage, error, info.source, info.distribution, info.version)
 
 
-def _declaration(info: PluginInfo, hook: str, answer: object) -> Mapping[str, object]:
-    if not isinstance(answer, Mapping):
+def _declaration(info: PluginInfo, hook: str, result: object) -> Mapping[str, object]:
+    """The result of a declaring hook; PluginError unless it maps names to targets."""
+    if not isinstance(result, Mapping):
         raise PluginError(
-            f"{hook} of plugin {info} returned a {type(answer).__name__}, not a mapping. "
+            f"{hook} of plugin {info} returned a {type(result).__name__}, not a mapping. "
             "Return {'Name': 'package.module:attribute'}."
         )
-    for name, target in answer.items():
+    for name, target in result.items():
         if not isinstance(name, str) or not name.strip() or ":" in name:
             raise PluginError(
                 f"{hook} of plugin {info} declares the name {name!r}. Use a string without ':'."
@@ -341,11 +346,11 @@ def _declaration(info: PluginInfo, hook: str, answer: object) -> Mapping[str, ob
         problem = loader.target_error(target, hook.removeprefix("tenon_"))
         if problem is not None:
             raise PluginError(f"{hook} of plugin {info} declares {name!r} wrongly: {problem}")
-    return dict(answer)
+    return dict(result)
 
 
 class _Defaults:
-    """What the host itself answers when no plugin does."""
+    """The host's own implementations of hooks, which are called last."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

@@ -1,13 +1,13 @@
 """Import packages of plugins under public names, as ``tenon.zoo`` for ``tenon_zoo.animals``.
 
-A plugin names the package in its ``tenon_namespaces`` hook. ``import tenon.zoo`` then imports it, and the
+A plugin declares the package in its ``tenon_namespaces`` hook. ``import tenon.zoo`` then imports it, and the
 modules below it, under the public name: one module object, in ``sys.modules`` under both names. Classes and
-functions have the public name as their ``__module__``, so pickles and messages say where users find them.
-``tenon.zoo.lion`` is what the package has as ``lion`` if that is a module of the plugin, else its submodule
-of that name; a package may therefore sort its files into folders of its own.
+functions have the public name as their ``__module__``, which pickles and messages show. ``tenon.zoo.lion`` is
+the attribute ``lion`` of the package if that is a module of the plugin, else its submodule of that name; so a
+package may have its files in folders of its own.
 
-Modules of tenon itself win: plugins are asked when no file answers to a name. The import hook that asks is in
-``tenon/compat/finder.py``. Importing this module imports neither pluggy nor any plugin. Next:
+Modules of tenon itself take precedence: plugins are consulted if no file provides a name, by the import hook
+in ``tenon/compat/finder.py``. Importing this module imports neither pluggy nor any plugin. Next:
 ``hookspecs.py`` has the hook, ``components.py`` resolves its targets.
 """
 
@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from importlib.abc import Loader
 else:
-    Loader = object  # importing importlib.abc takes 20 ms; importlib asks for the two methods only
+    Loader = object  # importing importlib.abc takes 20 ms; importlib needs only the two methods
 
 __all__ = ["PROVIDED", "plugin_spec", "provided_below", "public_spec"]
 
-#: Public modules that plugins of tenon's own provide; if none does, the error says what to do. Plugins are
-#: asked before files, as the empty folder of a former package would be taken for a namespace package.
+#: Public modules that tenon's own plugins provide; if none does, the error has advice. Plugins are consulted
+#: before files for them, as the empty folder of a former package would be a namespace package.
 PROVIDED = frozenset(
     {
         "tenon.compress",
@@ -64,22 +64,23 @@ def public_spec(fullname: str) -> ModuleSpec | None:
 def plugin_spec(fullname: str) -> ModuleSpec | None:
     """The spec of a namespace that a plugin declares, or of a former name of a plugin's module; else None.
 
-    Loads the plugins, so ask when no file answers to ``fullname``.
+    Loads the plugins, so it should be called only if no file provides ``fullname``.
     """
     from tenon.plugins.manager import host
 
     present = host().former_names.get(fullname)
-    if present is not None:  # as the plugin's ``FORMER_NAMES`` says
+    if present is not None:
         return ModuleSpec(fullname, _Publisher(lambda: importlib.import_module(present)))
     return _declared(fullname) if fullname.startswith("tenon.") else None
 
 
 def _declared(fullname: str) -> ModuleSpec | None:
+    """The spec of a namespace that a plugin declares; PluginModuleError if one of ``PROVIDED`` is missing."""
     from tenon.errors import PluginModuleError, PluginNotFoundError
     from tenon.plugins.registry import component
 
     try:
-        found = component("namespaces", fullname.removeprefix("tenon."))
+        namespace = component("namespaces", fullname.removeprefix("tenon."))
     except PluginNotFoundError as error:
         if fullname not in PROVIDED:
             return None
@@ -91,13 +92,14 @@ def _declared(fullname: str) -> ModuleSpec | None:
         )
         missing.name = fullname
         raise missing from error.__cause__
-    return ModuleSpec(fullname, _Publisher(found.load))
+    return ModuleSpec(fullname, _Publisher(namespace.load))
 
 
 def _below(package: ModuleType, child: str, fullname: str) -> ModuleSpec | None:
-    known = vars(package).get(child)
-    if isinstance(known, ModuleType) and _of_one_plugin(known, package):
-        return ModuleSpec(fullname, _Publisher(lambda: known))
+    """The spec of a module of a published package, which is an attribute or a submodule of it."""
+    attribute = vars(package).get(child)
+    if isinstance(attribute, ModuleType) and _of_one_plugin(attribute, package):
+        return ModuleSpec(fullname, _Publisher(lambda: attribute))
     from importlib.util import find_spec
 
     own = f"{_own_name(package)}.{child}"
@@ -119,7 +121,7 @@ class _Publisher(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Publish what has run already; importlib has just given it the public spec, so put its own back."""
+        """Publish the module, which is executed already; restore its spec, which importlib has replaced."""
         from tenon.plugins.manager import on_change
 
         spec, module.__spec__ = module.__spec__, self._own_spec
@@ -129,36 +131,37 @@ class _Publisher(Loader):
 
 
 def _publish(package: ModuleType, name: str) -> None:
-    """Give ``package``, what it defines and the modules that are its attributes their public names.
+    """Set the public names of ``package``, its classes and functions, and the modules in it.
 
-    The shortest name comes first: a module that the package has as an attribute is directly below it, in
-    whichever folder its file is.
+    The shortest names are set first: a module that is an attribute of the package is directly below it,
+    whichever folder its file is in.
     """
-    waiting = [(package, name)]
-    for module, public in waiting:
+    pending = [(package, name)]
+    for module, public in pending:
         own = _own_name(module)
         _published[public] = sys.modules[public] = module
-        if hasattr(module, "__path__"):  # importlib would put them in the place of functions of their names
-            waiting += [(child, f"{public}.{name}") for name, child in _loaded_below(own)]
+        if hasattr(module, "__path__"):  # importlib would replace functions of the same names by submodules
+            pending += [(child, f"{public}.{name}") for name, child in _loaded_below(own)]
         if module.__name__ != own:
-            continue  # it has a public name already; this is another
+            continue  # it has another public name already
         module.__name__ = public
         for attribute, value in list(vars(module).items()):
             if not isinstance(value, ModuleType):
                 if hasattr(value, "__qualname__") and value.__module__ == own:
                     value.__module__ = public
             elif hasattr(module, "__path__") and _of_one_plugin(value, package):
-                waiting.append((value, f"{public}.{attribute}"))
+                pending.append((value, f"{public}.{attribute}"))
 
 
 def _loaded_below(package: str) -> list[tuple[str, ModuleType]]:
-    """The submodules of ``package`` that are loaded, with their names in it."""
+    """The names and modules of the loaded submodules of ``package``."""
     prefix = f"{package}."
-    found = ((name.removeprefix(prefix), m) for name, m in sys.modules.items() if name.startswith(prefix))
-    return [(name, module) for name, module in found if "." not in name]
+    below = ((name.removeprefix(prefix), m) for name, m in sys.modules.items() if name.startswith(prefix))
+    return [(name, module) for name, module in below if "." not in name]
 
 
 def _own_name(module: ModuleType) -> str:
+    """The name under which a module was imported first."""
     return module.__name__ if module.__spec__ is None else module.__spec__.name
 
 
@@ -168,12 +171,12 @@ def _of_one_plugin(module: ModuleType, package: ModuleType) -> bool:
 
 
 def _forget() -> None:
-    """Ask again at the next import, as plugins came or went; modules stay under their own names."""
+    """Remove the public names, as plugins were registered or unregistered; own names stay."""
     while _published:
-        public, module = _published.popitem()  # the last first: modules before the package that has them
+        public, module = _published.popitem()  # in reverse order: modules before their package
         if sys.modules.get(public) is module:
             del sys.modules[public]
         parent, _, name = public.rpartition(".")
-        holder = vars(sys.modules[parent]) if parent in sys.modules and parent not in _published else {}
-        if holder.get(name) is module:
-            del holder[name]
+        attributes = vars(sys.modules[parent]) if parent in sys.modules and parent not in _published else {}
+        if attributes.get(name) is module:
+            del attributes[name]

@@ -18,12 +18,12 @@ LIMIT = 512
 
 def whole_blocks(stream: MersenneTwister, n: int) -> np.ndarray | None:
     """The next ``n`` unit normals, a multiple of 16; None if there are not enough words in the buffer."""
-    start, kept = stream.position(), stream.normals
-    if kept is None or kept[1] != 16 or start < kept[0] or (start - kept[0]) % 16:
+    start, cached = stream.position(), stream.normals
+    if cached is None or cached[1] != 16 or start < cached[0] or (start - cached[0]) % 16:
         start, words = stream.ahead()
-        kept = stream.normals = (start, 16, _blocks(words[: words.size // 16 * 16]))
-    first = (start - kept[0]) // 16
-    values = kept[2][first : first + n // 16].reshape(-1)
+        cached = stream.normals = (start, 16, _blocks(words[: words.size // 16 * 16]))
+    first = (start - cached[0]) // 16
+    values = cached[2][first : first + n // 16].reshape(-1)
     if values.size < n:
         return None
     stream.skip(n)
@@ -39,19 +39,19 @@ def with_tail(stream: MersenneTwister, n: int) -> np.ndarray | None:
     start, stride = stream.position(), n + 16
     again = stream.last_draw == (stride, start)
     stream.last_draw = (stride, start + stride)
-    kept = stream.normals
-    if kept is None or kept[1] != stride or start < kept[0] or (start - kept[0]) % stride:
+    cached = stream.normals
+    if cached is None or cached[1] != stride or start < cached[0] or (start - cached[0]) % stride:
         if not again:
             return None
         start, words = stream.ahead()
         rows = words[: words.size // stride * stride].reshape(-1, stride)
         picked = np.concatenate((rows[:, : n // 16 * 16], rows[:, n:]), axis=1)
-        kept = stream.normals = (start, stride, _blocks(picked.reshape(-1)).reshape(picked.shape))
-    draw = (start - kept[0]) // stride
-    if draw >= len(kept[2]):
+        cached = stream.normals = (start, stride, _blocks(picked.reshape(-1)).reshape(picked.shape))
+    draw = (start - cached[0]) // stride
+    if draw >= len(cached[2]):
         return None
     stream.skip(stride)
-    return kept[2][draw]
+    return cached[2][draw]
 
 
 def _blocks(words: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@
   cosine and the eight sine products. PyTorch computes logarithm, sine and cosine with the single-precision
   polynomials of Cephes, vectorised for AVX2 and compiled with fused multiply-add.
 - ``unit64``: the same blocks in float64, on 53-bit uniforms, with the C library's functions.
-- ``serial64``: one after another, two 53-bit uniforms for two numbers, the second kept for the next call.
+- ``serial64``: one after another, two 53-bit uniforms for two numbers, of which the second may stay pending.
 
 ``unit32`` reproduces every bit with float32 and float64 passes of NumPy: a fused multiply-add is a product
 that is exact in float64, a sum, and one rounding to float32. Where all results lie in one binade that
@@ -60,7 +60,7 @@ _SIGN = np.int32(-(2**31))
 
 
 class _Scratch(threading.local):
-    """Working rows of ``unit32``, kept per thread: fresh pages would cost more than the arithmetic."""
+    """Working rows of ``unit32``, reused per thread: new pages would take longer than the arithmetic."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -275,20 +275,20 @@ def libm_log_of_complement(u: np.ndarray) -> np.ndarray:
 
 def libm_log1p(x: np.ndarray) -> np.ndarray:
     """The C library's log1p, element by element, for a flat float64 array with x > -1."""
-    loops = loops_for(16 * x.size)  # one logarithm saves what so many words do
+    loops = loops_for(16 * x.size)  # a logarithm saves as much time as 16 words
     if loops is not None:
-        made = np.array(x)
-        loops.log1p(made)
-        return made
+        values = np.array(x)
+        loops.log1p(values)
+        return values
     return np.fromiter(map(math.log1p, x.tolist()), np.float64, x.size)
 
 
 def serial64(stream: MersenneTwister, n: int) -> np.ndarray:
-    """The next ``n`` unit normals of the serial form as float64, from the kept one on."""
+    """The next ``n`` unit normals of the serial form as float64, beginning with the pending one."""
     if n <= 32:
         return np.array(serial_list(stream, n), np.float64)
-    kept = stream.next_normal
-    missing = n if kept is None else n - 1
+    pending = stream.next_normal
+    missing = n if pending is None else n - 1
     pairs = (missing + 1) // 2
     uniforms = uniform53(stream.take(4 * pairs)).reshape(pairs, 2)
     radius = np.sqrt(-2.0 * libm_log1p(-uniforms[:, 1]))
@@ -299,13 +299,13 @@ def serial64(stream: MersenneTwister, n: int) -> np.ndarray:
     values = out.reshape(-1)
     stream.next_normal = float(values[-1]) if missing % 2 else None
     values = values[:missing]
-    return values if kept is None else np.concatenate(([kept], values))
+    return values if pending is None else np.concatenate(([pending], values))
 
 
 def serial_list(stream: MersenneTwister, n: int) -> list[float]:
     """``serial64`` for a few numbers in plain Python, which costs less than one NumPy pass per step."""
-    kept = stream.next_normal
-    values = [] if kept is None else [kept]
+    pending = stream.next_normal
+    values = [] if pending is None else [pending]
     pairs = (n - len(values) + 1) // 2
     words = stream.take(4 * pairs).tolist()
     sqrt, log1p, cos, sin = math.sqrt, math.log1p, math.cos, math.sin

@@ -1,8 +1,8 @@
-"""Continuous distributions on NumPy arrays, number for number those of PyTorch's CPU generator.
+"""Continuous distributions on NumPy arrays, with exactly the numbers of PyTorch's CPU generator.
 
-Every function takes a generator (None is the default one), then either ``shape`` and ``dtype`` for a new
-array or ``out``, an existing array of any layout that is filled and returned. Only the element order in
-memory counts, see ``layout.py``. Arguments are checked before the stream moves.
+Every function takes a generator, by default the default one, then either ``shape`` and ``dtype`` for a new
+array or ``out``, an existing array of any layout that is filled and returned. Arrays are filled in memory
+order, see ``layout.py``. Arguments are checked before any number is drawn.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def uniform(
 
 
 def _plain_uniform(stream: MersenneTwister, shape: Shape) -> np.ndarray:
-    """``torch.rand`` in float32: the commonest case, without the checks that it cannot fail."""
+    """``torch.rand`` in float32: the most frequent case, for which no argument needs a check."""
     size = math.prod(shape)
     if size > CHUNK:
         flat = np.empty(size, np.float32)
@@ -95,7 +95,7 @@ def _uniform32(stream: MersenneTwister, flat: np.ndarray, low: float, high: floa
     width = last - first
     direct = flat.dtype is _FLOAT32
     plain = first == 0 and last == 1
-    # Rounding may reach the excluded upper bound; look only if the largest uniform does.
+    # Rounding may reach the excluded upper bound; search for it only if the largest uniform reaches it.
     largest = float(width) * _BELOW_ONE + float(first)
     reaches = not direct or np.float32(largest + abs(largest) * 2.0**-50) >= last
     end = flat.dtype.type(high)
@@ -162,7 +162,7 @@ def normal(
 
 
 def _few_normals(stream: MersenneTwister, size: int, mean: float, std: float) -> np.ndarray:
-    """``torch.randn`` of fewer than 16 float32: training loops call it every step."""
+    """``torch.randn`` of fewer than 16 float32 numbers, which training loops call every step."""
     with stream.lock:
         values = box_muller.serial_list(stream, size)
     if mean == 0.0 and std == 1.0:

@@ -1,7 +1,7 @@
-"""Discrete distributions on NumPy arrays, number for number those of PyTorch's CPU generator.
+"""Discrete distributions on NumPy arrays, with exactly the numbers of PyTorch's CPU generator.
 
-Same conventions as ``continuous.py``. Integers come from the remainder of one word, or of two where the
-range has 28 bits or more; that slight bias is PyTorch's.
+The conventions are those of ``continuous.py``. Integers are the remainder of one word, or of two words for
+ranges of 28 bits or more; PyTorch's numbers have the same slight bias.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _random_to_largest(
 
 
 def _small_integers(stream: MersenneTwister, low: int, count: int, size: int) -> np.ndarray:
-    """The commonest case, without the checks that it cannot fail."""
+    """``torch.randint`` in int64 from a small range: the most frequent case, which needs no checks."""
     with stream.lock:
         words = stream.take(size)
     values = (words % np.uint32(count)).astype(np.int64)
@@ -201,7 +201,7 @@ def _cast(kind: np.dtype, value: int) -> int:
 
 
 def _representable_from(kind: np.dtype, low: int) -> int:
-    """The first integer from ``low`` up that ``kind`` holds, so that a cast never leaves the range."""
+    """The smallest integer from ``low`` up that ``kind`` represents, so that no cast leaves the range."""
     cast = _cast(kind, low + 1)
     if cast < low:
         low = cast + (1 << (abs(low + 1).bit_length() - DIGITS[name_of(kind)]))

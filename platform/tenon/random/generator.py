@@ -1,8 +1,8 @@
 """``Generator`` and the process's default one, with PyTorch's names.
 
-A generator's numbers are drawn on the host, so one seed gives the same numbers on every device. This layer
-is below tensors: a state is a uint8 NumPy array here, and ``tenon.tensors`` registers with
-``state_conversion`` how to wrap it.
+A generator's numbers are drawn on the host, so that a seed gives the same numbers on every device. This layer
+is below tensors: a state is a uint8 NumPy array here, which ``tenon.tensors`` wraps by the function that it
+passes to ``state_conversion``.
 
 Next: ``continuous.py`` and ``discrete.py`` draw from ``stream_of(generator)``.
 """
@@ -23,7 +23,7 @@ from tenon.random.mt19937 import MersenneTwister
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
-#: torch's device types that no generator is for; those of plugins have other names.
+#: torch's device types without generators; those of plugins have other names.
 _WITHOUT_NUMBERS = frozenset(TYPES) - {"cpu", "cuda"}
 #: Seed of a new Generator, PyTorch's.
 DEFAULT_SEED = 67280421310721

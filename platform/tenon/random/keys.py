@@ -1,16 +1,16 @@
 """The address of counter-based random numbers: the seed, step and samples of the current operation.
 
-A training loop whose numbers shall not depend on ranks and batch splits opens a context around each step:
+A training loop whose numbers must not depend on ranks and batch splits opens a context around each step:
 
     with random.keyed(seed=7, step=step, samples=global_indices):
         loss = model(batch).sum()
 
-Random operations ask ``current()``. None means: draw from the stream (``Generator``), as PyTorch does.
-Otherwise they take ``current().uniform(shape)``, whose leading axis runs over the samples. Every call takes
-the next ``op`` number, so the operations of a step differ, and equal programs on all ranks number them
-equally.
+Random operations call ``current()``. If it is None, they draw from the stream (``Generator``), as PyTorch
+does; otherwise from ``current().uniform(shape)``, whose leading axis is that of the samples. Every call uses
+the next ``op`` number, so that the operations of a step differ, and equal programs on all ranks use equal
+numbers.
 
-One slot per process, explicit and not per thread: backward threads and data workers see what the loop set.
+The context is per process, not per thread, so that it also applies to backward threads and data workers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Keys:
         return self._generator.seed
 
     def next_op(self) -> int:
-        """Number the next random operation of this step; the same number draws the same values again."""
+        """The number of the next random operation of this step; an equal number draws equal values."""
         op = self._next
         self._next += 1
         return op
@@ -55,9 +55,9 @@ class Keys:
     def uniform(
         self, shape: Sequence[int], *, op: int | None = None, dtype: DTypeLike = np.float32
     ) -> np.ndarray:
-        """Numbers in [0, 1) of ``shape``; rows along the first axis belong to the samples in order.
+        """Numbers in [0, 1) of ``shape``, with rows of the samples, in order, along the first axis.
 
-        The first axis may be a multiple of the number of samples (several rows each, sample by sample).
+        Its length may be a multiple of the number of samples: several consecutive rows for each.
         """
         return self._draw(self._generator.uniform, shape, op, dtype=dtype)
 

@@ -1,13 +1,13 @@
 """The raw 32-bit stream of PyTorch's CPU generator: MT19937, seeded by ``init_genrand``.
 
-NumPy's bit generator steps the state; this class adds what makes small draws cheap and states exchangeable.
-Words are fetched in a buffer of four state blocks, so that a draw of a few numbers is a slice and no call
-into the bit generator. An earlier state is kept: the state at any position is that one, advanced. The
-second half of the last Box-Muller pair belongs to the stream's state, as in PyTorch.
+NumPy's bit generator computes the words; this class makes small draws cheap and exchanges states with
+PyTorch. Words are fetched into a buffer of four state blocks, so that a draw of a few numbers is a slice and
+does not call the bit generator. The state at a position is computed from a recorded earlier state. As in
+PyTorch, the second half of the last Box-Muller pair belongs to the state of the stream.
 
-The state travels as the 5056 bytes of ``torch.get_rng_state()``, in both directions.
+States are exchanged as the 5056 bytes of ``torch.get_rng_state()``.
 
-Next: ``box_muller.py`` and the distributions turn words into numbers; ``generator.py`` is the public face.
+Next: ``box_muller.py`` and the distributions convert words to numbers; ``generator.py`` is the public class.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BLOCK = 624
 #: Words fetched at once for small draws.
 BUFFER = 4 * BLOCK
 
-#: ``CPUGeneratorImplState`` of PyTorch as it lies in memory on a 64-bit little-endian machine.
+#: The memory layout of PyTorch's ``CPUGeneratorImplState`` on a 64-bit little-endian machine.
 STATE_LAYOUT = np.dtype(
     [
         ("seed", "<u8"),
@@ -56,7 +56,7 @@ BitsState: TypeAlias = Any
 class MersenneTwister:
     """Words of MT19937 in order: ``take(n)`` returns the next n as uint32.
 
-    ``lock`` must be held while drawing; ``next_normal`` is the kept half of a double Box-Muller pair.
+    ``lock`` must be held while drawing; ``next_normal`` is the pending half of a double Box-Muller pair.
     """
 
     __slots__ = (

@@ -1,18 +1,18 @@
 """Counter-based random numbers: Philox4x32-10, keyed by (seed, step, sample, op).
 
-A block cipher makes four 32-bit words from a 128-bit counter and a 64-bit key (Salmon, Moraes, Dror and
-Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011). Nothing is carried from call to call, so a
-number depends only on its address:
+A block cipher computes four 32-bit words from a 128-bit counter and a 64-bit key (Salmon, Moraes, Dror and
+Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011). There is no state between calls, so that a number
+depends only on its address:
 
 - key: the 64-bit ``seed``
-- counter word 0: the number's place within the sample, divided by 4
+- counter word 0: the number's index within the sample, divided by 4
 - counter word 1: the **global** index of the sample in the data set or global batch
 - counter word 2: ``step``, counter word 3: ``op``, which random operation of the step
 
-Whichever rank holds a sample and however batches are cut, its numbers are the same, and a step that is run
+So the numbers of a sample depend neither on its rank nor on how batches are split, and a step that is run
 again repeats them.
 
-Next: ``keys.py`` carries (seed, step, samples) to the operations of a training step.
+Next: ``keys.py`` provides (seed, step, samples) to the operations of a training step.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ class CounterGenerator:
         counter[:, 2], counter[:, 3] = step, op
         for begin in range(0, len(out), _CHUNK):
             part = out[begin : begin + _CHUNK]
-            place = np.arange(begin, begin + len(part))
-            now = counter[: len(part)]
-            now[:, 0] = place % blocks
-            now[:, 1] = indices[place // blocks]
-            part[...] = philox4x32(now, self._key)
+            number = np.arange(begin, begin + len(part))
+            counters = counter[: len(part)]
+            counters[:, 0] = number % blocks
+            counters[:, 1] = indices[number // blocks]
+            part[...] = philox4x32(counters, self._key)
         table = out.reshape(indices.size, 4 * blocks)[:, :count]
         return table[0] if isinstance(samples, (int, np.integer)) else table
 
@@ -146,8 +146,9 @@ def _addresses(step: int, samples: int | Iterable[int], op: int) -> np.ndarray:
             raise RandomArgumentError(
                 f"{name}={value} does not lie in [0, 2**32). Counters are 32 bits wide."
             )
-    given = samples if isinstance(samples, (int, np.integer, np.ndarray)) else list(samples)
-    indices = np.atleast_1d(np.asarray(given))
+    indices = np.atleast_1d(
+        np.asarray(samples if isinstance(samples, (int, np.integer, np.ndarray)) else list(samples))
+    )
     if indices.size and (indices.dtype.kind not in "iu" or indices.min() < 0 or indices.max() > _WORD):
         raise RandomArgumentError(
             f"samples must be integers in [0, 2**32), got {indices.dtype} from {indices.min()} to "

@@ -88,15 +88,15 @@ def _without_replacement(generator: Generator | None, probs: np.ndarray, num_sam
 
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:
-    """Indices of the ``count`` largest of each row, in descending order; stable for equal values."""
-    falling = -values
+    """Indices of the ``count`` largest values of each row, in descending order; stable for equal values."""
+    negated = -values
     if 4 * count <= values.shape[-1]:  # otherwise sorting all is as fast
-        first = np.sort(np.argpartition(falling, count - 1, axis=-1)[..., :count], axis=-1)
-        found = np.take_along_axis(falling, first, axis=-1)
-        if (np.count_nonzero(falling <= found.max(axis=-1, keepdims=True), axis=-1) == count).all():
-            order = np.argsort(found, axis=-1, kind="stable")
+        first = np.sort(np.argpartition(negated, count - 1, axis=-1)[..., :count], axis=-1)
+        largest = np.take_along_axis(negated, first, axis=-1)
+        if (np.count_nonzero(negated <= largest.max(axis=-1, keepdims=True), axis=-1) == count).all():
+            order = np.argsort(largest, axis=-1, kind="stable")
             return np.take_along_axis(first, order, axis=-1)
-    return np.ascontiguousarray(np.argsort(falling, axis=-1, kind="stable")[..., :count])
+    return np.ascontiguousarray(np.argsort(negated, axis=-1, kind="stable")[..., :count])
 
 
 def _with_replacement(generator: Generator | None, probs: np.ndarray, num_samples: int) -> np.ndarray:
@@ -108,9 +108,9 @@ def _with_replacement(generator: Generator | None, probs: np.ndarray, num_sample
             rows.shape[0], num_samples
         )
     indices = np.empty(uniforms.shape, np.int64)
-    for row, drawn, found in zip(rows, uniforms, indices, strict=True):
+    for row, drawn, out in zip(rows, uniforms, indices, strict=True):
         cumulative = np.cumsum(row.astype(width), dtype=width)
         np.divide(cumulative, cumulative[-1], out=cumulative)
         cumulative[-1] = 1
-        found[...] = np.searchsorted(cumulative.astype(np.float64), drawn, side="left")
+        out[...] = np.searchsorted(cumulative.astype(np.float64), drawn, side="left")
     return indices.reshape(*probs.shape[:-1], num_samples)

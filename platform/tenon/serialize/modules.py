@@ -153,7 +153,7 @@ def restore(module: Module, state: object, source: str) -> None:
             )
     if type(state.get("training")) is not bool:
         raise CheckpointError(f"a {kind.__name__} that is neither training nor evaluating")
-    kept = {}
+    attributes = {}
     for name, value in state.items():
         if name in _FOREIGN:
             if value:
@@ -167,8 +167,8 @@ def restore(module: Module, state: object, source: str) -> None:
                 " method."
             )
         if not isinstance(inspect.getattr_static(kind, name, None), property):
-            kept[name] = value
-    module.__setstate__(kept)
+            attributes[name] = value
+    module.__setstate__(attributes)
 
 
 @functools.cache

@@ -47,7 +47,7 @@ class OptimizerConfig(_Component):
 
 
 class SchedulerConfig(_Component):
-    """``name`` of a learning rate scheduler, and its options; ``per`` is what it steps after."""
+    """``name`` of a learning rate scheduler, and its options; it steps after each ``per``."""
 
     per: Literal["step", "epoch"] = "step"
 

@@ -87,7 +87,7 @@ def init_process_group(
     names = {part.rpartition(":")[2] for part in (requested or "mpi").split(",")}
     if not names <= TORCH_BACKENDS | {communicator.name}:
         raise LaunchError(
-            f"backend={backend!r} was asked for, but this process speaks through {communicator.name!r}. "
+            f"backend={backend!r} was requested, but this process communicates by {communicator.name!r}. "
             f"Leave it out, or set TENON_COMMUNICATOR={backend} before the start."
         )
     if world_size not in (-1, communicator.size) or rank not in (-1, communicator.rank):
@@ -108,9 +108,9 @@ def destroy_process_group(group: Group = None) -> None:
         return
     communicator = world.current() if group is None else group
     if communicator is not None:
-        everyone = communicator is world.current()
+        is_world = communicator is world.current()
         communicator.close()
-        if not everyone:
+        if not is_world:
             return
         world.set_process_communicator(None)
     _requested_backend, _destroyed = None, True

@@ -1,1 +1,1 @@
-"""Ranks as processes: how they are found, started and joined, how failures are noticed and reported."""
+"""Ranks as processes: detecting the launcher, creating the communicator, detecting and reporting failures."""

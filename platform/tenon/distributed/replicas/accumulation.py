@@ -126,7 +126,7 @@ class GradientAccumulation:
         )
         if self._wrapped is not None and self._wrapped.forward_sync_buffers:
             self._wrapped.broadcast_buffers_now()
-        mine, self._total, self._count = self._count, 0.0, 0.0
+        own_count, self._total, self._count = self._count, 0.0, 0.0
         if count == 0:
             for _, parameter in self._synchronizer.parameters:
                 parameter.grad = None
@@ -135,7 +135,7 @@ class GradientAccumulation:
             # A rank that has scaled no loss needs the initialized scale too.
             self._scaler.scale(zeros((), device=self._synchronizer.parameters[0][1].device))
         self._synchronizer.restart()
-        self._synchronizer.synchronize(weight=1.0, count=mine)
+        self._synchronizer.synchronize(weight=1.0, count=own_count)
         return float(total / count)
 
 

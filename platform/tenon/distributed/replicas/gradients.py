@@ -64,13 +64,13 @@ class GradientSynchronizer:
         self.bucket_cap_mb = DEFAULT_CAP_MB if bucket_cap_mb is None else float(bucket_cap_mb)
         if not self.bucket_cap_mb > 0:
             raise CommunicatorError(f"bucket_cap_mb={bucket_cap_mb} must be positive; torch's default is 25.")
-        everything = list(named_parameters)
-        for name, parameter in everything:
+        named = list(named_parameters)
+        for name, parameter in named:
             staging.check_tensor(parameter, "GradientSynchronizer", f"parameter {name!r}")
-        self.parameters = [(name, tensor) for name, tensor in everything if tensor.requires_grad]
+        self.parameters = [(name, tensor) for name, tensor in named if tensor.requires_grad]
         self.static = static
-        layers = [] if module is None else identity.structure(module, [tensor for _, tensor in everything])
-        buckets.agree(self.communicator, everything, [f"bucket_cap_mb={self.bucket_cap_mb:g}", *layers])
+        layers = [] if module is None else identity.structure(module, [tensor for _, tensor in named])
+        buckets.agree(self.communicator, named, [f"bucket_cap_mb={self.bucket_cap_mb:g}", *layers])
         self.communicator.models += 1
         self.model = f"model {self.communicator.models}"
         self.reduce: buckets.Reduce | None = None
@@ -83,7 +83,7 @@ class GradientSynchronizer:
         """The options of the last optimizer step of these parameters, which ranks compare."""
         if self.communicator.size > 1:
             self.stepped.listen()
-        self._everything = np.ones(len(self.parameters), np.int32)
+        self._all_used = np.ones(len(self.parameters), np.int32)
         self._slots: dict[int, tuple[buckets.Bucket, int]] = {}
         self._arrivals: dict[int, None] | None = {} if in_use_order else None
         self._started = 0
@@ -94,7 +94,7 @@ class GradientSynchronizer:
         self._static_counts: list[int] | None = None
         self._warned = not warn
         if broadcast:
-            tensors = [tensor for _, tensor in everything]
+            tensors = [tensor for _, tensor in named]
             broadcast_tensors(tensors, self.communicator, name=f"parameters of {self.model}")
 
     def _plan(self, order: Sequence[int]) -> None:
@@ -215,7 +215,7 @@ class GradientSynchronizer:
         """For every parameter whether this rank has a gradient, as int32."""
         if any(parameter._grad is None for _, parameter in self.parameters):
             return np.array([parameter._grad is not None for _, parameter in self.parameters], np.int32)
-        return self._everything
+        return self._all_used
 
     def _count_used(self, taking_part: int) -> list[int]:
         """For every parameter the number of ranks with a gradient, by an all-reduce of its own."""
@@ -287,7 +287,7 @@ class GradientSynchronizer:
         """The means of ``gradients``, arrays in the order of the parameters."""
         in_buckets = self._counts_in_buckets
         note = self.stepped.text if in_buckets else ""
-        used = [] if in_buckets else self._sum_used(self._everything)
+        used = [] if in_buckets else self._sum_used(self._all_used)
         self._plan_in_use_order()
         means: dict[int, np.ndarray] = {}
         for bucket in self.buckets:

@@ -175,8 +175,8 @@ class LogicalShards:
         active = [bool(shard[2]) for shard in shards]
         sums = np.empty(3)
         combine(shards, ReduceOp.SUM, sums)
-        mine = np.array([*sums, any(active), *self._buffers.changed()])
-        total, count, used, ranks, *changed = self._communicator.all_reduce(mine, name=self._batch).wait()
+        own = np.array([*sums, any(active), *self._buffers.changed()])
+        total, count, used, ranks, *changed = self._communicator.all_reduce(own, name=self._batch).wait()
         if used:
             self._buffers.finish(np.array(changed), active, int(used))
         if count == 0:
