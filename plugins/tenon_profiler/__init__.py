@@ -1,1 +1,1 @@
-"""What a program spends its time and memory on: tables, traces for TensorBoard and Perfetto, stacks."""
+"""The profiler: tables of time and memory, traces for TensorBoard and Perfetto, stacks."""

@@ -16,7 +16,7 @@ from tenon_profiler import stacks
 from tenon_profiler.events import DEVICE, INSTANT, Event, nest
 from tenon_profiler.text import draw, percent, size_text, time_text
 
-#: What a table may be sorted by; torch's older "cuda" in place of "device" is understood.
+#: What a table can be sorted by; torch's older "cuda" in place of "device" is accepted.
 SORTABLE = (
     "cpu_time", "cpu_time_total", "self_cpu_time_total", "cpu_memory_usage", "self_cpu_memory_usage",
     "device_time", "device_time_total", "self_device_time_total", "device_memory_usage",
@@ -27,17 +27,17 @@ _HIDDEN = DEVICE | {"tenon_profiler", INSTANT}
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Begin and end, in microseconds since 1970."""
+    """A time interval, in microseconds since 1970."""
 
     start: float
     end: float
 
     def elapsed_us(self) -> float:
-        """Its length in microseconds."""
+        """Return the length in microseconds."""
         return self.end - self.start
 
 
-#: What events have to be summed up.
+#: Attributes of events that are summed.
 _SUMMED = (
     "flops", "cpu_time_total", "self_cpu_time_total", "device_time_total", "self_device_time_total",
     "cpu_memory_usage", "self_cpu_memory_usage", "device_memory_usage", "self_device_memory_usage",
@@ -45,19 +45,17 @@ _SUMMED = (
 
 
 class DeviceType(enum.Enum):
-    """What an event happened on. Kernels are no events of their own here: ``device_time`` of those that
-    launched them.
-    """
+    """The device of an event: always the CPU, as kernels count as ``device_time`` of their ops."""
 
     CPU = 0
     CUDA = 1
 
 
 class _Times:
-    """What events and their sums have of their times, in microseconds; a device's are those of kernels."""
+    """Times of events and of their sums, in microseconds; device times are those of kernels."""
 
     count = 1
-    #: torch's words for what no event here is.
+    #: Attributes of torch's class that are constant here.
     is_async = is_remote = is_legacy = False
     overload_name = ""
     node_id = -1
@@ -137,7 +135,7 @@ class FunctionEvent(_Times):
         start_us: float,
         end_us: float,
         *,
-        input_shapes: Any = (),
+        input_shapes: Sequence[Sequence[int]] = (),
         stack: Sequence[str] = (),
         node_id: int = -1,
         sequence_nr: int = -1,
@@ -147,25 +145,24 @@ class FunctionEvent(_Times):
         super().__init__()
         self.id, self.thread, self.node_id, self.sequence_nr = id, thread, node_id, sequence_nr
         self.name = self.key = name
-        #: When it was.
         self.time_range = Interval(start_us, end_us)
         self.input_shapes, self.stack = list(input_shapes), list(stack)
-        self.input_dtypes: Any = []
+        self.input_dtypes: list[str] = []
         self.module = self.phase = ""
         self.flops = flops
         self.is_user_annotation = is_user_annotation
-        self.is_async = name.startswith("gloo:")  # Collectives, as torch has them.
+        self.is_async = name.startswith("gloo:")  # collectives, as in torch
         self.cpu_time_total = self.self_cpu_time_total = self.time_range.elapsed_us()
         self.cpu_children: list[FunctionEvent] = []
         self.cpu_parent: FunctionEvent | None = None
-        #: As it was recorded; None of one that was made by hand.
+        #: The recorded event; None if this one was constructed directly.
         self.event: Event | None = None
 
     @classmethod
     def of(cls, event: Event) -> FunctionEvent:
-        """Build one from the recorded ``event``."""
+        """Convert a recorded event."""
         stack = event.get("Call stack", "")
-        made = cls(
+        converted = cls(
             event.get("External id", 0),
             event.name,
             event.tid,
@@ -177,10 +174,13 @@ class FunctionEvent(_Times):
             flops=event.get("FLOPs", 0.0),
             is_user_annotation=event.category == "user_annotation",
         )
-        made.event, made.input_dtypes = event, event.get("Input type", [])
-        made.module, made.phase = event.get("Module", ""), event.get("Phase", "")
-        made.cpu_time_total, made.self_cpu_time_total = event.duration / 1000, event.self_time / 1000
-        return made
+        converted.event, converted.input_dtypes = event, event.get("Input type", [])
+        converted.module, converted.phase = event.get("Module", ""), event.get("Phase", "")
+        converted.cpu_time_total, converted.self_cpu_time_total = (
+            event.duration / 1000,
+            event.self_time / 1000,
+        )
+        return converted
 
     def adopt(self, child: FunctionEvent) -> None:
         """Add a nested event and subtract its time from this event's self time."""
@@ -231,44 +231,44 @@ class FunctionEventAvg(_Times):
 
 
 def function_events(events: Iterable[Event]) -> list[FunctionEvent]:
-    """Convert recorded events: nested, with memory allocated and freed inside, and their kernels' time."""
+    """Convert recorded events, nested, with the memory changes inside and their kernels' times."""
     listed = list(events)
     nest(listed)
     kernels = {e.get("External id"): e.duration / 1000 for e in listed if e.category == "kernel"}
-    made = {id(e): FunctionEvent.of(e) for e in listed if e.category not in _HIDDEN}
+    converted = {id(e): FunctionEvent.of(e) for e in listed if e.category not in _HIDDEN}
     for event in listed:
-        own = made.get(id(event))
+        own = converted.get(id(event))
         if own is not None:
             parent = event.parent
-            while parent is not None and id(parent) not in made:
+            while parent is not None and id(parent) not in converted:
                 parent = parent.parent
             if parent is not None:
-                own.cpu_parent = made[id(parent)]
+                own.cpu_parent = converted[id(parent)]
                 own.cpu_parent.cpu_children.append(own)
             own.self_device_time_total = kernels.get(event.get("External id", -1), 0.0)
         elif event.category == INSTANT:
-            inner = made.get(id(event.parent))
+            inner = converted.get(id(event.parent))
             if inner is None:
-                inner = made[id(event)] = FunctionEvent.of(event)
+                inner = converted[id(event)] = FunctionEvent.of(event)
             size = event.get("Bytes", 0)
             usage = "cpu_memory_usage" if event.get("Device Id", -1) < 0 else "device_memory_usage"
             for name in (usage, f"self_{usage}"):
                 setattr(inner, name, getattr(inner, name) + size)
-            around = event.parent.parent if event.parent is not None else None
-            while around is not None:
-                if id(around) in made:
-                    own = made[id(around)]
+            outer = event.parent.parent if event.parent is not None else None
+            while outer is not None:
+                if id(outer) in converted:
+                    own = converted[id(outer)]
                     setattr(own, usage, getattr(own, usage) + size)
-                around = around.parent
-    for own in made.values():
-        above: FunctionEvent | None = own
-        while own.self_device_time_total and above is not None:
-            above.device_time_total += own.self_device_time_total
-            above = above.cpu_parent
-    return sorted(made.values(), key=lambda e: e.time_range.start)
+                outer = outer.parent
+    for own in converted.values():
+        ancestor: FunctionEvent | None = own
+        while own.self_device_time_total and ancestor is not None:
+            ancestor.device_time_total += own.self_device_time_total
+            ancestor = ancestor.cpu_parent
+    return sorted(converted.values(), key=lambda e: e.time_range.start)
 
 
-class EventList(list[Any]):
+class EventList(list[Any]):  # Any: events, or averages of them
     """A list of events or of averages."""
 
     def key_averages(
@@ -279,31 +279,32 @@ class EventList(list[Any]):
         *,
         group_by_module: bool = False,
     ) -> EventList:
-        """Sums by name, and by shapes, innermost frames of the stack, and module where asked for. Ops have
-        one name for all overloads.
+        """Return sums by name, and optionally by shapes, innermost frames of the stack, and module.
+
+        Ops have one name for all overloads.
         """
-        sums: dict[Any, FunctionEventAvg] = {}
+        sums: dict[tuple[object, ...], FunctionEventAvg] = {}
         for event in self:
-            key: list[Any] = [event.key]
+            key: list[object] = [event.key]
             if group_by_input_shapes:
                 key.append(str(event.input_shapes))
             if group_by_stack_n:
                 key.append(tuple(event.stack[:group_by_stack_n]))
             if group_by_module:
                 key.append(event.module)
-            found = sums.get(tuple(key))
-            if found is None:
-                found = sums[tuple(key)] = FunctionEventAvg(
+            average = sums.get(tuple(key))
+            if average is None:
+                average = sums[tuple(key)] = FunctionEventAvg(
                     event.key, event, group_by_input_shapes, group_by_stack_n, group_by_module
                 )
-            found.add(event)
+            average.add(event)
         return EventList(sums.values())
 
     def _populate_cpu_children(self) -> None:
-        """Nest events that were made by hand: each in the shortest one of its thread that it lies in."""
-        around: dict[tuple[int, int], list[FunctionEvent]] = {}
+        """Nest events that were constructed directly, each in the shortest event of its thread around it."""
+        open_events: dict[tuple[int, int], list[FunctionEvent]] = {}
         for event in sorted(self, key=lambda e: (e.time_range.start, -e.time_range.end)):
-            outer = around.setdefault((event.thread, event.node_id), [])
+            outer = open_events.setdefault((event.thread, event.node_id), [])
             while outer and event.time_range.end > outer[-1].time_range.end:
                 outer.pop()
             if outer:
@@ -311,7 +312,7 @@ class EventList(list[Any]):
             outer.append(event)
 
     def total_average(self) -> FunctionEventAvg:
-        """The sum of everything, under the key "Total"."""
+        """Return the sum of all events, with the key "Total"."""
         total = FunctionEventAvg("Total")
         for event in self:
             total.add(event)
@@ -319,11 +320,11 @@ class EventList(list[Any]):
 
     @staticmethod
     def supported_export_stacks_metrics() -> list[str]:
-        """The metrics that ``export_stacks`` accepts."""
+        """Return the metrics that ``export_stacks`` accepts."""
         return list(stacks.METRICS)
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str) -> None:
-        """Stacks and microseconds, a line each, as flame graph tools read them; needs ``with_stack``."""
+        """Write a line per stack with its microseconds, for flame graph tools; needs ``with_stack``."""
         stacks.export(self, path, metric)
 
     @property
@@ -342,8 +343,9 @@ class EventList(list[Any]):
         top_level_events_only: bool = False,
         time_unit: str | None = None,
     ) -> str:
-        """As text, the largest first; columns that would be empty are left out. Times are in
-        ``time_unit``, "s", "ms" or "us", else each in its own.
+        """Return a table as text, the largest first; columns that would be empty are left out.
+
+        Times are in ``time_unit``, "s", "ms" or "us", by default each in a suitable one.
         """
         rows: Sequence[Any] = self
         if top_level_events_only:
@@ -369,10 +371,10 @@ class EventList(list[Any]):
                 cells = [time_text(getattr(row, name), time_unit) for row in rows]
                 columns.append((f"{title} device", cells, 0))
         for title, name in (("CPU Mem", "cpu_memory_usage"), ("Device Mem", "device_memory_usage")):
-            of_all = [(getattr(row, name), getattr(row, f"self_{name}")) for row in rows]
-            if any(map(any, of_all)):
-                columns.append((title, [size_text(whole) for whole, _ in of_all], 0))
-                columns.append((f"Self {title}", [size_text(own) for _, own in of_all], 0))
+            sizes = [(getattr(row, name), getattr(row, f"self_{name}")) for row in rows]
+            if any(map(any, sizes)):
+                columns.append((title, [size_text(size) for size, _ in sizes], 0))
+                columns.append((f"Self {title}", [size_text(own) for _, own in sizes], 0))
         columns.append(("# of Calls", [str(row.count) for row in rows], 0))
         if any(row.flops for row in rows):
             columns.append(
@@ -384,8 +386,8 @@ class EventList(list[Any]):
         if any(row.module for row in rows):
             columns.append(("Module", [row.module for row in rows], max_src_column_width))
         if any(row.stack for row in rows):
-            places = [row.stack[0] if row.stack else "" for row in rows]
-            columns.append(("Source Location", places, max_src_column_width))
+            locations = [row.stack[0] if row.stack else "" for row in rows]
+            columns.append(("Source Location", locations, max_src_column_width))
         return draw(columns, header) + f"\nSelf CPU time total: {time_text(total)}\n"
 
     __str__ = table

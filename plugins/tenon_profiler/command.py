@@ -1,9 +1,9 @@
-"""``tenon profile``: what a profiled run spent its time on, in the terminal; all ranks in one trace."""
+"""``tenon profile``: show where a profiled run spent its time; merge and convert its traces."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,15 +13,18 @@ from tenon_profiler.averages import SORTABLE, EventList, function_events
 from tenon_profiler.events import INSTANT, Event
 from tenon_profiler.merge import find_traces, merge
 from tenon_profiler.text import percent, size_text
-from tenon_profiler.trace import event_of, read_trace
+from tenon_profiler.trace import Header, event_of, read_trace
 from tenon_profiler.xplane import export_xplane
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _FOLDER = click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
 
 
 @click.group()
 def profile() -> None:
-    """Look at the traces of a run."""
+    """Show, merge and convert the traces of a run."""
 
 
 @profile.command("merge")
@@ -51,55 +54,55 @@ def xplane(run: Path, out: Path | None) -> None:
 @_FOLDER
 @click.option("--sort-by", default="self_cpu_time_total", type=click.Choice(SORTABLE), show_default=True)
 @click.option("--limit", default=20, show_default=True, help="Rows of the table of ops.")
-@click.option("--rank", default=0, show_default=True, help="Whose ops.")
+@click.option("--rank", default=0, show_default=True, help="The rank whose ops are shown.")
 def show(run: Path, sort_by: str, limit: int, rank: int) -> None:
     """Print where the steps of RUN spent their time, for each rank, and the ops of one."""
     from rich.console import Console
     from rich.markup import escape
 
     try:
-        found = [load(path) for path in find_traces(run)]
+        traces = [load(path) for path in find_traces(run)]
     except errors.TraceError as error:
         raise click.ClickException(str(error)) from None
     console = Console()
     table = _table("Where a step's time goes", "rank", "steps", "step", *overview.PARTS)
-    for header, events in found:
+    for header, events in traces:
         means = overview.summary(overview.steps(events))
         shares = [f"{100 * share:.1f}%" for _, share in means["parts"].values()]
         own = header["tenon"]
         table.add_row(str(own["rank"]), str(means["steps"]), _brief(means["step_us"]), *shares)
     console.print(table)
-    listed = [e for header, events in found if header["tenon"]["rank"] == rank for e in events]
-    if all(header["tenon"]["rank"] != rank for header, _ in found):
+    listed = [e for header, events in traces if header["tenon"]["rank"] == rank for e in events]
+    if all(header["tenon"]["rank"] != rank for header, _ in traces):
         raise click.ClickException(f"there is no trace of rank {rank} in {run}.")
     ops = _table(f"Ops of rank {rank}", "op", "self", "%", "total", "calls", "MFLOP", "memory")
     sums = EventList(function_events(e for e in listed if e.category in ("cpu_op", INSTANT)))
     rows = sorted(sums.key_averages(), key=lambda row: float(getattr(row, sort_by)), reverse=True)
-    whole = sums.self_cpu_time_total
+    total = sums.self_cpu_time_total
     for row in rows[:limit]:
         ops.add_row(
             escape(row.key.removeprefix("tenon::")), _brief(row.self_cpu_time_total),
-            percent(row.self_cpu_time_total, whole), _brief(row.cpu_time_total), str(row.count),
+            percent(row.self_cpu_time_total, total), _brief(row.cpu_time_total), str(row.count),
             f"{row.flops / 1e6:.2f}" if row.flops else "",
             size_text(row.self_cpu_memory_usage) if row.self_cpu_memory_usage else "",
         )  # fmt: skip
     console.print(ops)
 
 
-def _table(title: str, first: str, *others: str) -> Any:
-    """A table that a terminal of 80 columns shows whole."""
+def _table(title: str, first: str, *others: str) -> Table:
+    """Return an empty table that fits a terminal of 80 columns."""
     from rich import box
     from rich.table import Table
 
-    made = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    made.add_column(first, overflow="fold")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(first, overflow="fold")
     for name in others:
-        made.add_column(name, justify="right", no_wrap=True)
-    return made
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def _brief(microseconds: float) -> str:
-    """Three digits and the unit.
+    """Return a time with three digits and its unit.
 
     >>> _brief(30_446.2), _brief(0.5)
     ('30.4 ms', '0.5 us')
@@ -110,8 +113,8 @@ def _brief(microseconds: float) -> str:
     return f"{microseconds:.3g} us"
 
 
-def load(path: Path) -> tuple[dict[str, Any], list[Event]]:
-    """The header and the events of a trace."""
-    header, found = read_trace(path)
+def load(path: Path) -> tuple[Header, list[Event]]:
+    """Return the header and the events of a trace."""
+    header, objects = read_trace(path)
     base = int(header["baseTimeNanoseconds"])
-    return header, [event for each in found if (event := event_of(each, base)) is not None]
+    return header, [event for each in objects if (event := event_of(each, base)) is not None]

@@ -1,31 +1,35 @@
-"""Convert a tap's records to ``Event``s; ``tenon.profiler.observe.records`` documents the fields."""
+"""Convert a tap's records to ``Event``s."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from types import CodeType
+from typing import Any, TypeAlias
 
+from tenon.extend import Attrs, Op
 from tenon.extend import observe as o
-from tenon_profiler.events import INSTANT, Event
+from tenon_profiler.events import INSTANT, Arguments, Event
 from tenon_profiler.programs import Programs
 from tenon_profiler.shapes import TYPES, dims, flops, itemsize
 
-#: Kinds of events that are remembered: some ops have attributes of their own at every call.
+#: The largest number of cached arguments: some ops have different attributes at every call.
 _MANY = 20_000
-#: External ids of launches begin here, above those that a writer gives.
+#: The first external id of launches, above those that a writer assigns.
 _LAUNCHES = 1_000_000_000
+#: A record: its kind, and the fields that ``tenon.profiler.observe.records`` documents for the kind.
+Record: TypeAlias = Sequence[Any]
 
 
 class Converter:
-    """Converts records to events; caches what many events share, and keeps the running total of memory."""
+    """Converts records to events; caches arguments that events share, and tracks the allocated memory."""
 
-    def __init__(self, clock: Any) -> None:
+    def __init__(self, clock: o.Clock) -> None:
         self._wall = clock.wall
-        self._args: dict[Any, dict[str, Any]] = {}
-        self._stacks: dict[Any, str] = {}
+        self._args: dict[tuple[object, ...], Arguments] = {}
+        self._stacks: dict[object, str] = {}
         self._modules: dict[int, int] = {}
         self._of_class: dict[str, int] = {}
         self._names: dict[int, str] = {}
@@ -33,25 +37,25 @@ class Converter:
         self.converted = False
         #: Bytes allocated at present, by device.
         self.allocated: Counter[int] = Counter()
-        #: What lives, by its block's id: its number, and as MEMORY tells it. This keeps the block.
-        self._living: dict[int, tuple[int, Sequence[Any]]] = {}
+        #: Live blocks by id: a number, and the fields of the block's MEMORY record, which keep it alive.
+        self._live: dict[int, tuple[int, Record]] = {}
         self._count = itertools.count(1)
         #: Releases recorded by another thread before their allocations were converted.
-        self._early: list[tuple[int, int, Any]] = []
+        self._early: list[tuple[int, int, Record]] = []
         self._launches = 0
         self._programs = Programs(clock.wall)
 
     def forget(self) -> None:
         """Stop tracking live blocks."""
-        self._living.clear()
+        self._live.clear()
 
     def convert(self, taken: Iterable[tuple[int, list[Any]]]) -> list[Event]:
-        """Events of all threads; memory's in order of time, others as they ended in their thread."""
+        """Return the events of all threads: memory events in order of time, others as they ended."""
         if len(self._args) > _MANY:
             self._args.clear()
         events: list[Event] = []
         memory, self._early = self._early, []
-        makers: dict[int, Any] = {
+        makers: dict[int, Callable[[int, Record], Event]] = {
             o.OP: self._op, o.NODE: self._node, o.SPAN: self._span, o.MODULE: self._module,
         }  # fmt: skip
         for tid, records in taken:
@@ -78,45 +82,52 @@ class Converter:
         return events
 
     def _event(
-        self, category: str, name: str, tid: int, begin: int, end: int, args: Any, own: Any = None
+        self,
+        category: str,
+        name: str,
+        tid: int,
+        begin: int,
+        end: int,
+        args: Arguments,
+        own: Arguments | None = None,
     ) -> Event:
         wall = self._wall
         return Event(category, name, tid, begin + wall, end + wall, args, own)
 
-    def _op(self, tid: int, record: Any) -> Event:
+    def _op(self, tid: int, record: Record) -> Event:
         _, op, begin, end, module, phase, signature, size, attrs, stack, _ = record
         attrs = attrs or {}
         key = (op, module, phase, signature, size, _hashable(attrs) if signature is not None else None)
         args = self._args.get(key)
         if args is None:
-            args = self._args[key] = self._described(op, module, phase, signature, size, attrs)
+            args = self._args[key] = self._arguments(op, module, phase, signature, size, attrs)
         own = None if stack is None else {"Call stack": self._stack(stack)}
         return self._event("cpu_op", f"tenon::{op.name}", tid, begin, end, args, own)
 
-    def _described(
-        self, op: Any, module: str, phase: str, signature: Any, size: int, attrs: Any
-    ) -> dict[str, Any]:
-        args: dict[str, Any] = {"Phase": phase}
+    def _arguments(
+        self, op: Op, module: str, phase: str, signature: Sequence[Any] | None, size: int, attrs: Attrs
+    ) -> Arguments:
+        args: Arguments = {"Phase": phase}
         if module:
             args["Module"] = module
         if signature is not None:
-            given = list(zip(signature[::2], signature[1::2], strict=True))
-            args |= dims(given)
-            found = flops(op, given, attrs)
-            if found:
-                args["FLOPs"] = found
-            args["Bytes"] = size + sum(math.prod(s) * t.itemsize for s, t in given if t is not None)
+            arguments = list(zip(signature[::2], signature[1::2], strict=True))
+            args |= dims(arguments)
+            cost = flops(op, arguments, attrs)
+            if cost:
+                args["FLOPs"] = cost
+            args["Bytes"] = size + sum(math.prod(s) * t.itemsize for s, t in arguments if t is not None)
         return args
 
-    def _stack(self, frames: Any) -> str:
-        found = self._stacks.get(frames)
-        if found is None:
-            found = self._stacks[frames] = ";".join(
+    def _stack(self, frames: tuple[tuple[CodeType, int], ...]) -> str:
+        text = self._stacks.get(frames)
+        if text is None:
+            text = self._stacks[frames] = ";".join(
                 f"{code.co_filename}({line}): {code.co_name}" for code, line in frames
             )
-        return found
+        return text
 
-    def _node(self, tid: int, record: Any) -> Event:
+    def _node(self, tid: int, record: Record) -> Event:
         _, name, begin, end, module, sequence = record
         key = ("node", module)
         args = self._args.get(key)
@@ -126,13 +137,13 @@ class Converter:
                 args["Module"] = module
         return self._event("cpu_op", name, tid, begin, end, args, {"Sequence number": sequence})
 
-    def _span(self, tid: int, record: Any) -> Event:
+    def _span(self, tid: int, record: Record) -> Event:
         _, name, begin, end, category, phase, argument = record
         args = self._args.setdefault(("span", phase), {"Phase": phase})
         own = None if argument is None else {"Args": argument}
         return self._event(category, name, tid, begin, end, args, own)
 
-    def _module(self, tid: int, record: Any) -> Event:
+    def _module(self, tid: int, record: Record) -> Event:
         _, label, begin, end, kind, identity, phase, number, caller = record
         module = self._modules.get(identity)
         if module is None:
@@ -145,52 +156,54 @@ class Converter:
         own = {"Python id": number, "Python parent id": caller}
         return self._event("python_function", self._names[module], tid, begin, end, args, own)
 
-    def _collective(self, tid: int, record: Any) -> list[Event]:
+    def _collective(self, tid: int, record: Record) -> list[Event]:
         _, call, begin, agreed, end, number, ranks, group = record
         key = ("collective", call, ranks, group)
         args = self._args.get(key)
-        whose = self._args.setdefault(("group", ranks, group), {"Group": group_name(ranks, group)})
+        group_args = self._args.setdefault(("group", ranks, group), {"Group": group_name(ranks, group)})
         if args is None:
             size = math.prod(call.shape) * itemsize(call.dtype)
             args = self._args[key] = {
                 "Input Dims": [list(call.shape)], "Input type": [TYPES.get(call.dtype, call.dtype)],
-                "Bytes": size, "Detail": call.detail, "Ranks": list(ranks), **whose,
+                "Bytes": size, "Detail": call.detail, "Ranks": list(ranks), **group_args,
             }  # fmt: skip
             if call.name is not None:
                 args["Label"] = str(call.name)
         own = {"Wait us": (agreed - begin) / 1000, "Transfer us": (end - agreed) / 1000, "Number": number}
-        numbered, moved = {"Number": number}, {"Number": number, "Bytes": args["Bytes"]}
+        numbered, transferred = {"Number": number}, {"Number": number, "Bytes": args["Bytes"]}
         return [
-            self._event("tenon_wait", f"wait: {call.kind}", tid, begin, agreed, whose, numbered),
-            self._event("tenon_transfer", f"transfer: {call.kind}", tid, agreed, end, whose, moved),
+            self._event("tenon_wait", f"wait: {call.kind}", tid, begin, agreed, group_args, numbered),
+            self._event(
+                "tenon_transfer", f"transfer: {call.kind}", tid, agreed, end, group_args, transferred
+            ),
             self._event("user_annotation", f"gloo:{call.kind}", tid, begin, end, args, own),
         ]
 
-    def _device(self, tid: int, record: Any, launched: Event | None) -> list[Event]:
-        """A launch and its kernel; the kernel alone where the op's own record went with an earlier flush."""
+    def _device(self, tid: int, record: Record, launched: Event | None) -> list[Event]:
+        """Return a launch and its kernel; the kernel alone if the op's record went with an earlier flush."""
         _, op, begin, end, index = record
         self._launches += 1
-        tie = {"External id": _LAUNCHES + self._launches, "correlation": self._launches}
-        own = {**tie, "device": index, "stream": 0}
+        ids = {"External id": _LAUNCHES + self._launches, "correlation": self._launches}
+        own = {**ids, "device": index, "stream": 0}
         kernel = self._event("kernel", f"tenon::{op.name}", 0, int(begin), int(end), {}, own)
         if launched is None:
             return [kernel]
-        launched.own = {**(launched.own or {}), "External id": tie["External id"]}
-        return [Event("runtime", "cudaLaunchKernel", tid, launched.begin, launched.end, {}, tie), kernel]
+        launched.own = {**(launched.own or {}), "External id": ids["External id"]}
+        return [Event("runtime", "cudaLaunchKernel", tid, launched.begin, launched.end, {}, ids), kernel]
 
-    def _memory(self, when: int, tid: int, what: Sequence[Any]) -> list[Event]:
-        """The beginning of what MEMORY tells, or the end of a block."""
-        if len(what) == 1:
-            found = self._living.pop(id(what[0]), None)
-            if found is None:  # its beginning is still to come
-                self._early.append((when, tid, what))
+    def _memory(self, when: int, tid: int, fields: Record) -> list[Event]:
+        """Return the event of an allocation or, if ``fields`` are the block alone, of its release."""
+        if len(fields) == 1:
+            live = self._live.pop(id(fields[0]), None)
+            if live is None:  # its allocation has not been converted yet
+                self._early.append((when, tid, fields))
                 return []
-            number, (size, _, op, module, phase, device) = found
+            number, (size, _, op, module, phase, device) = live
             size = -size
         else:
-            size, block, op, module, phase, device = what
+            size, block, op, module, phase, device = fields
             number = next(self._count)
-            self._living[id(block)] = number, what
+            self._live[id(block)] = number, fields
         self.allocated[device] += size
         total = self.allocated[device]
         key = ("memory", op, module, phase, device)
@@ -207,7 +220,7 @@ class Converter:
 
 
 def group_name(ranks: Sequence[int], before: int) -> str:
-    """What tells apart groups of ranks, of which ``before`` are of the same ones and older.
+    """Return a name for a group of ranks, of which ``before`` older groups have the same ranks.
 
     >>> group_name((0, 1, 2, 7), 0), group_name((4,), 1)
     ('0-2,7', '4 #2')
@@ -218,7 +231,7 @@ def group_name(ranks: Sequence[int], before: int) -> str:
     return f"{name} #{before + 1}" if before else name
 
 
-def _hashable(attrs: Any) -> Any:
+def _hashable(attrs: Attrs) -> object:
     try:
         key = tuple(attrs.items())
         hash(key)

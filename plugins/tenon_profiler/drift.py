@@ -1,10 +1,10 @@
-"""How far a rank's clock is behind rank 0's, over time, by the collectives of both their traces.
+"""How far a rank's clock is behind rank 0's, over time, estimated from the collectives in both traces.
 
-Nobody leaves a collective's wait before all have come: what is to be added to a rank's clock is at least
-when rank 0 came less when the rank left, and at most when rank 0 left less when the rank came. All leave at
-about the same time, too, which decides where these leave room, as where one rank always comes last. A line
-through such differences tells the drift. What was known when clocks were compared bounds it: clocks do not go
-wrong by more than ``observe.DRIFT``.
+No rank leaves a collective's wait before all have entered it: the correction of a rank's clock is at least
+rank 0's time of entering minus the rank's time of leaving, and at most rank 0's time of leaving minus the
+rank's time of entering. All ranks leave at about the same time, which decides between these bounds, as where
+one rank is always last. A line through such differences shows the drift. It is bounded by the comparison of
+clocks before, as clocks drift by at most ``observe.DRIFT``.
 """
 
 from __future__ import annotations
@@ -12,38 +12,39 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 from tenon.extend import observe
 
-#: Stretches of time whose differences are looked at together.
+#: The number of time windows, of which each gives one difference.
 _WINDOWS = 16
 
-Waits = Mapping[Any, tuple[int, int]]
+#: The times of entering and leaving the wait of each collective, by the collective's key.
+Waits: TypeAlias = Mapping[object, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Nanoseconds to add at a time ``t``: ``value + slope * (t - middle)``, within what is known."""
+    """Nanoseconds to add at a time ``t``: ``value + slope * (t - middle)``, within known bounds."""
 
     value: float = 0.0
     slope: float = 0.0
     middle: float = 0.0
-    #: When clocks were compared, and how far they may have been off then; None where they never were.
+    #: When clocks were compared, and the largest error then; None if they never were.
     at: int | None = None
     error: int = 0
 
     def __call__(self, time: float) -> float:
-        """What to add to a clock that shows ``time``."""
-        found = self.value + self.slope * (time - self.middle)
+        """Return the correction of a clock that shows ``time``."""
+        correction = self.value + self.slope * (time - self.middle)
         if self.at is None:
-            return found
-        most = self.error + observe.DRIFT * abs(time - self.at)
-        return min(max(found, -most), most)
+            return correction
+        bound = self.error + observe.DRIFT * abs(time - self.at)
+        return min(max(correction, -bound), bound)
 
 
 def line(first: Waits, theirs: Waits, at: int | None = None, error: int = 0) -> Line:
-    """From when rank 0 and another came to collectives and left them, by what tells collectives apart."""
+    """Fit the correction of a rank's clock to the waits of rank 0 (``first``) and of the rank."""
     shared = [(*first[key], *theirs[key]) for key in first.keys() & theirs.keys()]
     if not shared:
         return Line(at=at, error=error)
@@ -62,11 +63,11 @@ def line(first: Waits, theirs: Waits, at: int | None = None, error: int = 0) -> 
 
 
 def _difference(shared: list[tuple[int, int, int, int]]) -> tuple[float, float]:
-    """A time, and the difference then: that of the ends, within what comings and ends leave possible."""
+    """Return a time and the clocks' difference then: that of leaving times, within the bounds."""
     middle = statistics.median(other for *_, other in shared)
-    least = max(came - other for came, _, _, other in shared)
-    most = min(left - other for _, left, other, _ in shared)
-    if least > most:  # the drift within the stretch
-        return middle, (least + most) / 2
+    lower = max(entered - other for entered, _, _, other in shared)
+    upper = min(left - other for _, left, other, _ in shared)
+    if lower > upper:  # the drift within the window
+        return middle, (lower + upper) / 2
     gap = statistics.median(left - other for _, left, _, other in shared)
-    return middle, min(max(gap, least), most)
+    return middle, min(max(gap, lower), upper)

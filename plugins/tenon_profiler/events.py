@@ -1,15 +1,18 @@
-"""``Event``: a record with everything that can be said of it, as it goes into tables and traces.
+"""``Event``: a record with all its attributes, as tables and traces show it.
 
-A record is made in the hot path; what takes time happens here, after the step: dtypes' names, FLOPs, stacks.
-What many events have in common is made once, and shared: ``args`` is not to be changed.
+Records are written in the hot path; what takes time happens after the step: names of dtypes, FLOPs, stacks.
+Events share what they have in common, so ``args`` must not be modified.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
+#: Arguments of an event by name: JSON values.
+Arguments: TypeAlias = dict[str, Any]
+#: The category of events without a duration.
 INSTANT = "cpu_instant_event"
-#: What belongs to a device, and to an op by its number, not by time.
+#: Categories of events of a device, which belong to an op by its number and not by time.
 DEVICE = frozenset(("runtime", "kernel"))
 
 
@@ -25,32 +28,32 @@ class Event:
         tid: int,
         begin: int,
         end: int,
-        args: dict[str, Any],
-        own: dict[str, Any] | None = None,
+        args: Arguments,
+        own: Arguments | None = None,
     ) -> None:
         self.category, self.name, self.tid = category, name, tid
         self.begin, self.end = begin, end
         #: Shared with events of the same kind.
         self.args = args
-        #: What this event alone has.
+        #: Arguments of this event alone.
         self.own = own
         self.parent: Event | None = None
         self.children: list[Event] = []
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """An argument."""
+    def get(self, key: str, default: object = None) -> Any:
+        """Return the argument ``key``, or ``default``."""
         if self.own is not None and key in self.own:
             return self.own[key]
         return self.args.get(key, default)
 
     @property
     def duration(self) -> int:
-        """Nanoseconds, with all that nests inside."""
+        """Nanoseconds, nested events included."""
         return self.end - self.begin
 
     @property
     def self_time(self) -> int:
-        """Nanoseconds, without what nests inside."""
+        """Nanoseconds, nested events excluded."""
         return self.duration - sum(child.duration for child in self.children)
 
     def __repr__(self) -> str:
@@ -58,17 +61,17 @@ class Event:
 
 
 def nest(events: list[Event]) -> list[Event]:
-    """Find parents and children by time, within each thread; the outermost spans, in order of time.
+    """Set parents and children by time, within each thread; return the outermost spans in order of time.
 
-    Instants have parents, but are no children.
+    Instants have parents, but are not listed as children.
     """
     roots: list[Event] = []
     for event in events:
         event.parent, event.children = None, []
-    open_ones: dict[int, list[Event]] = {}
+    open_spans: dict[int, list[Event]] = {}
     hosts = (event for event in events if event.category not in DEVICE)
     for event in sorted(hosts, key=lambda e: (e.begin, -e.end)):
-        stack = open_ones.setdefault(event.tid, [])
+        stack = open_spans.setdefault(event.tid, [])
         while stack and stack[-1].end < event.end:
             stack.pop()
         if stack and stack[-1].begin <= event.begin:

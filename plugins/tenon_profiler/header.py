@@ -1,4 +1,4 @@
-"""The first line of a trace: which process of which run, which clock, which machine."""
+"""The header of a trace: its process and run, its clock and the machine."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import functools
 import importlib.metadata
 import os
 import time
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import tenon
 from tenon.extend import Tensor, no_grad, observe
+from tenon_profiler.trace import Header
 
-#: Sides of the matrices and bytes of the array whose product and copy are timed: 2 to 20 ms each.
+#: The size of the matrices and the bytes of the array whose product and copy are timed: 2 to 20 ms each.
 _SIDE, _BYTES = 512, 1 << 25
 
 
@@ -20,12 +21,12 @@ def header_of(
     place: observe.Place,
     flags: dict[str, bool],
     cycle: int,
-    metadata: dict[str, Any],
+    metadata: Mapping[str, object],
     *,
     measured: bool,
-) -> dict[str, Any]:
-    """As ``docs/guide/profiler.md`` states it; with the machine's peaks if they are to be ``measured``."""
-    found: dict[str, Any] = {
+) -> Header:
+    """Return the header that ``docs/guide/profiler.md`` documents, with peak rates if ``measured``."""
+    header: Header = {
         "schemaVersion": 1,
         "baseTimeNanoseconds": clock.base,
         "displayTimeUnit": "ms",
@@ -34,10 +35,10 @@ def header_of(
         **{name: int(on) for name, on in flags.items()},
     }
     if place.world_size > 1:
-        found["distributedInfo"] = {
+        header["distributedInfo"] = {
             "backend": "gloo", "rank": place.rank, "world_size": place.world_size,
         }  # fmt: skip
-    found["tenon"] = {
+    header["tenon"] = {
         "format": 1,
         "version": importlib.metadata.version("tenon-platform"),
         "rank": place.rank,
@@ -56,18 +57,18 @@ def header_of(
         "machine": machine() if measured else None,
         "metadata": metadata,
     }  # fmt: skip
-    return found
+    return header
 
 
-def devices() -> list[dict[str, Any]]:
-    """GPUs, as Kineto describes them."""
+def devices() -> list[dict[str, object]]:
+    """Return descriptions of the GPUs, as in Kineto's traces."""
     if not tenon.cuda.is_available():
         return []
-    found = []
+    described: list[dict[str, object]] = []
     for index in range(tenon.cuda.device_count()):
         properties = tenon.cuda.get_device_properties(index)
         name = tenon.cuda.get_device_name(index)
-        found.append(
+        described.append(
             {
                 "id": index,
                 "name": name,
@@ -77,26 +78,27 @@ def devices() -> list[dict[str, Any]]:
                 "numSms": properties["multiProcessorCount"],
             }
         )
-    return found
+    return described
 
 
 @functools.cache
-def machine() -> dict[str, Any]:
-    """What this rank's CPU does at best: a product of matrices and a copy, with the threads it has now."""
+def machine() -> dict[str, object]:
+    """Measure the peak rates of this rank's CPU with its present threads: a matrix product and a copy."""
     one = Tensor([1.0])
     x, array = one.new_full((_SIDE, _SIDE), 1.0), one.new_full((_BYTES // 4,), 1.0)
     with no_grad():
         flops = 2.0 * _SIDE**3 / _best(lambda: x @ x)
-        moved = 2.0 * _BYTES / _best(lambda: array.clone())
+        bandwidth = 2.0 * _BYTES / _best(lambda: array.clone())
     return {
         "device": "cpu", "threads": tenon.get_num_threads(), "flops_per_second": flops,
-        "bytes_per_second": moved,
+        "bytes_per_second": bandwidth,
     }  # fmt: skip
 
 
-def _best(work: Any) -> float:
+def _best(work: Callable[[], object]) -> float:
+    """Return the shortest of ten times of ``work``, in seconds."""
     times = []
-    for _ in range(10):  # 0.1 s in all: others may be at work
+    for _ in range(10):  # 0.1 s in total; other processes may disturb some
         begin = time.perf_counter()
         work()
         times.append(time.perf_counter() - begin)

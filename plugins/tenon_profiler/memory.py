@@ -1,4 +1,4 @@
-"""Memory over time, by what it is for: torch's memory timeline."""
+"""Memory over time by phase: torch's memory timeline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from tenon.extend import errors
 from tenon_profiler.events import Event
@@ -17,20 +16,20 @@ _COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44")
 
 
 def changes(events: Iterable[Event], device: str) -> list[Event]:
-    """Allocations and releases on ``device`` in order of time; TraceError if there are none."""
+    """Return allocations and releases on ``device`` in order of time; TraceError if there are none."""
     kind, _, number = device.partition(":")
     index = -1 if kind == "cpu" else int(number or 0)
-    found = [e for e in events if e.name == "[memory]" and e.get("Device Id", -1) == index]
-    if not found:
+    selected = [e for e in events if e.name == "[memory]" and e.get("Device Id", -1) == index]
+    if not selected:
         raise errors.TraceError(f"no memory of {device} was recorded. Profile with profile_memory=True.")
-    return sorted(found, key=lambda e: e.begin)
+    return sorted(selected, key=lambda e: e.begin)
 
 
-def timeline(found: Iterable[Event]) -> tuple[list[int], list[list[int]]]:
-    """Of changes: times in nanoseconds, and bytes after each, one list per time in ``CATEGORIES``' order."""
+def timeline(changed: Iterable[Event]) -> tuple[list[int], list[list[int]]]:
+    """Return the times of changes in nanoseconds, and for each the bytes of ``CATEGORIES`` after it."""
     totals = [0] * len(CATEGORIES)
     times, sizes = [], []
-    for event in found:
+    for event in changed:
         totals[CATEGORIES.index(event.get("Phase"))] += event.get("Bytes")
         times.append(event.begin)
         sizes.append(list(totals))
@@ -38,18 +37,18 @@ def timeline(found: Iterable[Event]) -> tuple[list[int], list[list[int]]]:
 
 
 def export(events: Iterable[Event], path: str | os.PathLike[str], device: str) -> None:
-    """``.raw.json.gz``: every change; ``.json``, ``.json.gz``: the timeline; ``.html``: a picture of it."""
-    name, found = str(path), changes(events, device)
+    """Write every change (``.raw.json.gz``), the timeline (``.json``, ``.json.gz``) or a plot (``.html``)."""
+    name, changed = str(path), changes(events, device)
     if name.endswith(".html"):
-        Path(path).write_text(_page(*timeline(found)))
+        Path(path).write_text(_page(*timeline(changed)))
         return
     if name.endswith(".raw.json.gz"):
-        value: Any = [
+        value: object = [
             [e.begin, "create" if e.get("Bytes") > 0 else "destroy", e.get("Op"), e.get("Bytes")]
-            for e in found
+            for e in changed
         ]
     elif name.endswith((".json", ".json.gz")):
-        value = timeline(found)
+        value = timeline(changed)
     else:
         raise errors.ArgumentError(f"{name!r}: expected a name that ends with .html, .json or .json.gz.")
     text = json.dumps(value).encode()
@@ -57,16 +56,16 @@ def export(events: Iterable[Event], path: str | os.PathLike[str], device: str) -
 
 
 def _page(times: Sequence[int], sizes: Sequence[Sequence[int]], width: int = 960, height: int = 360) -> str:
-    """A page with a stacked curve, drawn without anything from outside."""
+    """Return an HTML page with a stacked area plot, without external resources."""
     peak = max(sum(each) for each in sizes) or 1
     begin, length = times[0], max(times[-1] - times[0], 1)
     below = [0] * len(times)
     areas, legend = [], []
     for index, name in enumerate(CATEGORIES):
         above = [b + s[index] for b, s in zip(below, sizes, strict=True)]
-        forth = [_point(t, b, begin, length, peak, width, height) for t, b in zip(times, below, strict=True)]
-        back = [_point(t, a, begin, length, peak, width, height) for t, a in zip(times, above, strict=True)]
-        points = " ".join([*forth, *reversed(back)])
+        lower = [_point(t, b, begin, length, peak, width, height) for t, b in zip(times, below, strict=True)]
+        upper = [_point(t, a, begin, length, peak, width, height) for t, a in zip(times, above, strict=True)]
+        points = " ".join([*lower, *reversed(upper)])
         areas.append(f'<polygon fill="{_COLORS[index]}" points="{points}"><title>{name}</title></polygon>')
         legend.append(f'<li style="color:{_COLORS[index]}">{name}</li>')
         below = above

@@ -1,7 +1,7 @@
-"""All ranks of a run in one trace, on the clock of rank 0.
+"""Merge the traces of all ranks of a run, on the clock of rank 0.
 
-Ranks that do not share rank 0's host are moved here by what their collectives tell of their clocks, within
-what ``tenon train`` or ``observe.align`` knew of them: ``drift.py``.
+The times of ranks on other hosts than rank 0's are corrected by their collectives, within the bounds that
+``tenon train`` or ``observe.align`` measured: see ``drift.py``.
 """
 
 from __future__ import annotations
@@ -12,38 +12,37 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from tenon.extend import errors
 from tenon_profiler.drift import Line, line
-from tenon_profiler.trace import PART, read_trace
+from tenon_profiler.trace import PART, Header, TraceObject, read_trace
 
 NAME = "merged.trace.json.gz"
 PATTERNS = ("*.pt.trace.json", "*.pt.trace.json.gz")
 
 
 def find_traces(folder: str | os.PathLike[str]) -> list[Path]:
-    """Trace files in ``folder``, complete or not, in order of their names."""
-    found = [p for pattern in PATTERNS for end in ("", PART) for p in Path(folder).glob(pattern + end)]
-    if not found:
+    """Return the trace files in ``folder``, complete or not, in order of their names."""
+    paths = [p for pattern in PATTERNS for end in ("", PART) for p in Path(folder).glob(pattern + end)]
+    if not paths:
         raise errors.TraceError(
             f"no traces in {str(folder)!r}: no file *.pt.trace.json[.gz]. Make some with `tenon train"
             " --profile`."
         )
-    return sorted(found)
+    return sorted(paths)
 
 
 def merge(folder: str | os.PathLike[str], path: str | os.PathLike[str] | None = None) -> Path:
     """Write all traces of ``folder`` to ``path`` (``merged.trace.json.gz`` there) and return it."""
     target = Path(folder) / NAME if path is None else Path(path)
-    found = [*aligned(folder)]
-    first = found[0][0]
+    traces = [*aligned(folder)]
+    first = traces[0][0]
     with beside(target) as part, gzip.open(part, "wt", compresslevel=4) as file:
         head = {k: v for k, v in first.items() if k != "distributedInfo"}
         head["tenon"] = {**first["tenon"], "merged": [trace.name for trace in find_traces(folder)]}
         file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
         count = 0
-        for header, events in found:
+        for header, events in traces:
             for event in _of_rank(header["tenon"]["rank"], events):
                 file.write((",\n" if count else "") + json.dumps(event))
                 count += 1
@@ -53,7 +52,7 @@ def merge(folder: str | os.PathLike[str], path: str | os.PathLike[str] | None = 
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A file that becomes ``path`` when all went well; else nothing is left of it."""
+    """Yield a temporary path that is renamed to ``path``, or deleted on an error."""
     part = path.with_name(path.name + PART)
     try:
         yield part
@@ -63,10 +62,11 @@ def beside(path: Path) -> Iterator[Path]:
     os.replace(part, path)
 
 
-def aligned(folder: str | os.PathLike[str]) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
-    """Header and events of each trace of ``folder``, in order of ranks, when they were on rank 0's clock.
+def aligned(folder: str | os.PathLike[str]) -> Iterator[tuple[Header, Iterator[TraceObject]]]:
+    """Yield header and events of each trace of ``folder``, in order of ranks, on rank 0's clock.
 
-    Times count from the first one's base, which every header is given; ``started_ns`` is on that clock, too.
+    Times count from the first trace's base, to which every header is set; ``started_ns`` is on that clock,
+    too.
     """
     traces = find_traces(folder)
     headers = [read_trace(trace)[0] for trace in traces]
@@ -76,18 +76,21 @@ def aligned(folder: str | os.PathLike[str]) -> Iterator[tuple[dict[str, Any], It
     for i in order:
         own = int(headers[i]["baseTimeNanoseconds"])
         shift = _shift(first, headers[i], traces[order[0]], traces[i])
-        move, tenon = _mover(shift, own, own - base), headers[i]["tenon"]
+        move, tenon = _time_shift(shift, own, own - base), headers[i]["tenon"]
         tenon["started_ns"] = base + round(1000 * move((tenon["started_ns"] - own) / 1000))
-        yield {**headers[i], "baseTimeNanoseconds": base}, _moved(traces[i], move)
+        yield {**headers[i], "baseTimeNanoseconds": base}, _shifted(traces[i], move)
 
 
-def _mover(shift: Line, base: int, later: int) -> Callable[[float], float]:
-    """From microseconds since ``base`` on a rank's clock to those on rank 0's, ``later`` nanoseconds more."""
+def _time_shift(shift: Line, base: int, later: int) -> Callable[[float], float]:
+    """Return a function from microseconds since ``base`` on a rank's clock to those on rank 0's.
+
+    ``later`` is the distance of their bases in nanoseconds.
+    """
     return lambda when: when + (later + shift(base + 1000 * when)) / 1000
 
 
-def _moved(path: Path, move: Callable[[float], float]) -> Iterator[dict[str, Any]]:
-    """Events of one rank, when they were on another clock."""
+def _shifted(path: Path, move: Callable[[float], float]) -> Iterator[TraceObject]:
+    """Yield the events of a trace with their times converted by ``move``."""
     for event in read_trace(path)[1]:
         if event.get("ph") != "M":
             begin, length = event["ts"], event.get("dur")
@@ -97,8 +100,8 @@ def _moved(path: Path, move: Callable[[float], float]) -> Iterator[dict[str, Any
         yield event
 
 
-def _of_rank(rank: int, events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """``events``, whose process is the number of their rank; a device's is that of a thousand more."""
+def _of_rank(rank: int, events: Iterator[TraceObject]) -> Iterator[TraceObject]:
+    """Yield ``events`` with their rank as process id, and for kernels 1000 times (device + 1) more."""
     order = {"sort_index": rank}
     yield {"ph": "M", "name": "process_sort_index", "pid": rank, "tid": 0, "ts": 0, "args": order}
     for event in events:
@@ -109,8 +112,8 @@ def _of_rank(rank: int, events: Iterator[dict[str, Any]]) -> Iterator[dict[str, 
         yield event
 
 
-def _shift(first: dict[str, Any], other: dict[str, Any], first_path: Path, path: Path) -> Line:
-    """How far the other's clock is behind the first's."""
+def _shift(first: Header, other: Header, first_path: Path, path: Path) -> Line:
+    """Return how far the other trace's clock is behind the first's."""
     one, two = first["tenon"]["clock"], other["tenon"]["clock"]
     if one["id"] == two["id"]:
         return Line()
@@ -120,16 +123,16 @@ def _shift(first: dict[str, Any], other: dict[str, Any], first_path: Path, path:
     return line(_waits(first_path, first), _waits(path, other), **known)
 
 
-def _waits(path: Path, header: dict[str, Any]) -> dict[Any, tuple[int, int]]:
-    """When this rank came to collectives and when it left their waits, by what tells collectives apart."""
+def _waits(path: Path, header: Header) -> dict[object, tuple[int, int]]:
+    """Return when this rank entered and left the wait of each collective, by kind, group and number."""
     base = int(header["baseTimeNanoseconds"])
-    found = {}
+    waits: dict[object, tuple[int, int]] = {}
     for event in read_trace(path)[1]:
-        said = event.get("args", {})
-        if event.get("cat") == "tenon_wait" and "Number" in said:
+        args = event.get("args", {})
+        if event.get("cat") == "tenon_wait" and "Number" in args:
             begin = base + round(event["ts"] * 1000)
-            found[event["name"], said.get("Group"), said["Number"]] = (
+            waits[event["name"], args.get("Group"), args["Number"]] = (
                 begin,
                 begin + round(event["dur"] * 1000),
             )
-    return found
+    return waits

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from tenon.extend import observe
 from tenon_profiler.events import Event
@@ -13,7 +12,7 @@ from tenon_profiler.events import Event
 class Observers:
     """The observers of one profile; one that raises is removed, with a warning."""
 
-    def __init__(self, observers: Iterable[Any]) -> None:
+    def __init__(self, observers: Iterable[observe.Observer]) -> None:
         self._observers = list(observers)
 
     def notify(self, events: Sequence[Event]) -> None:
@@ -39,7 +38,7 @@ class Observers:
                 observe.warn_of_sink(type(observer).__qualname__, error)
 
 
-def _notify(observer: Any, event: Event) -> None:
+def _notify(observer: observe.Observer, event: Event) -> None:
     name, phase = event.name, event.get("Phase", "forward")
     if name.startswith("ProfilerStep#"):
         observer.on_step(observe.StepEvent(int(name.partition("#")[2]), event.begin, event.end))

@@ -1,4 +1,4 @@
-"""Declares the profiler: the names of ``tenon.profiler``, ``tenon profile``, ``tenon train --profile``."""
+"""The plugin of ``tenon.profiler``, ``tenon profile`` and ``tenon train --profile``."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ _SCHEDULE = "tenon_profiler.schedule"
 
 @hookimpl
 def tenon_profilers() -> Mapping[str, str]:
-    """torch.profiler's names."""
+    """Provide torch.profiler's names."""
     return {
         "profile": _PROFILE,
         "autograd_profile": "tenon_profiler.profile:autograd_profile",
@@ -33,7 +33,7 @@ def tenon_profilers() -> Mapping[str, str]:
 
 @hookimpl
 def tenon_commands() -> Mapping[str, str]:
-    """``tenon profile show``, ``merge`` and ``xplane``."""
+    """Provide ``tenon profile show``, ``merge`` and ``xplane``."""
     summary = "Show, merge and convert the traces of a run."
     return {"profile": CommandTarget("tenon_profiler.command:profile", summary=summary)}
 

@@ -1,4 +1,4 @@
-"""``profile``: torch.profiler's class. It schedules steps and cycles; ``recording.py`` records them."""
+"""``profile``: torch.profiler's class, which schedules steps and cycles; ``recording.py`` records them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.extend import errors, observe
 from tenon_profiler import averages, memory
@@ -17,20 +17,23 @@ from tenon_profiler.observers import Observers
 from tenon_profiler.recording import Recording, warn_of_disk
 from tenon_profiler.schedule import ProfilerAction, ProfilerActivity, supported_activities
 
+if TYPE_CHECKING:
+    from tenon.extend import Session
+
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
 class profile:
-    """Record what happens between ``start`` and ``stop``, or inside of a ``with`` block.
+    """Record a program between ``start`` and ``stop``, or inside a ``with`` block.
 
-    ``schedule`` says in which steps, ``step()`` is the end of one; ``on_trace_ready(prof)`` is called at the
-    end of each active part. Without a schedule everything is recorded. ``record_shapes`` notes shapes, from
-    which come FLOPs and bytes; ``profile_memory`` the arrays that ops make and their end; ``with_stack``
-    where in the program each op was called; ``with_modules`` spans of module calls (ops name theirs anyway).
+    ``schedule`` selects the steps, which ``step()`` ends; ``on_trace_ready(prof)`` is called at the end of
+    each active part. Without a schedule everything is recorded. ``record_shapes`` records shapes, from which
+    FLOPs and bytes are computed; ``profile_memory`` the allocation and release of arrays; ``with_stack`` the
+    call stack of each op; ``with_modules`` spans of module calls (ops have their module's path in any case).
 
-    GPUs are recorded where there are any: ``use_cuda``, torch's older word, changes nothing.
-    ``custom_trace_id_callback`` makes the name of each cycle's trace, its header's ``metadata.trace_id``.
-    ``clock`` is rank 0's, as ``tenon.extend.observe.align`` gives it; ``session`` is handed to observers.
+    GPUs are recorded if there are any: ``use_cuda``, torch's older option, has no effect.
+    ``custom_trace_id_callback`` returns the name of each cycle's trace, its header's ``metadata.trace_id``.
+    ``clock`` is rank 0's, as ``tenon.extend.observe.align`` returns it; ``session`` is passed to observers.
     """
 
     def __init__(
@@ -38,7 +41,7 @@ class profile:
         *,
         activities: Iterable[ProfilerActivity] | None = None,
         schedule: Callable[[int], ProfilerAction] | None = None,
-        on_trace_ready: Callable[[Any], Any] | None = None,
+        on_trace_ready: Callable[[profile], object] | None = None,
         record_shapes: bool = False,
         profile_memory: bool = False,
         with_stack: bool = False,
@@ -48,15 +51,15 @@ class profile:
         use_cuda: bool | None = None,
         custom_trace_id_callback: Callable[[], str] | None = None,
         clock: observe.Clock | None = None,
-        session: Any = None,
+        session: Session | None = None,
     ) -> None:
-        asked = [*activities] if activities is not None else [*supported_activities()]
-        if not asked or not all(isinstance(each, ProfilerActivity) for each in asked):
+        selected = [*activities] if activities is not None else [*supported_activities()]
+        if not selected or not all(isinstance(each, ProfilerActivity) for each in selected):
             raise errors.ArgumentError(
-                f"activities={asked}: expected some of {', '.join(map(str, ProfilerActivity))}. Leave it out"
-                " for all."
+                f"activities={selected}: expected some of {', '.join(map(str, ProfilerActivity))}. Leave"
+                " it out for all."
             )
-        self.activities = set(asked)
+        self.activities = set(selected)
         self.schedule = schedule
         self.on_trace_ready = on_trace_ready
         self.record_shapes, self.profile_memory = record_shapes, profile_memory
@@ -70,7 +73,7 @@ class profile:
         self._recording: Recording | None = None
         self._done: Recording | None = None
         self._earlier: list[Event] = []
-        self._metadata: dict[str, Any] = {}
+        self._metadata: dict[str, object] = {}
         self._cycle = 0
         self._begun = 0
         #: Writing failed: no further cycle is recorded.
@@ -84,12 +87,12 @@ class profile:
     def __exit__(self, *exception: object) -> None:
         self.stop()
 
-    # Steps.
+    # --- steps ---
 
     def start(self) -> None:
         """Start the profile at step 0."""
         if isinstance(self.on_trace_ready, tensorboard_trace_handler):
-            machine()  # now, and not between two steps, where other ranks would wait
+            machine()  # measured now, as other ranks would wait for it between steps
         self._observers = Observers(observe.open_observers(self._session))
         self.current_action = self._action()
         if self.current_action is not ProfilerAction.NONE:
@@ -115,7 +118,7 @@ class profile:
         self._begun = observe.now()
 
     def stop(self) -> None:
-        """Stop recording; an unfinished cycle is passed to ``on_trace_ready`` as it is."""
+        """Stop recording; an unfinished cycle is passed to ``on_trace_ready``, too."""
         if self.current_action is ProfilerAction.WARMUP:
             self._drop()
         else:
@@ -180,7 +183,7 @@ class profile:
             "with_modules": self.with_modules,
         }
 
-    # What was recorded.
+    # --- results ---
 
     @property
     def recorded(self) -> bool:
@@ -188,7 +191,7 @@ class profile:
         return self._done is not None
 
     def events(self) -> averages.EventList:
-        """Every event of the latest cycle (of all, with ``acc_events``), nested by time."""
+        """Return every event of the latest cycle (of all, with ``acc_events``), nested by time."""
         return averages.EventList(averages.function_events(self._all()))
 
     def key_averages(
@@ -199,22 +202,22 @@ class profile:
         *,
         group_by_module: bool = False,
     ) -> averages.EventList:
-        """Sums over events of one name (and shape, stack or module, where asked for); has ``table()``."""
+        """Return sums over events of one name, optionally of one shape, stack or module; see ``table()``."""
         return self.events().key_averages(
             group_by_input_shape, group_by_stack_n, group_by_overload_name, group_by_module=group_by_module
         )
 
     def _latest(self) -> Recording:
         warming = self.current_action is ProfilerAction.WARMUP
-        found = self._done if self._recording is None or warming else self._recording
-        if found is None:
+        recording = self._done if self._recording is None or warming else self._recording
+        if recording is None:
             raise errors.TraceError(
                 "Profiler must be initialized before accessing events: nothing was recorded yet. Call"
                 " start(), or step() until the schedule's active steps."
             )
-        if found is self._recording:
-            found.flush()
-        return found
+        if recording is self._recording:
+            recording.flush()
+        return recording
 
     def _all(self) -> list[Event]:
         return [*self._earlier, *self._latest().all_events()]
@@ -222,7 +225,7 @@ class profile:
     def export_chrome_trace(self, path: str | os.PathLike[str], use_python_export: bool = False) -> None:
         """Write a trace file (``.gz`` is compressed) for Perfetto, chrome://tracing or TensorBoard.
 
-        Python writes it in any case.
+        It is written by Python in any case.
         """
         self._latest().export(path)
 
@@ -235,11 +238,11 @@ class profile:
             recording.save()
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
-        """Stacks and microseconds, a line each, as flame graph tools read them; needs ``with_stack``."""
+        """Write a line per stack with its microseconds, for flame graph tools; needs ``with_stack``."""
         self.events().export_stacks(path, metric)
 
     def export_memory_timeline(self, path: str | os.PathLike[str], device: str | None = None) -> None:
-        """Memory over time by who owns it: ``.json``, ``.json.gz``, ``.raw.json.gz`` or ``.html``."""
+        """Write memory over time by phase: ``.json``, ``.json.gz``, ``.raw.json.gz`` or ``.html``."""
         memory.export(self._all(), path, device or "cpu")
 
     def add_metadata(self, key: str, value: str) -> None:
@@ -257,9 +260,9 @@ class profile:
         self._trace_id = callback
 
     def get_trace_id(self) -> str | None:
-        """The name of the latest trace; None without a callback that names traces."""
-        found: str | None = self._metadata.get("trace_id")
-        return found
+        """Return the name of the latest trace; None without a callback that names traces."""
+        name = self._metadata.get("trace_id")
+        return None if name is None else str(name)
 
     def toggle_collection_dynamic(self, enable: bool, activities: Iterable[ProfilerActivity]) -> None:
         """Pause or resume recording within a step, for all activities together."""
@@ -273,9 +276,9 @@ class profile:
 
 
 class autograd_profile(profile):
-    """torch.autograd.profiler.profile: no schedule, and nothing at all with ``enabled=False``.
+    """torch.autograd.profiler.profile: without a schedule; with ``enabled=False`` it records nothing.
 
-    GPUs are recorded where there are any, without ``use_cuda``, ``use_device`` and ``use_kineto``.
+    GPUs are recorded if there are any, whatever ``use_cuda``, ``use_device`` and ``use_kineto`` are.
     """
 
     def __init__(
@@ -307,19 +310,19 @@ class autograd_profile(profile):
             super().start()
 
     def table(self, **options: Any) -> str:
-        """``key_averages().table``."""
+        """Return ``key_averages().table(**options)``."""
         return self.key_averages().table(**options)
 
     def __str__(self) -> str:
         return self.table() if self.recorded else "<unfinished torch.autograd.profile>"
 
     def total_average(self) -> averages.FunctionEventAvg:
-        """The sum of everything, under the key "Total"."""
+        """Return the sum of all events, with the key "Total"."""
         return self.events().total_average()
 
     @property
     def function_events(self) -> averages.EventList:
-        """All events."""
+        """All events, as a property."""
         return self.events()
 
     @property

@@ -1,82 +1,83 @@
-"""What a run of a compiled program becomes: its kernels, and spans around those of one phase.
+"""The events of a run of a compiled program: its kernels, and spans around those of one phase.
 
-A kernel knows the phase of the ops it was recorded from. Kernels of backward, or of an optimizer, that follow
-each other are in a span of the name that such a span has in eager programs, so that whoever divides a step's
-time need not know of programs. A kernel in which ranks exchange something is a transfer; the collectives
-inside have records of their own.
+A kernel has the phase of the ops that it was recorded from. Consecutive kernels of backward, or of an
+optimizer, are in a span with the name that such a span has in eager programs, so that code that divides a
+step's time need not distinguish programs. A kernel that communicates is a transfer; its collectives have
+records of their own.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from tenon.extend import Kind
-from tenon_profiler.events import Event
+from tenon.extend import Kind, Node
+from tenon_profiler.events import Arguments, Event
 from tenon_profiler.shapes import UNKNOWN, type_name
 
-#: Spans around kernels of a phase.
-_AROUND = {"backward": "backward", "optimizer": "Optimizer.step#compiled"}
+#: The names of spans around kernels, by their phase.
+_SPANS = {"backward": "backward", "optimizer": "Optimizer.step#compiled"}
 
 
 class Programs:
-    """Makes events of records of programs; keeps what runs share. ``wall`` is added to their times."""
+    """Converts records of program runs to events, which share arguments; ``wall`` is added to their times."""
 
     def __init__(self, wall: int) -> None:
         self._wall = wall
-        self._args: dict[Any, dict[str, Any]] = {}
+        self._args: dict[tuple[object, ...], Arguments] = {}
 
-    def events(self, tid: int, record: Any) -> list[Event]:
-        """Kernels, spans, and the run itself."""
+    def events(self, tid: int, record: Sequence[Any]) -> list[Event]:
+        """Return the events of the run, of spans and of kernels."""
         _, name, steps, times, phase, ended = record
         wall = self._wall
         kernels: list[Event] = []
-        before: Any = None
+        previous: Node | None = None
         for line, begin, end in zip(times[1::2], times[::2], times[2::2], strict=False):
             nodes = steps[line]
-            if nodes[0] is before:  # a kernel's copies go with it
+            if nodes[0] is previous:  # the copies of a kernel are part of it
                 kernels[-1].end = end + wall
                 continue
-            before = nodes[0]
-            exchanges = before.op.kind is Kind.COLLECTIVE
-            around = kernels[-1].args["Phase"] if exchanges and kernels else phase
-            key = (name, line, around)
+            previous = nodes[0]
+            communicates = previous.op.kind is Kind.COLLECTIVE
+            kernel_phase = kernels[-1].args["Phase"] if communicates and kernels else phase
+            key = (name, line, kernel_phase)
             args = self._args.get(key)
             if args is None:
-                args = self._args[key] = described(nodes, around)
-            category = "tenon_transfer" if exchanges else "cpu_op"
+                args = self._args[key] = described(nodes, kernel_phase)
+            category = "tenon_transfer" if communicates else "cpu_op"
             kernels.append(Event(category, _title(nodes, args), tid, begin + wall, end + wall, args))
         spans = []
         for own, run in itertools.groupby(kernels, lambda kernel: kernel.args["Phase"]):
-            if own in _AROUND:
+            if own in _SPANS:
                 first, *_, last = [*run] * 2
                 about = self._args.setdefault(("span", own), {"Phase": own})
-                spans.append(Event("user_annotation", _AROUND[own], tid, first.begin, last.end, about))
+                spans.append(Event("user_annotation", _SPANS[own], tid, first.begin, last.end, about))
         args = self._args.setdefault(("program", name, phase), {"Phase": phase, "Program": name})
-        whole = Event("cpu_op", "tenon::program", tid, times[0] + wall, ended + wall, args)
-        return [whole, *spans, *kernels]  # of two of equal times the first is around the other
+        program = Event("cpu_op", "tenon::program", tid, times[0] + wall, ended + wall, args)
+        return [program, *spans, *kernels]  # of events of equal times the first is the outer one
 
 
-def _title(nodes: Any, args: dict[str, Any]) -> str:
+def _title(nodes: Sequence[Node], args: Arguments) -> str:
     if nodes[0].op.name == "fused":
         return "tenon::fused_" + "_".join(dict.fromkeys(args["Source ops"]))
     return "tenon::" + "_".join(args["Source ops"][:8])
 
 
-def described(nodes: Any, phase: str) -> dict[str, Any]:
-    """What is said of a line of a program that makes these calls."""
+def described(nodes: Sequence[Node], phase: str) -> Arguments:
+    """Return the arguments of the event of a program line that executes the calls ``nodes``."""
     sources: list[str] = []
     for node in nodes:
         sources += node.label.split("+") if node.op.name == "fused" and node.label else [node.op.name]
     avals = [a.aval for node in nodes for a in node.args if getattr(a, "aval", None) is not None]
-    made = [a for node in nodes for a in node.avals]
+    results = [a for node in nodes for a in node.avals]
     phases = [node.phase or phase for node in nodes]
-    args: dict[str, Any] = {
+    args: Arguments = {
         "Phase": max(dict.fromkeys(phases), key=phases.count), "Kernel": 1, "Source ops": sources,
         "Input Dims": [list(a.shape) for a in avals],
         "Input type": [type_name(a.dtype) for a in avals],
-        "Bytes": sum(math.prod(a.shape) * a.dtype.itemsize for a in [*avals, *made]),
+        "Bytes": sum(math.prod(a.shape) * a.dtype.itemsize for a in [*avals, *results]),
     }  # fmt: skip
     flops = sum(_cost(node) for node in nodes)
     if flops:
@@ -87,12 +88,13 @@ def described(nodes: Any, phase: str) -> dict[str, Any]:
     return args
 
 
-def _cost(node: Any) -> float:
-    if node.op.name == "fused":  # one number of the largest operand, for each op
+def _cost(node: Node) -> float:
+    """Return the FLOPs of a call, 0 if they are unknown."""
+    if node.op.name == "fused":  # one operation per element of the largest result, for each op
         largest = max((math.prod(a.shape) for a in node.avals), default=0)
         return float(largest * (node.label.count("+") + 1))
-    given = [getattr(a, "aval", a) for a in node.args]
+    operands = [getattr(a, "aval", a) for a in node.args]
     try:
-        return float(node.op.cost(*given, **node.attrs))
+        return float(node.op.cost(*operands, **node.attrs))
     except UNKNOWN:
         return 0.0

@@ -1,7 +1,8 @@
-"""``Recording``: one active stretch of a profile, from a tap to events in memory or in a file.
+"""``Recording``: one active part of a profile, from a tap to events in memory or in a file.
 
-Memory is bounded: past ``LIMIT`` events go to the trace file if there is one, else to a temporary file, from
-which tables and exports read them again.
+Memory is bounded: beyond ``LIMIT``, events are kept in the trace file if there is one, else in a temporary
+file,
+from which tables and exports read them again.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 from tenon.extend import errors, observe
 from tenon_profiler.convert import Converter
 from tenon_profiler.events import Event
 from tenon_profiler.header import machine
 from tenon_profiler.observers import Observers
-from tenon_profiler.trace import TraceWriter, event_of, read_trace
+from tenon_profiler.trace import Header, TraceWriter, event_of, read_trace
 
 #: Events that are kept in memory, about 0.3 kB each.
 LIMIT = 150_000
-#: Record items (eleven per op), and nanoseconds if a file is written, after which records are flushed.
+#: Flush after so many record items (eleven per op) or, if a file is written, nanoseconds.
 WAITING, PATIENCE = 250_000, 1_000_000_000
 
 
@@ -36,9 +37,9 @@ class Recording:
 
     def __init__(
         self,
-        options: Any,
-        clock: Any,
-        header: dict[str, Any],
+        options: observe.Options,
+        clock: observe.Clock,
+        header: Header,
         writer: TraceWriter | None,
         observers: Observers,
     ) -> None:
@@ -50,7 +51,7 @@ class Recording:
         self._spool: TraceWriter | None = None
         self._flushed = time.perf_counter_ns()
         self._kept = True
-        #: Whether the file could not be written to the end.
+        #: Whether writing the file has failed.
         self._lost = False
         self._lock = threading.Lock()
         self.tap = observe.Tap(options, self._due)
@@ -60,7 +61,7 @@ class Recording:
             self.discard()
             raise
 
-    def _due(self, tap: Any) -> None:
+    def _due(self, tap: observe.Tap) -> None:
         if self._lock.locked():  # another thread is flushing
             return
         waiting = sum(len(lane.records) for lane in tap.lanes)
@@ -69,7 +70,7 @@ class Recording:
             self.flush()
 
     def flush(self) -> None:
-        """Convert records to events; the trace shows the time that takes."""
+        """Convert records to events; the trace shows how long that took."""
         begin = time.perf_counter_ns()
         events = self._take()
         self._flushed = end = time.perf_counter_ns()
@@ -90,7 +91,7 @@ class Recording:
         return events
 
     def _give_up(self, error: OSError) -> None:
-        """End the profile after an error of the disk; the program continues."""
+        """End the profile after a disk error; the program continues."""
         self.tap.close()
         self.converter.forget()
         self._lost = True
@@ -120,7 +121,7 @@ class Recording:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing happened yet."""
+        """Whether nothing was recorded yet."""
         return not self.converter.converted and not any(lane.records for lane in self.tap.lanes)
 
     def discard(self) -> None:
@@ -150,25 +151,25 @@ class Recording:
             self._give_up(error)
 
     def all_events(self) -> Iterator[Event]:
-        """Every event, from memory or from the file."""
+        """Yield every event, from memory or from the file."""
         if self._kept:
             yield from self.events
             return
         target = self._spool or self.writer
         assert target is not None
         target_path = target.part if target.part.exists() else target.path
-        header, found = read_trace(target_path)
+        header, objects = read_trace(target_path)
         base = int(header["baseTimeNanoseconds"])
-        for each in found:
+        for each in objects:
             event = event_of(each, base)
             if event is not None:
                 yield event
 
     def export(self, path: str | os.PathLike[str]) -> Path:
-        """A complete trace file."""
-        own = self.header["tenon"]
-        if own["machine"] is None and not self.tap.is_open:
-            own["machine"] = machine()
+        """Write a complete trace file to ``path``."""
+        details = self.header["tenon"]
+        if details["machine"] is None and not self.tap.is_open:
+            details["machine"] = machine()
         writer = TraceWriter(path, self.header)
         try:
             writer.write(self.all_events())
@@ -185,14 +186,14 @@ def _uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
         return
-    came: list[Any] = []
-    signal.signal(signal.SIGINT, lambda *given: came.append(given))
+    received: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda *arguments: received.append(arguments))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        if came:
-            before(*came[0])
+        if received:
+            before(*received[0])
 
 
 def warn_of_disk(name: str, error: OSError) -> None:

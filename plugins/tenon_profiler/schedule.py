@@ -1,4 +1,4 @@
-"""When to record: torch's schedule of steps."""
+"""torch's schedule of steps: when to record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tenon
 
 
 class ProfilerAction(enum.Enum):
-    """What a profile does in a step."""
+    """The action of a profile in a step."""
 
     NONE = 0
     WARMUP = 1
@@ -18,19 +18,19 @@ class ProfilerAction(enum.Enum):
 
 
 class ProfilerActivity(enum.Enum):
-    """What is recorded: what the host does, kernels on GPUs."""
+    """What to record: the host, or kernels on GPUs."""
 
     CPU = 0
     CUDA = 2
 
 
 def kineto_available() -> bool:
-    """Whether profiles make traces as Kineto's: they always do."""
+    """Return True: profiles always write traces in Kineto's format."""
     return True
 
 
 def supported_activities() -> set[ProfilerActivity]:
-    """Those that this machine has."""
+    """Return the activities that this machine has."""
     cuda = {ProfilerActivity.CUDA} if tenon.cuda.is_available() else set()
     return {ProfilerActivity.CPU} | cuda
 
@@ -38,15 +38,16 @@ def supported_activities() -> set[ProfilerActivity]:
 def schedule(
     *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0, skip_first_wait: int = 0
 ) -> Callable[[int], ProfilerAction]:
-    """A function of the step's number: ``skip_first`` steps, then cycles of ``wait`` steps without records,
-    ``warmup`` steps whose records are dropped, and ``active`` steps; ``repeat`` cycles, or 0 for no end.
+    """Return a function from the number of a step to its action.
 
-    ``skip_first_wait`` leaves the first cycle's ``wait`` out.
+    After ``skip_first`` steps come cycles of ``wait`` steps that are not recorded, ``warmup`` steps whose
+    records are dropped, and ``active`` steps: ``repeat`` cycles, or without end if 0. ``skip_first_wait``
+    leaves out the first cycle's ``wait``.
     """
-    given = {
+    arguments = {
         "wait": wait, "warmup": warmup, "active": active, "repeat": repeat, "skip_first": skip_first,
     }  # fmt: skip
-    wrong = [f"{name}={value}" for name, value in given.items() if value < (1 if name == "active" else 0)]
+    wrong = [f"{name}={value}" for name, value in arguments.items() if value < (1 if name == "active" else 0)]
     if wrong:
         raise AssertionError(
             f"Invalid profiler schedule arguments: {', '.join(wrong)}. active must be at least 1, the others"
@@ -59,12 +60,12 @@ def schedule(
         step -= skip_first
         if skip_first_wait:
             step += wait
-        cycle, place = divmod(step, wait + warmup + active)
-        if (repeat and cycle >= repeat) or place < wait:
+        cycle, position = divmod(step, wait + warmup + active)
+        if (repeat and cycle >= repeat) or position < wait:
             return ProfilerAction.NONE
-        if place < wait + warmup:
+        if position < wait + warmup:
             return ProfilerAction.WARMUP
-        last = place == wait + warmup + active - 1
+        last = position == wait + warmup + active - 1
         return ProfilerAction.RECORD_AND_SAVE if last else ProfilerAction.RECORD
 
     return action

@@ -1,29 +1,35 @@
-"""What an event's shapes tell: dimensions, Kineto's names of dtypes, FLOPs, bytes."""
+"""Attributes of events computed from shapes: dimensions, Kineto's names of dtypes, FLOPs, bytes."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
-from tenon.extend import Aval, errors
+import numpy as np
 
+from tenon.extend import Attrs, Aval, Op, errors
+from tenon_profiler.events import Arguments
+
+#: An argument of an op: shape and dtype, or class and None.
+Argument: TypeAlias = tuple[Any, Any]
 TYPES = {
     "float32": "float", "float64": "double", "int64": "long int", "int32": "int", "bool": "bool",
     "float16": "c10::Half", "bfloat16": "c10::BFloat16", "uint8": "unsigned char", "int16": "short int",
     "int8": "signed char",
 }  # fmt: skip
-#: Numbers that stand for those that an op was given: costs depend on shapes.
-_NUMBERS: dict[Any, Any] = {float: 1.0, int: 1, bool: True}
-#: What ``Op.cost`` raises where shapes alone do not tell.
+#: Values in place of an op's scalar arguments, by class: costs depend on shapes only.
+_NUMBERS: dict[object, float] = {float: 1.0, int: 1, bool: True}
+#: Errors that ``Op.cost`` raises if shapes alone do not determine it.
 UNKNOWN = (errors.TenonError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 
 
-def type_name(dtype: Any) -> str:
-    """Kineto's, or NumPy's."""
+def type_name(dtype: np.dtype) -> str:
+    """Return Kineto's name of ``dtype``, or NumPy's if it has none."""
     return TYPES.get(dtype.name, str(dtype.name))
 
 
-def dims(signature: Any) -> dict[str, Any]:
-    """Arguments of an event for ``signature``: shape and dtype, or class and None, of each argument."""
+def dims(signature: Sequence[Argument]) -> Arguments:
+    """Return the arguments of an event that describe the arguments of the op."""
     listed = [[] if dtype is None else list(shape) for shape, dtype in signature]
     types = [
         type_name(dtype) if dtype is not None else "Scalar" if kind in _NUMBERS else ""
@@ -32,17 +38,17 @@ def dims(signature: Any) -> dict[str, Any]:
     return {"Input Dims": listed, "Input type": types}
 
 
-def flops(op: Any, signature: Any, attrs: Any) -> float:
-    """What ``op`` costs; 0 where shapes do not tell."""
-    given = [_NUMBERS.get(shape) if dtype is None else Aval(shape, dtype) for shape, dtype in signature]
+def flops(op: Op, signature: Sequence[Argument], attrs: Attrs) -> float:
+    """Return the cost of ``op``; 0 if shapes do not determine it."""
+    operands = [_NUMBERS.get(shape) if dtype is None else Aval(shape, dtype) for shape, dtype in signature]
     try:
-        return float(op.cost(*given, **attrs))
+        return float(op.cost(*operands, **attrs))
     except UNKNOWN:
         return 0.0
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of a number of the dtype of this name."""
+    """Return the bytes of an element of the dtype of this name."""
     return {"bfloat16": 2, "bool": 1, "bytes": 0, "": 0}.get(dtype) or (
         int("".join(c for c in dtype if c.isdigit()) or 0) // 8
     )

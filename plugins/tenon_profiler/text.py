@@ -1,4 +1,4 @@
-"""Numbers and tables as text, as torch writes them."""
+"""Numbers and tables as text, in torch's format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ _UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0}
 
 
 def time_text(microseconds: float, unit: str | None = None) -> str:
-    """
+    """Return a time with its unit, by default the largest that is not above it.
+
     >>> time_text(1234.5), time_text(1234.5, "us")
     ('1.234ms', '1234.500us')
     """
@@ -22,7 +23,8 @@ def time_text(microseconds: float, unit: str | None = None) -> str:
 
 
 def size_text(count: int) -> str:
-    """
+    """Return a number of bytes with its unit.
+
     >>> size_text(-2048)
     '-2.00 KB'
     """
@@ -33,19 +35,22 @@ def size_text(count: int) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """``part`` of ``whole``."""
+    """Return ``part`` as percentage of ``whole``; "--" if that is 0."""
     return f"{100 * part / whole:.2f}%" if whole else "--"
 
 
 def draw(columns: Sequence[tuple[str, list[str], int]], header: str | None) -> str:
-    """Columns under their titles; each is a title, its cells, and the most characters shown, or 0."""
-    cut = [
-        (title, [c if not most or len(c) <= most else c[: most - 3] + "..." for c in cells])
-        for title, cells, most in columns
+    """Return a table of columns, each given by title, cells, and the largest width to show (0: any)."""
+    truncated = [
+        (title, [c if not limit or len(c) <= limit else c[: limit - 3] + "..." for c in cells])
+        for title, cells, limit in columns
     ]
-    widths = [max([len(title), *map(len, cells)]) for title, cells in cut]
+    widths = [max([len(title), *map(len, cells)]) for title, cells in truncated]
     line = "  ".join("-" * width for width in widths)
-    rows = [[title for title, _ in cut], *map(list, zip(*(cells for _, cells in cut), strict=True))]
+    rows = [
+        [title for title, _ in truncated],
+        *map(list, zip(*(cells for _, cells in truncated), strict=True)),
+    ]
     texts = ["  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
     top = [] if header is None else [line, header]
     return "\n".join([*top, line, texts[0], line, *texts[1:], line])

@@ -1,7 +1,7 @@
-"""Trace files: Kineto's JSON, an event a line, so that they can be read while they are written.
+"""Trace files: Kineto's JSON, one event per line, so that files can be read while they are written.
 
 A file is opened as ``NAME.part`` and renamed when it is complete; what was flushed before a process was
-killed is there. The format is stated in ``docs/guide/profiler.md``.
+killed can be read. The format is documented in ``docs/guide/profiler.md``.
 """
 
 from __future__ import annotations
@@ -13,31 +13,35 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.extend import errors
-from tenon_profiler.events import INSTANT, Event
+from tenon_profiler.events import INSTANT, Arguments, Event
 
+#: The header of a trace file, and the JSON object of one of its events.
+Header: TypeAlias = dict[str, Any]
+TraceObject: TypeAlias = dict[str, Any]
+#: The ending of the names of incomplete files.
 PART = ".part"
 #: Maximum number of cached argument texts.
 _MANY = 20_000
-#: Lines that are in memory at a time.
+#: The number of lines that are in memory at a time.
 _LINES = 5_000
-#: One block of a gzip file that is being read.
+#: The size of the blocks in which files are read.
 _BLOCK = 1 << 16
 
 
 class TraceWriter:
-    """Writes ``header``, then events as they come, to ``path``; ``close`` makes the file complete."""
+    """Writes ``header``, then events as they arrive, to ``path``; ``close`` completes the file."""
 
-    def __init__(self, path: str | os.PathLike[str], header: dict[str, Any]) -> None:
+    def __init__(self, path: str | os.PathLike[str], header: Header) -> None:
         self.path = Path(path)
         self.part = self.path.with_name(self.path.name + PART)
         self.base = int(header["baseTimeNanoseconds"])
         self.pid = int(header["tenon"]["pid"])
         self.count = 0
         self._external = 0
-        self._texts: dict[int, tuple[Any, str]] = {}
+        self._texts: dict[int, tuple[Arguments, str]] = {}
         self._threads: set[int] = set()
         self._last = 0
         self._file = open(self.part, "wb")  # noqa: SIM115 - closed by close() or abandon()
@@ -50,19 +54,19 @@ class TraceWriter:
             self.abandon()
             raise
 
-    def _process(self, header: dict[str, Any]) -> dict[str, Any]:
+    def _process(self, header: Header) -> TraceObject:
         own = header["tenon"]
         name = {"name": f"rank {own['rank']} on {own['host']}"}
         return {"ph": "M", "name": "process_name", "pid": self.pid, "tid": 0, "ts": 0, "args": name}
 
     def write(self, events: Iterable[Event]) -> None:
         """Append events."""
-        coming = iter(events)
-        while some := list(itertools.islice(coming, _LINES)):
+        remaining = iter(events)
+        while chunk := list(itertools.islice(remaining, _LINES)):
             if len(self._texts) > _MANY:
                 self._texts.clear()
             lines = []
-            for event in some:
+            for event in chunk:
                 if event.tid not in self._threads and event.category != "kernel":
                     self._threads.add(event.tid)
                     lines.append(json.dumps(self._thread(event.tid)))
@@ -71,27 +75,27 @@ class TraceWriter:
             self.count += len(lines)
             self._put((",\n" + ",\n".join(lines)).encode())
 
-    def _thread(self, tid: int) -> dict[str, Any]:
+    def _thread(self, tid: int) -> TraceObject:
         name = {"name": "main" if tid == self.pid else f"thread {tid}"}
         return {"ph": "M", "name": "thread_name", "pid": self.pid, "tid": tid, "ts": 0, "args": name}
 
     def _line(self, event: Event) -> str:
-        kept = self._texts.get(id(event.args))
-        if kept is None:
-            # The dictionary is kept beside, so that no other one gets its id.
-            kept = self._texts[id(event.args)] = (event.args, json.dumps(event.args)[1:-1])
+        cached = self._texts.get(id(event.args))
+        if cached is None:
+            # The dictionary is kept alive, so that no other one gets its id.
+            cached = self._texts[id(event.args)] = (event.args, json.dumps(event.args)[1:-1])
         own = "" if event.own is None else json.dumps(event.own)[1:-1]
         category = event.category
         start = (event.begin - self.base) / 1000
         pid = event.get("device") if category == "kernel" else self.pid
         head = f'"cat":"{category}","name":{json.dumps(event.name)},"pid":{pid},"tid":{event.tid}'
         if category == INSTANT:
-            args = f"{own},{kept[1]}"
+            args = f"{own},{cached[1]}"
             return f'{{"ph":"i","s":"t",{head},"ts":{start:.3f},"args":{{{args}}}}}'
         if category != "python_function" and (event.own is None or "External id" not in event.own):
             self._external += 1
             own = f'"External id":{self._external}' + (f",{own}" if own else "")
-        args = f"{own},{kept[1]}" if kept[1] else own
+        args = f"{own},{cached[1]}" if cached[1] else own
         length = (event.end - event.begin) / 1000
         return f'{{"ph":"X",{head},"ts":{start:.3f},"dur":{length:.3f},"args":{{{args}}}}}'
 
@@ -102,7 +106,7 @@ class TraceWriter:
         self._file.flush()
 
     def close(self) -> Path:
-        """End the file, and give it its name."""
+        """Write the end of the file and rename it; return its path."""
         end = {"ph": "i", "s": "g", "name": "Record Window End", "pid": self.pid, "tid": self.pid}
         end["ts"] = round((self._last - self.base) / 1000, 3) if self._last else 0
         foot = json.dumps({"events": self.count, "dropped": 0})
@@ -117,7 +121,7 @@ class TraceWriter:
 
     def leave(self) -> None:
         """Stop writing; the incomplete file keeps its temporary name."""
-        with contextlib.suppress(OSError):  # what Python still holds back cannot be written either
+        with contextlib.suppress(OSError):  # what is still buffered cannot be written either
             self._file.close()
 
     def abandon(self) -> None:
@@ -129,11 +133,11 @@ class TraceWriter:
         self._file.write(data if self._zip is None else self._zip.compress(data))
 
 
-def read_trace(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
-    """The header of a trace, and its events one after the other, as far as the file goes.
+def read_trace(path: str | os.PathLike[str]) -> tuple[Header, Iterator[TraceObject]]:
+    """Return the header of a trace and an iterator over its events.
 
-    TraceError where there is no header. A file that is being written, or whose writer was killed, gives what
-    was flushed.
+    TraceError if there is no header. Of a file that is being written, or whose writer was killed, the
+    iterator yields what was flushed.
     """
     lines = _lines(Path(path))
     first = next(lines, "").rstrip()
@@ -151,14 +155,14 @@ def read_trace(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Iterator[d
     return header, _events(lines)
 
 
-def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+def _events(lines: Iterator[str]) -> Iterator[TraceObject]:
     for line in lines:
         if line.startswith("]"):
             return
         text = line.rstrip().removesuffix(",")
         try:
             event = json.loads(text)
-        except ValueError:  # the last line of a file that goes on, or was cut
+        except ValueError:  # the last line of an incomplete file
             return
         if isinstance(event, dict):
             yield event
@@ -182,11 +186,11 @@ def _lines(path: Path) -> Iterator[str]:
         yield rest.decode("utf-8", "replace")
 
 
-def event_of(found: dict[str, Any], base: int) -> Event | None:
-    """The ``Event`` that a trace's object was; None for what describes processes and threads."""
-    args = found.get("args", {})
-    if found.get("ph") not in ("X", "i") or "cat" not in found:
+def event_of(item: TraceObject, base: int) -> Event | None:
+    """Convert a trace's JSON object to an ``Event``; None for metadata of processes and threads."""
+    args = item.get("args", {})
+    if item.get("ph") not in ("X", "i") or "cat" not in item:
         return None
-    begin = base + round(found["ts"] * 1000)
-    end = begin + round(found.get("dur", 0) * 1000)
-    return Event(found["cat"], found["name"], found["tid"], begin, end, args)
+    begin = base + round(item["ts"] * 1000)
+    end = begin + round(item.get("dur", 0) * 1000)
+    return Event(item["cat"], item["name"], item["tid"], begin, end, args)

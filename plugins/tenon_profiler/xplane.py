@@ -1,8 +1,8 @@
-"""Traces as xprof reads them: ``plugins/profile/<run>/<host>_<rank>.xplane.pb``, one file per rank.
+"""Traces for xprof: ``plugins/profile/<run>/<host>_<rank>.xplane.pb``, one file per rank.
 
-A file is a message XSpace of tsl's ``xplane.proto``, in protocol buffers' encoding: fields one after the
-other, each its number and kind, then an integer of seven bits a byte, eight bytes of a float, or a length
-and as many bytes. Names of events and of their arguments stand once, with a number.
+A file is a message XSpace of tsl's ``xplane.proto`` in protocol buffers' encoding: consecutive fields of
+number and wire type, followed by an integer with seven bits per byte, eight bytes of a float, or a length and
+as many bytes. Names of events and of their arguments are stored once, with a number.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from tenon_profiler.overview import STEP
 
 #: Where TensorBoard's profile plugin looks.
 FOLDER = Path("plugins", "profile")
-#: What xprof calls some of the arguments; others keep their names.
+#: xprof's names of some arguments; others keep their names.
 _STATS = {"FLOPs": "flops", "Bytes": "bytes_accessed", "correlation": "correlation_id"}
-#: The arguments of memory's events.
+#: xprof's names of the arguments of memory events.
 _MEMORY = {"Addr": "addr", "Total Allocated": "bytes_allocated", "Op": "tf_op"}
 
 
 def varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; 64 bits at most.
+    """Encode an integer of at most 64 bits with seven bits per byte, the lowest first.
 
     >>> varint(300).hex(), len(varint(-1))
     ('ac02', 10)
     """
-    rest, found = number & (1 << 64) - 1, bytearray()
+    rest, encoded = number & (1 << 64) - 1, bytearray()
     while rest > 127:
-        found.append(rest & 127 | 128)
+        encoded.append(rest & 127 | 128)
         rest >>= 7
-    found.append(rest)
-    return bytes(found)
+    encoded.append(rest)
+    return bytes(encoded)
 
 
 def field(number: int, value: int | float | str | bytes | bytearray) -> bytes:
-    """A field of a message; a message inside is its bytes.
+    """Encode a field of a message; a nested message is passed as bytes.
 
     >>> field(1, 150).hex(), field(2, "testing").hex()
     ('089601', '120774657374696e67')
@@ -69,15 +69,15 @@ class Plane:
         """Name a line."""
         self._titles[line] = name
 
-    def add(self, line: int, name: str, begin: int, length: int, stats: Mapping[str, Any]) -> None:
-        """An event; times are picoseconds."""
+    def add(self, line: int, name: str, begin: int, length: int, stats: Mapping[str, object]) -> None:
+        """Add an event; times are in picoseconds."""
         message = bytearray(field(1, self._names.setdefault(name, len(self._names) + 1)))
         message += field(2, begin) + field(3, length)
         for key, value in stats.items():
             message += self._stat(key, value)
         self._lines.setdefault(line, []).append((begin, -length, bytes(message)))
 
-    def _stat(self, key: str, value: Any) -> bytes:
+    def _stat(self, key: str, value: object) -> bytes:
         number = field(1, self._stats.setdefault(key, len(self._stats) + 1))
         if isinstance(value, float):
             return field(4, number + field(2, value))
@@ -88,15 +88,15 @@ class Plane:
         return field(4, number + field(7, known))
 
     def encoded(self, number: int) -> bytes:
-        """The message XPlane."""
+        """Return the message XPlane."""
         parts = [field(1, number), field(2, self.name)]
         for line, events in self._lines.items():
             events.sort(key=lambda event: event[:2])
             head = field(1, line) + field(2, self._titles.get(line, f"thread {line}"))
             parts.append(field(3, head + b"".join(field(4, message) for *_, message in events)))
-        for place, names in ((4, self._names), (5, self._stats)):
+        for field_number, names in ((4, self._names), (5, self._stats)):
             for name, own in names.items():
-                parts.append(field(place, field(1, own) + field(2, field(1, own) + field(2, name))))
+                parts.append(field(field_number, field(1, own) + field(2, field(1, own) + field(2, name))))
         return b"".join(parts)
 
 
@@ -111,9 +111,9 @@ def export_xplane(folder: str | os.PathLike[str], out: str | os.PathLike[str] | 
     start = min(header["tenon"]["started_ns"] for header, _ in traces)
     for header, events in traces:
         own, name = header["tenon"], Path(folder).resolve().name
-        place = top / (f"{name}_{own['cycle']}" if own.get("cycle") else name)
-        place.mkdir(parents=True, exist_ok=True)
-        path = place / f"{own['host']}_{own['rank']}.xplane.pb"
+        run = top / (f"{name}_{own['cycle']}" if own.get("cycle") else name)
+        run.mkdir(parents=True, exist_ok=True)
+        path = run / f"{own['host']}_{own['rank']}.xplane.pb"
         with beside(path) as part:
             part.write_bytes(space(events, start - int(header["baseTimeNanoseconds"]), own["host"]))
         written.append(path)
@@ -121,7 +121,7 @@ def export_xplane(folder: str | os.PathLike[str], out: str | os.PathLike[str] | 
 
 
 def space(events: Iterable[Mapping[str, Any]], start: int, host: str) -> bytes:
-    """The message XSpace of a rank's events; its times count from ``start``, nanoseconds of theirs."""
+    """Return the message XSpace of a rank's events, whose times count from their time ``start`` in ns."""
     planes, peaks = {"": Plane("/host:CPU")}, Counter[str]()
     for event in events:
         kind, args = event.get("ph"), event.get("args", {})
@@ -159,7 +159,7 @@ def space(events: Iterable[Mapping[str, Any]], start: int, host: str) -> bytes:
 
 
 def op_name(event: Mapping[str, Any]) -> str:
-    """An op as xprof tells it from other events: its module as a path, its name, and its name as type.
+    """Return an op's name in xprof's format: the module as a path, the op, and the op as type.
 
     >>> op_name({"name": "tenon::linear", "args": {"Module": "Net.head"}})
     'Net/head/linear:linear'
