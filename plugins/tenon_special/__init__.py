@@ -1,1 +1,1 @@
-"""Special functions beyond what networks use: Bessel and Airy functions, orthogonal polynomials."""
+"""Special functions that networks rarely use: Bessel and Airy functions, orthogonal polynomials."""

@@ -1,20 +1,20 @@
 """Bessel functions of the first, second and third kind of orders 0 and 1, and Airy's function.
 
 First and second kind: power series up to 5, Miller's backward recurrence with Neumann's series up to 25,
-Hankel's expansion from there. Third kind: the series up to 2, from there the integral of
-``exp(-x (cosh t - 1)) cosh(nu t)`` as a sum over equal steps of ``s = sqrt(2 x) sinh(t / 2)``, in which the
-integrand is a Gaussian bell. Airy's is the one of order 1/3 right of 2, and its expansion left of -7.
+Hankel's expansion above. Third kind: the series up to 2, above it the integral of ``exp(-x (cosh t - 1))
+cosh(nu t)`` as a sum over equal steps of ``s = sqrt(2 x) sinh(t / 2)``, in which the integrand is a Gaussian
+bell. Airy's function is computed from order 1/3 above 2, and by its expansion below -7.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
 
 from tenon import ops
+from tenon.extend import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.ops.elementwise import FloatUnary
 
 _GAMMA = 0.57721566490153286
@@ -22,8 +22,8 @@ _ORDERS = 70
 _STEP, _STEPS = 0.25, 26
 
 
-def _series(xp: Any, x: Any, order: int) -> tuple[Any, Any]:
-    """``J`` and ``Y`` of ``0 < x <= 5``."""
+def _series(xp: ArrayNamespace, x: Array, order: int) -> tuple[Array, Array]:
+    """Return ``J`` and ``Y`` for ``0 < x <= 5``, by power series."""
     quarter = -x * x / 4
     term = (x / 2) ** order
     first, second = term, term * (1.0 if order else 0.0)
@@ -37,13 +37,13 @@ def _series(xp: Any, x: Any, order: int) -> tuple[Any, Any]:
     return first, (2 * log * first - second - (2 / x if order else 0.0)) / math.pi
 
 
-def _recurrence(xp: Any, x: Any, order: int) -> tuple[Any, Any]:
-    """``J`` and ``Y`` of ``5 <= x <= 25``."""
-    above, here = xp.zeros_like(x), xp.full_like(x, 1e-250)
-    values = [here]
+def _recurrence(xp: ArrayNamespace, x: Array, order: int) -> tuple[Array, Array]:
+    """Return ``J`` and ``Y`` for ``5 <= x <= 25``, by backward recurrence."""
+    upper, current = xp.zeros_like(x), xp.full_like(x, 1e-250)
+    values = [current]
     for k in range(_ORDERS, 0, -1):
-        above, here = here, 2 * k / x * here - above
-        values.append(here)
+        upper, current = current, 2 * k / x * current - upper
+        values.append(current)
     values.reverse()
     norm = values[0] + 2 * functools.reduce(xp.add, values[2::2])
     j = [v / norm for v in values]
@@ -55,8 +55,8 @@ def _recurrence(xp: Any, x: Any, order: int) -> tuple[Any, Any]:
     return j[1], (2 * (log - 1) * j[1] - 2 / x * j[0] - 2 * rest) / math.pi
 
 
-def _hankel(xp: Any, x: Any, order: int) -> tuple[Any, Any]:
-    """``J`` and ``Y`` of ``x >= 25``."""
+def _hankel(xp: ArrayNamespace, x: Array, order: int) -> tuple[Array, Array]:
+    """Return ``J`` and ``Y`` for ``x >= 25``, by Hankel's expansion."""
     p, q, factor = xp.ones_like(x), xp.zeros_like(x), xp.ones_like(x)
     for k in range(1, 26):
         factor = factor * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k * x)
@@ -70,22 +70,23 @@ def _hankel(xp: Any, x: Any, order: int) -> tuple[Any, Any]:
     return (p * along - q * across) * size, (p * across + q * along) * size
 
 
-def _cylinder(xp: Any, x: Any, order: int, second: bool) -> Any:
+def _bessel(xp: ArrayNamespace, x: Array, order: int, second: bool) -> Array:
+    """Return the Bessel function of the first or second kind."""
     size = xp.abs(x)
     near = _series(xp, xp.clip(size, 1e-300, 5.0), order)[second]
     middle = _recurrence(xp, xp.clip(size, 5.0, 25.0), order)[second]
     far = _hankel(xp, xp.maximum(size, 25.0), order)[second]
-    made = xp.where(size <= 5, near, xp.where(size <= 25, middle, far))
-    made = xp.where(xp.isinf(size), 0.0, made)
+    result = xp.where(size <= 5, near, xp.where(size <= 25, middle, far))
+    result = xp.where(xp.isinf(size), 0.0, result)
     if second:
-        return xp.where(x > 0, made, xp.where(x == 0, -xp.inf, xp.nan))
-    made = xp.where(x < 0, -made, made) if order else made
-    made = xp.where(x == 0, x if order else 1.0, made)
-    return xp.where(xp.isnan(x), xp.nan, made)
+        return xp.where(x > 0, result, xp.where(x == 0, -xp.inf, xp.nan))
+    result = xp.where(x < 0, -result, result) if order else result
+    result = xp.where(x == 0, x if order else 1.0, result)
+    return xp.where(xp.isnan(x), xp.nan, result)
 
 
-def _bell(xp: Any, x: Any, order: float) -> Any:
-    """``exp(x) K_order(x)`` of ``x`` above about 2."""
+def _scaled_third_kind(xp: ArrayNamespace, x: Array, order: float) -> Array:
+    """Return ``exp(x) K_order(x)`` for ``x`` above about 2."""
     root = xp.sqrt(2 * x)
     total = 0.5
     for k in range(1, _STEPS):
@@ -96,22 +97,26 @@ def _bell(xp: Any, x: Any, order: float) -> Any:
     return total * _STEP * 2 / root
 
 
-def _third(xp: Any, x: Any, order: int, scaled: bool) -> Any:
+def _third_kind(xp: ArrayNamespace, x: Array, order: int, scaled: bool) -> Array:
+    """Return the Bessel function of the third kind, times ``exp(x)`` if ``scaled``."""
     near, far = xp.clip(x, 1e-300, 2.0), xp.maximum(x, 2.0)
     low, quarter = ops.i0.forward(xp, near), near * near / 4
     term, rest, harmonic = xp.ones_like(near), xp.zeros_like(near), 0.0
     for k in range(1, 20):
         term, harmonic = term * quarter / (k * k), harmonic + 1 / k
         rest = rest + term * harmonic
-    made = rest - (xp.log(near / 2) + _GAMMA) * low
+    result = rest - (xp.log(near / 2) + _GAMMA) * low
     if order:  # I0 K1 + I1 K0 = 1 / x
-        made = (1 / near - ops.i1.forward(xp, near) * made) / low
-    high = xp.where(xp.isinf(far), 0.0, _bell(xp, far, order))
-    made = xp.where(x <= 2, made * xp.exp(near) if scaled else made, high if scaled else high * xp.exp(-far))
-    return xp.where(x > 0, made, xp.where(x == 0, xp.inf, xp.nan))
+        result = (1 / near - ops.i1.forward(xp, near) * result) / low
+    high = xp.where(xp.isinf(far), 0.0, _scaled_third_kind(xp, far, order))
+    result = xp.where(
+        x <= 2, result * xp.exp(near) if scaled else result, high if scaled else high * xp.exp(-far)
+    )
+    return xp.where(x > 0, result, xp.where(x == 0, xp.inf, xp.nan))
 
 
-def _airy(xp: Any, x: Any) -> Any:
+def _airy(xp: ArrayNamespace, x: Array) -> Array:
+    """Return Airy's function Ai: by its power series between -7 and 2."""
     near = xp.clip(x, -7.0, 2.0)
     cube = near**3
     f, g = first, second = xp.ones_like(near), near
@@ -121,7 +126,7 @@ def _airy(xp: Any, x: Any) -> Any:
     middle = 0.355028053887817239 * f - 0.258819403792806798 * g
     high = xp.clip(x, 2.0, 200.0)
     zeta = 2 / 3 * high * xp.sqrt(high)
-    right = xp.sqrt(high / 3) / math.pi * _bell(xp, zeta, 1 / 3) * xp.exp(-zeta)
+    right = xp.sqrt(high / 3) / math.pi * _scaled_third_kind(xp, zeta, 1 / 3) * xp.exp(-zeta)
     low = -xp.minimum(x, -7.0)
     zeta = 2 / 3 * low * xp.sqrt(low)
     even, odd, factor = xp.ones_like(low), xp.zeros_like(low), xp.ones_like(low)
@@ -131,23 +136,23 @@ def _airy(xp: Any, x: Any) -> Any:
             odd = odd + (-1) ** (k // 2) * factor
         else:
             even = even + (-1) ** (k // 2) * factor
-    turn = zeta - math.pi / 4
-    left = (xp.cos(turn) * even + xp.sin(turn) * odd) / xp.sqrt(math.pi * xp.sqrt(low))
-    made = xp.where(x > 2, right, xp.where(x < -7, left, middle))
-    return xp.where(xp.isnan(x), xp.nan, xp.where(xp.isinf(x), 0.0, made))
+    phase = zeta - math.pi / 4
+    left = (xp.cos(phase) * even + xp.sin(phase) * odd) / xp.sqrt(math.pi * xp.sqrt(low))
+    result = xp.where(x > 2, right, xp.where(x < -7, left, middle))
+    return xp.where(xp.isnan(x), xp.nan, xp.where(xp.isinf(x), 0.0, result))
 
 
 class _Cylinder(FloatUnary):
-    """Base: computed in float64 and rounded once."""
+    """Base class of ops that are computed in float64 and rounded once."""
 
     saves = ("x", "out")
     public = False
 
-    def compute(self, xp: Any, x: Any) -> Any:
-        """The function of float64 numbers."""
+    def compute(self, xp: ArrayNamespace, x: Array) -> Array:
+        """Return the function of a float64 array."""
         raise NotImplementedError
 
-    def forward(self, xp: Any, x: Any, *, out: Any = None) -> Any:
+    def forward(self, xp: ArrayNamespace, x: Array, *, out: Array | None = None) -> Array:
         with np.errstate(all="ignore"):
             return self.compute(xp, x.astype(np.float64)).astype(x.dtype, copy=False)
 
@@ -155,90 +160,90 @@ class _Cylinder(FloatUnary):
 class BesselJ0(_Cylinder):
     """Bessel function of the first kind, order 0."""
 
-    def compute(self, xp: Any, x: Any) -> Any:
-        return _cylinder(xp, x, 0, second=False)
+    def compute(self, xp: ArrayNamespace, x: Array) -> Array:
+        return _bessel(xp, x, 0, second=False)
 
-    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+    def vjp_x(self, f: OpNamespace, g: Operand, out: Operand, x: Operand) -> Operand:
         return f.mul(g, f.neg(f.bessel_j1(x)))
 
 
 class BesselJ1(_Cylinder):
     """Bessel function of the first kind, order 1."""
 
-    def compute(self, xp: Any, x: Any) -> Any:
-        return _cylinder(xp, x, 1, second=False)
+    def compute(self, xp: ArrayNamespace, x: Array) -> Array:
+        return _bessel(xp, x, 1, second=False)
 
     # J1' = J0 - J1 / x, which is 1/2 at 0
-    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+    def vjp_x(self, f: OpNamespace, g: Operand, out: Operand, x: Operand) -> Operand:
         zero = f.eq(x, 0)
-        slope = f.sub(f.bessel_j0(x), f.div(out, f.where(zero, 1.0, x)))
-        return f.mul(g, f.where(zero, 0.5, slope))
+        derivative = f.sub(f.bessel_j0(x), f.div(out, f.where(zero, 1.0, x)))
+        return f.mul(g, f.where(zero, 0.5, derivative))
 
 
 class BesselY0(_Cylinder):
     """Bessel function of the second kind, order 0."""
 
-    def compute(self, xp: Any, x: Any) -> Any:
-        return _cylinder(xp, x, 0, second=True)
+    def compute(self, xp: ArrayNamespace, x: Array) -> Array:
+        return _bessel(xp, x, 0, second=True)
 
-    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+    def vjp_x(self, f: OpNamespace, g: Operand, out: Operand, x: Operand) -> Operand:
         return f.mul(g, f.neg(f.bessel_y1(x)))
 
 
 class BesselY1(_Cylinder):
     """Bessel function of the second kind, order 1."""
 
-    def compute(self, xp: Any, x: Any) -> Any:
-        return _cylinder(xp, x, 1, second=True)
+    def compute(self, xp: ArrayNamespace, x: Array) -> Array:
+        return _bessel(xp, x, 1, second=True)
 
-    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+    def vjp_x(self, f: OpNamespace, g: Operand, out: Operand, x: Operand) -> Operand:
         return f.mul(g, f.sub(f.bessel_y0(x), f.div(out, x)))
 
 
 class ModifiedBesselK0(_Cylinder):
     """Bessel function of the third kind, order 0."""
 
-    def compute(self, xp: Any, x: Any) -> Any:
-        return _third(xp, x, 0, scaled=False)
+    def compute(self, xp: ArrayNamespace, x: Array) -> Array:
+        return _third_kind(xp, x, 0, scaled=False)
 
-    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+    def vjp_x(self, f: OpNamespace, g: Operand, out: Operand, x: Operand) -> Operand:
         return f.mul(g, f.neg(f.modified_bessel_k1(x)))
 
 
 class ModifiedBesselK1(_Cylinder):
     """Bessel function of the third kind, order 1."""
 
-    def compute(self, xp: Any, x: Any) -> Any:
-        return _third(xp, x, 1, scaled=False)
+    def compute(self, xp: ArrayNamespace, x: Array) -> Array:
+        return _third_kind(xp, x, 1, scaled=False)
 
-    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+    def vjp_x(self, f: OpNamespace, g: Operand, out: Operand, x: Operand) -> Operand:
         return f.mul(g, f.neg(f.add(f.modified_bessel_k0(x), f.div(out, x))))
 
 
 class ScaledModifiedBesselK0(_Cylinder):
     """``exp(x) modified_bessel_k0(x)``."""
 
-    def compute(self, xp: Any, x: Any) -> Any:
-        return _third(xp, x, 0, scaled=True)
+    def compute(self, xp: ArrayNamespace, x: Array) -> Array:
+        return _third_kind(xp, x, 0, scaled=True)
 
-    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+    def vjp_x(self, f: OpNamespace, g: Operand, out: Operand, x: Operand) -> Operand:
         return f.mul(g, f.sub(out, f.scaled_modified_bessel_k1(x)))
 
 
 class ScaledModifiedBesselK1(_Cylinder):
     """``exp(x) modified_bessel_k1(x)``."""
 
-    def compute(self, xp: Any, x: Any) -> Any:
-        return _third(xp, x, 1, scaled=True)
+    def compute(self, xp: ArrayNamespace, x: Array) -> Array:
+        return _third_kind(xp, x, 1, scaled=True)
 
-    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+    def vjp_x(self, f: OpNamespace, g: Operand, out: Operand, x: Operand) -> Operand:
         return f.mul(g, f.sub(f.sub(out, f.scaled_modified_bessel_k0(x)), f.div(out, x)))
 
 
 class AiryAi(_Cylinder):
     """Airy's function Ai, without a gradient."""
 
-    def compute(self, xp: Any, x: Any) -> Any:
+    def compute(self, xp: ArrayNamespace, x: Array) -> Array:
         return _airy(xp, x)
 
 

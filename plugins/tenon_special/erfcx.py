@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from tenon import ops
+from tenon.extend import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.ops.elementwise import FloatUnary
 
 
@@ -18,19 +18,19 @@ class Erfcx(FloatUnary):
     saves = ("x", "out")
     public = False
 
-    def forward(self, xp: Any, x: Any, *, out: Any = None) -> Any:
-        """The product up to 6, the asymptotic series from there."""
-        w = x.astype(np.float64)
-        near, far = xp.minimum(w, 6.0), xp.maximum(w, 6.0)
-        part = tail = xp.ones_like(far)
+    def forward(self, xp: ArrayNamespace, x: Array, *, out: Array | None = None) -> Array:
+        """Compute the product up to 6, the asymptotic series above."""
+        x64 = x.astype(np.float64)
+        near, far = xp.minimum(x64, 6.0), xp.maximum(x64, 6.0)
+        term = tail = xp.ones_like(far)
         for k in range(1, 20):
-            part = -part * (2 * k - 1) / (2 * far * far)
-            tail = tail + part
+            term = -term * (2 * k - 1) / (2 * far * far)
+            tail = tail + term
         with np.errstate(over="ignore"):
             product = xp.exp(near * near) * ops.erfc.forward(xp, near)
-            return xp.where(w < 6, product, tail / (far * math.sqrt(math.pi))).astype(x.dtype, copy=False)
+            return xp.where(x64 < 6, product, tail / (far * math.sqrt(math.pi))).astype(x.dtype, copy=False)
 
-    def vjp_x(self, f: Any, g: Any, out: Any, x: Any) -> Any:
+    def vjp_x(self, f: OpNamespace, g: Operand, out: Operand, x: Operand) -> Operand:
         return f.mul(g, f.sub(f.mul(f.mul(x, 2.0), out), 2 / math.sqrt(math.pi)))
 
 

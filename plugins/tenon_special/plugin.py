@@ -1,4 +1,4 @@
-"""The plugin of ``tenon.special`` beyond what networks use, with the ops that it needs."""
+"""The plugin of the functions of ``tenon.special`` that networks rarely use, with their ops."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _OTHERS = f"{_CYLINDER} erfcx log_ndtr modified_bessel_i0 modified_bessel_i1 sph
 
 @hookimpl
 def tenon_ops() -> dict[str, str]:
-    """The ops that are not combinations of others."""
+    """Provide the ops that are not compositions of others."""
     cylinder = {name: f"tenon_special.cylinder:{name}" for name in _CYLINDER.split()}
     return {**cylinder, "erfcx": "tenon_special.erfcx:erfcx"}
 
 
 @hookimpl
 def tenon_special_functions() -> dict[str, str]:
-    """PyTorch's names in ``torch.special``."""
+    """Provide PyTorch's names in ``torch.special``."""
     return {
         **{name: f"tenon_special.functions:{name}" for name in _OTHERS.split()},
         **{name: f"tenon_special.polynomials:{name}" for name in _POLYNOMIALS.split()},
@@ -35,5 +35,5 @@ def tenon_special_functions() -> dict[str, str]:
 
 @hookimpl
 def tenon_samples() -> dict[str, str]:
-    """Inputs and references on which the ops are tested."""
+    """Provide inputs and references to test the ops."""
     return {"special": "tenon_special.samples"}

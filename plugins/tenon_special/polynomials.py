@@ -1,89 +1,103 @@
-"""Orthogonal polynomials by their recurrences, in operations with gradients, which torch's have not."""
+"""Orthogonal polynomials by their recurrences; unlike torch's they are differentiable."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import tenon
 from tenon import ops
 from tenon.extend import wrap
-from tenon_special.arguments import floating, given
+from tenon_special.arguments import floating, write_result
+
+if TYPE_CHECKING:
+    from tenon import Tensor
 
 
 def _polynomial(
     name: str,
-    x: Any,
-    n: Any,
-    first: Callable[[Any], Any],
-    step: Callable[[int, Any, Any, Any], Any],
-    out: Any,
-) -> Any:
-    """The polynomial of degree ``n`` (0 below 0): 1, then ``first``, then what ``step`` makes of two."""
+    x: Tensor | float,
+    n: Tensor | float,
+    first: Callable[[Tensor], Tensor],
+    step: Callable[[int, Tensor, Tensor, Tensor], Tensor],
+    out: Tensor | None,
+) -> Tensor:
+    """Return the polynomial of degree ``n``, 0 for negative ``n``.
+
+    Degree 0 is 1, degree 1 ``first(x)``, degree k + 1 ``step(k, x, p_k, p_(k - 1))``.
+    """
     if not isinstance(x, tenon.Tensor) and not isinstance(n, tenon.Tensor):
         raise TypeError(f"special.{name}(): one of the arguments must be a Tensor, got {x} and {n}")
     x = floating(name, x if isinstance(x, tenon.Tensor) else tenon.as_tensor(x))
     degrees = np.asarray(n._backend.to_host(n.raw) if isinstance(n, tenon.Tensor) else n).astype(np.int64)
     order = wrap(degrees, x.device)
     lower, upper = ops.add(ops.mul(x, 0.0), 1.0), first(x)
-    made = ops.where(ops.eq(order, 0), lower, 0.0)
+    result = ops.where(ops.eq(order, 0), lower, 0.0)
     for k in range(1, int(degrees.max(initial=0)) + 1):
-        made = ops.where(ops.eq(order, k), upper, made)
+        result = ops.where(ops.eq(order, k), upper, result)
         lower, upper = upper, step(k, x, upper, lower)
-    return given(out, made)
+    return write_result(out, result)
 
 
-def _chebyshev(k: int, x: Any, upper: Any, lower: Any) -> Any:
+def _chebyshev(k: int, x: Tensor, upper: Tensor, lower: Tensor) -> Tensor:
     return ops.sub(ops.mul(ops.mul(x, 2.0), upper), lower)
 
 
-def chebyshev_polynomial_t(input: Any, n: Any, *, out: Any = None) -> Any:
+def chebyshev_polynomial_t(input: Tensor | float, n: Tensor | float, *, out: Tensor | None = None) -> Tensor:
     """Chebyshev's polynomial of the first kind."""
     return _polynomial("chebyshev_polynomial_t", input, n, lambda x: x, _chebyshev, out)
 
 
-def chebyshev_polynomial_u(input: Any, n: Any, *, out: Any = None) -> Any:
+def chebyshev_polynomial_u(input: Tensor | float, n: Tensor | float, *, out: Tensor | None = None) -> Tensor:
     """Chebyshev's polynomial of the second kind."""
     return _polynomial("chebyshev_polynomial_u", input, n, lambda x: x * 2.0, _chebyshev, out)
 
 
-def chebyshev_polynomial_v(input: Any, n: Any, *, out: Any = None) -> Any:
+def chebyshev_polynomial_v(input: Tensor | float, n: Tensor | float, *, out: Tensor | None = None) -> Tensor:
     """Chebyshev's polynomial of the third kind."""
     return _polynomial("chebyshev_polynomial_v", input, n, lambda x: x * 2.0 - 1.0, _chebyshev, out)
 
 
-def chebyshev_polynomial_w(input: Any, n: Any, *, out: Any = None) -> Any:
+def chebyshev_polynomial_w(input: Tensor | float, n: Tensor | float, *, out: Tensor | None = None) -> Tensor:
     """Chebyshev's polynomial of the fourth kind."""
     return _polynomial("chebyshev_polynomial_w", input, n, lambda x: x * 2.0 + 1.0, _chebyshev, out)
 
 
-def _shifted(x: Any) -> Any:
+def _shifted(x: Tensor | float) -> Tensor | float:
     return ops.sub(ops.mul(x, 2.0), 1.0) if isinstance(x, tenon.Tensor) else 2.0 * x - 1.0
 
 
-def shifted_chebyshev_polynomial_t(input: Any, n: Any, *, out: Any = None) -> Any:
+def shifted_chebyshev_polynomial_t(
+    input: Tensor | float, n: Tensor | float, *, out: Tensor | None = None
+) -> Tensor:
     """``chebyshev_polynomial_t`` of ``2 x - 1``."""
     return chebyshev_polynomial_t(_shifted(input), n, out=out)
 
 
-def shifted_chebyshev_polynomial_u(input: Any, n: Any, *, out: Any = None) -> Any:
+def shifted_chebyshev_polynomial_u(
+    input: Tensor | float, n: Tensor | float, *, out: Tensor | None = None
+) -> Tensor:
     """``chebyshev_polynomial_u`` of ``2 x - 1``."""
     return chebyshev_polynomial_u(_shifted(input), n, out=out)
 
 
-def shifted_chebyshev_polynomial_v(input: Any, n: Any, *, out: Any = None) -> Any:
+def shifted_chebyshev_polynomial_v(
+    input: Tensor | float, n: Tensor | float, *, out: Tensor | None = None
+) -> Tensor:
     """``chebyshev_polynomial_v`` of ``2 x - 1``."""
     return chebyshev_polynomial_v(_shifted(input), n, out=out)
 
 
-def shifted_chebyshev_polynomial_w(input: Any, n: Any, *, out: Any = None) -> Any:
+def shifted_chebyshev_polynomial_w(
+    input: Tensor | float, n: Tensor | float, *, out: Tensor | None = None
+) -> Tensor:
     """``chebyshev_polynomial_w`` of ``2 x - 1``."""
     return chebyshev_polynomial_w(_shifted(input), n, out=out)
 
 
-def hermite_polynomial_h(input: Any, n: Any, *, out: Any = None) -> Any:
+def hermite_polynomial_h(input: Tensor | float, n: Tensor | float, *, out: Tensor | None = None) -> Tensor:
     """The physicists' Hermite polynomial."""
     return _polynomial(
         "hermite_polynomial_h",
@@ -95,14 +109,14 @@ def hermite_polynomial_h(input: Any, n: Any, *, out: Any = None) -> Any:
     )
 
 
-def hermite_polynomial_he(input: Any, n: Any, *, out: Any = None) -> Any:
+def hermite_polynomial_he(input: Tensor | float, n: Tensor | float, *, out: Tensor | None = None) -> Tensor:
     """The probabilists' Hermite polynomial."""
     return _polynomial(
         "hermite_polynomial_he", input, n, lambda x: x, lambda k, x, u, v: x * u - v * float(k), out
     )
 
 
-def laguerre_polynomial_l(input: Any, n: Any, *, out: Any = None) -> Any:
+def laguerre_polynomial_l(input: Tensor | float, n: Tensor | float, *, out: Tensor | None = None) -> Tensor:
     """Laguerre's polynomial."""
     return _polynomial(
         "laguerre_polynomial_l",
@@ -114,7 +128,7 @@ def laguerre_polynomial_l(input: Any, n: Any, *, out: Any = None) -> Any:
     )
 
 
-def legendre_polynomial_p(input: Any, n: Any, *, out: Any = None) -> Any:
+def legendre_polynomial_p(input: Tensor | float, n: Tensor | float, *, out: Tensor | None = None) -> Tensor:
     """Legendre's polynomial."""
     return _polynomial(
         "legendre_polynomial_p",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -12,21 +11,21 @@ from tenon.testing.samples import add, values
 _X = values(0.1, -1.5, 3.0, 7.5, -20.0, 31.0, -45.0, 0.6, shape=(2, 4))
 
 
-def _erfcx(x: Any) -> Any:
+def _erfcx(x: np.ndarray) -> np.ndarray:
     return np.vectorize(lambda v: math.exp(v * v) * math.erfc(v))(np.asarray(x, np.float64)).astype(x.dtype)
 
 
 add("erfcx", "both sides", values(-1.0, 0.0, 0.5, 3.0, 5.9, 6.1, 9.0, 20.0), reference=_erfcx, narrow=False)
 
 
-def _first_kind(x: Any, order: int) -> Any:
-    """``J_order(x)`` by the rectangle rule."""
+def _first_kind(x: np.ndarray, order: int) -> np.ndarray:
+    """Return ``J_order(x)`` by the rectangle rule."""
     angle = (np.arange(400) + 0.5) / 400 * math.pi
     return np.cos(order * angle - np.asarray(x, np.float64)[..., None] * np.sin(angle)).mean(-1)
 
 
-def _third_kind(x: Any, order: int, scaled: int) -> Any:
-    """``K_order(x)``: the integral of ``exp(-x cosh t) cosh(order t)``."""
+def _third_kind(x: np.ndarray, order: int, scaled: int) -> np.ndarray:
+    """Return ``K_order(x)``, the integral of ``exp(-x cosh t) cosh(order t)``."""
     t, step = np.linspace(0, 12, 4801, retstep=True)
     wide = np.asarray(x, np.float64)[..., None]
     part = np.exp(-wide * (np.cosh(t) - 1.0 * scaled)) * np.cosh(order * t)
