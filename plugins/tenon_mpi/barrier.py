@@ -17,7 +17,6 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tenon.extend import errors
 
@@ -43,7 +42,9 @@ class SharedBarrier:
     that must leave the core to the one that computes.
     """
 
-    def __init__(self, lines: Sequence[Any], rank: int, fence: Callable[[], None], background: bool) -> None:
+    def __init__(
+        self, lines: Sequence[memoryview[int]], rank: int, fence: Callable[[], None], background: bool
+    ) -> None:
         self.number = 0
         self.placed = -1
         """The window place that all ranks passed to the last ``compare``; -1 where they differ."""
@@ -71,16 +72,16 @@ class SharedBarrier:
         ``place`` is the position of an array in a shared window (``Windows.place``), or -1; afterwards
         ``placed`` is that position if all ranks passed the same one, else -1.
         """
-        at = _WORDS + 4 * ((self.number + 1) & 1)
+        offset = _WORDS + 4 * ((self.number + 1) & 1)
         mine = self._mine
-        mine[at], mine[at + 1], mine[at + 2] = first, second, place
+        mine[offset], mine[offset + 1], mine[offset + 2] = first, second, place
         self.wait()
         self.placed = place
         equal = True
         for _, line in self._others:
-            if line[at + 2] != place:
+            if line[offset + 2] != place:
                 self.placed = -1
-            if line[at] != first or line[at + 1] != second:
+            if line[offset] != first or line[offset + 1] != second:
                 equal = False  # No early exit: ``placed`` has to be the same on all ranks either way.
         return equal
 
@@ -96,7 +97,7 @@ class SharedBarrier:
         if self._fence is not None:
             self._fence()
 
-    def _wait_for(self, rank: int, line: Any, number: int) -> None:
+    def _wait_for(self, rank: int, line: memoryview[int], number: int) -> None:
         for _ in range(self._spins):
             if line[_COUNTER] >= number:
                 return
@@ -113,7 +114,7 @@ class SharedBarrier:
                 self._check_alive(rank, line, number)
                 check = time.monotonic() + LIVENESS_SECONDS
 
-    def _check_alive(self, rank: int, line: Any, number: int) -> None:
+    def _check_alive(self, rank: int, line: memoryview[int], number: int) -> None:
         if line[_NAMESPACE] != self._mine[_NAMESPACE]:
             return  # Another PID namespace, such as a container on this host: its PIDs mean nothing here.
         try:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 import numpy as np
 
 from tenon.extend import Communicator, engine, errors
 from tenon_mpi import fault_tolerance, point_to_point, traffic, transports
-from tenon_mpi.library import load_mpi
+from tenon_mpi.library import MpiComm, load_mpi
 from tenon_mpi.messages import Messages
 from tenon_mpi.progress import Progress
 from tenon_mpi.segments import unlink_segments
@@ -26,7 +26,6 @@ from tenon_mpi.shared import WHOLE_BYTES, SharedMemory
 from tenon_mpi.window import Windows
 
 NO_STEP = -1
-Array = np.ndarray[Any, Any]
 
 
 class MpiCommunicator(Communicator):
@@ -41,7 +40,7 @@ class MpiCommunicator(Communicator):
     """"shared", "messages" or "hierarchical"; None chooses by where the ranks are."""
 
     def __init__(
-        self, comm: Any = None, *, beside: MpiCommunicator | None = None, nodes: int | None = None
+        self, comm: MpiComm = None, *, beside: MpiCommunicator | None = None, nodes: int | None = None
     ) -> None:
         self._mpi = load_mpi()
         self._comm = (self._mpi.COMM_WORLD if comm is None else comm).Dup()
@@ -109,7 +108,7 @@ class MpiCommunicator(Communicator):
             engine.settle(self._messages.all_gather_bytes(call.payload(self.step)), self._calls)
 
     def start_all_reduce(
-        self, array: Array, op: str = engine.ReduceOp.SUM, *, name: str | None = None
+        self, array: np.ndarray, op: str = engine.ReduceOp.SUM, *, name: str | None = None
     ) -> engine.Work:
         """Start an all-reduce: in the progress thread between nodes; inside a node it completes here.
 
@@ -121,13 +120,13 @@ class MpiCommunicator(Communicator):
             self._progress = Progress(type(self)(self._comm, beside=self, nodes=self._nodes))
         return self._progress.start(array, op, name, self.step)
 
-    def allocate(self, count: int, dtype: np.dtype[Any]) -> Array:
+    def allocate(self, count: int, dtype: np.dtype) -> np.ndarray:
         """Allocate in a shared window if reductions use shared memory, else privately."""
         if self._reducer is self._messages:
             return super().allocate(count, dtype)
         return self._windows.allocate(count, dtype)
 
-    def expect_all_reduce(self, source: Array, in_place: bool) -> None:
+    def expect_all_reduce(self, source: np.ndarray, in_place: bool) -> None:
         """Before the comparison: stage a small array, or publish the window place of a larger one."""
         if self._memory is not None:
             if source.nbytes <= WHOLE_BYTES:
@@ -135,23 +134,23 @@ class MpiCommunicator(Communicator):
             elif in_place:
                 self._place = self._windows.place(source)
 
-    def perform_all_reduce(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+    def perform_all_reduce(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:
         """All-reduce through shared memory, messages, or both."""
         self._reducer.all_reduce(source, target, op)
 
-    def perform_broadcast(self, target: Array, root: int) -> None:
+    def perform_broadcast(self, target: np.ndarray, root: int) -> None:
         """Broadcast through shared memory or by messages."""
         self._mover.broadcast(target, root)
 
-    def perform_all_gather(self, source: Array, target: Array) -> None:
+    def perform_all_gather(self, source: np.ndarray, target: np.ndarray) -> None:
         """All-gather through shared memory or by messages."""
         self._mover.all_gather(source, target)
 
-    def perform_all_to_all(self, source: Array, target: Array) -> None:
+    def perform_all_to_all(self, source: np.ndarray, target: np.ndarray) -> None:
         """All-to-all through shared memory or by messages."""
         self._mover.all_to_all(source, target)
 
-    def perform_reduce_scatter(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+    def perform_reduce_scatter(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:
         """Reduce-scatter through shared memory or by messages."""
         self._mover.reduce_scatter(source, target, op)
 
@@ -159,11 +158,11 @@ class MpiCommunicator(Communicator):
         """Gather by messages on every transport."""
         return self._messages.all_gather_bytes(payload)
 
-    def perform_send(self, source: Array, text: str, to: int, tag: int) -> engine.Work:
+    def perform_send(self, source: np.ndarray, text: str, to: int, tag: int) -> engine.Work:
         """Start a nonblocking send (``MPI_Isend``)."""
         return point_to_point.send(self._comm, source, text, to, tag)
 
-    def perform_receive(self, target: Array, text: str, source: int, tag: int) -> engine.Work:
+    def perform_receive(self, target: np.ndarray, text: str, source: int, tag: int) -> engine.Work:
         """Start a nonblocking receive (``MPI_Irecv``)."""
         return point_to_point.receive(self._comm, target, text, source, tag)
 
@@ -217,7 +216,7 @@ class MpiCommunicator(Communicator):
         if self._progress is not None:
             self._progress.stop()
 
-    def _number_node(self, node: Any) -> int:
+    def _number_node(self, node: MpiComm) -> int:
         """The index of this rank's host, in order of each host's first rank."""
         first = np.array([self.rank], np.int64)
         node.Bcast(first, 0)

@@ -8,9 +8,12 @@ cover windows of shared memory, hence this works with messages only.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.extend import environment, errors
+
+if TYPE_CHECKING:  # library.py imports this module
+    from tenon_mpi.library import Mpi, MpiComm
 
 FAILURE_CLASSES = ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
 
@@ -20,7 +23,7 @@ def requested() -> bool:
     return environment("OMPI_MCA_mpi_ft_enable") == "1"
 
 
-def available(mpi: Any) -> bool:
+def available(mpi: Mpi) -> bool:
     """Whether survivors can shrink the communicator; mpi4py has the calls from 4.1 on."""
     return requested() and mpi.Get_library_version().startswith("Open MPI") and hasattr(mpi.Comm, "Shrink")
 
@@ -28,7 +31,7 @@ def available(mpi: Any) -> bool:
 class FaultTolerantComm:
     """A proxy of an mpi4py communicator whose calls raise ``RankFailedError`` if a rank was killed."""
 
-    def __init__(self, mpi: Any, comm: Any) -> None:
+    def __init__(self, mpi: Mpi, comm: MpiComm) -> None:
         self._comm = comm
         self._error = mpi.Exception
         self._classes = [getattr(mpi, name) for name in FAILURE_CLASSES]
@@ -36,7 +39,7 @@ class FaultTolerantComm:
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._comm, name)
 
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: object) -> Any:
             try:
                 return method(*arguments)
             except self._error as error:
@@ -52,7 +55,7 @@ class FaultTolerantComm:
         return call
 
 
-def shrink(comm: Any) -> Any:
+def shrink(comm: MpiComm) -> MpiComm:
     """Revoke ``comm`` and return a communicator of its surviving ranks; collective over those."""
     comm.Revoke()
     return comm.Shrink()

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 CALLS = 32
 """Reductions before numba is imported and the kernel compiled, which takes half a second."""
-Array = np.ndarray[Any, Any]
 
 
 @functools.lru_cache(maxsize=64)
-def find(size: int, dtype: np.dtype[Any]) -> Callable[..., None] | None:
-    """The kernel ``kernel(divisor, *rows)`` that writes the divided sum of ``size`` rows into all of them.
+def find(size: int, dtype: np.dtype) -> Callable[..., None] | None:
+    """Return ``kernel(divisor, *rows)``, which writes the divided sum of ``size`` rows into all of them.
 
-    None where there is none: other sizes and dtypes, or no numba.
+    None for other sizes and dtypes, or without numba.
     """
     kernel = {2: _two, 3: _three, 4: _four, 8: _eight}.get(size)
     if kernel is None or dtype.char not in "fd":
@@ -31,19 +29,18 @@ def find(size: int, dtype: np.dtype[Any]) -> Callable[..., None] | None:
         import numba
     except ImportError:
         return None
-    compile_it: Callable[..., Any] = numba.njit(nogil=True, cache=True, error_model="numpy")
-    compiled: Callable[..., None] = compile_it(kernel)
+    compiled: Callable[..., None] = numba.njit(nogil=True, cache=True, error_model="numpy")(kernel)
     return compiled
 
 
-def _two(divisor: Any, a: Array, b: Array) -> None:
+def _two(divisor: float, a: np.ndarray, b: np.ndarray) -> None:
     for i in range(a.size):
         value = (a[i] + b[i]) / divisor
         a[i] = value
         b[i] = value
 
 
-def _three(divisor: Any, a: Array, b: Array, c: Array) -> None:
+def _three(divisor: float, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
     for i in range(a.size):
         value = (a[i] + b[i] + c[i]) / divisor
         a[i] = value
@@ -51,7 +48,7 @@ def _three(divisor: Any, a: Array, b: Array, c: Array) -> None:
         c[i] = value
 
 
-def _four(divisor: Any, a: Array, b: Array, c: Array, d: Array) -> None:
+def _four(divisor: float, a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> None:
     for i in range(a.size):
         value = ((a[i] + b[i]) + (c[i] + d[i])) / divisor
         a[i] = value
@@ -61,7 +58,15 @@ def _four(divisor: Any, a: Array, b: Array, c: Array, d: Array) -> None:
 
 
 def _eight(
-    divisor: Any, a: Array, b: Array, c: Array, d: Array, e: Array, f: Array, g: Array, h: Array
+    divisor: float,
+    a: np.ndarray,
+    b: np.ndarray,
+    c: np.ndarray,
+    d: np.ndarray,
+    e: np.ndarray,
+    f: np.ndarray,
+    g: np.ndarray,
+    h: np.ndarray,
 ) -> None:
     for i in range(a.size):
         low = (a[i] + b[i]) + (c[i] + d[i])

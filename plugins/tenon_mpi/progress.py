@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Any
+
+import numpy as np
 
 from tenon.extend import Communicator, engine
 
@@ -24,7 +25,7 @@ class Progress:
         self._thread = threading.Thread(target=self._work, name="tenon-mpi progress", daemon=True)
         self._thread.start()
 
-    def start(self, array: Any, op: str, name: str | None, step: int | None) -> Pending:
+    def start(self, array: np.ndarray, op: str, name: str | None, step: int | None) -> Pending:
         """Queue an in-place all-reduce of ``array`` and return its handle."""
         pending = Pending(array, op, name, step)
         self._jobs.put(pending)
@@ -45,7 +46,7 @@ class Pending(engine.Work):
 
     __slots__ = ("_done", "_error", "_name", "_op", "_step")
 
-    def __init__(self, array: Any, op: str, name: str | None, step: int | None) -> None:
+    def __init__(self, array: np.ndarray, op: str, name: str | None, step: int | None) -> None:
         super().__init__(array)
         self._op, self._name, self._step = op, name, step
         self._done = threading.Event()
@@ -60,7 +61,7 @@ class Pending(engine.Work):
             self._error = error
         self._done.set()
 
-    def wait(self, timeout: Any = None) -> Any:
+    def wait(self, timeout: object = None) -> np.ndarray:
         """Block until the all-reduce has completed and return the array."""
         self._done.wait()
         if self._error is not None:

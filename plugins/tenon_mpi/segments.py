@@ -9,12 +9,13 @@ rank.
 from __future__ import annotations
 
 import os
-from typing import Any
+
+from tenon_mpi.library import MpiComm
 
 PREFIX = "/dev/shm/mpich_shm_"
 
 
-def unlink_segments(node: Any) -> None:
+def unlink_segments(node: MpiComm) -> None:
     """Remove the names of this job's segments; ``node`` is the communicator of ranks that share memory."""
     node.Barrier()
     if node.Get_rank() == 0:

@@ -7,14 +7,14 @@ staging window, a double buffer, so that one barrier a piece is enough (``barrie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from tenon.extend import engine
 from tenon_mpi import kernels
 from tenon_mpi.barrier import LINE, SharedBarrier
+from tenon_mpi.library import Mpi, MpiComm
 from tenon_mpi.messages import pieces
 from tenon_mpi.window import Window, Windows
 
@@ -29,8 +29,8 @@ WHOLE_BYTES = 32 << 10
 the comparison is the only barrier."""
 INTER_NODE_BYTES = 4 << 20
 """Staging buffer and block length where slices are sent on to other nodes: a message costs more there."""
-Array = np.ndarray[Any, Any]
-Between = Callable[[Array, engine.ReduceOp], None]
+#: Reduces a slice over the nodes, in place.
+Between = Callable[[np.ndarray, engine.ReduceOp], None]
 
 
 class SharedMemory:
@@ -43,8 +43,8 @@ class SharedMemory:
 
     def __init__(
         self,
-        mpi: Any,
-        node: Any,
+        mpi: Mpi,
+        node: MpiComm,
         windows: Windows,
         total: int,
         between: Between | None = None,
@@ -57,14 +57,14 @@ class SharedMemory:
         stage = Window(mpi, node, LINE + 2 * size)
         self._buffers = [[row[LINE + parity * size :][:size] for row in stage.rows] for parity in (0, 1)]
         self._sums = 0
-        self._staging_views: dict[Any, list[Array]] = {}
-        self._window_slices: dict[Any, list[Array]] = {}
-        self._staged: tuple[int, list[Array]] = -1, []
+        self._staging_views: dict[tuple[int, int, np.dtype], list[np.ndarray]] = {}
+        self._window_slices: dict[tuple[int, int, np.dtype], list[np.ndarray]] = {}
+        self._staged: tuple[int, list[np.ndarray]] = -1, []
         lines = [row[:LINE].data.cast("q") for row in stage.rows]
         self.barrier = SharedBarrier(lines, self._rank, stage.fence, background)
         node.Barrier()  # Every rank has written its PID into its line.
 
-    def all_reduce(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+    def all_reduce(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:
         """Reduce flat ``source`` into flat ``target``, which may be the same array.
 
         Within one node the comparison before it (``compare``) has established the window place of the array,
@@ -91,7 +91,7 @@ class SharedMemory:
             reduce = self._reduce_whole if direct else self._reduce_staged
             reduce(source[start:stop], target[start:stop], op)
 
-    def broadcast(self, target: Array, root: int) -> None:
+    def broadcast(self, target: np.ndarray, root: int) -> None:
         """Copy through the staging buffer: the root writes, the others read."""
         data = target.view(np.uint8)
         for start, stop in pieces(data.size, 1, self._buffer_bytes):
@@ -102,7 +102,7 @@ class SharedMemory:
             if self._rank != root:
                 data[start:stop] = buffer[root][: stop - start]
 
-    def all_gather(self, source: Array, target: Array) -> None:
+    def all_gather(self, source: np.ndarray, target: np.ndarray) -> None:
         """Copy through the staging buffers: every rank writes its row and reads all."""
         sent = source.view(np.uint8)
         rows = target.reshape(-1).view(np.uint8).reshape(self._size, sent.size)
@@ -113,18 +113,19 @@ class SharedMemory:
             for row, staged in zip(rows, buffer, strict=True):
                 row[start:stop] = staged[: stop - start]
 
-    def all_to_all(self, source: Array, target: Array) -> None:
+    def all_to_all(self, source: np.ndarray, target: np.ndarray) -> None:
         """Stage columns of all rows; rank r copies row r of each rank's."""
         for start, stop, staged in self._staged_columns(source):
             for row, rows in zip(target, staged, strict=True):
                 row[start:stop] = rows[self._rank]
 
-    def reduce_scatter(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+    def reduce_scatter(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:
         """Stage columns of all rows; rank r reduces row r of each rank's."""
         for start, stop, staged in self._staged_columns(source):
             engine.reduce_into([rows[self._rank] for rows in staged], op, target[start:stop])
 
-    def _staged_columns(self, source: Array) -> Any:
+    def _staged_columns(self, source: np.ndarray) -> Iterator[tuple[int, int, list[np.ndarray]]]:
+        """Stage blocks of columns; yield their bounds and the staged blocks of all ranks."""
         size, dtype = self._size, source.dtype
         for start, stop in pieces(source.shape[1], dtype.itemsize * size, self._buffer_bytes):
             buffer = self._next_buffer()
@@ -134,11 +135,11 @@ class SharedMemory:
             self.barrier.wait()
             yield start, stop, staged
 
-    def _next_buffer(self) -> list[Array]:
+    def _next_buffer(self) -> list[np.ndarray]:
         """The rows of all ranks in the staging buffer that may be written before the next barrier."""
         return self._buffers[(self.barrier.number + 1) & 1]
 
-    def stage(self, source: Array) -> list[Array]:
+    def stage(self, source: np.ndarray) -> list[np.ndarray]:
         """Copy flat ``source`` into the staging buffer, visible after the next barrier; returns all rows."""
         number = self.barrier.number + 1
         key = (number & 1, source.size, source.dtype)
@@ -152,13 +153,13 @@ class SharedMemory:
         self._staged = number, rows
         return rows
 
-    def _reduce_whole(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+    def _reduce_whole(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:
         """Stage, synchronize, and reduce all of the array on every rank."""
         rows = self.stage(source)
         self.barrier.wait()
         engine.reduce_into(rows, op, target)
 
-    def _slices_at(self, place: int, like: Array) -> list[Array]:
+    def _slices_at(self, place: int, like: np.ndarray) -> list[np.ndarray]:
         """Views of this rank's slice of every rank's array at ``place`` in a window."""
         key = place, like.size, like.dtype
         slices = self._window_slices.get(key)
@@ -170,7 +171,7 @@ class SharedMemory:
             slices = self._window_slices[key] = [row[first:last] for row in rows]
         return slices
 
-    def _reduce_staged(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+    def _reduce_staged(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:
         """Stage, synchronize, reduce this rank's slice, synchronize, and copy all slices."""
         buffer, count, dtype = self._next_buffer(), source.nbytes, source.dtype
         buffer[self._rank][:count] = source.view(np.uint8)
@@ -184,7 +185,7 @@ class SharedMemory:
             start, stop = self._slice(rank, source.size)
             target[start:stop] = row[: (stop - start) * dtype.itemsize].view(dtype)
 
-    def _reduce_slices(self, slices: list[Array], op: engine.ReduceOp) -> None:
+    def _reduce_slices(self, slices: list[np.ndarray], op: engine.ReduceOp) -> None:
         """Reduce ``slices``, this rank's slice of every rank's array, and write the result into each."""
         if self._between is None and op in (engine.ReduceOp.SUM, engine.ReduceOp.AVG):
             self._sums += 1
@@ -194,14 +195,14 @@ class SharedMemory:
                 kernel(dtype.type(self._size if op is engine.ReduceOp.AVG else 1), *slices)
                 return
         mine = slices[self._rank]
-        others = [one for rank, one in enumerate(slices) if rank != self._rank]
+        others = [part for rank, part in enumerate(slices) if rank != self._rank]
         length = BLOCK_BYTES // self._size if self._between is None else INTER_NODE_BYTES
         for start, stop in pieces(mine.size, mine.dtype.itemsize, length):
-            self._reduce([one[start:stop] for one in slices], mine[start:stop], op)
+            self._reduce([part[start:stop] for part in slices], mine[start:stop], op)
             for other in others:
                 other[start:stop] = mine[start:stop]
 
-    def _reduce(self, arrays: Sequence[Array], target: Array, op: engine.ReduceOp) -> None:
+    def _reduce(self, arrays: Sequence[np.ndarray], target: np.ndarray, op: engine.ReduceOp) -> None:
         if self._between is None:
             engine.reduce_into(arrays, op, target)
             return

@@ -12,37 +12,36 @@ from typing import Any, Protocol
 import numpy as np
 
 from tenon.extend import Config, engine, errors
+from tenon_mpi.library import Mpi, MpiComm
 from tenon_mpi.messages import Messages
 from tenon_mpi.shared import SharedMemory
 from tenon_mpi.window import Windows
-
-Array = np.ndarray[Any, Any]
 
 
 class Reducer(Protocol):
     """A transport of reductions over the ranks."""
 
-    def all_reduce(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+    def all_reduce(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:
         """Reduce flat ``source`` into flat ``target``, which may be the same memory."""
 
 
 class Mover(Protocol):
     """A transport of collectives that move arrays without combining them."""
 
-    def broadcast(self, target: Array, root: int) -> None:
+    def broadcast(self, target: np.ndarray, root: int) -> None:
         """Copy the root's ``target`` into that of every rank."""
 
-    def all_gather(self, source: Array, target: Array) -> None:
+    def all_gather(self, source: np.ndarray, target: np.ndarray) -> None:
         """Copy ``source`` of rank r into row r of every rank's ``target``."""
 
-    def all_to_all(self, source: Array, target: Array) -> None:
+    def all_to_all(self, source: np.ndarray, target: np.ndarray) -> None:
         """Send row r of ``source`` to rank r; row r of ``target`` came from rank r."""
 
-    def reduce_scatter(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+    def reduce_scatter(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:
         """Reduce the rows that belong to this rank, one from each rank, into ``target``."""
 
 
-def simulate(comm: Any, node: Any, count: int | None) -> Any:
+def simulate(comm: MpiComm, node: MpiComm, count: int | None) -> Any:
     """The mpi4py communicator of this rank's node, or of one of ``count`` equal shares of the ranks."""
     text = Config.from_environment().setting("mpi_nodes")
     if count is None and text is not None:
@@ -59,7 +58,7 @@ def simulate(comm: Any, node: Any, count: int | None) -> Any:
     return part
 
 
-def choose(mpi: Any, comm: Any, node: Any, wanted: str | None) -> str:
+def choose(mpi: Mpi, comm: MpiComm, node: MpiComm, wanted: str | None) -> str:
     """The transport that suits where the ranks are; collective, with the same result on all of them.
 
     CommunicatorError if ``wanted`` is impossible there.
@@ -69,7 +68,7 @@ def choose(mpi: Any, comm: Any, node: Any, wanted: str | None) -> str:
     return choose_among(sizes, wanted)
 
 
-def choose_among(sizes: Array, wanted: str | None) -> str:
+def choose_among(sizes: np.ndarray, wanted: str | None) -> str:
     """``choose``, given for each rank the number of ranks on its node."""
     one_node = int(sizes[0]) == len(sizes)
     uniform = bool((sizes == sizes[0]).all())
@@ -90,12 +89,12 @@ def choose_among(sizes: Array, wanted: str | None) -> str:
     return "hierarchical" if uniform and sizes[0] > 1 else "messages"
 
 
-def shared(mpi: Any, node: Any, windows: Windows, background: bool) -> SharedMemory:
+def shared(mpi: Mpi, node: MpiComm, windows: Windows, background: bool) -> SharedMemory:
     """Collectives in shared memory, for ranks that are all on one node."""
     return SharedMemory(mpi, node, windows, node.Get_size(), background=background)
 
 
-def hierarchical(mpi: Any, comm: Any, node: Any, windows: Windows, background: bool) -> SharedMemory:
+def hierarchical(mpi: Mpi, comm: MpiComm, node: MpiComm, windows: Windows, background: bool) -> SharedMemory:
     """All-reduce in two levels: in shared memory within the node, then by messages between nodes.
 
     Each rank reduces its slice over its node, then over the ranks of equal local rank on the other nodes.

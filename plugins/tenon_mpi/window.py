@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from tenon_mpi.library import Mpi, MpiComm
+
 PAGE = 4096
 CACHED_PLACES = 256
 """Size of the cache of array places."""
@@ -21,17 +21,17 @@ CACHED_PLACES = 256
 class Window:
     """One row of ``size`` zero bytes for each rank of ``node``."""
 
-    def __init__(self, mpi: Any, node: Any, size: int) -> None:
+    def __init__(self, mpi: Mpi, node: MpiComm, size: int) -> None:
         self.size = -(-max(size, 1) // PAGE) * PAGE
         self._handle = mpi.Win.Allocate_shared(self.size, 1, comm=node)
-        self.rows: list[Array] = [
+        self.rows: list[np.ndarray] = [
             np.frombuffer(self._handle.Shared_query(rank)[0], np.uint8) for rank in range(node.Get_size())
         ]
         self.rank = node.Get_rank()
         self.start = int(self.rows[self.rank].ctypes.data)
         self.dropped = False
 
-    def take(self, count: int, dtype: np.dtype[Any]) -> Array:
+    def take(self, count: int, dtype: np.dtype) -> np.ndarray:
         """This rank's row as an array of zeros; ``dropped`` is set once the array and its views are gone."""
         self.dropped = False
         base = np.frombuffer(memoryview(self.rows[self.rank]), np.uint8)[: count * dtype.itemsize]
@@ -52,7 +52,7 @@ class Window:
 class _Holder:
     """Exports the memory of an array through NumPy's array interface; views of it keep this object alive."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: np.ndarray) -> None:
         self.__array_interface__ = array.__array_interface__
         self._array = array
 
@@ -60,13 +60,13 @@ class _Holder:
 class Windows:
     """A pool of windows, in the same order on every rank of the node."""
 
-    def __init__(self, mpi: Any, node: Any) -> None:
+    def __init__(self, mpi: Mpi, node: MpiComm) -> None:
         self._mpi = mpi
         self._node = node
         self._windows: list[Window] = []
-        self._places: dict[int, tuple[weakref.ref[Array], int]] = {}
+        self._places: dict[int, tuple[weakref.ref[np.ndarray], int]] = {}
 
-    def allocate(self, count: int, dtype: np.dtype[Any]) -> Array:
+    def allocate(self, count: int, dtype: np.dtype) -> np.ndarray:
         """Allocate a zeroed 1-D array in shared memory; collective over the ranks of the node."""
         needed = count * dtype.itemsize
         free = np.array([window.dropped for window in self._windows], np.uint8)
@@ -83,7 +83,7 @@ class Windows:
         self._node.Barrier()  # No rank may write into rows that others are still clearing.
         return array
 
-    def place(self, array: Array) -> int:
+    def place(self, array: np.ndarray) -> int:
         """The window and offset of contiguous ``array`` as one number, comparable between ranks.
 
         -1 if it is in no window.
@@ -103,7 +103,7 @@ class Windows:
                 return number << 48 | offset
         return -1
 
-    def rows(self, place: int, size: int) -> Sequence[Array]:
+    def rows(self, place: int, size: int) -> Sequence[np.ndarray]:
         """Views of the ``size`` bytes at ``place`` in every rank's row."""
         offset = place & (1 << 48) - 1
         return [row[offset : offset + size] for row in self._windows[place >> 48].rows]
