@@ -8,11 +8,13 @@ to be the span from its first start to its last end, so nodes are laid end to en
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
-from tenon.extend import errors, no_grad, record
+from tenon.extend import Aval, Module, Node, Ref, errors, no_grad, record
 
+#: A message of TensorBoard's protocol buffers, whose classes have no type stubs.
+Message: TypeAlias = Any
 _DEVICE = "/device:CPU:0"
 
 
@@ -22,7 +24,7 @@ class ModelGraph:
     CaptureError if the call cannot be recorded, as from ``tenon.compile(fullgraph=True)``.
     """
 
-    def __init__(self, model: Any, *inputs: Any) -> None:
+    def __init__(self, model: Module, *inputs: object) -> None:
         self._top = type(model).__name__
         self._parameters = {name for name, _ in model.named_parameters()}
         training = [module for module in model.modules() if module.training]
@@ -38,7 +40,7 @@ class ModelGraph:
         self._graph = recorded.graph
         self._names = self._unique_names()
 
-    def definition(self) -> Any:
+    def definition(self) -> Message:
         """Build the GraphDef."""
         from tensorboardX.proto.graph_pb2 import GraphDef  # type: ignore[import-untyped]
         from tensorboardX.proto.versions_pb2 import VersionDef  # type: ignore[import-untyped]
@@ -58,7 +60,7 @@ class ModelGraph:
             _set_shapes(shown, [ref.aval])
         return graph_def
 
-    def timed(self, times: Mapping[tuple[str, str], float]) -> Any:
+    def timed(self, times: Mapping[tuple[str, str], float]) -> Message:
         """Build RunMetadata that distributes ``times``, microseconds by module path and op, over the nodes.
 
         A module's time in ops that are not in this graph (those of gradients; the statistics of batch norm)
@@ -81,11 +83,11 @@ class ModelGraph:
                 _set_shape(output.shape, aval)
         return metadata
 
-    def _spread(self, times: Mapping[tuple[str, str], float]) -> dict[Any, float]:
-        nodes: dict[str, list[Any]] = {}
+    def _spread(self, times: Mapping[tuple[str, str], float]) -> dict[Node, float]:
+        nodes: dict[str, list[Node]] = {}
         for node in self._graph.calls:
             nodes.setdefault(self.path(node.module), []).append(node)
-        assigned: dict[Any, float] = {}
+        assigned: dict[Node, float] = {}
         left: dict[str, float] = {}
         for (module, op), time in times.items():
             path = self.path(module)
@@ -105,23 +107,23 @@ class ModelGraph:
         """A module's path below the model, without the model's own name; "" for the model itself."""
         return "" if module == self._top else module.removeprefix(f"{self._top}.")
 
-    def _op(self, node: Any) -> str:
+    def _op(self, node: Node) -> str:
         if node.kind != "input":
             return str(node.op if node.kind == "scalar" else node.name)
         if node.value is None:
             return "Input"
         return "Parameter" if node.label in self._parameters else "Buffer"
 
-    def _edge(self, ref: Any) -> str:
+    def _edge(self, ref: Ref) -> str:
         return self._names[ref.node] + (f":{ref.index}" if ref.index else "")
 
-    def _unique_names(self) -> dict[Any, str]:
+    def _unique_names(self) -> dict[Node, str]:
         wanted = {node: self._preferred_name(node) for node in self._graph.nodes}
         taken: set[str] = set()
         for name in wanted.values():  # a node is not named like a group of nodes
             parts = name.split("/")
             taken.update("/".join(parts[:end]) for end in range(1, len(parts)))
-        names: dict[Any, str] = {}
+        names: dict[Node, str] = {}
         for node, name in wanted.items():
             unique, count = name, 0
             while unique in taken:
@@ -131,7 +133,7 @@ class ModelGraph:
             names[node] = unique
         return names
 
-    def _preferred_name(self, node: Any) -> str:
+    def _preferred_name(self, node: Node) -> str:
         if node.kind == "input" and node.value is None:
             return f"input/{node.label}"
         path, own = self.path(node.module), node.name
@@ -140,17 +142,17 @@ class ModelGraph:
         return "/".join([self._top, *path.split("."), own] if path else [self._top, own])
 
 
-def _set_shapes(shown: Any, avals: Any) -> None:
+def _set_shapes(shown: Message, avals: Sequence[Aval]) -> None:
     if avals:
         shown.attr["T"].s = str(avals[0].dtype).encode()
     for aval in avals:
         _set_shape(shown.attr["_output_shapes"].list.shape.add(), aval)
 
 
-def _set_shape(shape: Any, aval: Any) -> None:
+def _set_shape(shape: Message, aval: Aval) -> None:
     for size in aval.shape:
         shape.dim.add(size=size)
 
 
-def _nbytes(aval: Any) -> int:
+def _nbytes(aval: Aval) -> int:
     return int(math.prod(aval.shape) * aval.dtype.itemsize)

@@ -9,9 +9,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tenon.extend import hookimpl
+
+if TYPE_CHECKING:
+    from tenon.extend import Session
+    from tenon_tensorboard.writer import RunWriter
 
 _SKIPPED = frozenset({"epoch", "final", "world_size", "interrupted"})
 _LAYOUT = {
@@ -29,15 +33,15 @@ _LAYOUT = {
 
 
 class _State:
-    writer: Any = None
+    writer: RunWriter | None = None
     #: When the latest step was measured, and its number.
     measured: tuple[float, int] = (0.0, 0)
-    #: The latest of each metric.
+    #: The latest value of each metric.
     metrics: dict[str, float]
 
 
 @hookimpl
-def tenon_session_start(session: Any) -> None:
+def tenon_session_start(session: Session) -> None:
     """Open this rank's writer; rank 0 also writes the configuration and the model."""
     if not session.config.log.tensorboard:
         return
@@ -55,7 +59,7 @@ def tenon_session_start(session: Any) -> None:
 
 
 @hookimpl
-def tenon_step_end(session: Any, step: int, metrics: Mapping[str, Any]) -> None:
+def tenon_step_end(session: Session, step: int, metrics: Mapping[str, object]) -> None:
     """Write speed, memory and gradient norm every ``log.every`` steps, and histograms if configured."""
     writer, done = _State.writer, step + 1
     if writer is None:
@@ -78,7 +82,7 @@ def tenon_step_end(session: Any, step: int, metrics: Mapping[str, Any]) -> None:
 
 
 @hookimpl
-def tenon_report(metrics: Mapping[str, Any], step: int) -> None:
+def tenon_report(metrics: Mapping[str, object], step: int) -> None:
     """Write numeric metrics as scalars; `test_accuracy` becomes `test/accuracy`."""
     if _State.writer is None:
         return
@@ -90,7 +94,7 @@ def tenon_report(metrics: Mapping[str, Any], step: int) -> None:
 
 
 @hookimpl(trylast=True)  # the profile whose times the graph shows is complete
-def tenon_session_finish(session: Any, error: BaseException | None) -> None:
+def tenon_session_finish(session: Session, error: BaseException | None) -> None:
     """Write graph and hyperparameters of a completed run, and close the writer in any case."""
     writer, _State.writer = _State.writer, None
     if writer is None:

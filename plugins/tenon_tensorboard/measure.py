@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from tenon.extend import backend_for
+from tenon.extend import Device, Module, backend_for
 
 
-def gradient_norm(model: Any) -> float:
+def gradient_norm(model: Module) -> float:
     """The 2-norm of all gradients together, as used by the optimizer (after clipping)."""
     squares = 0.0
     for parameter in model.parameters():
@@ -17,6 +16,6 @@ def gradient_norm(model: Any) -> float:
     return math.sqrt(squares)
 
 
-def megabytes(device: Any) -> float:
+def megabytes(device: Device) -> float:
     """The memory in use by the process (on the CPU) or by its tensors (on a GPU), in MB."""
     return backend_for(device).memory(device).used / 1e6

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 import click
 
 from tenon.data import fetch
-from tenon.extend import errors
+from tenon.extend import Session, errors
 from tenon_tensorboard.graph import ModelGraph
 from tenon_tensorboard.times import times_of
+from tenon_tensorboard.writer import RunWriter
 
 
-def write_graph(session: Any, writer: Any) -> None:
+def write_graph(session: Session, writer: RunWriter) -> None:
     """Write the graph on rank 0; collective, as the model may communicate.
 
     If the model cannot be recorded, prints the reason.

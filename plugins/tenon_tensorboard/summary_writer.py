@@ -11,17 +11,22 @@ import socket
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsFloat, TypeAlias
 
 import numpy as np
 
 import tenon
+from tenon.extend import Module
+from tenon_tensorboard.graph import Message
 from tenon_tensorboard.writer import BINS, RunWriter, without_torch
 
-_NUMPYS = ("auto", "fd", "doane", "scott", "stone", "rice", "sturges", "sqrt")
+#: A tensor, an array, a number, or a list of them.
+ArrayLike: TypeAlias = object
+#: The rules of ``numpy.histogram`` for bins.
+_NUMPY_BINS = ("auto", "fd", "doane", "scott", "stone", "rice", "sturges", "sqrt")
 
 
-def _array(value: Any) -> Any:
+def _array(value: Any) -> Any:  # Any: an array, or the value itself
     """Convert a tensor, or a list of tensors, to a NumPy array; anything else is returned unchanged."""
     if isinstance(value, tenon.Tensor):
         value = value.detach().cpu()
@@ -66,17 +71,19 @@ class SummaryWriter:
             self._writers[folder] = RunWriter(folder, self._suffix)
         return self._writers[folder]
 
-    def _add(self, summary: Any, step: int | None, walltime: float | None, folder: str | None = None) -> None:
+    def _add(
+        self, summary: Message, step: int | None, walltime: float | None, folder: str | None = None
+    ) -> None:
         self._writer(folder or self.log_dir).write(step or 0, walltime, summary=summary)
 
     def get_logdir(self) -> str:
-        """The folder that this writer writes to."""
+        """Return the folder that this writer writes to."""
         return self.log_dir
 
     def add_scalar(
         self,
         tag: str,
-        scalar_value: Any,
+        scalar_value: SupportsFloat,
         global_step: int | None = None,
         walltime: float | None = None,
         new_style: bool = False,
@@ -88,7 +95,7 @@ class SummaryWriter:
     def add_scalars(
         self,
         main_tag: str,
-        tag_scalar_dict: Mapping[str, Any],
+        tag_scalar_dict: Mapping[str, SupportsFloat],
         global_step: int | None = None,
         walltime: float | None = None,
     ) -> None:
@@ -100,21 +107,21 @@ class SummaryWriter:
     def add_histogram(
         self,
         tag: str,
-        values: Any,
+        values: ArrayLike,
         global_step: int | None = None,
         bins: str | Sequence[float] = "tensorflow",
         walltime: float | None = None,
         max_bins: int | None = None,
     ) -> None:
         """Write a histogram. ``bins``: edges, "tensorflow", or a rule of ``numpy.histogram``."""
-        edges = BINS if isinstance(bins, str) and bins not in _NUMPYS else bins
+        edges = BINS if isinstance(bins, str) and bins not in _NUMPY_BINS else bins
         summary = self._make.histogram(tag, np.ravel(_array(values)), edges, max_bins=max_bins)
         self._add(summary, global_step, walltime)
 
     def add_image(
         self,
         tag: str,
-        img_tensor: Any,
+        img_tensor: ArrayLike,
         global_step: int | None = None,
         walltime: float | None = None,
         dataformats: str = "CHW",
@@ -125,7 +132,7 @@ class SummaryWriter:
     def add_images(
         self,
         tag: str,
-        img_tensor: Any,
+        img_tensor: ArrayLike,
         global_step: int | None = None,
         walltime: float | None = None,
         dataformats: str = "NCHW",
@@ -136,7 +143,7 @@ class SummaryWriter:
     def add_figure(
         self,
         tag: str,
-        figure: Any,
+        figure: object,
         global_step: int | None = None,
         close: bool = True,
         walltime: float | None = None,
@@ -151,7 +158,7 @@ class SummaryWriter:
     def add_video(
         self,
         tag: str,
-        vid_tensor: Any,
+        vid_tensor: ArrayLike,
         global_step: int | None = None,
         fps: int = 4,
         walltime: float | None = None,
@@ -162,28 +169,28 @@ class SummaryWriter:
     def add_audio(
         self,
         tag: str,
-        snd_tensor: Any,
+        snd_tensor: ArrayLike,
         global_step: int | None = None,
         sample_rate: int = 44100,
         walltime: float | None = None,
     ) -> None:
-        """Sound: numbers of -1 to 1 (needs soundfile)."""
+        """Write sound: values in [-1, 1] (needs soundfile)."""
         self._add(self._make.audio(tag, _array(snd_tensor), sample_rate), global_step, walltime)
 
     def add_text(
         self, tag: str, text_string: str, global_step: int | None = None, walltime: float | None = None
     ) -> None:
-        """A text in Markdown."""
+        """Write a text in Markdown."""
         self._add(self._make.text(tag, text_string), global_step, walltime)
 
     def add_pr_curve(
         self,
         tag: str,
-        labels: Any,
-        predictions: Any,
+        labels: ArrayLike,
+        predictions: ArrayLike,
         global_step: int | None = None,
         num_thresholds: int = 127,
-        weights: Any = None,
+        weights: ArrayLike | None = None,
         walltime: float | None = None,
     ) -> None:
         """Write a precision-recall curve of binary labels and their predicted probabilities."""
@@ -193,10 +200,10 @@ class SummaryWriter:
     def add_mesh(
         self,
         tag: str,
-        vertices: Any,
-        colors: Any = None,
-        faces: Any = None,
-        config_dict: Any = None,
+        vertices: ArrayLike,
+        colors: ArrayLike | None = None,
+        faces: ArrayLike | None = None,
+        config_dict: Mapping[str, object] | None = None,
         global_step: int | None = None,
         walltime: float | None = None,
     ) -> None:
@@ -205,7 +212,11 @@ class SummaryWriter:
         self._add(summary, global_step, walltime)
 
     def add_graph(
-        self, model: Any, input_to_model: Any = None, verbose: bool = False, use_strict_trace: bool = True
+        self,
+        model: Module,
+        input_to_model: object = None,
+        verbose: bool = False,
+        use_strict_trace: bool = True,
     ) -> None:
         """Write the model's graph, recorded from one call with ``input_to_model``."""
         from tenon_tensorboard.graph import ModelGraph
@@ -215,9 +226,9 @@ class SummaryWriter:
 
     def add_hparams(
         self,
-        hparam_dict: Mapping[str, Any],
-        metric_dict: Mapping[str, Any],
-        hparam_domain_discrete: Any = None,
+        hparam_dict: Mapping[str, object],
+        metric_dict: Mapping[str, SupportsFloat],
+        hparam_domain_discrete: object = None,
         run_name: str | None = None,
         global_step: int | None = None,
     ) -> None:
@@ -230,7 +241,7 @@ class SummaryWriter:
         for tag, value in metrics.items():
             self._add(self._make.scalar(tag, value), global_step, None, folder)
 
-    def add_custom_scalars(self, layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
+    def add_custom_scalars(self, layout: Mapping[str, Mapping[str, Sequence[object]]]) -> None:
         """Define charts of the tab Custom Scalars: category, title, kind and tags."""
         self._writer(self.log_dir).layout(layout)
 

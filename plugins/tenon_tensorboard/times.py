@@ -8,6 +8,7 @@ from typing import Any
 
 import tenon
 
+#: Microseconds by module path and op.
 Times = dict[tuple[str, str], float]
 
 

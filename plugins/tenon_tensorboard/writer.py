@@ -11,9 +11,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from tenon_tensorboard.graph import ModelGraph
+    from tenon_tensorboard.times import Times
 
 #: Seconds between flushes: a killed process loses at most what was written since.
 _FLUSH_SECONDS = 5
@@ -29,7 +33,7 @@ def without_torch() -> Iterator[None]:
     tensorboardX imports it to convert torch tensors, which it never gets here: that would cost each run two
     seconds and 200 MB.
     """
-    modules: dict[str, Any] = sys.modules
+    modules: dict[str, Any] = sys.modules  # Any: of which None is no module
     hidden = "torch" not in modules
     if hidden:
         modules["torch"] = None  # an import of it raises ImportError, which tensorboardX expects
@@ -40,9 +44,9 @@ def without_torch() -> Iterator[None]:
             del modules["torch"]
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(config: Mapping[str, object], prefix: str = "") -> dict[str, bool | float | str]:
     """Flatten sections to dotted names, keeping values of types that HParams supports."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, bool | float | str] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{prefix}{name}.")
@@ -75,22 +79,22 @@ class RunWriter:
         """Write a text, displayed in a fixed-width font."""
         self.write(0, summary=self._summary.text(tag, f"```\n{text}\n```"))
 
-    def histogram(self, tag: str, values: Any, step: int) -> None:
+    def histogram(self, tag: str, values: np.ndarray, step: int) -> None:
         """Write a histogram of the finite values of an array."""
         finite = values[np.isfinite(values)]
         if finite.size:
             self.write(step, summary=self._summary.histogram(tag, finite, BINS))
 
-    def layout(self, layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
+    def layout(self, layout: Mapping[str, Mapping[str, Sequence[object]]]) -> None:
         """Define charts of the tab Custom Scalars: category, title, kind and tags."""
         self.write(0, summary=self._summary.custom_scalars({k: dict(v) for k, v in layout.items()}))
 
-    def hyperparameters(self, config: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+    def hyperparameters(self, config: Mapping[str, object], metrics: Mapping[str, float]) -> None:
         """Write the configuration, by dotted path, and final metrics for the tab HParams."""
         for summary in self._summary.hparams(_flat(config), dict(metrics)):
             self.write(0, summary=summary)
 
-    def graph(self, shown: Any, times: Mapping[str, Any] | None = None) -> None:
+    def graph(self, shown: ModelGraph, times: Mapping[str, Times] | None = None) -> None:
         """Write a ``ModelGraph`` for the tab Graphs, with the results of ``times_of`` a trace.
 
         The times of each phase are an entry of the tab's list Tag.
