@@ -1,7 +1,8 @@
-"""Post-local SGD: ranks train apart for some steps, then average their parameters; torch's names.
+"""Post-local SGD: ranks train separately for some steps, then average their parameters; torch's names.
 
-Averaging every few steps sends less than averaging gradients in each. ``PostLocalSGDOptimizer`` steps, then
-asks its averager; ``post_localSGD_hook`` keeps gradients inside a group once the warm-up is over.
+Averaging parameters every few steps sends less than averaging gradients in every step.
+``PostLocalSGDOptimizer`` calls its averager after each step; ``post_localSGD_hook`` averages gradients only
+in a group after the warm-up.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,14 @@ from tenon.optim import step_hooks
 
 GradBucket = parts.GradBucket
 Future = parts.Future
+#: Parameters, or an optimizer's parameter groups.
 Parameters = Iterable[Tensor] | Iterable[Mapping[str, Any]]
 
 
 def average_parameters(
     params: Iterable[Tensor], process_group: Communicator | parts.NonMember | None
 ) -> None:
-    """Overwrite the parameters by their mean over the ranks of ``process_group``; nothing outside of it."""
+    """Overwrite the parameters by their mean over ``process_group``; do nothing on other ranks."""
     communicator = parts.find_group(process_group)
     by_dtype: dict[str, list[Tensor]] = {}
     for parameter in params if communicator is not None else ():
@@ -44,26 +46,26 @@ def average_parameters(
 
 
 def get_params_to_average(params: Parameters) -> list[Tensor]:
-    """Those of ``params``, or of an optimizer's groups, that have a gradient."""
-    found: list[Tensor] = []
-    for one in params:
-        if not isinstance(one, Tensor | Mapping):
+    """Return the parameters with a gradient among ``params``, or in an optimizer's groups."""
+    parameters: list[Tensor] = []
+    for item in params:
+        if not isinstance(item, Tensor | Mapping):
             raise ArgumentError(
-                f"Parameter input of type {type(one)} is not supported. Give model.parameters()."
+                f"Parameter input of type {type(item)} is not supported. Give model.parameters()."
             )
-        found += [one] if isinstance(one, Tensor) else one["params"]
-    return [parameter for parameter in found if parameter.grad is not None]
+        parameters += [item] if isinstance(item, Tensor) else item["params"]
+    return [parameter for parameter in parameters if parameter.grad is not None]
 
 
 def average_parameters_or_parameter_groups(
     params: Parameters, process_group: Communicator | parts.NonMember | None
 ) -> None:
-    """``average_parameters`` of those with a gradient."""
+    """Average the parameters that have a gradient."""
     average_parameters(get_params_to_average(params), process_group)
 
 
 class ModelAverager(ABC):
-    """Averages parameters in some steps; ``step`` counts them."""
+    """Base class of averagers of parameters; ``step`` counts the steps."""
 
     def __init__(self, process_group: Communicator | None = None) -> None:
         self.process_group = parts.find_group(process_group)
@@ -71,7 +73,7 @@ class ModelAverager(ABC):
 
     @abstractmethod
     def average_parameters(self, params: Parameters) -> None:
-        """Called in every step, on all ranks."""
+        """Average if the step requires it; called in every step, on all ranks."""
 
 
 class PeriodicModelAverager(ModelAverager):
@@ -87,7 +89,7 @@ class PeriodicModelAverager(ModelAverager):
             _warn_of_period_one("period")
 
     def average_parameters(self, params: Parameters) -> None:
-        """Average if this step is one to average in, and count it."""
+        """Average in every ``period``-th step after the warm-up, and count the step."""
         if self.step >= self.warmup_steps and (self.step - self.warmup_steps) % self.period == 0:
             average_parameters_or_parameter_groups(params, self.process_group)
         self.step += 1
@@ -96,7 +98,7 @@ class PeriodicModelAverager(ModelAverager):
 class HierarchicalModelAverager(ModelAverager):
     """Averages in groups of ranks: ``period_group_size_dict`` has a group size for each period.
 
-    In a step that several periods divide, the longest counts. The last group is all of ``process_group``.
+    In a step that several periods divide, the longest applies. The last group is all of ``process_group``.
     """
 
     def __init__(
@@ -132,12 +134,12 @@ class HierarchicalModelAverager(ModelAverager):
             self.period_process_group_dict[period] = group
 
     def _find_process_group(self) -> Communicator | None:
-        """The group of the longest period that divides this step."""
+        """Return the group of the longest period that divides this step."""
         periods = [period for period in self._periods if self.step % period == 0]
         return self.period_process_group_dict[periods[-1]] if periods else None
 
     def average_parameters(self, params: Parameters) -> None:
-        """Average in the group whose turn it is, and count the step."""
+        """Average in the group of the step, if any, after the warm-up, and count the step."""
         group = self._find_process_group()
         if self.step >= self.warmup_steps and group is not None:
             average_parameters_or_parameter_groups(params, group)
@@ -145,9 +147,9 @@ class HierarchicalModelAverager(ModelAverager):
 
 
 class PostLocalSGDState:
-    """What ``post_localSGD_hook`` keeps: it averages over ``process_group`` at first.
+    """The state of ``post_localSGD_hook``, which averages gradients over ``process_group`` at first.
 
-    After ``start_localSGD_iter`` steps over ``subgroup``, by default the ranks of a node, or with
+    After ``start_localSGD_iter`` steps it averages over ``subgroup``, by default the ranks of a node, or with
     ``post_local_gradient_allreduce=False`` not at all.
     """
 
@@ -164,12 +166,12 @@ class PostLocalSGDState:
         self.iter = 0
 
     def maybe_increase_iter(self, bucket: GradBucket) -> None:
-        """Count a step when its last bucket comes."""
+        """Count a step at its last bucket."""
         self.iter += bucket.is_last()
 
 
 def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucket) -> Future[Tensor]:
-    """The mean over all ranks at first, then over the state's subgroup."""
+    """Average the bucket over all ranks at first, later over the state's subgroup."""
     if state.iter < state.start_localSGD_iter:
         state.maybe_increase_iter(bucket)
         return parts.allreduce_hook(state.process_group, bucket)
@@ -181,16 +183,16 @@ def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucket) -> Future[T
 
 
 class PostLocalSGDOptimizer(Optimizer):
-    """``optim``, after whose steps ``averager`` may average the parameters."""
+    """An optimizer that steps ``optim`` and then lets ``averager`` average the parameters."""
 
     def __init__(self, optim: Optimizer, averager: ModelAverager) -> None:
         self.optim, self.averager = optim, averager
         for name in step_hooks.KINDS:
             setattr(self, name, OrderedDict())
-        self._follow()
+        self._share_state()
 
-    def _follow(self) -> None:
-        """Have the optimizer's groups and state."""
+    def _share_state(self) -> None:
+        """Share the parameter groups, the state and the defaults of ``optim``."""
         self.param_groups, self.state, self.defaults = (
             self.optim.param_groups, self.optim.state, self.optim.defaults,
         )  # fmt: skip
@@ -199,13 +201,13 @@ class PostLocalSGDOptimizer(Optimizer):
         return repr(self.optim)
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's, with ``step``."""
+        """Return the state dict of ``optim`` with the averager's ``step``."""
         return {**self.optim.state_dict(), "step": self.averager.step}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load the optimizer's state, and the averager's step, 0 if there is none."""
         self.optim.load_state_dict({key: value for key, value in state_dict.items() if key != "step"})
-        self._follow()
+        self._share_state()
         if "step" not in state_dict:
             warnings.warn(
                 "Loaded state dict does not contain a step counter for an averager. "
@@ -215,18 +217,18 @@ class PostLocalSGDOptimizer(Optimizer):
             )
         self.averager.step = state_dict.get("step", 0)
 
-    def step(self, closure: Any = None) -> Any:
-        """Step, then let the averager have its turn."""
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # Any: what the closure returns
+        """Step ``optim``, then average the parameters if the averager's schedule says so."""
         result = self.optim.step() if closure is None else self.optim.step(closure)
         self.averager.average_parameters(self.param_groups)
         return result
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """The optimizer's."""
+        """Reset the gradients as ``optim`` does."""
         self.optim.zero_grad(set_to_none=set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """The optimizer's."""
+        """Add a parameter group to ``optim``."""
         self.optim.add_param_group(param_group)
 
 
@@ -236,10 +238,10 @@ def _checked_warmup(warmup_steps: int) -> int:
     return warmup_steps
 
 
-def _warn_of_period_one(what: str) -> None:
+def _warn_of_period_one(argument: str) -> None:
     warnings.warn(
-        f"When {what} is 1, parameters are sent in every step, as gradients would be: no need to use model "
-        "averaging. Use DistributedDataParallel alone.",
+        f"When {argument} is 1, parameters are sent in every step, as gradients would be: no need to use"
+        " model averaging. Use DistributedDataParallel alone.",
         TenonWarning,
         stacklevel=3,
     )

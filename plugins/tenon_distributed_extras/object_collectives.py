@@ -1,18 +1,24 @@
-"""torch.distributed's collectives on plain Python values, which travel as JSON (``objects.py``)."""
+"""torch.distributed's collectives of plain Python values, which are sent as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tenon.errors import ShapeError
+from tenon.extend import Communicator
 from tenon.extend import distributed_parts as parts
 
+#: A plain Python value: None, booleans, numbers, strings, and lists, tuples and dicts of them.
+Value: TypeAlias = Any
+#: The group that takes part: None for all ranks.
+Group: TypeAlias = Communicator | parts.NonMember | None
 
-def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
-    """Put rank r's ``obj`` into ``object_list[r]``: plain values only, nothing is pickled."""
+
+def all_gather_object(object_list: list[Value], obj: Value, group: Group = None) -> None:
+    """Gather ``obj`` of rank r into ``object_list[r]`` on all ranks: plain values, not pickled."""
     communicator = parts.taking_part(group, "all_gather_object")
     if communicator is None:
         return
@@ -26,38 +32,38 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
 
 
 def gather_object(
-    obj: Any,
-    object_gather_list: list[Any] | None = None,
+    obj: Value,
+    object_gather_list: list[Value] | None = None,
     dst: int | None = None,
-    group: Any = None,
+    group: Group = None,
     group_dst: int | None = None,
 ) -> None:
-    """Put rank r's ``obj`` into ``object_gather_list[r]`` of rank ``dst``; the others pass no list."""
+    """Gather ``obj`` of rank r into ``object_gather_list[r]`` on rank ``dst``; other ranks pass no list."""
     communicator = parts.taking_part(group, "gather_object")
     if communicator is None:
         return
     root = 0 if dst is None and group_dst is None else parts.root_of(communicator, dst, group_dst, "dst")
-    places = object_gather_list or []
-    if communicator.rank == root and len(places) != communicator.size:
+    gathered = object_gather_list or []
+    if communicator.rank == root and len(gathered) != communicator.size:
         raise ShapeError(
-            f"gather_object: object_gather_list has {len(places)} places for {communicator.size} ranks. "
+            f"gather_object: object_gather_list has {len(gathered)} places for {communicator.size} ranks. "
             "Make it [None] * get_world_size()."
         )
     payloads = communicator.all_gather_bytes(parts.encode(obj), name=f"gather_object to rank {root}")
     if communicator.rank == root:
-        places[:] = [parts.decode(payload) for payload in payloads]
+        gathered[:] = [parts.decode(payload) for payload in payloads]
 
 
 def broadcast_object_list(
-    object_list: list[Any],
+    object_list: list[Value],
     src: int | None = None,
-    group: Any = None,
-    device: Any = None,
+    group: Group = None,
+    device: object = None,
     group_src: int | None = None,
 ) -> None:
     """Replace the values in ``object_list`` by those of rank ``src``: plain values, nothing is pickled.
 
-    ``device`` has no effect: values travel as bytes of the host.
+    ``device`` has no effect: values are sent as bytes from the host.
     """
     communicator = parts.taking_part(group, "broadcast_object_list")
     if communicator is None:
@@ -69,44 +75,44 @@ def broadcast_object_list(
 
 
 def scatter_object_list(
-    scatter_object_output_list: list[Any],
-    scatter_object_input_list: Sequence[Any] | None = None,
+    scatter_object_output_list: list[Value],
+    scatter_object_input_list: Sequence[Value] | None = None,
     src: int | None = None,
-    group: Any = None,
+    group: Group = None,
     group_src: int | None = None,
 ) -> None:
-    """Put value r of rank ``src`` into place 0 of ``scatter_object_output_list`` of rank r."""
+    """Write value r of rank ``src`` to ``scatter_object_output_list[0]`` on rank r."""
     communicator = parts.taking_part(group, "scatter_object_list")
     if communicator is None:
         return
     root = 0 if src is None and group_src is None else parts.root_of(communicator, src, group_src, "src")
-    given = list(scatter_object_input_list or ())
-    if communicator.rank == root and len(given) != communicator.size:
+    values = list(scatter_object_input_list or ())
+    if communicator.rank == root and len(values) != communicator.size:
         raise ShapeError(
-            f"scatter_object_list: scatter_object_input_list has {len(given)} values for {communicator.size} "
-            f"ranks. Pass one per rank on rank {root}."
+            f"scatter_object_list: scatter_object_input_list has {len(values)} values for"
+            f" {communicator.size} ranks. Pass one per rank on rank {root}."
         )
     if not scatter_object_output_list:
         raise ShapeError(
             "Expected argument scatter_object_output_list to be a list of size at least 1: its place 0 is "
             "for the value."
         )
-    mine = parts.encode(given) if communicator.rank == root else b""
+    mine = parts.encode(values) if communicator.rank == root else b""
     payloads = communicator.all_gather_bytes(mine, name=f"scatter_object_list from rank {root}")
     scatter_object_output_list[0] = parts.decode(payloads[root])[communicator.rank]
 
 
 def send_object_list(
-    object_list: list[Any],
+    object_list: list[Value],
     dst: int | None = None,
-    group: Any = None,
-    device: Any = None,
+    group: Group = None,
+    device: object = None,
     group_dst: int | None = None,
     use_batch: bool = False,
 ) -> None:
     """Send the values to rank ``dst``, which must call ``recv_object_list``.
 
-    ``device`` and ``use_batch`` have no effect: values travel as bytes of the host, in two messages.
+    ``device`` and ``use_batch`` have no effect: values are sent as bytes from the host, in two messages.
     """
     communicator = parts.taking_part(group, "send_object_list")
     if communicator is None:
@@ -119,16 +125,16 @@ def send_object_list(
 
 
 def recv_object_list(
-    object_list: list[Any],
+    object_list: list[Value],
     src: int | None = None,
-    group: Any = None,
-    device: Any = None,
+    group: Group = None,
+    device: object = None,
     group_src: int | None = None,
     use_batch: bool = False,
 ) -> int:
-    """Replace the values in ``object_list`` by those that rank ``src`` sends; ``src``, or -1 outside.
+    """Replace the values in ``object_list`` by those that rank ``src`` sends; return ``src``, or -1 outside.
 
-    ``device`` and ``use_batch`` have no effect: values travel as bytes of the host, in two messages.
+    ``device`` and ``use_batch`` have no effect: values are sent as bytes from the host, in two messages.
     """
     communicator = parts.taking_part(group, "recv_object_list")
     if communicator is None:
@@ -143,10 +149,10 @@ def recv_object_list(
     return communicator.ranks[root]
 
 
-def _replace(places: list[Any], received: list[Any], root: int, function: str) -> None:
-    if len(received) != len(places):
+def _replace(values: list[Value], received: list[Value], root: int, function: str) -> None:
+    if len(received) != len(values):
         raise ShapeError(
-            f"{function}: rank {root} sent {len(received)} values, and here are places for {len(places)}. "
+            f"{function}: rank {root} sent {len(received)} values, and here are places for {len(values)}. "
             "Pass lists of equal length."
         )
-    places[:] = received
+    values[:] = received

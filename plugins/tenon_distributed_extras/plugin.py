@@ -1,4 +1,4 @@
-"""The plugin of what data parallel training can do without: PowerSGD, local SGD, collectives of objects."""
+"""The plugin of optional parts of distributed training: PowerSGD, local SGD, collectives of objects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tenon.extend import hookimpl
 
 @hookimpl
 def tenon_comm_hooks() -> dict[str, str]:
-    """Names for ``register_comm_hook``."""
+    """Provide the names of communication hooks."""
     return {
         "powersgd": "tenon_distributed_extras.powersgd:powerSGD_hook",
         "batched_powersgd": "tenon_distributed_extras.powersgd:batched_powerSGD_hook",
@@ -16,7 +16,7 @@ def tenon_comm_hooks() -> dict[str, str]:
 
 @hookimpl
 def tenon_namespaces() -> dict[str, str]:
-    """The modules in which PyTorch's names are found."""
+    """Provide the modules with PyTorch's names."""
     return {
         "distributed.local_sgd": "tenon_distributed_extras.local_sgd",
         "distributed.object_collectives": "tenon_distributed_extras.object_collectives",

@@ -1,17 +1,17 @@
 """PowerSGD: gradients as products of two thin matrices (Vogels et al., 2019), with torch's names.
 
 A matrix ``M`` becomes ``P Q^T``: ``P = M Q`` is averaged and orthogonalised, then ``Q = M^T P`` is averaged.
-What the product leaves out is added to the next gradient (error feedback), and ``Q`` starts where the last
-step ended (warm start), so that one step of the power iteration per training step is enough. Vectors, and
-matrices that would not shrink, are sent as they are.
+The error of the product is added to the next gradient (error feedback), and ``Q`` starts from that of the
+last step (warm start), so that one step of the power iteration per training step is enough. Vectors, and
+matrices that would not become smaller, are sent uncompressed.
 
-The first ``start_powerSGD_iter`` steps are plain: gradients are large and change fast there.
+The first ``start_powerSGD_iter`` steps are not compressed, as gradients are large and change fast then.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,18 +21,17 @@ from tenon.errors import CommunicatorError
 from tenon.extend import Communicator
 from tenon.extend import distributed_parts as parts
 
-Array = np.ndarray[Any, Any]
 GradBucket = parts.GradBucket
 Future = parts.Future
 __all__ = ["PowerSGDState", "batched_powerSGD_hook", "powerSGD_hook"]
 
 
 class PowerSGDState:
-    """Options of the hook, and what it keeps from step to step. One state serves one model.
+    """Options of the hook, and its state between steps; each model needs its own.
 
-    ``compression_stats()`` says how much was saved. ``orthogonalization_epsilon``, if not 0, is added to the
-    norms in Gram-Schmidt, which then stands in for QR. Matrices are multiplied one by one, whatever
-    ``batch_tensors_with_same_shape`` says: on the host nothing is gained by batching them.
+    ``compression_stats()`` returns how much was saved. ``orthogonalization_epsilon``, if not 0, is added to
+    the norms in Gram-Schmidt, which then replaces QR. Matrices are multiplied one by one, whatever
+    ``batch_tensors_with_same_shape`` is: batching them gains nothing on the host.
     """
 
     def __init__(
@@ -67,19 +66,19 @@ class PowerSGDState:
         self.rng = np.random.default_rng(random_seed)
         self.compression_stats_logging_frequency = max(1, compression_stats_logging_frequency)
         self.batch_tensors_with_same_shape = batch_tensors_with_same_shape
-        self.error_dict: dict[int, Array] = {}
-        self.q_memory_dict: dict[int, list[Array]] = {}
+        self.error_dict: dict[int, np.ndarray] = {}
+        self.q_memory_dict: dict[int, list[np.ndarray]] = {}
         self.iter = 0
         self.total_numel_before_compression = 0
         self.total_numel_after_compression = 0
 
     def maybe_increase_iter(self, bucket: GradBucket) -> None:
-        """Count the step when its last bucket is done."""
+        """Count the step at its last bucket."""
         if bucket.is_last():
             self.iter += 1
 
     def compression_stats(self) -> tuple[float, int, int]:
-        """How many times fewer elements were sent, and how many there were before and after."""
+        """Return the compression ratio, and the numbers of elements before and after compression."""
         before, after = self.total_numel_before_compression, self.total_numel_after_compression
         return (before / after if after else 0.0), before, after
 
@@ -87,26 +86,30 @@ class PowerSGDState:
         return {name: value for name, value in vars(self).items() if name != "process_group"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A state comes back without its group: it speaks to all ranks."""
+        """Restore a state without its group: it communicates with all ranks."""
         self.__dict__.update(state, process_group=None)
 
 
 def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Tensor]:
-    """Compress each gradient of the bucket; its first axis are the rows, all others the columns."""
+    """Compress each gradient of the bucket as a matrix whose rows are its first axis."""
 
-    def matrices(flat: Array) -> tuple[list[Array], list[Array]]:
+    def matrices(flat: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         gradients = [parts.to_host(gradient) for gradient in bucket.gradients()]
-        thin = [g for g in gradients if g.ndim > 1 and _shrinks(g.shape[0], math.prod(g.shape[1:]), state)]
-        kept = {id(g) for g in thin}
-        return [g.reshape(len(g), -1) for g in thin], [g.reshape(-1) for g in gradients if id(g) not in kept]
+        compressed = [
+            g for g in gradients if g.ndim > 1 and _shrinks(g.shape[0], math.prod(g.shape[1:]), state)
+        ]
+        compressed_ids = {id(g) for g in compressed}
+        return [g.reshape(len(g), -1) for g in compressed], [
+            g.reshape(-1) for g in gradients if id(g) not in compressed_ids
+        ]
 
     return _run(state, bucket, matrices)
 
 
 def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Tensor]:
-    """Compress the bucket as one square matrix: fewer messages and less work, and less accuracy."""
+    """Compress the bucket as one square matrix: fewer messages and less work, but less accuracy."""
 
-    def matrices(flat: Array) -> tuple[list[Array], list[Array]]:
+    def matrices(flat: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         side = math.ceil(math.sqrt(flat.size))
         square = np.zeros((side, side), flat.dtype)
         square.reshape(-1)[: flat.size] = flat
@@ -115,7 +118,12 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Te
     return _run(state, bucket, matrices)
 
 
-def _run(state: PowerSGDState | None, bucket: GradBucket, matrices: Any) -> Future[Tensor]:
+def _run(
+    state: PowerSGDState | None,
+    bucket: GradBucket,
+    matrices: Callable[[np.ndarray], tuple[list[np.ndarray], list[np.ndarray]]],
+) -> Future[Tensor]:
+    """Average the bucket; ``matrices`` splits its data into matrices to compress and other arrays."""
     if not isinstance(state, PowerSGDState):
         raise CommunicatorError(
             f"PowerSGD needs a PowerSGDState, not {state!r}: "
@@ -132,18 +140,18 @@ def _run(state: PowerSGDState | None, bucket: GradBucket, matrices: Any) -> Futu
         if error is not None and error.size == flat.size:
             flat += error
         state.error_dict[index] = flat.copy()
-    thin, whole = matrices(flat)
+    compressed, uncompressed = matrices(flat)
     communicator = parts.group(state.process_group)
-    _average(communicator, whole, f"uncompressed {bucket.name()}")
-    qs = _start(state, index, thin)
-    ps = [m @ q for m, q in zip(thin, qs, strict=True)]
+    _average(communicator, uncompressed, f"uncompressed {bucket.name()}")
+    qs = _initial_q(state, index, compressed)
+    ps = [m @ q for m, q in zip(compressed, qs, strict=True)]
     _average(communicator, ps, f"P of {bucket.name()}")
     for p in ps:
         _orthogonalize(p, state.orthogonalization_epsilon)
-    for number, (m, p) in enumerate(zip(thin, ps, strict=True)):
+    for number, (m, p) in enumerate(zip(compressed, ps, strict=True)):
         qs[number] = m.T @ p
     _average(communicator, qs, f"Q of {bucket.name()}")
-    for m, p, q in zip(thin, ps, qs, strict=True):
+    for m, p, q in zip(compressed, ps, qs, strict=True):
         np.matmul(p, q.T, out=m)
         if not np.shares_memory(m, flat):
             flat[...] = m.reshape(-1)[: flat.size]
@@ -152,18 +160,19 @@ def _run(state: PowerSGDState | None, bucket: GradBucket, matrices: Any) -> Futu
     if state.warm_start:
         state.q_memory_dict[index] = qs
     state.total_numel_before_compression += flat.size
-    state.total_numel_after_compression += sum(a.size for a in (*ps, *qs, *whole))
+    state.total_numel_after_compression += sum(a.size for a in (*ps, *qs, *uncompressed))
     state.maybe_increase_iter(bucket)
     return parts.done(buffer)
 
 
 def _shrinks(rows: int, columns: int, state: PowerSGDState) -> bool:
+    """Whether compressing a matrix saves at least ``min_compression_rate``."""
     rank = min(rows, columns, state.matrix_approximation_rank)
     return (rows + columns) * rank * state.min_compression_rate < rows * columns
 
 
-def _start(state: PowerSGDState, index: int, matrices: Sequence[Array]) -> list[Array]:
-    """Orthonormal ``Q`` to start from: those of the last step, or random ones, the same on all ranks."""
+def _initial_q(state: PowerSGDState, index: int, matrices: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return orthonormal ``Q`` to start from: the last step's, or random ones that are equal on all ranks."""
     shapes = [(m.shape[1], min(*m.shape, state.matrix_approximation_rank)) for m in matrices]
     kept = state.q_memory_dict.get(index)
     if kept is None or [q.shape for q in kept] != shapes:
@@ -176,8 +185,8 @@ def _start(state: PowerSGDState, index: int, matrices: Sequence[Array]) -> list[
     return kept
 
 
-def _orthogonalize(matrix: Array, epsilon: float) -> None:
-    """Orthonormal columns that span the same space, in place."""
+def _orthogonalize(matrix: np.ndarray, epsilon: float) -> None:
+    """Replace the columns of ``matrix`` by orthonormal ones that span the same space."""
     if epsilon == 0:
         matrix[...] = np.linalg.qr(matrix.astype(np.float64))[0]
         return
@@ -187,7 +196,7 @@ def _orthogonalize(matrix: Array, epsilon: float) -> None:
         matrix[:, i + 1 :] -= np.outer(column, column @ matrix[:, i + 1 :])
 
 
-def _average(communicator: Communicator, arrays: Sequence[Array], name: str) -> None:
+def _average(communicator: Communicator, arrays: Sequence[np.ndarray], name: str) -> None:
     """Replace ``arrays`` by their means over the ranks, in one message."""
     if not arrays:
         return

@@ -34,23 +34,23 @@ class DigitsNet(nn.Module):
         self.classifier = nn.Sequential(nn.Flatten(), nn.Dropout(dropout), nn.Linear(2 * width * 16, 10))
 
     def forward(self, images: tenon.Tensor) -> tenon.Tensor:
-        """``[N, 1, 8, 8]`` images to ``[N, 10]`` logits."""
+        """Map ``[N, 1, 8, 8]`` images to ``[N, 10]`` logits."""
         return self.classifier(self.features(images))
 
 
 def load(test_share: float = 0.2, seed: int = 0) -> Splits:
-    """The digits, scaled to [-1, 1] and split into training and test samples by a fixed permutation."""
+    """Return the digits, scaled to [-1, 1] and split into training and test sets by a permutation."""
     packed = resources.files("tenon_recipes").joinpath("data/digits.csv.gz").read_bytes()
     table = np.loadtxt(gzip.decompress(packed).decode().splitlines(), delimiter=",", dtype=np.float32)
     images = (table[:, :64] / 8.0 - 1.0).reshape(-1, 1, 8, 8)
     labels = table[:, 64].astype(np.int64)
     order = np.random.default_rng(seed).permutation(len(table))
-    cut = round(len(table) * (1 - test_share))
+    train_count = round(len(table) * (1 - test_share))
 
     def part(rows: np.ndarray) -> TensorDataset:
         return TensorDataset(tenon.from_numpy(images[rows]), tenon.from_numpy(labels[rows]))
 
-    return Splits(train=part(order[:cut]), test=part(order[cut:]))
+    return Splits(train=part(order[:train_count]), test=part(order[train_count:]))
 
 
 RECIPE = Recipe(

@@ -1,4 +1,4 @@
-"""Declares the recipes that come with tenon."""
+"""The plugin of the recipes that come with tenon."""
 
 from collections.abc import Mapping
 
@@ -7,5 +7,5 @@ from tenon.extend import hookimpl
 
 @hookimpl
 def tenon_recipes() -> Mapping[str, str]:
-    """`digits`: a convolutional net on 1,797 real handwritten digits."""
+    """Provide `digits`: a convolutional net on 1,797 real handwritten digits."""
     return {"digits": "tenon_recipes.digits:RECIPE"}
