@@ -244,9 +244,9 @@ def _with_batch_size(call: Call, batch: int, size: int) -> Call:
     return pytree.tree_map_only(Tensor, resize, call)
 
 
-def _fastest_runs(before: Module, after: Module, given: Call, seconds: float) -> Change:
+def _fastest_runs(before: Module, after: Module, call: Call, seconds: float) -> Change:
     """Return the times of the fastest of alternating runs during ``seconds`` per model, five at least."""
-    args, kwargs = given
+    args, kwargs = call
     times: tuple[list[float], list[float]] = ([], [])
     for model in (before, after):
         model(*args, **kwargs)
@@ -258,9 +258,9 @@ def _fastest_runs(before: Module, after: Module, given: Call, seconds: float) ->
     return Change(min(times[0]), min(times[1]))
 
 
-def _layer_times(before: Module, after: Module, given: Call, seconds: float) -> dict[str, Change]:
+def _layer_times(before: Module, after: Module, call: Call, seconds: float) -> dict[str, Change]:
     """Return the fastest time of each layer that both models call, summed over its calls in a run."""
-    args, kwargs = given
+    args, kwargs = call
     end = time.perf_counter() + seconds
     clocks = _Clock(before), _Clock(after)
     try:

@@ -1,8 +1,8 @@
 """A TensorBoard dashboard for profiled runs: reads Kineto-style traces, needs no network.
 
-``dashboard.py`` answers TensorBoard; ``runs.py`` finds trace files inside the log directory; ``readers.py``
-keeps what a ``worker.py`` process per file, forked as ``nursery.py`` asks, has read (``stream.py``), checked
-(``collect.py``, many lines at a time ``lines.py``) and added up (``sweep.py``, all spans at once
-``nesting.py``; ``digest.py``); ``views.py`` and ``tracing.py`` join the ranks into what each view shows;
-``static/`` draws it.
+``dashboard.py`` handles TensorBoard's requests; ``runs.py`` finds trace files in the log directory. A
+``worker.py`` process per file, forked by ``nursery.py``, reads it (``stream.py``), validates it
+(``collect.py``, ``lines.py`` for many lines at once) and sums it up (``sweep.py``, ``nesting.py`` for all
+spans at once; ``digest.py``); ``readers.py`` caches the results. ``views.py`` and ``tracing.py`` combine the
+ranks for each view; ``static/`` draws the views.
 """

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
+from tenon_dashboard.collect import JsonObject, Row
 from tenon_dashboard.parts import COMMUNICATION, DATA, OPTIMIZER, OTHER, PARTS, WAIT
 
 #: (part, minimum share of a step to report, weight for ranking, text)
@@ -16,18 +17,20 @@ _SHARES = (
     (OTHER, 0.4, 0.5, "{} of each step is Python between ops: `tenon.compile` the model or the step."),
 )
 _WAITING, _ONE_OP, _SLOW_STEP = 0.1, 0.5, 1.8
-_Found = list[tuple[float, str]]
+#: Ranking weights and texts of recommendations.
+_Recommendations = list[tuple[float, str]]
 
 
 def advice(
-    ranks: Sequence[dict[str, Any]],
-    steps: Sequence[dict[str, Any]],
-    met: Mapping[str, Any],
-    operators: Sequence[Sequence[Any]],
+    ranks: Sequence[JsonObject],
+    steps: Sequence[JsonObject],
+    collectives: Mapping[str, Any],
+    operators: Sequence[Row],
 ) -> list[str]:
     """Return recommendations, the most important first; a single sentence if nothing stands out.
 
-    ``ranks`` and ``steps`` are those of the overview, ``met`` is the distributed view, ``operators`` rows.
+    ``ranks`` and ``steps`` are those of the overview, ``collectives`` is the distributed view, ``operators``
+    rows.
     """
     busy = [rank for rank in ranks if rank["duration"] > 0]
     if not busy:
@@ -35,24 +38,26 @@ def advice(
     middle = median(step["longest"] for step in steps)
     usual = [step for step in steps if step["longest"] < _SLOW_STEP * middle]
     share = [fmean(step["parts"][i] / step["duration"] for step in usual) for i in range(len(PARTS))]
-    found = [
+    recommended = [
         (weight * share[part], text.format(_percent(share[part])))
-        for part, least, weight, text in _SHARES
-        if share[part] >= least
+        for part, minimum, weight, text in _SHARES
+        if share[part] >= minimum
     ]
-    found += _waiting(busy, met) + _uneven(steps, middle) + _one_op(operators)
-    found.sort(key=lambda pair: -pair[0])
-    return [text for _, text in found] or ["Nothing stands out."]
+    recommended += _waiting(busy, collectives) + _uneven(steps, middle) + _one_op(operators)
+    recommended.sort(key=lambda pair: -pair[0])
+    return [text for _, text in recommended] or ["Nothing stands out."]
 
 
-def _waiting(ranks: Sequence[dict[str, Any]], met: Mapping[str, Any]) -> _Found:
+def _waiting(ranks: Sequence[JsonObject], collectives: Mapping[str, Any]) -> _Recommendations:
     worst = max(ranks, key=lambda rank: rank["parts"][WAIT] / rank["duration"])
     share, rank = worst["parts"][WAIT] / worst["duration"], worst["rank"]
     if share < _WAITING:
         return []
-    names = max(met["collectives"], key=lambda row: row["wait"].get(rank, 0), default={"name": "collectives"})
+    names = max(
+        collectives["collectives"], key=lambda row: row["wait"].get(rank, 0), default={"name": "collectives"}
+    )
     text = f"Rank {rank} waits {_percent(share)} of each step in {names['name']}"
-    last = max(met["arrivals"], key=lambda row: row["last"], default=None)
+    last = max(collectives["arrivals"], key=lambda row: row["last"], default=None)
     if last is None or last["last"] < 0.5 * last["calls"] or last["rank"] == rank:
         return [(share, f"{text}: no rank is always late, so look for work that differs from step to step.")]
     often, late = _percent(last["last"] / last["calls"]), last["late"] / 1e6
@@ -60,7 +65,7 @@ def _waiting(ranks: Sequence[dict[str, Any]], met: Mapping[str, Any]) -> _Found:
     return [(share, f"{text}: {reason} Give it less work, or a free core.")]
 
 
-def _uneven(steps: Sequence[dict[str, Any]], middle: float) -> _Found:
+def _uneven(steps: Sequence[JsonObject], middle: float) -> _Recommendations:
     worst = max(steps, key=lambda step: step["longest"])
     if len(steps) < 4 or worst["longest"] < _SLOW_STEP * middle:
         return []
@@ -71,7 +76,7 @@ def _uneven(steps: Sequence[dict[str, Any]], middle: float) -> _Found:
     return [(0.15, f"{text}: look at it in Trace.")]
 
 
-def _one_op(operators: Sequence[Sequence[Any]]) -> _Found:
+def _one_op(operators: Sequence[Row]) -> _Recommendations:
     by_name: dict[str, int] = {}
     for row in operators:
         by_name[row[0]] = by_name.get(row[0], 0) + row[5]

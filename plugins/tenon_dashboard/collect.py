@@ -1,7 +1,7 @@
-"""Check the events of a trace strictly and keep them as columns: 28 bytes a span, names and arguments once.
+"""Validate the events of a trace and store them as columns: 28 bytes per span, names and arguments once.
 
-What is not of the type that it must have is counted with its reason and left out; nothing is converted.
-Times become whole nanoseconds from the first event on. ``lines.py`` does the same for many lines at a time.
+Events with values of wrong types are counted by reason and skipped; nothing is converted. Times become
+integer nanoseconds from the first event on. ``lines.py`` does the same for many lines at a time.
 """
 
 from __future__ import annotations
@@ -12,35 +12,43 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn, TypeAlias
 
+import numpy as np
+
+#: A JSON object, whose values are checked where they are used.
+JsonObject: TypeAlias = dict[str, Any]
+#: A row of a view's table; the function that returns rows documents their columns.
+Row: TypeAlias = list[Any]
+#: The process and the thread or stream of a lane, each an int or a str.
+LaneKey: TypeAlias = tuple[object, object]
 MOST_SPANS = 4_000_000
 MOST_NAMES = 200_000
 MOST_DEVICES = 64
 LONGEST_NAME = 300
-#: Characters of all different arguments together; later ones are not kept.
+#: The total number of characters of distinct arguments; later ones are dropped.
 MOST_DETAIL = 64 << 20
-#: Of a span in nanoseconds: five hours. Longer ones would not sort behind those that start later.
+#: The largest duration of a span, five hours in nanoseconds; longer ones would break the order by start.
 LONGEST_SPAN = 1 << 44
 _ORIGIN_LIMIT = 1 << 62
-#: Arguments that no two events share, and that no view shows.
+#: Arguments that differ between all events and that no view shows.
 _UNIQUE = frozenset(
     {"External id", "correlation", "Ev Idx", "Sequence number", "Python id", "Python parent id", "Call stack"}
 )
 
 
 class Unusable(ValueError):
-    """An event that cannot be used; the message is the reason, in few words."""
+    """An invalid event; the message is the reason, in few words."""
 
 
-def _no_constant(name: str) -> Any:
+def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
 
 
 _STRICT = json.JSONDecoder(parse_constant=_no_constant)
-#: (text, at) -> (value, end); a ``StopIteration`` or ``ValueError`` says where it is no JSON.
+#: (text, position) -> (value, end); a ``StopIteration`` or ``ValueError`` says where the text is invalid.
 scan = _STRICT.scan_once  # type: ignore[attr-defined]
-#: The one value that a text is; neither NaN nor infinities.
+#: Parse a text that is one JSON value; NaN and infinities are errors.
 parse = _STRICT.decode
 
 
@@ -57,7 +65,7 @@ class Lane:
 
 @dataclass(slots=True)
 class Changes:
-    """The changes of memory of one file, in its order; ``device`` is an index into ``devices``."""
+    """The memory events of one file, in its order; ``device`` is an index into ``devices``."""
 
     devices: list[str] = field(default_factory=list)
     at: array[int] = field(default_factory=lambda: array("q"))
@@ -69,29 +77,29 @@ class Changes:
     detail: array[int] = field(default_factory=lambda: array("q"))
 
     def columns(self) -> list[array[int]]:
-        """All columns but the names of devices."""
-        known = (self.at, self.size, self.address, self.device, self.allocated, self.reserved, self.detail)
-        return list(known)
+        """Return all columns; device names are not one."""
+        columns = (self.at, self.size, self.address, self.device, self.allocated, self.reserved, self.detail)
+        return list(columns)
 
-    def extend(self, columns: Sequence[Any]) -> None:
-        """Many changes at a time: seven columns of 64 bits."""
+    def extend(self, columns: Sequence[np.ndarray]) -> None:
+        """Append many events at once: seven columns of 64 bits."""
         for own, more in zip(self.columns(), columns, strict=True):
             own.frombytes(more.tobytes())
 
 
 @dataclass(slots=True)
 class Collected:
-    """Everything of one file that the views are made of."""
+    """The contents of one file from which the views are computed."""
 
-    #: (category, name) of each label, and what the arguments of spans say, both without repetition.
+    #: The distinct pairs (category, name), and the distinct arguments of spans.
     labels: list[tuple[str, str]] = field(default_factory=list)
-    details: list[dict[str, Any]] = field(default_factory=lambda: [{}])
-    lanes: dict[tuple[Any, Any], Lane] = field(default_factory=dict)
-    thread_names: dict[tuple[Any, Any], str] = field(default_factory=dict)
+    details: list[JsonObject] = field(default_factory=lambda: [{}])
+    lanes: dict[LaneKey, Lane] = field(default_factory=dict)
+    thread_names: dict[LaneKey, str] = field(default_factory=dict)
     memory: Changes = field(default_factory=Changes)
     skipped: Counter[str] = field(default_factory=Counter)
     spans: int = 0
-    #: What the first event of the file begins at; all times count from here, so the first may lie below zero.
+    #: The time of the file's first event, from which all times count; earlier ones are negative.
     origin: int | None = None
     first: int = 0
     last: int = 0
@@ -99,8 +107,8 @@ class Collected:
     _detail_of: dict[str, int] = field(default_factory=dict)
     _detail_size: int = 0
 
-    def add(self, event: Any) -> None:
-        """Take one event, or count why it cannot be used."""
+    def add(self, event: object) -> None:
+        """Add one event, or count the reason why it is invalid."""
         try:
             if type(event) is not dict:
                 raise Unusable("an event is no object")
@@ -116,7 +124,7 @@ class Collected:
         except Unusable as error:
             self.skipped[str(error)] += 1
 
-    def _span(self, event: dict[str, Any]) -> None:
+    def _span(self, event: JsonObject) -> None:
         if self.spans >= MOST_SPANS:
             raise Unusable(f"more than {MOST_SPANS:,} spans in one file")
         start, duration = self._time(event.get("ts")), _nanoseconds(event.get("dur"), "dur")
@@ -124,8 +132,8 @@ class Collected:
             raise Unusable("`dur` is negative or longer than hours")
         args = event.get("args")
         detail = self.detail(args) if args else 0
-        where, label = self.place(event)
-        lane = self.lanes[where]
+        key, label = self.place(event)
+        lane = self.lanes[key]
         lane.start.append(start)
         lane.duration.append(duration)
         lane.label.append(label)
@@ -134,25 +142,25 @@ class Collected:
         self.spans += 1
 
     def seen(self, first: int, last: int) -> None:
-        """The file reaches from one moment to another at least."""
+        """Extend the time range of the file to ``first`` and ``last``."""
         self.first, self.last = min(self.first, first), max(self.last, last)
 
-    def place(self, event: dict[str, Any]) -> tuple[tuple[Any, Any], int]:
-        """The key of a span's lane and its label."""
+    def place(self, event: JsonObject) -> tuple[LaneKey, int]:
+        """Return the key of a span's lane and the index of its label."""
         name, category = event.get("name"), event.get("cat")
         if type(name) is not str or type(category) is not str:
             raise Unusable("`name` or `cat` is no text")
-        where = (event.get("pid"), event.get("tid"))
-        if type(where[0]) not in (int, str) or type(where[1]) not in (int, str):
+        key = (event.get("pid"), event.get("tid"))
+        if type(key[0]) not in (int, str) or type(key[1]) not in (int, str):
             raise Unusable("`pid` or `tid` is neither a number nor a text")
-        if where not in self.lanes:
+        if key not in self.lanes:
             if len(self.lanes) >= 1000:
                 raise Unusable("more than 1,000 threads in one file")
-            self.lanes[where] = Lane(_clip(f"{where[0]} / {where[1]}"))
+            self.lanes[key] = Lane(_clip(f"{key[0]} / {key[1]}"))
         label = self._label_of.get((category, name))
-        return where, self._new_label((category, name)) if label is None else label
+        return key, self._new_label((category, name)) if label is None else label
 
-    def _time(self, value: Any) -> int:
+    def _time(self, value: object) -> int:
         moment = _nanoseconds(value, "ts")
         if self.origin is None:
             self.origin = moment
@@ -167,24 +175,24 @@ class Collected:
         self.labels.append((_clip(key[0]), _clip(key[1])))
         return self._label_of.setdefault(key, len(self.labels) - 1)
 
-    def detail(self, args: Any) -> int:
-        """The index of these arguments; 0, of none, once there are too many different ones."""
+    def detail(self, args: object) -> int:
+        """Return the index of ``args``; 0, that of no arguments, once there are too many distinct ones."""
         if type(args) is not dict:
             raise Unusable("`args` is no object")
-        kept = {key: value for key, value in args.items() if key not in _UNIQUE}
-        key = repr(kept)
+        shown = {key: value for key, value in args.items() if key not in _UNIQUE}
+        key = repr(shown)
         if len(key) > 20_000:
             raise Unusable("`args` is longer than 20,000 characters")
-        found = self._detail_of.get(key)
-        if found is None:
+        index = self._detail_of.get(key)
+        if index is None:
             self._detail_size += len(key)
             if len(self.details) >= MOST_NAMES or self._detail_size > MOST_DETAIL:
                 return 0
-            self.details.append(kept)
-            found = self._detail_of[key] = len(self.details) - 1
-        return found
+            self.details.append(shown)
+            index = self._detail_of[key] = len(self.details) - 1
+        return index
 
-    def _memory(self, event: dict[str, Any]) -> None:
+    def _memory(self, event: JsonObject) -> None:
         args = event.get("args")
         if type(args) is not dict:
             raise Unusable("`args` of [memory] is no object")
@@ -199,8 +207,8 @@ class Collected:
         for column, value in zip(self.memory.columns(), row, strict=True):
             column.append(value)
 
-    def owner(self, args: dict[str, Any]) -> tuple[int, int]:
-        """The device that a change of memory is of, and the detail with its owner."""
+    def owner(self, args: JsonObject) -> tuple[int, int]:
+        """Return the index of a memory event's device, and of the detail with its owner."""
         kind = _whole(args, "Device Type") if "Device Type" in args else 0
         index = _whole(args, "Device Id") if "Device Id" in args else -1
         device, known = "cpu" if kind == 0 else f"cuda:{index}", self.memory.devices
@@ -211,7 +219,7 @@ class Collected:
         owner = {key: args[key] for key in ("Module", "Op", "Phase") if key in args}
         return known.index(device), self.detail(owner)
 
-    def _name(self, event: dict[str, Any]) -> None:
+    def _name(self, event: JsonObject) -> None:
         args = event.get("args")
         name = args.get("name") if type(args) is dict else None
         if event.get("name") == "thread_name" and type(name) is str and len(self.thread_names) < 1000:
@@ -221,11 +229,12 @@ class Collected:
 
 
 def _clip(text: str) -> str:
+    """Truncate a name to ``LONGEST_NAME`` characters."""
     return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
 
 
-def _nanoseconds(value: Any, key: str) -> int:
-    """Microseconds, as the format has them, in whole nanoseconds."""
+def _nanoseconds(value: object, key: str) -> int:
+    """Convert the format's microseconds to integer nanoseconds."""
     if type(value) is int and -_ORIGIN_LIMIT < value < _ORIGIN_LIMIT:
         return value * 1000
     if type(value) is float and math.isfinite(value):
@@ -233,7 +242,7 @@ def _nanoseconds(value: Any, key: str) -> int:
     raise Unusable(f"`{key}` is no number")
 
 
-def _whole(args: dict[str, Any], key: str) -> int:
+def _whole(args: JsonObject, key: str) -> int:
     value = args.get(key)
     if type(value) is not int or not -_ORIGIN_LIMIT < value < _ORIGIN_LIMIT:
         raise Unusable(f"`{key}` of [memory] is no whole number")

@@ -1,7 +1,8 @@
-"""TensorBoard's side: routes for the files of the dashboard and for the numbers of each view.
+"""The TensorBoard plugin: routes for the files of the dashboard and for the data of each view.
 
-No text of a request becomes part of a path: runs, views and files are looked up by name in tables. Answers
-are JSON or the package's own files, and none may run as a page (``nosniff``, a policy that allows nothing).
+No text of a request becomes part of a path: runs, views and files are looked up by name in tables. Responses
+are JSON or the package's own files, and no browser may treat them as pages (``nosniff``, a policy without
+sources).
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tensorboard.plugins import base_plugin  # type: ignore[import-untyped]
 from werkzeug import Request, Response
 
 from tenon_dashboard import views
+from tenon_dashboard.collect import JsonObject
 from tenon_dashboard.readers import Readers, Reading
 from tenon_dashboard.runs import Run, Runs
 from tenon_dashboard.tracing import search, span_detail, window
@@ -27,9 +29,11 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'none'",
     "Cache-Control": "no-cache",
 }
-#: How long an answer waits for files that are being read before it says how far they are.
+#: Seconds that a response waits for files that are being read before it reports their progress.
 PATIENCE = 0.8
-_VIEWS: Mapping[str, Callable[[views.Ranks], dict[str, Any]]] = {
+#: A WSGI application, of which werkzeug's decorator leaves no more precise type.
+Application: TypeAlias = Callable[..., Any]
+_VIEWS: Mapping[str, Callable[[views.Ranks], JsonObject]] = {
     "overview": views.overview,
     "operators": views.operators,
     "modules": views.modules,
@@ -40,7 +44,7 @@ _VIEWS: Mapping[str, Callable[[views.Ranks], dict[str, Any]]] = {
 
 
 class Refused(ValueError):
-    """A request that names what is not there; the message is shown."""
+    """A request for something that does not exist; the message is shown."""
 
 
 class Dashboard(base_plugin.TBPlugin):  # type: ignore[misc]
@@ -52,26 +56,26 @@ class Dashboard(base_plugin.TBPlugin):  # type: ignore[misc]
         self._runs = Runs(context.logdir)
         self._readers = Readers()
 
-    def get_plugin_apps(self) -> dict[str, Any]:
-        """The routes, below ``/data/plugin/tenon``."""
+    def get_plugin_apps(self) -> dict[str, Application]:
+        """Return the routes, below ``/data/plugin/tenon``."""
         files = {f"/static/{path.name}": _file(path) for path in _STATIC.iterdir() if path.suffix in _TYPES}
         answers = {"/runs": self._list, "/view": self._view, "/trace": self._trace}
         answers |= {"/search": self._search, "/span": self._span}
         return files | {route: Request.application(_checked(answer)) for route, answer in answers.items()}
 
     def is_active(self) -> bool:
-        """There is a trace to show."""
-        found = bool(self._runs.all())
-        if found:
+        """Whether there is a trace to show."""
+        active = bool(self._runs.all())
+        if active:
             self._readers.warm()
-        return found
+        return active
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
-        """One JavaScript module draws everything."""
+        """Return the JavaScript module that draws the tab."""
         return base_plugin.FrontendMetadata(es_module_path="/static/index.js", tab_name="tenon")
 
     def close(self) -> None:
-        """End the processes that read files; they end with TensorBoard too."""
+        """End the processes that read files, which also end with TensorBoard."""
         self._readers.close()
 
     def _list(self, request: Request) -> Response:
@@ -86,7 +90,7 @@ class Dashboard(base_plugin.TBPlugin):  # type: ignore[misc]
         return run
 
     def _files(self, run: Run) -> list[tuple[int, Reading]]:
-        """The reading of each rank, as far as it is after a short wait."""
+        """Return the reading of each rank, as far as it has come after a short wait."""
         readings = self._readers.get([file.path for file in run.files], PATIENCE)
         return [(file.rank, reading) for file, reading in zip(run.files, readings, strict=True)]
 
@@ -96,8 +100,8 @@ class Dashboard(base_plugin.TBPlugin):  # type: ignore[misc]
         if make is None:
             raise Refused(f"No such view: {name[:50]!r}")
         files = self._files(self._run(request))
-        found = {rank: reading.digest for rank, reading in files if reading.digest is not None}
-        ranks = views.on_one_clock(found)
+        digests = {rank: reading.digest for rank, reading in files if reading.digest is not None}
+        ranks = views.on_one_clock(digests)
         only = request.args.get("rank", "all")
         shown = make({rank: ranks[rank] for rank in ranks if only in ("all", str(rank))})
         return _json(request, {**shown, "files": _states(files), "known": sorted(ranks)})
@@ -120,12 +124,12 @@ class Dashboard(base_plugin.TBPlugin):  # type: ignore[misc]
         return _json(request, {"detail": detail})
 
 
-def _states(files: Sequence[tuple[int, Reading]]) -> list[dict[str, Any]]:
-    """How far each file has been read, and what is wrong with it."""
+def _states(files: Sequence[tuple[int, Reading]]) -> list[JsonObject]:
+    """Return how far each file has been read, and its errors."""
     return [_state(rank, reading) for rank, reading in files]
 
 
-def _state(rank: int, reading: Reading) -> dict[str, Any]:
+def _state(rank: int, reading: Reading) -> JsonObject:
     skipped = reading.digest["skipped"] if reading.digest else {}
     share = 1.0 if not reading.busy else min(reading.progress / max(reading.size, 1), 1.0)
     head = {"rank": rank, "name": reading.name, "reading": reading.busy, "share": share}
@@ -141,7 +145,7 @@ def _whole(request: Request, name: str, otherwise: int) -> int:
 
 
 def _checked(answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
-    """``answer``, with what it refuses as an answer too."""
+    """Wrap ``answer`` so that refused requests get a response with the message."""
 
     def checked(request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
@@ -154,7 +158,7 @@ def _checked(answer: Callable[[Request], Response]) -> Callable[[Request], Respo
     return checked
 
 
-def _json(request: Request, value: Any, code: int = 200) -> Response:
+def _json(request: Request, value: JsonObject, code: int = 200) -> Response:
     data = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
     headers = dict(_HEADERS)
     if len(data) > 2000 and "gzip" in request.headers.get("Accept-Encoding", ""):
@@ -163,8 +167,8 @@ def _json(request: Request, value: Any, code: int = 200) -> Response:
     return Response(data, code, headers, content_type="application/json")
 
 
-def _file(path: Path) -> Any:
-    """An application that answers with one file of the package."""
+def _file(path: Path) -> Application:
+    """Return an application that responds with a file of the package."""
 
     @Request.application
     def send(request: Request) -> Response:

@@ -1,14 +1,15 @@
-"""Summarise one trace file for the views: computed once per reading of the file, small enough to keep."""
+"""Summarise one trace file for the views: computed once per reading, small enough to cache."""
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 
-from tenon_dashboard.collect import Collected
+from tenon_dashboard.collect import Collected, JsonObject, Row
 from tenon_dashboard.parts import COLLECTIVE_PREFIXES, Swept
 
 MOST_ROWS = 5000
@@ -17,8 +18,8 @@ MOST_STEPS = 20_000
 CURVE_POINTS = 600
 
 
-def digest(collected: Collected, swept: Swept, header: dict[str, Any]) -> dict[str, Any]:
-    """Sums of one file as plain data; times in nanoseconds, moments from the file's origin."""
+def digest(collected: Collected, swept: Swept, header: JsonObject) -> JsonObject:
+    """Return the sums of one file as plain data; times in nanoseconds, counted from the file's origin."""
     cells = [
         (collected.labels[label], collected.details[detail], cell)
         for (label, detail), cell in swept.sums.items()
@@ -39,65 +40,70 @@ def digest(collected: Collected, swept: Swept, header: dict[str, Any]) -> dict[s
     }
 
 
-def base_of(header: dict[str, Any]) -> int:
-    """Nanoseconds since 1970 that the file's times count from."""
+def base_of(header: JsonObject) -> int:
+    """Return the nanoseconds since 1970 from which the file's times count."""
     base = header.get("baseTimeNanoseconds", 0)
     return base if type(base) is int and 0 <= base < 1 << 62 else 0
 
 
-def known_header(header: dict[str, Any]) -> dict[str, Any]:
-    """What the views use of the header, each of its type."""
+def known_header(header: JsonObject) -> JsonObject:
+    """Return the parts of the header that the views use, with checked types."""
     ours = _object(header.get("tenon"))
     torchs = _object(header.get("distributedInfo"))
     machine = _object(ours.get("machine"))
     clock = _object(ours.get("clock"))
     peaks = {k: machine[k] for k in ("flops_per_second", "bytes_per_second") if _number(machine.get(k))}
     return {
-        "rank": _whole(ours.get("rank"), _whole(torchs.get("rank"), -1)),
-        "world_size": _whole(ours.get("world_size"), _whole(torchs.get("world_size"), 1)),
+        "rank": _integer(ours.get("rank"), _integer(torchs.get("rank"), -1)),
+        "world_size": _integer(ours.get("world_size"), _integer(torchs.get("world_size"), 1)),
         "host": _text(ours.get("host")) or _text(header.get("host_name")),
-        "cycle": _whole(ours.get("cycle"), 0),
+        "cycle": _integer(ours.get("cycle"), 0),
         "device": _text(machine.get("device")),
-        "threads": _whole(machine.get("threads"), 0),
+        "threads": _integer(machine.get("threads"), 0),
         "aligned": clock.get("aligned") is True,
-        "clock_error": _whole(clock.get("error_ns"), 0),
+        "clock_error": _integer(clock.get("error_ns"), 0),
         **peaks,
     }
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _object(value: object) -> JsonObject:
     return value if type(value) is dict else {}
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value[:100] if type(value) is str else ""
 
 
-def _whole(value: Any, otherwise: int) -> int:
+def _integer(value: object, otherwise: int) -> int:
     return value if type(value) is int and abs(value) < 1 << 53 else otherwise
 
 
-def _number(value: Any) -> bool:
-    return type(value) in (int, float) and 0 < value < 1e30
+def _number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and type(value) is not bool and 0 < value < 1e30
 
 
-def _count(value: Any) -> int:
-    return round(value) if type(value) in (int, float) and 0 <= value < 1 << 62 else 0
+def _count(value: object) -> int:
+    return (
+        round(value)
+        if isinstance(value, (int, float)) and type(value) is not bool and 0 <= value < 1 << 62
+        else 0
+    )
 
 
-def shapes(detail: dict[str, Any]) -> str:
-    """Input shapes as people write them: ``64x64, 32x64``."""
+def shapes(detail: JsonObject) -> str:
+    """Return input shapes as text: ``64x64, 32x64``."""
     dims = detail.get("Input Dims")
     if type(dims) is not list:
         return ""
     return ", ".join("x".join(map(str, d)) or "1" if type(d) is list else str(d) for d in dims)[:200]
 
 
-Cells = list[tuple[tuple[str, str], dict[str, Any], list[int]]]
+#: Label, arguments and [calls, total, self] of each distinct span.
+Cells = list[tuple[tuple[str, str], JsonObject, list[int]]]
 
 
-def operators(cells: Cells) -> list[list[Any]]:
-    """[name, shapes, phase, calls, total, self, FLOPs, bytes], the longest self time first."""
+def operators(cells: Cells) -> list[Row]:
+    """Return rows [name, shapes, phase, calls, total, self, FLOPs, bytes], the longest self time first."""
     rows: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0] * 5)
     for (category, name), detail, (calls, total, own) in cells:
         if category == "cpu_op" and not name.startswith("enumerate(DataLoader)#"):
@@ -108,13 +114,13 @@ def operators(cells: Cells) -> list[list[Any]]:
     return top(([*key, *row] for key, row in rows.items()), 5)
 
 
-def modules(cells: Cells, collected: Collected) -> list[list[Any]]:
-    """[path, class, calls, inside of calls, own forward, own backward, own FLOPs, own bytes], by path.
+def modules(cells: Cells, collected: Collected) -> list[Row]:
+    """Return rows [path, class, calls, call time, own forward, own backward, own FLOPs, own bytes], by path.
 
-    "Inside of calls" is the time of the module's forward and all that it calls. Own times are the self times
-    of its ops without those of its children: all that is known of a module in a compiled program.
+    The call time is that of the module's forward with everything inside. Own times are the self times of its
+    ops without those of its children, which is all that is known of a module in a compiled program.
     """
-    rows: dict[str, list[Any]] = defaultdict(lambda: ["", 0, 0, 0, 0, 0, 0])
+    rows: dict[str, Row] = defaultdict(lambda: ["", 0, 0, 0, 0, 0, 0])
     for (category, name), detail, (calls, total, own) in cells:
         path = _text(detail.get("Module"))
         if not path:
@@ -132,51 +138,51 @@ def modules(cells: Cells, collected: Collected) -> list[list[Any]]:
     for kind in np.flatnonzero(allocated).tolist():
         if path := _text(collected.details[kind].get("Module")):
             rows[path][6] += int(allocated[kind])
-    kept = sorted(rows.items(), key=lambda row: sum(row[1][2:5]), reverse=True)[:MOST_ROWS]
-    return [[path, *row] for path, row in sorted(kept)]
+    longest = sorted(rows.items(), key=lambda row: sum(row[1][2:5]), reverse=True)[:MOST_ROWS]
+    return [[path, *row] for path, row in sorted(longest)]
 
 
-def _column(values: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _column(values: array[int]) -> np.ndarray:
     return np.frombuffer(values, np.int64) if len(values) else np.zeros(0, np.int64)
 
 
-def memory(collected: Collected) -> dict[str, Any]:
-    """Per device: the curve, its peak, and what was alive at the peak, by owner."""
-    known = np.array([_column(column) for column in collected.memory.columns()])
-    columns = known[:, np.argsort(known[0], kind="stable")]
-    found: dict[str, Any] = {}
+def memory(collected: Collected) -> JsonObject:
+    """Return for each device the curve, its peak, and the memory live at the peak, by owner."""
+    values = np.array([_column(column) for column in collected.memory.columns()])
+    columns = values[:, np.argsort(values[0], kind="stable")]
+    devices: JsonObject = {}
     for index, device in enumerate(collected.memory.devices):
-        found[device] = _device_memory(columns[:, columns[3] == index], collected)
-    return found
+        devices[device] = _device_memory(columns[:, columns[3] == index], collected)
+    return devices
 
 
-def _device_memory(columns: Any, collected: Collected) -> Any:
+def _device_memory(columns: np.ndarray, collected: Collected) -> JsonObject:
     at, change, address, _, allocated, reserved, detail = columns
     peak = int(np.argmax(allocated))
-    # What an address did last before the peak was passed: where it was allocated, it is alive.
+    # The last event of each address until the peak: memory is live where that is an allocation.
     _, last = np.unique(address[: peak + 1][::-1], return_index=True)
     last = peak - last
     alive = last[change[last] > 0]
     owners: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for size, index in zip(change[alive].tolist(), detail[alive].tolist(), strict=True):
-        said = collected.details[index]
-        row = owners[_text(said.get("Module")), _text(said.get("Op")), _text(said.get("Phase"))]
+        args = collected.details[index]
+        row = owners[_text(args.get("Module")), _text(args.get("Op")), _text(args.get("Phase"))]
         row[0] += size
         row[1] += 1
-    found = collected.details[detail[0]].get("Op") == "[found]"
+    existed = collected.details[detail[0]].get("Op") == "[found]"
     return {
         "curve": curve(at, allocated, reserved),
         "peak": int(allocated[peak]),
         "peak_at": int(at[peak]),
-        "start": int(allocated[0] - (change[0] if change[0] > 0 and not found else 0)),
+        "start": int(allocated[0] - (change[0] if change[0] > 0 and not existed else 0)),
         "end": int(allocated[-1]),
         "changes": len(at),
         "owners": top(([*key, *row] for key, row in owners.items()), 3)[:100],
     }
 
 
-def curve(at: Any, allocated: Any, reserved: Any) -> list[tuple[int, int, int]]:
-    """Points [moment, allocated, reserved], not many: the highest and the last of each stretch."""
+def curve(at: np.ndarray, allocated: np.ndarray, reserved: np.ndarray) -> list[tuple[int, int, int]]:
+    """Return few points (time, allocated, reserved): the highest and the last of each interval."""
     kept = np.arange(len(at))
     if len(at) > CURVE_POINTS:
         width = max(1, int(at[-1] - at[0]) // (CURVE_POINTS // 2) + 1)
@@ -187,23 +193,23 @@ def curve(at: Any, allocated: Any, reserved: Any) -> list[tuple[int, int, int]]:
     return list(zip(*(column[kept].tolist() for column in (at, allocated, reserved)), strict=True))
 
 
-def kernels(cells: Cells) -> list[list[Any]]:
-    """[kind, name, sources, where, calls, total, grid, block, occupancy, FLOPs, bytes], longest first."""
-    rows: dict[tuple[Any, ...], list[Any]] = defaultdict(lambda: [0, 0, 0.0, 0, 0])
+def kernels(cells: Cells) -> list[Row]:
+    """Return rows [kind, name, sources, location, calls, total, grid, block, occupancy, FLOPs, bytes]."""
+    rows: dict[tuple[str, ...], Row] = defaultdict(lambda: [0, 0, 0.0, 0, 0])
     for (category, name), detail, (calls, total, _) in cells:
         if category == "kernel":
-            where = f"cuda:{_whole(detail.get('device'), 0)}"
+            where = f"cuda:{_integer(detail.get('device'), 0)}"
             key = ("gpu", name, "", where, _sizes(detail.get("grid")), _sizes(detail.get("block")))
         elif category == "cpu_op" and detail.get("Kernel") == 1:
             source = detail.get("Source ops")
-            ops = made_of([*map(_text, source)]) if type(source) is list else ""
+            ops = ops_text([*map(_text, source)]) if type(source) is list else ""
             key = ("fused" if ", " in ops else "op", name, ops, _text(detail.get("Source")), "", "")
         elif category == "cpu_op" and type(detail.get("Program")) is str:
             key = ("program", _text(detail["Program"]), "", "", "", "")
         else:
             continue
         row = rows[key]
-        occupancy: Any = detail.get("est. achieved occupancy %")
+        occupancy = detail.get("est. achieved occupancy %")
         row[0] += calls
         row[1] += total
         row[2] += calls * occupancy if _number(occupancy) else 0.0
@@ -212,50 +218,51 @@ def kernels(cells: Cells) -> list[list[Any]]:
     return top(([*k[:4], r[0], r[1], k[4], k[5], r[2] / r[0], r[3], r[4]] for k, r in rows.items()), 5)
 
 
-def made_of(ops: list[str]) -> str:
-    """The ops of a kernel: in their order where they are few, else how often each."""
+def ops_text(ops: list[str]) -> str:
+    """Return the ops of a kernel as text: in order if they are few, else with their counts."""
     counted = [f"{op} ×{times}" if times > 1 else op for op, times in Counter(ops).items()]
     return ", ".join(ops if len(ops) <= 8 else counted)[:300]
 
 
-def _sizes(value: Any) -> str:
-    return "x".join(str(_whole(part, 0)) for part in value[:3]) if type(value) is list else ""
+def _sizes(value: object) -> str:
+    return "x".join(str(_integer(part, 0)) for part in value[:3]) if isinstance(value, list) else ""
 
 
-def collectives(collected: Collected, swept: Swept) -> list[list[Any]]:
-    """[name, group, ranks in it, number, start, duration, wait, transfer, bytes] of each call, in order of
-    time; an unknown group is "", of 0 ranks.
+def collectives(collected: Collected, swept: Swept) -> list[Row]:
+    """Return a row of each call in order of time; an unknown group is "", of 0 ranks.
+
+    [name, group, ranks in it, number, start, duration, wait, transfer, bytes].
     """
-    wanted = np.array(
+    is_collective = np.array(
         [
             kind == "user_annotation" and name.startswith(COLLECTIVE_PREFIXES)
             for kind, name in collected.labels
         ]
     )
-    rows: list[list[Any]] = []
-    for levels in swept.levels.values() if wanted.any() else ():
+    rows: list[Row] = []
+    for levels in swept.levels.values() if is_collective.any() else ():
         for level in levels:
-            for i in np.flatnonzero(wanted[np.asarray(level.label)]).tolist():
-                said = collected.details[level.detail[i]]
-                wait, transfer = _microseconds(said.get("Wait us")), _microseconds(said.get("Transfer us"))
+            for i in np.flatnonzero(is_collective[np.asarray(level.label)]).tolist():
+                args = collected.details[level.detail[i]]
+                wait, transfer = _microseconds(args.get("Wait us")), _microseconds(args.get("Transfer us"))
                 name = collected.labels[level.label[i]][1].partition(":")[2]
-                number, size = _whole(said.get("Number"), len(rows)), _count(said.get("Bytes"))
+                number, size = _integer(args.get("Number"), len(rows)), _count(args.get("Bytes"))
                 when = (int(level.start[i]), int(level.duration[i]))
-                rows.append([name, *_group(said), number, *when, wait, transfer, size])
+                rows.append([name, *_group(args), number, *when, wait, transfer, size])
     rows.sort(key=lambda row: row[4])
     return rows[:MOST_COLLECTIVES]
 
 
-def _group(said: dict[str, Any]) -> tuple[str, int]:
-    """The group of ranks that meet, and how many they are."""
-    name, ranks = said.get("Group"), said.get("Ranks")
+def _group(args: JsonObject) -> tuple[str, int]:
+    """Return the group of the ranks that take part, and their number."""
+    name, ranks = args.get("Group"), args.get("Ranks")
     return (name[:300], len(ranks)) if type(name) is str and type(ranks) is list else ("", 0)
 
 
-def _microseconds(value: Any) -> int:
+def _microseconds(value: object) -> int:
     return round(value * 1000) if _number(value) and value < 1e13 else 0
 
 
-def top(rows: Iterable[list[Any]], column: int) -> list[list[Any]]:
-    """The ``MOST_ROWS`` rows with the largest numbers in a column, largest first."""
+def top(rows: Iterable[Row], column: int) -> list[Row]:
+    """Return the ``MOST_ROWS`` rows with the largest numbers in a column, largest first."""
     return sorted(rows, key=lambda row: row[column], reverse=True)[:MOST_ROWS]

@@ -1,8 +1,9 @@
-"""Take events that stand one a line, worded as our profiler words them, a block of lines at a time.
+"""Read events that are one per line, formatted as tenon's profiler does, a block of lines at a time.
 
-Two expressions cut a block into columns. Each different beginning of a line (category, name, thread) and
-each different end (arguments) is parsed as JSON, strictly, once; the rest is numbers. A block with any other
-line, or whose numbers cannot be used, is left to ``Collected.add``, event by event, which says what is wrong.
+Two regular expressions split a block into columns. Each distinct beginning of a line (category, name, thread)
+and each distinct end (arguments) is parsed as JSON, strictly, once; the rest is numbers. A block with any
+other line, or with invalid numbers, is left to ``Collected.add``, event by event, which reports what is
+wrong.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from tenon_dashboard.collect import LONGEST_SPAN, MOST_SPANS, Collected, Unusable, parse
+from tenon_dashboard.collect import LONGEST_SPAN, MOST_SPANS, Collected, LaneKey, Unusable, parse
 
 _TEXT = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"'
 _TIME = r"\d{1,15}\.\d{3}"
-_WHOLE = r"(0|-?[1-9]\d{0,17})"
+_INTEGER = r"(0|-?[1-9]\d{0,17})"
 _PLACE = r'"pid": ?-?\d+, ?"tid": ?-?\d+'
-#: Numbers at the beginning of the arguments that no two events share, and that no view shows.
+#: Numbers at the beginning of the arguments that differ between events and that no view shows.
 _OWN = (
     r'(?:"(?:External id|Sequence number|Python id|Python parent id)": ?(?:\d+|null)(?:, ?(?=")|(?=\}\})))*'
 )
@@ -32,41 +33,41 @@ _SPAN = re.compile(
 #: (time, bytes, address, allocated, reserved, arguments)
 _MEMORY = re.compile(
     rf'\n\{{"ph": ?"i", ?"s": ?"t", ?"cat": ?"cpu_instant_event", ?"name": ?"\[memory\]", ?{_PLACE}, ?'
-    rf'"ts": ?({_TIME}), ?"args": ?\{{"Bytes": ?{_WHOLE}, ?"Addr": ?{_WHOLE}, ?'
-    rf'"Total Allocated": ?{_WHOLE}, ?"Total Reserved": ?{_WHOLE}, ?("Device Type": .*)\}}\}},?(?=\n)',
+    rf'"ts": ?({_TIME}), ?"args": ?\{{"Bytes": ?{_INTEGER}, ?"Addr": ?{_INTEGER}, ?'
+    rf'"Total Allocated": ?{_INTEGER}, ?"Total Reserved": ?{_INTEGER}, ?("Device Type": .*)\}}\}},?(?=\n)',
     re.ASCII,
 )
-#: The few lines that are neither: names of threads, the end of the recording.
+#: Other lines, of which there are few: names of threads, the end of the recording.
 _OTHER = re.compile(r'\n(?!\{"ph": ?"X"|\{"ph": ?"i", ?"s": ?"t")(.+)')
 _TIMED = ("Bytes", "Addr", "Total Allocated", "Total Reserved")
-#: Different arguments that are remembered: those of one program come again and again.
+#: The largest number of cached arguments, which repeat within a program.
 MOST_KNOWN = 50_000
 
 
 class Lines:
-    """The way into a ``Collected`` for whole lines."""
+    """Adds events to a ``Collected`` by whole lines."""
 
     def __init__(self, collected: Collected) -> None:
         self.collected = collected
-        #: One event, however it is worded.
+        #: Add one event, however it is formatted.
         self.add = collected.add
-        #: Beginning of a line -> lane and label; arguments of a span -> detail, of memory -> device, detail.
-        self._lanes: dict[str, tuple[Any, Any]] = {}
+        #: Lanes and labels by the beginning of a line; details, and devices with details, by arguments.
+        self._lanes: dict[str, LaneKey] = {}
         self._labels: dict[str, int] = {}
         self._details: dict[str, int] = {}
         self._owners: dict[str, tuple[int, int]] = {}
 
     def take(self, block: str) -> bool:
-        """Add the events of ``block``, lines between newlines; False if it must be read otherwise."""
+        """Add the events of ``block``, lines between newlines; return False if it needs ``add`` instead."""
         spans, lines = _SPAN.findall(block), block.count("\n") - 1
         changes = _MEMORY.findall(block) if len(spans) < lines else []
-        others: list[Any] = []
+        others: list[object] = []
         try:
             if len(spans) + len(changes) != lines:
-                found = _OTHER.findall(block)
-                if len(spans) + len(changes) + len(found) != lines:
+                matches = _OTHER.findall(block)
+                if len(spans) + len(changes) + len(matches) != lines:
                     return False
-                others = [parse(text.rstrip(",")) for text in found]
+                others = [parse(text.rstrip(",")) for text in matches]
             columns = self._spans(spans) if spans else None
             memory = self._changes(changes) if changes else None
         except (Unusable, ValueError):
@@ -79,17 +80,17 @@ class Lines:
             self.add(event)
         return True
 
-    def _moments(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
-        moments = whole(texts)
+    def _moments(self, texts: Sequence[str]) -> np.ndarray:
+        moments = nanoseconds(texts)
         if self.collected.origin is None:
             self.collected.origin = int(moments[0])
         return moments - self.collected.origin
 
-    def _spans(self, rows: list[tuple[str, str, str, str]]) -> tuple[Any, ...]:
+    def _spans(self, rows: list[tuple[str, str, str, str]]) -> tuple[Any, ...]:  # Any: heads, then arrays
         heads, starts, lengths, rests = zip(*rows, strict=True)
-        duration = whole(lengths)
+        duration = nanoseconds(lengths)
         if self.collected.spans + len(rows) > MOST_SPANS or duration.max() >= LONGEST_SPAN:
-            raise Unusable("`Collected.add` says which")
+            raise Unusable("`Collected.add` reports which")
         kinds = set(heads)
         for head in kinds.difference(self._labels):
             self._lanes[head], self._labels[head] = self.collected.place(parse(f"{{{head}}}"))
@@ -102,25 +103,25 @@ class Lines:
         label = np.fromiter(map(self._labels.__getitem__, heads), np.int32, len(rows))
         return heads, self._moments(starts), duration, label, detail
 
-    def _add_spans(self, heads: Sequence[str], *columns: Any) -> None:
+    def _add_spans(self, heads: Sequence[str], *columns: np.ndarray) -> None:
         collected, (start, duration, *_) = self.collected, columns
         lanes = {self._lanes[head] for head in set(heads)}
-        for where in lanes:
-            here: Any = slice(None)
+        for key in lanes:
+            mask: slice | np.ndarray = slice(None)
             if len(lanes) > 1:
-                here = np.fromiter((self._lanes[head] == where for head in heads), np.bool_, len(heads))
-            lane = collected.lanes[where]
+                mask = np.fromiter((self._lanes[head] == key for head in heads), np.bool_, len(heads))
+            lane = collected.lanes[key]
             for own, column in zip(
                 (lane.start, lane.duration, lane.label, lane.detail), columns, strict=True
             ):
-                own.frombytes(column[here].tobytes())
+                own.frombytes(column[mask].tobytes())
         collected.seen(int(start.min()), int((start + duration).max()))
         collected.spans += len(heads)
 
-    def _changes(self, rows: list[tuple[str, ...]]) -> list[Any]:
+    def _changes(self, rows: list[tuple[str, ...]]) -> list[np.ndarray]:
         moments, sizes, addresses, allocated, reserved, rests = zip(*rows, strict=True)
         if len(self.collected.memory.at) + len(rows) > MOST_SPANS:
-            raise Unusable("`Collected.add` says which")
+            raise Unusable("`Collected.add` reports which")
         if len(self._owners) > MOST_KNOWN:
             self._owners.clear()
         for rest in set(rests).difference(self._owners):
@@ -135,6 +136,6 @@ class Lines:
         return [self._moments(moments), *counts, device, *totals, detail]
 
 
-def whole(texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Microseconds with three decimals each, as nanoseconds."""
+def nanoseconds(texts: Sequence[str]) -> np.ndarray:
+    """Convert texts of microseconds with three decimals to integer nanoseconds."""
     return np.fromiter(map(int, ",".join(texts).replace(".", "").split(",")), np.int64, len(texts))

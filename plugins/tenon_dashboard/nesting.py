@@ -1,15 +1,14 @@
-"""Walk all spans of a lane at once: what ``sweep.py`` does span by span, where they nest as they should.
+"""Process all spans of a lane at once, as ``sweep.py`` does span by span, if they nest properly.
 
-In order of their starts, a span's depth is how many of those before it have not ended, and its parent the
-last one before it that is one less deep. Spans that overlap otherwise, or nest a hundred deep, are not for
-this.
+In order of starts, a span's depth is the number of earlier spans that have not ended, and its parent the last
+earlier span of depth one less. Spans that overlap otherwise, or nest a hundred deep, are left to
+``sweep.py``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -29,23 +28,21 @@ from tenon_dashboard.parts import (
     step_number,
 )
 
-Column = np.ndarray[Any, Any]
-
 
 @dataclass(slots=True)
 class Nest:
     """Spans by start, the longest first of those that start together; ``levels`` are indices per depth."""
 
-    start: Column
-    duration: Column
-    label: Column
-    detail: Column
-    parent: Column
-    levels: list[Column]
+    start: np.ndarray
+    duration: np.ndarray
+    label: np.ndarray
+    detail: np.ndarray
+    parent: np.ndarray
+    levels: list[np.ndarray]
 
 
 def nested(lane: Lane) -> Nest | None:
-    """The spans of a lane in order, with their parents (-1: none); None if they do not nest."""
+    """Return the spans of a lane in order, with their parents (-1: none); None if they do not nest."""
     columns = [np.frombuffer(column, np.int64) for column in (lane.start, lane.duration)]
     columns += [np.frombuffer(column, np.int32) for column in (lane.label, lane.detail)]
     if not len(columns[0]):
@@ -57,7 +54,7 @@ def nested(lane: Lane) -> Nest | None:
     end = start + duration
     depth = np.arange(len(start)) - np.searchsorted(np.sort(end), start, "right")
     empty = duration == 0
-    if empty.any():  # one that ends where it starts is no end before itself, nor before those around it
+    if empty.any():  # an empty span does not end before itself, nor before those around it
         later = np.concatenate(([0], np.cumsum(empty)))
         depth += later[np.searchsorted(start, start, "right")] - later[:-1]
     deepest = int(depth.max())
@@ -77,16 +74,16 @@ def nested(lane: Lane) -> Nest | None:
 
 
 def take(nest: Nest, parts: list[int], labels: list[tuple[str, str]], swept: Swept) -> list[Level]:
-    """Add a lane's sums and steps to ``swept``; its levels."""
+    """Add a lane's sums and steps to ``swept``; return its levels."""
     part = np.array(parts)[nest.label]
     step = np.full(len(part), -1)
     for depth, here in enumerate(nest.levels):
         if depth:
-            around = nest.parent[here]
-            outer, step[here] = part[around], step[around]
+            parents = nest.parent[here]
+            outer, step[here] = part[parents], step[parents]
             communicating = (part[here] == WAIT) | (part[here] == COMMUNICATION)
-            given = (outer == DATA) | (((outer == OPTIMIZER) | (outer == COMMUNICATION)) & ~communicating)
-            part[here[given]] = outer[given]
+            inherits = (outer == DATA) | (((outer == OPTIMIZER) | (outer == COMMUNICATION)) & ~communicating)
+            part[here[inherits]] = outer[inherits]
         opened = here[(part[here] == STEP) & (step[here] < 0)]
         step[opened] = opened
     part[part == STEP] = OTHER
@@ -98,13 +95,18 @@ def take(nest: Nest, parts: list[int], labels: list[tuple[str, str]], swept: Swe
     return [Level(*(column[here] for column in columns)) for here in nest.levels]
 
 
-def _summed(where: Column, values: Column, size: int) -> Column:
-    """Sums of whole numbers per index; exact below 2**53, a hundred days."""
+def _summed(where: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
+    """Return sums of integers per index; exact below 2**53 ns, a hundred days."""
     return np.bincount(where, values, size).astype(np.int64)
 
 
 def _steps(
-    nest: Nest, labels: list[tuple[str, str]], step: Column, part: Column, own: Column, swept: Swept
+    nest: Nest,
+    labels: list[tuple[str, str]],
+    step: np.ndarray,
+    part: np.ndarray,
+    own: np.ndarray,
+    swept: Swept,
 ) -> None:
     within = np.flatnonzero(step >= 0)
     opened, place = np.unique(step[within], return_inverse=True)
@@ -114,10 +116,10 @@ def _steps(
         swept.steps.append(Step(number, int(nest.start[i]), int(nest.duration[i]), row))
 
 
-def _sums(nest: Nest, own: Column, inside: Column, swept: Swept) -> None:
+def _sums(nest: Nest, own: np.ndarray, inside: np.ndarray, swept: Swept) -> None:
     key = nest.label.astype(np.int64) << 32 | nest.detail
     kinds, place = np.unique(key, return_inverse=True)
-    again = np.zeros(len(key), np.bool_)  # inside of one of its name, whose total has it already
+    again = np.zeros(len(key), np.bool_)  # inside a span of the same name, whose total includes it
     again[inside] = nest.label[nest.parent[inside]] == nest.label[inside]
     calls = np.bincount(place)
     total = _summed(place, np.where(again, 0, nest.duration), len(kinds))

@@ -1,4 +1,4 @@
-"""A fork server for workers: one process that has imported what they need (``worker.py``)."""
+"""A fork server for workers: a process that has imported the modules that they need (``worker.py``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import threading
 
 
 class Nursery:
-    """Starts workers; the process that forks them starts with the first, or with ``warm``."""
+    """Starts workers; the process that forks them is started by the first, or by ``warm``."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -19,11 +19,12 @@ class Nursery:
         self._ask: socket.socket | None = None
 
     def warm(self) -> None:
-        """Start the process that forks workers, if it does not run."""
+        """Start the process that forks workers, if it is not running."""
         with self._lock:
-            self._asking()
+            self._server()
 
-    def _asking(self) -> socket.socket:
+    def _server(self) -> socket.socket:
+        """Return the socket to the process that forks, which is started if necessary."""
         if self._ask is None or self._process is None or self._process.poll() is not None:
             self._end()
             self._ask, theirs = socket.socketpair()
@@ -36,10 +37,10 @@ class Nursery:
         return self._ask
 
     def start(self, path: str) -> socket.socket:
-        """The line to a new worker for a file; OSError where none can be started."""
+        """Start a worker for a file and return the socket to it; OSError if none can be started."""
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
-            ask = self._asking()
+            ask = self._server()
             socket.send_fds(ask, [os.fsencode(path)], [theirs.fileno()])
             if not ask.recv(1):
                 raise ConnectionResetError(errno.ECONNRESET, "the process that forks has ended")
@@ -54,6 +55,6 @@ class Nursery:
         self._ask = self._process = None
 
     def close(self) -> None:
-        """End the process; workers end with their lines."""
+        """End the process; workers end when their sockets are closed."""
         with self._lock:
             self._end()

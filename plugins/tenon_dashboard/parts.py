@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 PARTS = ("compute", "communication", "wait", "data", "optimizer", "other")
 COMPUTE, COMMUNICATION, WAIT, DATA, OPTIMIZER, OTHER = range(6)
-#: Not a part: opens a step.
+#: Not a part: a span that is a step.
 STEP = 6
 DEEPEST = 100
 COLLECTIVE_PREFIXES = ("gloo:", "nccl:", "mpi:")
 
 
 def part_of(category: str, name: str) -> int:
-    """The part that a span's own instants belong to where nothing around it decides."""
+    """Return the part that a span's self time belongs to if no span around it decides."""
     if category == "tenon_wait":
         return WAIT
     if category == "tenon_transfer" or (
@@ -31,19 +31,23 @@ def part_of(category: str, name: str) -> int:
     return COMPUTE if category == "cpu_op" else OTHER
 
 
+#: A column of integers: an array of one of two libraries. Any: they have no common type for appending.
+Column: TypeAlias = Any
+
+
 @dataclass(slots=True)
 class Level:
-    """Spans of one depth of a lane: sorted, none over another. Columns of 64, 64, 32 and 32 bits."""
+    """Spans of one depth of a lane, sorted and disjoint: columns of 64, 64, 32 and 32 bits."""
 
-    start: Any = field(default_factory=lambda: array("q"))
-    duration: Any = field(default_factory=lambda: array("q"))
-    label: Any = field(default_factory=lambda: array("i"))
-    detail: Any = field(default_factory=lambda: array("i"))
+    start: Column = field(default_factory=lambda: array("q"))
+    duration: Column = field(default_factory=lambda: array("q"))
+    label: Column = field(default_factory=lambda: array("i"))
+    detail: Column = field(default_factory=lambda: array("i"))
 
 
 @dataclass(slots=True)
 class Step:
-    """One step: its number, when it was, and nanoseconds per part."""
+    """One step: its number, its time, and nanoseconds per part."""
 
     number: int
     start: int
@@ -53,15 +57,15 @@ class Step:
 
 @dataclass(slots=True)
 class Swept:
-    """What a file comes to: sums per (label, detail), steps, and the levels of each lane."""
+    """The sums of a file per (label, detail), its steps, and the levels of each lane."""
 
-    #: (label, detail) -> [calls, total, self]; the total leaves out spans inside of others of their name.
+    #: [calls, total, self] by (label, detail); the total excludes spans inside others of the same name.
     sums: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     levels: dict[tuple[object, object], list[Level]] = field(default_factory=dict)
 
 
 def step_number(name: str) -> int:
-    """The number in the name of a step, or 0."""
+    """Return the number in the name of a step, or 0."""
     digits = name.partition("#")[2]
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else 0

@@ -1,7 +1,7 @@
-"""Cache the digests that worker processes read from trace files; a file is read again only if it changed.
+"""Cache the digests that worker processes compute from trace files; a file is read again only if it changed.
 
-Memory is bounded: the files that were asked for last are kept, up to ``MOST_FILES`` and ``MOST_BYTES``; where
-one run alone has more, its last ranks do without a timeline.
+Memory is bounded: the files that were requested last are kept, up to ``MOST_FILES`` and ``MOST_BYTES``; if
+one run alone has more, its last ranks have no timeline.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
 
+from tenon_dashboard.collect import JsonObject
 from tenon_dashboard.nursery import Nursery
 from tenon_dashboard.timeline import Timeline
 
@@ -27,12 +27,12 @@ _LONGEST_LINE = 64 << 20
 
 
 class Reading:
-    """One file: its last digest and timeline, or why there is none."""
+    """The last digest and timeline of one file, or its error."""
 
     def __init__(self, path: str, nursery: Nursery) -> None:
         self.path = path
         self.name = os.path.basename(path)
-        self.digest: dict[str, Any] | None = None
+        self.digest: JsonObject | None = None
         self.timeline: Timeline | None = None
         self.error: str | None = None
         self.finished = False
@@ -40,14 +40,14 @@ class Reading:
         self.progress = 0
         self.size = 0
         self.bytes = 0
-        #: Its timeline is not kept: there is no room for it beside the others.
+        #: Whether its timeline is dropped, as there is no memory left for it.
         self.cropped = False
         self._stamp: tuple[int, int] | None = None
         self._nursery = nursery
         self._worker: socket.socket | None = None
 
     def changed(self) -> bool:
-        """Note the file's size and time; whether they differ from those of the last reading."""
+        """Record the file's size and time; return whether they differ from the last reading's."""
         try:
             status = os.stat(self.path)
             stamp = (status.st_mtime_ns, status.st_size)
@@ -56,7 +56,7 @@ class Reading:
         if stamp == self._stamp:
             return False
         if self._stamp is not None and (self.finished or self.error or stamp[1] < self._stamp[1]):
-            self.close()  # another file under the same name
+            self.close()  # it is another file under the same name
         self._stamp, self.size = stamp, stamp[1]
         return True
 
@@ -65,13 +65,13 @@ class Reading:
         worker, self._worker = self._worker, None
         if worker is not None:
             with contextlib.suppress(OSError):
-                worker.shutdown(socket.SHUT_RDWR)  # whoever listens hears it too
+                worker.shutdown(socket.SHUT_RDWR)  # threads that are reading from it return, too
             worker.close()
 
     def look(self) -> bool:
-        """Let a worker look at the first part of a file that has none yet; whether there is more to read."""
+        """Let a worker, new if necessary, read the first part of the file; return whether there is more."""
         if self._worker is not None and select.select([self._worker], [], [], 0)[0]:
-            self.close()  # it has left, unasked for long
+            self.close()  # it has ended, being idle for long
         if self._worker is not None:
             return True
         self.progress = 0
@@ -83,16 +83,16 @@ class Reading:
         return self._ask(b"look\n")
 
     def read(self) -> None:
-        """Let the worker read what there is."""
+        """Let the worker read the rest of the file."""
         self._ask(b"read\n")
 
-    def _ask(self, question: bytes) -> bool:
-        """Ask the worker and take what it says; whether there was more to read than it was asked for."""
+    def _ask(self, request: bytes) -> bool:
+        """Send a request to the worker and handle its messages; return whether there is more to read."""
         worker = self._worker
         if worker is not None:
             # The worker may end amid its answer.
             with contextlib.suppress(OSError, ValueError), worker.makefile("rb") as out:
-                worker.sendall(question)
+                worker.sendall(request)
                 while line := out.readline(_LONGEST_LINE):
                     message = json.loads(line)
                     if "progress" in message:
@@ -111,7 +111,7 @@ class Reading:
         self.close()
         self.digest, self.timeline, self.bytes, self.error = None, None, 0, error
 
-    def _take(self, message: dict[str, Any], timeline: bytes) -> None:
+    def _take(self, message: JsonObject, timeline: bytes) -> None:
         self.digest, self.error = message["digest"], None
         self.finished = message.get("finished", False)
         if timeline and not self.cropped:
@@ -121,7 +121,7 @@ class Reading:
 
 
 class Readers:
-    """All files that were asked for lately."""
+    """The readings of all files that were requested lately."""
 
     def __init__(self) -> None:
         self._readings: OrderedDict[str, Reading] = OrderedDict()
@@ -133,9 +133,9 @@ class Readers:
         atexit.register(self.close)
 
     def get(self, paths: Sequence[str], seconds: float) -> list[Reading]:
-        """The readings of some files, brought up to date.
+        """Return the up-to-date readings of some files.
 
-        Waits so long for those that are being read, and twice as long for something of each to show.
+        Waits ``seconds`` for files that are being read, and twice as long until each has something to show.
         """
         with self._lock:
             readings = [self._get(path) for path in paths]
@@ -150,7 +150,7 @@ class Readers:
         return readings
 
     def warm(self) -> None:
-        """Start what reads files, as they will be asked for soon."""
+        """Start the process that forks workers, as files will be requested soon."""
         self._nursery.warm()
 
     def _get(self, path: str) -> Reading:
@@ -163,7 +163,7 @@ class Readers:
         return reading
 
     def _read(self, reading: Reading) -> None:
-        """Look at a file; once every file has been looked at, read as many at a time as there are cores."""
+        """Read the first part of a file; once all are that far, read as many at a time as there are cores."""
         more = False
         try:
             more = reading.look()

@@ -1,7 +1,7 @@
 """Find the trace files under a log directory, and nothing outside of it.
 
 Requests name runs; a run's files come from this walk alone, so no text of a request becomes part of a path.
-Links are followed only where they lead to a file inside the log directory.
+Links are followed only if they lead to a file inside the log directory.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class Runs:
         self._seen = -_FRESH_SECONDS
 
     def all(self) -> dict[str, Run]:
-        """Runs by name, ``.`` for the log directory itself; further cycles as ``name (cycle 2)``."""
+        """Return runs by name, ``.`` for the log directory itself; further cycles are ``name (cycle 2)``."""
         now = time.monotonic()
         if now - self._seen >= _FRESH_SECONDS:
             self._runs, self._seen = self._find(), now
         return self._runs
 
     def _find(self) -> dict[str, Run]:
-        found: dict[str, Run] = {}
+        runs: dict[str, Run] = {}
         if self._root is None or not self._root.is_dir():
-            return found
+            return runs
         root, left = self._root.resolve(), MOST_FILES
         for count, (folder, folders, names) in enumerate(os.walk(root)):
             folders.sort()
@@ -66,12 +66,12 @@ class Runs:
             cycles = _cycles(files)
             for cycle, members in enumerate(cycles):
                 name = relative if cycle == 0 else f"{relative} (cycle {cycle + 1})"
-                found[name] = Run(name, tuple(members))
-        return dict(sorted(found.items()))
+                runs[name] = Run(name, tuple(members))
+        return dict(sorted(runs.items()))
 
 
 def trace_file(root: Path, folder: str, name: str) -> TraceFile | None:
-    """The trace file of that name in a folder, if it is one and lies inside of ``root``."""
+    """Return the trace file of that name in a folder, or None if it is none or not inside ``root``."""
     match = TRACE.fullmatch(name)
     if match is None or not name.isprintable():
         return None
@@ -87,7 +87,7 @@ def trace_file(root: Path, folder: str, name: str) -> TraceFile | None:
 
 
 def _cycles(files: list[TraceFile]) -> list[list[TraceFile]]:
-    """The k-th file of every rank, for each k: a profile may run several times in one run."""
+    """Return the k-th file of every rank, for each k: a run may have several profiled cycles."""
     by_rank: dict[int, list[TraceFile]] = {}
     for file in sorted(files, key=lambda file: (file.time, file.path)):
         by_rank.setdefault(file.rank, []).append(file)

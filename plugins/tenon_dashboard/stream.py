@@ -1,8 +1,8 @@
-"""Read the events of a trace file as far as they are written: gzip or plain, finished, growing or cut off.
+"""Read the events of a trace file as far as they are written: gzip or plain, finished, growing or truncated.
 
-The parser needs neither the whole file nor one event a line: it asks the C scanner of ``json`` for one event
-after the other and waits for more text where one is incomplete. Everything is bounded: the size of an event,
-of the text in all, of what is decompressed at once.
+The parser needs neither the whole file nor one event per line: it calls the C scanner of ``json`` for one
+event after the other and waits for more text if one is incomplete. Everything is bounded: the size of an
+event, of the whole text, and of what is decompressed at once.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from tenon_dashboard.collect import scan
+from tenon_dashboard.collect import JsonObject, scan
 
 CHUNK = 1 << 20
-#: Characters of one event, or of one value before and after the events.
+#: The largest number of characters of one event, or of another value.
 LONGEST_VALUE = 4 << 20
-#: Characters of one file in all; 1,000,000 ops take about 0.4 GB.
+#: The largest number of characters of one file; 1,000,000 ops take about 0.4 GB.
 LONGEST_TEXT = 8 << 30
 _BLANK = re.compile(r"[ \t\r\n,]*")
 
 
 class BadTrace(ValueError):
-    """A file that is no trace; the message says where and why."""
+    """A file that is not a valid trace; the message says where and why."""
 
 
 class Sink(Protocol):
-    """What takes events."""
+    """A consumer of events."""
 
-    def add(self, event: Any) -> None:
-        """One event."""
+    def add(self, event: object) -> None:
+        """Add one event."""
 
     def take(self, block: str) -> bool:
-        """Lines of one event each, after a newline each; False, and nothing done, where it cannot."""
+        """Add lines of one event each, after a newline each; or add nothing and return False."""
 
 
 class EventStream:
-    """The events of one file. ``read`` hands on what has been written since the last call."""
+    """The events of one file; ``read`` passes on those written since the last call."""
 
     def __init__(self, path: str) -> None:
-        #: Not a link, and never one that blocks (a pipe): both are no trace files.
+        # Links, and files that could block such as pipes, are refused.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         self._file = os.fdopen(handle, "rb", buffering=0)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             self._file.close()
             raise BadTrace("not a regular file")
-        self._inflate: Any = None
+        self._inflate: Any = None  # a decompressor of zlib, whose class has no public name
         self._packed: bool | None = None
         self._rest = b""
         self._decode = codecs.getincrementaldecoder("utf-8")()
@@ -59,19 +59,19 @@ class EventStream:
         self._read = 0
         self._fault: tuple[int, str] | None = None
         self._part = "start"
-        #: One event is one line, as far as the file was read: many can be taken at once.
+        #: Whether every event so far was one line, so that many can be read at once.
         self._lines = True
-        #: What stands beside the events: ``schemaVersion``, ``distributedInfo``, ``deviceProperties``, ...
-        self.header: dict[str, Any] = {}
+        #: The values beside the events: ``schemaVersion``, ``distributedInfo``, ``deviceProperties``, ...
+        self.header: JsonObject = {}
 
     @property
     def finished(self) -> bool:
-        """The closing bracket of the whole file has been read."""
+        """Whether the closing bracket of the file has been read."""
         return self._part == "end"
 
     @property
     def position(self) -> int:
-        """Bytes of the file that have been read."""
+        """The number of bytes of the file that have been read."""
         return self._file.tell()
 
     def close(self) -> None:
@@ -79,10 +79,10 @@ class EventStream:
         self._file.close()
 
     def read(self, sink: Sink) -> Iterator[int]:
-        """Give ``sink`` every event that is complete; yields now and then the characters that were read."""
+        """Pass every complete event to ``sink``; yield the number of characters read now and then."""
         while self._part != "end":
             try:
-                self._hand(sink)
+                self._parse(sink)
             except RecursionError:
                 raise BadTrace("values nested too deep") from None
             yield self._read
@@ -91,7 +91,7 @@ class EventStream:
         if self._part != "end":
             self._check_tail()
 
-    def _hand(self, sink: Sink) -> None:
+    def _parse(self, sink: Sink) -> None:
         while True:
             at = _BLANK.match(self._text, self._at).end()  # type: ignore[union-attr]
             self._at = at
@@ -120,7 +120,7 @@ class EventStream:
                 raise BadTrace(f"begins with {self._text[at : at + 20]!r}, not with a JSON object")
 
     def _whole_lines(self, sink: Sink) -> bool:
-        """Hand on the events up to the last line that ends with a comma; False where there is none."""
+        """Pass on the events up to the last line that ends with a comma; return False if there is none."""
         end = self._text.rfind(",\n", self._at)
         if end < 0:
             return False
@@ -131,7 +131,9 @@ class EventStream:
             except (StopIteration, ValueError):
                 stop = -1
             if stop != len(lines) + 2:
-                self._lines = False  # not one event a line, or something is wrong: one by one will tell
+                self._lines = (
+                    False  # not one event per line, or an error, which parsing one by one will report
+                )
                 return False
             for event in events:
                 sink.add(event)
@@ -164,8 +166,8 @@ class EventStream:
         self.header[key[0]] = value[0]
         return True
 
-    def _value(self, at: int) -> tuple[Any] | None:
-        """The value at ``at`` in a tuple, or None where its text is not all there."""
+    def _value(self, at: int) -> tuple[Any] | None:  # Any: a JSON value
+        """Return the value at position ``at`` in a tuple, or None if its text is incomplete."""
         self._fault = None
         try:
             value, self._at = scan(self._text, at)
@@ -177,7 +179,7 @@ class EventStream:
         except ValueError as error:  # NaN, or an integer of thousands of digits
             raise BadTrace(str(error)) from None
         else:
-            # A number that ends where the text ends may go on.
+            # A number at the end of the text may be incomplete.
             if self._at >= len(self._text) and type(value) in (int, float):
                 self._at = at
                 return None
@@ -188,14 +190,14 @@ class EventStream:
         return None
 
     def _check_tail(self) -> None:
-        """What is left of the text is the beginning of something, or it is wrong."""
+        """Raise BadTrace unless the rest of the text may be the beginning of a value."""
         fault = self._fault
         if fault is not None and self._at < len(self._text) and len(self._text) - fault[0] > 16:
             where = self._read - len(self._text) + fault[0]
             raise BadTrace(f"{fault[1]} at character {where}: {self._text[fault[0] : fault[0] + 30]!r}")
 
     def _more(self) -> bool:
-        """Take more text from the file; False where there is none yet."""
+        """Read more text from the file; return False if there is none yet."""
         data = self._bytes()
         if not data:
             return False

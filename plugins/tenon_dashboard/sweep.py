@@ -1,8 +1,8 @@
-"""Walk the spans of a lane in order of time: depth, self time, and the part of the step that each belongs to.
+"""Process the spans of a lane in order of time: depth, self time, and the part of the step each belongs to.
 
 Every instant of a step belongs to the innermost span around it, and that span to one part
-(docs/guide/profiler.md, "Where a step's time goes"). Spans come out as columns per depth, which the timeline
-cuts windows from.
+(docs/guide/profiler.md, "Where a step's time goes"). The result are columns per depth, from which the
+timeline takes windows.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from tenon_dashboard.parts import (
     step_number,
 )
 
-#: Nanoseconds by which a span may begin before its neighbour ends: both were rounded.
+#: Nanoseconds by which a span may begin before its neighbour ends, as both were rounded.
 _ROUNDING = 2
 
 
 def sweep(collected: Collected) -> Swept:
-    """All lanes of a file."""
+    """Process all lanes of a file."""
     parts = [part_of(*label) for label in collected.labels]
     swept = Swept()
     for key, lane in collected.lanes.items():
         nest = nested(lane)
-        made = take(nest, parts, collected.labels, swept) if nest else None
-        swept.levels[key] = made or walk(lane, parts, collected.labels, swept)
+        levels = take(nest, parts, collected.labels, swept) if nest else None
+        swept.levels[key] = levels or walk(lane, parts, collected.labels, swept)
     swept.steps.sort(key=lambda step: step.start)
     return swept
 
 
 def ordered(lane: Lane) -> Sequence[int]:
-    """Indices of a lane's spans by start; of those that start together, the longest first.
+    """Return the indices of a lane's spans by start; of those that start together, the longest first.
 
-    Spans are written when they end, so of equal ones the later is the one around the other.
+    Spans are written when they end, so of equal ones the later one is around the other.
     """
     keys = [begin * LONGEST_SPAN - length for begin, length in zip(lane.start, lane.duration, strict=True)]
     return sorted(reversed(range(len(keys))), key=keys.__getitem__)
 
 
 def one_step(collected: Collected) -> list[Step]:
-    """What to take for the steps of a file that has none: its busiest lane, from end to end."""
+    """Return the step to assume for a file without steps: its busiest lane from begin to end."""
     lanes = sorted(collected.lanes.values(), key=lambda lane: len(lane.start))
     if not lanes or not lanes[-1].start:
         return []
@@ -72,7 +72,7 @@ def one_step(collected: Collected) -> list[Step]:
 
 
 def walk(lane: Lane, parts: list[int], labels: list[tuple[str, str]], swept: Swept) -> list[Level]:
-    """Add a lane's sums and steps to ``swept``, whatever its spans; its levels."""
+    """Add a lane's sums and steps to ``swept``, however its spans overlap; return its levels."""
     sums, levels = swept.sums, [Level()]
     starts, durations, label_of, detail_of = lane.start, lane.duration, lane.label, lane.detail
     step: Step | None = None
@@ -99,10 +99,10 @@ def walk(lane: Lane, parts: list[int], labels: list[tuple[str, str]], swept: Swe
             close()
         part = parts[label]
         while ends and part == STEP and ends[-1] < begin + length:
-            close()  # torch.profiler's steps begin inside of the call that ends before them
+            close()  # torch.profiler's steps begin inside a call that ends before they do
         depth = len(ends)
         if ends:
-            length = min(length, ends[-1] - begin)  # what overlaps the end of its parent is cut there
+            length = min(length, ends[-1] - begin)  # a span is cut at the end of its parent
             inner[-1] += length
             around = open_[-1][1]
             if around == DATA or (around in (OPTIMIZER, COMMUNICATION) and part not in (WAIT, COMMUNICATION)):

@@ -1,8 +1,8 @@
-"""Windows of the timeline: as many spans as can be seen, out of any number.
+"""Windows of the timeline: as many spans as are visible, out of any number.
 
 A worker packs the levels of each lane into bytes; ``Timeline`` reads them in place. Within a level spans are
-sorted and apart, so a window costs a few binary searches per drawn span: what is narrower than a pixel is
-joined with its neighbours, and the search jumps on by a pixel.
+sorted and disjoint, so a window costs a few binary searches per drawn span: spans narrower than a pixel are
+joined with their neighbours, and the search continues after that pixel.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from tenon_dashboard.collect import Collected
+from tenon_dashboard.collect import Collected, JsonObject
 from tenon_dashboard.parts import Swept
 
 _LENGTH = struct.Struct("<q")
 _COLUMNS = (("start", "q"), ("duration", "q"), ("label", "i"), ("detail", "i"))
-#: Label of spans that are drawn as one because each is narrower than a pixel.
+#: The label of spans that are drawn as one because each is narrower than a pixel.
 JOINED = -1
 
 
 def pack(collected: Collected, swept: Swept) -> bytes:
-    """Lanes, labels and details as JSON, then the columns of every level."""
+    """Encode lanes, labels and details as JSON, followed by the columns of every level."""
     lanes = []
     columns: list[bytes] = []
     for key, levels in swept.levels.items():
@@ -40,7 +39,7 @@ def pack(collected: Collected, swept: Swept) -> bytes:
 
 @dataclass(slots=True)
 class Spans:
-    """Columns of one level, in the bytes that a worker sent."""
+    """The columns of one level, in the bytes that a worker sent."""
 
     start: Sequence[int]
     duration: Sequence[int]
@@ -56,8 +55,8 @@ class Timeline:
         (size,) = _LENGTH.unpack_from(data)
         head = json.loads(data[8 : 8 + size])
         self.labels: list[list[str]] = head["labels"]
-        self.details: list[dict[str, Any]] = head["details"]
-        self.lanes: list[dict[str, Any]] = head["lanes"]
+        self.details: list[JsonObject] = head["details"]
+        self.lanes: list[JsonObject] = head["lanes"]
         self.levels: list[list[Spans]] = []
         at = 8 + size
         for lane in self.lanes:
@@ -72,34 +71,34 @@ class Timeline:
             self.levels.append(levels)
 
     def window(self, lane: int, begin: int, end: int, pixel: int) -> list[list[list[int]]]:
-        """Per level of a lane: [start, duration, label, detail], or [start, duration, -1, count]."""
+        """Return for each level rows [start, duration, label, detail], or [start, duration, -1, count]."""
         return [list(_window(spans, begin, end, pixel)) for spans in self.levels[lane]]
 
-    def count(self, wanted: frozenset[int]) -> int:
-        """How many spans have one of these labels."""
-        chosen = self._chosen(wanted)
+    def count(self, labels: frozenset[int]) -> int:
+        """Return how many spans have one of these labels."""
+        chosen = self._chosen(labels)
         return sum(int(chosen[spans.label].sum()) for levels in self.levels for spans in levels)
 
-    def _chosen(self, wanted: frozenset[int]) -> Any:
+    def _chosen(self, labels: frozenset[int]) -> np.ndarray:
         chosen = np.zeros(len(self.labels), np.bool_)
-        chosen[list(wanted)] = True
+        chosen[list(labels)] = True
         return chosen
 
-    def following(self, wanted: frozenset[int], after: int, back: bool) -> tuple[int, int, int, int] | None:
-        """(start, lane, level, index) of the next such span after a moment, or the one before."""
-        found, chosen = None, self._chosen(wanted)
-        for lane, levels in enumerate(self.levels) if wanted else ():
+    def following(self, labels: frozenset[int], after: int, back: bool) -> tuple[int, int, int, int] | None:
+        """Return (start, lane, level, index) of the next such span after a time, or of the one before."""
+        best, chosen = None, self._chosen(labels)
+        for lane, levels in enumerate(self.levels) if labels else ():
             for depth, spans in enumerate(levels):
                 if back:
-                    places = np.flatnonzero(chosen[spans.label[: bisect_left(spans.start, after)]])[-1:]
+                    indices = np.flatnonzero(chosen[spans.label[: bisect_left(spans.start, after)]])[-1:]
                 else:
                     first = bisect_right(spans.start, after)
-                    places = first + np.flatnonzero(chosen[spans.label[first:]])[:1]
-                for i in places.tolist():
+                    indices = first + np.flatnonzero(chosen[spans.label[first:]])[:1]
+                for i in indices.tolist():
                     here = (spans.start[i], lane, depth, i)
-                    if found is None or (here > found if back else here < found):
-                        found = here
-        return found
+                    if best is None or (here > best if back else here < best):
+                        best = here
+        return best
 
 
 def _window(spans: Spans, begin: int, end: int, pixel: int) -> Iterator[list[int]]:
@@ -114,7 +113,7 @@ def _window(spans: Spans, begin: int, end: int, pixel: int) -> Iterator[list[int
             i += 1
             continue
         j = max(i + 1, bisect_left(start, start[i] + pixel, i, last))
-        if duration[j - 1] >= pixel:  # begins within the pixel and goes on: drawn by itself
+        if duration[j - 1] >= pixel:  # it begins within the pixel but is wider: drawn by itself
             j -= 1
         if j - i == 1:
             yield [start[i], duration[i], spans.label[i], spans.detail[i]]

@@ -1,32 +1,32 @@
-"""The Trace view: windows over all ranks on one clock, search, and what is known of one span."""
+"""The Trace view: windows over all ranks on one clock, search, and the arguments of a span."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
+from tenon_dashboard.collect import JsonObject
 from tenon_dashboard.readers import Reading
 from tenon_dashboard.timeline import JOINED, Timeline
 
 Files = Sequence[tuple[int, Reading]]
-#: Lanes of one answer; a run of more ranks is shown with fewer threads each.
+#: The largest number of lanes in a response; runs of more ranks are shown with fewer threads each.
 MOST_LANES = 256
 
 
-def _ready(files: Files) -> list[tuple[int, int, dict[str, Any], Timeline]]:
-    """(rank, shift of its clock, digest, timeline) of each file that has been read."""
-    found = [
+def _ready(files: Files) -> list[tuple[int, int, JsonObject, Timeline]]:
+    """Return (rank, shift of its clock, digest, timeline) of each file that has been read."""
+    ready = [
         (rank, r.digest, r.timeline) for rank, r in files if r.digest is not None and r.timeline is not None
     ]
-    begin = min((digest["origin"] + digest["first"] for _, digest, _ in found), default=0)
-    return [(rank, digest["origin"] - begin, digest, timeline) for rank, digest, timeline in found]
+    begin = min((digest["origin"] + digest["first"] for _, digest, _ in ready), default=0)
+    return [(rank, digest["origin"] - begin, digest, timeline) for rank, digest, timeline in ready]
 
 
-def window(files: Files, begin: int, end: int, pixels: int) -> dict[str, Any]:
-    """Spans between two moments, as [start, duration, name, category, detail], per lane and level.
+def window(files: Files, begin: int, end: int, pixels: int) -> JsonObject:
+    """Return the spans between two times, as [start, duration, name, category, detail], per lane and level.
 
-    Names and categories are indices into ``names``; joined spans have name -1 and their number as detail.
+    Names and categories are indices into ``names``; joined spans have the name -1 and their number as detail.
     """
     ready = _ready(files)
     last = max((digest["last"] + shift for _, shift, digest, _ in ready), default=1)
@@ -34,7 +34,7 @@ def window(files: Files, begin: int, end: int, pixels: int) -> dict[str, Any]:
         begin, end = 0, max(last, 1)
     pixel = max(1, (end - begin) // pixels)
     names: dict[str, int] = {}
-    lanes: list[dict[str, Any]] = []
+    lanes: list[JsonObject] = []
     for rank, shift, _, timeline in ready:
         for i, lane in enumerate(timeline.lanes[: MOST_LANES - len(lanes)]):
             levels = []
@@ -50,17 +50,17 @@ def window(files: Files, begin: int, end: int, pixels: int) -> dict[str, Any]:
     return {"begin": begin, "end": end, "last": last, "names": list(names), "lanes": lanes}
 
 
-def search(files: Files, only: str, text: str, after: int, back: bool) -> dict[str, Any]:
-    """The next span of a rank, or of ``"all"``, whose name contains ``text``, or the one before; how many."""
+def search(files: Files, only: str, text: str, after: int, back: bool) -> JsonObject:
+    """Find the next span (or the last before) of a rank or "all" whose name contains ``text``; count them."""
     wanted = text.casefold()
     count, best = 0, None
     ready = [entry for entry in _ready(files) if only in ("all", str(entry[0]))]
     for rank, shift, _, timeline in ready if wanted else ():
         labels = frozenset(i for i, (_, name) in enumerate(timeline.labels) if wanted in name.casefold())
         count += timeline.count(labels)
-        found = timeline.following(labels, after - shift, back)
-        if found is not None:
-            start, lane, depth, i = found
+        match = timeline.following(labels, after - shift, back)
+        if match is not None:
+            start, lane, depth, i = match
             here = (start + shift, rank, lane, depth)
             if best is None or (here > best[0] if back else here < best[0]):
                 spans = timeline.levels[lane][depth]
@@ -73,13 +73,13 @@ def search(files: Files, only: str, text: str, after: int, back: bool) -> dict[s
 
 
 def span_detail(files: Files, rank: int, detail: int) -> dict[str, str]:
-    """The arguments of a span as texts."""
-    for own, _, _, timeline in _ready(files):
-        if own == rank and 0 <= detail < len(timeline.details):
-            found = timeline.details[detail]
-            return {key[:100]: _text(value) for key, value in list(found.items())[:50]}
+    """Return the arguments of a span as texts."""
+    for file_rank, _, _, timeline in _ready(files):
+        if file_rank == rank and 0 <= detail < len(timeline.details):
+            args = timeline.details[detail]
+            return {key[:100]: _text(value) for key, value in list(args.items())[:50]}
     return {}
 
 
-def _text(value: Any) -> str:
-    return (value if type(value) is str else json.dumps(value))[:1000]
+def _text(value: object) -> str:
+    return (value if isinstance(value, str) else json.dumps(value))[:1000]

@@ -1,13 +1,14 @@
-"""The data of each view: the digests of a run's ranks, joined. Times in nanoseconds, sizes in bytes."""
+"""The data of each view, combined from the digests of a run's ranks; nanoseconds and bytes."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
 from tenon_dashboard.advice import advice
+from tenon_dashboard.collect import JsonObject, Row
 from tenon_dashboard.parts import PARTS
 
 #: The digest of each rank, on one clock.
@@ -15,13 +16,13 @@ Ranks = Mapping[int, Mapping[str, Any]]
 
 
 def on_one_clock(ranks: Ranks) -> Ranks:
-    """Each digest with its ``shift``, from the run's first event, where every view's clock begins."""
+    """Return each digest with the ``shift`` of its clock from the run's first event, the views' zero."""
     begin = min((digest["origin"] + digest["first"] for digest in ranks.values()), default=0)
     return {rank: {**digest, "shift": digest["origin"] - begin} for rank, digest in ranks.items()}
 
 
-def overview(ranks: Ranks) -> dict[str, Any]:
-    """Where the time of a step goes: per rank (means over its steps), over the steps, and advice."""
+def overview(ranks: Ranks) -> JsonObject:
+    """Return the division of step time: per rank (means over its steps) and per step; and advice."""
     per_rank = []
     for rank, digest in ranks.items():
         steps = digest["steps"]
@@ -34,10 +35,10 @@ def overview(ranks: Ranks) -> dict[str, Any]:
     numbers = sorted({number for steps in steps_of.values() for number in steps})
     over_steps = []
     for number in numbers:
-        found = {rank: steps[number] for rank, steps in steps_of.items() if number in steps}
-        durations = {rank: step[2] for rank, step in found.items()}
+        by_rank = {rank: steps[number] for rank, steps in steps_of.items() if number in steps}
+        durations = {rank: step[2] for rank, step in by_rank.items()}
         slowest = max(durations, key=durations.__getitem__)
-        parts = [fmean(step[3 + i] for step in found.values()) for i in range(len(PARTS))]
+        parts = [fmean(step[3 + i] for step in by_rank.values()) for i in range(len(PARTS))]
         row = {"step": number, "duration": fmean(durations.values()), "parts": parts}
         over_steps.append(row | {"slowest": slowest, "longest": durations[slowest]})
     return {
@@ -49,21 +50,21 @@ def overview(ranks: Ranks) -> dict[str, Any]:
     }
 
 
-def _summed(rows: Iterable[list[Any]], key: Callable[[list[Any]], tuple[Any, ...]], first: int) -> list[Any]:
-    """Rows of one key made one: the columns from ``first`` on are added."""
-    sums: dict[tuple[Any, ...], list[Any]] = {}
+def _summed(rows: Iterable[Row], key: Callable[[Row], tuple[Hashable, ...]], first: int) -> Row:
+    """Combine rows of equal keys: the columns from ``first`` on are added."""
+    sums: dict[tuple[Hashable, ...], Row] = {}
     for row in rows:
-        found = sums.get(key(row))
-        if found is None:
+        total = sums.get(key(row))
+        if total is None:
             sums[key(row)] = [*key(row), *row[first:]]
         else:
-            for i, value in enumerate(row[first:], len(found) - len(row) + first):
-                found[i] += value
+            for i, value in enumerate(row[first:], len(total) - len(row) + first):
+                total[i] += value
     return list(sums.values())
 
 
-def operators(ranks: Ranks) -> dict[str, Any]:
-    """Rows [name, shapes, phase, calls, total, self, FLOPs, bytes] over all ranks; the peaks."""
+def operators(ranks: Ranks) -> JsonObject:
+    """Return rows [name, shapes, phase, calls, total, self, FLOPs, bytes] over all ranks, and peak rates."""
     rows = _summed(
         (row for digest in ranks.values() for row in digest["operators"]), lambda row: tuple(row[:3]), 3
     )
@@ -75,18 +76,18 @@ def operators(ranks: Ranks) -> dict[str, Any]:
     return {"rows": sorted(rows, key=lambda row: (-row[5], -row[4])), **peaks}
 
 
-def modules(ranks: Ranks) -> dict[str, Any]:
-    """The module tree, parents before children: inclusive times, FLOPs and bytes allocated, over all ranks.
+def modules(ranks: Ranks) -> JsonObject:
+    """Return the module tree, parents first: inclusive times, FLOPs and allocated bytes of all ranks.
 
-    What is never called by itself, a ``ModuleList`` or a module in a compiled program, has the forward time
-    of its ops and of what it contains.
+    A module that is never called itself, such as a ``ModuleList`` or one in a compiled program, has the
+    forward time of its ops and of its children.
     """
-    found: dict[str, dict[str, Any]] = {}
+    nodes: dict[str, JsonObject] = {}
     for digest in ranks.values():
         for path, kind, calls, called, forward, backward, flops, size in digest["modules"]:
             for parent in _parents(path):
-                found.setdefault(parent, _node(parent))
-            node = found[path]
+                nodes.setdefault(parent, _node(parent))
+            node = nodes[path]
             node["class"] = node["class"] or kind
             node["calls"] += calls
             node["forward"] += called
@@ -94,20 +95,20 @@ def modules(ranks: Ranks) -> dict[str, Any]:
             node["own_backward"] += backward
             node["own_flops"] += flops
             node["own_bytes"] += size
-    for path in sorted(found, key=lambda path: -found[path]["depth"]):  # children first
-        node = found[path]
+    for path in sorted(nodes, key=lambda path: -nodes[path]["depth"]):  # children first
+        node = nodes[path]
         for name in ("backward", "flops", "bytes"):
             node[name] += node[f"own_{name}"]
         inside = node.pop("inside")
         if node["calls"] == 0:
             node["forward"] = inside + node["own_forward"]
         node["own_forward"] = max(0, node["forward"] - inside)
-        above = found.get(path.rpartition(".")[0])
-        if above is not None:
-            above["inside"] += node["forward"]
+        parent_node = nodes.get(path.rpartition(".")[0])
+        if parent_node is not None:
+            parent_node["inside"] += node["forward"]
             for name in ("backward", "flops", "bytes"):
-                above[name] += node[name]
-    return {"nodes": [found[path] for path in sorted(found, key=_natural)]}
+                parent_node[name] += node[name]
+    return {"nodes": [nodes[path] for path in sorted(nodes, key=_natural)]}
 
 
 def _parents(path: str) -> list[str]:
@@ -116,32 +117,32 @@ def _parents(path: str) -> list[str]:
 
 
 def _natural(path: str) -> list[tuple[int, int, str]]:
-    """``layers.2`` before ``layers.10``."""
+    """Return a sort key that puts ``layers.2`` before ``layers.10``."""
     return [
         (0, int(part), "") if part.isascii() and part.isdigit() else (1, 0, part) for part in path.split(".")
     ]
 
 
-def _node(path: str) -> dict[str, Any]:
+def _node(path: str) -> JsonObject:
     sums = dict.fromkeys(("calls", "forward", "inside", "backward", "flops", "bytes"), 0)
     own = dict.fromkeys(("own_forward", "own_backward", "own_flops", "own_bytes"), 0)
     return {"path": path, "class": "", "depth": path.count("."), **sums, **own}
 
 
-def memory(ranks: Ranks) -> dict[str, Any]:
-    """Per rank and device: curve, peak and the owners of what was alive then, on the run's clock."""
+def memory(ranks: Ranks) -> JsonObject:
+    """Return for each rank and device the curve, the peak and the owners of live memory."""
     devices = []
     for rank, digest in ranks.items():
         shift = digest["shift"]
-        for device, found in digest["memory"].items():
-            curve = [[at + shift, allocated, reserved] for at, allocated, reserved in found["curve"]]
-            row = {**found, "rank": rank, "device": device, "curve": curve}
-            devices.append(row | {"peak_at": found["peak_at"] + shift})
+        for device, usage in digest["memory"].items():
+            curve = [[at + shift, allocated, reserved] for at, allocated, reserved in usage["curve"]]
+            row = {**usage, "rank": rank, "device": device, "curve": curve}
+            devices.append(row | {"peak_at": usage["peak_at"] + shift})
     return {"devices": devices}
 
 
-def kernels(ranks: Ranks) -> dict[str, Any]:
-    """Rows [kind, name, sources, where, grid, block, calls, total, occupancy, FLOPs, bytes], all ranks."""
+def kernels(ranks: Ranks) -> JsonObject:
+    """Return rows [kind, name, sources, location, grid, block, calls, total, occupancy, FLOPs, bytes]."""
     rows = []
     for digest in ranks.values():
         for kind, name, ops, where, calls, total, grid, block, occupancy, flops, size in digest["kernels"]:
@@ -152,9 +153,9 @@ def kernels(ranks: Ranks) -> dict[str, Any]:
     return {"rows": sorted(summed, key=lambda row: -row[7])}
 
 
-def distributed(ranks: Ranks) -> dict[str, Any]:
-    """Per rank what it did, and per collective its calls, bytes, wait, transfer; who arrives last."""
-    by_name: dict[str, dict[str, Any]] = {}
+def distributed(ranks: Ranks) -> JsonObject:
+    """Return the parts per rank, the sums per collective, and which rank arrives last how often."""
+    by_name: dict[str, JsonObject] = {}
     for rank, digest in ranks.items():
         for name, *_, duration, wait, transfer, size in digest["collectives"]:
             row = by_name.setdefault(
@@ -168,7 +169,7 @@ def distributed(ranks: Ranks) -> dict[str, Any]:
     heads = [digest["header"] for digest in ranks.values()]
     return {
         "parts": PARTS,
-        "ranks": whole_parts(ranks),
+        "ranks": total_parts(ranks),
         "collectives": sorted(by_name.values(), key=lambda row: -row["duration"]),
         "arrivals": arrivals(ranks),
         "world_size": max((head["world_size"] for head in heads), default=1),
@@ -177,17 +178,18 @@ def distributed(ranks: Ranks) -> dict[str, Any]:
     }
 
 
-def whole_parts(ranks: Ranks) -> list[dict[str, Any]]:
-    """Per rank: nanoseconds of each part over all steps."""
+def total_parts(ranks: Ranks) -> list[JsonObject]:
+    """Return for each rank the nanoseconds of each part over all steps."""
     return [
         {"rank": rank, "parts": [sum(step[3 + i] for step in digest["steps"]) for i in range(len(PARTS))]}
         for rank, digest in ranks.items()
     ]
 
 
-def arrivals(ranks: Ranks) -> list[dict[str, Any]]:
-    """Per rank: in how many collectives it came last, of those that all ranks of their group recorded, and
-    how late on average after the first.
+def arrivals(ranks: Ranks) -> list[JsonObject]:
+    """Return for each rank in how many collectives it arrived last, and how late after the first on average.
+
+    Counts collectives that all ranks of their group recorded.
     """
     if len(ranks) < 2:
         return []

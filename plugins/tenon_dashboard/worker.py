@@ -1,13 +1,13 @@
-"""Read trace files in processes of their own: ``python -m tenon_dashboard.worker`` forks one for each file.
+"""Read trace files in separate processes: ``python -m tenon_dashboard.worker`` forks one for each file.
 
-A process, because files can be hostile: memory and processor time are limited by the operating system, and
-TensorBoard goes on answering meanwhile. Forked, because to start Python and NumPy takes longer than a first
-look at a file. ``nursery.py`` sends the path of a file and a socket, on which every line asks
-(``readers.py``): ``look`` for a first part of the file, ``read`` for all there is. Both are answered with
-lines of JSON: ``{"progress": bytes}`` and digests of what was read so far, at last ``{"digest": ...,
-"timeline": bytes, "ended": all was read, "finished": the file is complete}`` followed by so many bytes of
-``timeline.pack``, or an ``"error"``. A worker goes on where it stopped when the file has grown. It ends
-with its socket, when the file is finished, or unasked for a minute.
+Separate processes, because files can be hostile: memory and processor time are limited by the operating
+system, and TensorBoard remains responsive. Forked, because starting Python and NumPy takes longer than
+reading the first part of a file. ``nursery.py`` sends the path of a file and a socket, on which each line is
+a request (``readers.py``): ``look`` for the first part of the file, ``read`` for all of it. Responses are
+lines of JSON: ``{"progress": bytes}`` and digests of what was read so far, and finally ``{"digest": ...,
+"timeline": bytes, "ended": all was read, "finished": the file is complete}``, followed by so many bytes of
+``timeline.pack``, or an ``"error"``. A worker continues where it stopped when the file has grown. It ends
+when its socket is closed, when the file is finished, or after an idle minute.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import select
 import signal
 import socket
 import time
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from tenon_dashboard.collect import Collected
+from tenon_dashboard.collect import Collected, JsonObject
 from tenon_dashboard.digest import digest
 from tenon_dashboard.lines import Lines
 from tenon_dashboard.stream import BadTrace, EventStream
@@ -34,21 +34,21 @@ from tenon_dashboard.timeline import pack
 MEMORY_LIMIT = 3 << 30
 SECONDS_LIMIT = 600
 IDLE_SECONDS = 60
-#: Characters of a first look: some thousands of events.
+#: The number of characters of the first part: some thousands of events.
 LOOK = 2 << 20
 
 
-def _say(out: BinaryIO, message: dict[str, Any], blob: bytes = b"") -> None:
+def _say(out: BinaryIO, message: JsonObject, blob: bytes = b"") -> None:
     out.write(json.dumps(message, separators=(",", ":")).encode() + b"\n" + blob)
     out.flush()
 
 
-def _take(stream: EventStream, lines: Lines, out: BinaryIO, most: float) -> bool:
-    """Read so many characters, or what there is: whether that was all. Tell how far it is now and then."""
+def _take(stream: EventStream, lines: Lines, out: BinaryIO, limit: float) -> bool:
+    """Read at most ``limit`` characters, reporting progress now and then; return whether that was all."""
     begun = spoken = time.monotonic()
     summed, collected = 0.5, lines.collected
     for length in stream.read(lines):
-        if length >= most:
+        if length >= limit:
             return False
         if time.monotonic() - spoken > 0.2:
             spoken = time.monotonic()
@@ -60,7 +60,7 @@ def _take(stream: EventStream, lines: Lines, out: BinaryIO, most: float) -> bool
 
 
 def serve(path: str, ask: io.RawIOBase, out: BinaryIO) -> None:
-    """Answer each line of ``ask`` until the file is finished or wrong."""
+    """Respond to each line of ``ask`` until the file is finished or invalid."""
     collected = Collected()
     lines = Lines(collected)
     try:
@@ -87,11 +87,11 @@ def serve(path: str, ask: io.RawIOBase, out: BinaryIO) -> None:
 
 
 def limit() -> None:
-    """Let the operating system end this process when it needs too much."""
-    for kind, most in ((resource.RLIMIT_AS, MEMORY_LIMIT), (resource.RLIMIT_CPU, SECONDS_LIMIT)):
-        already = resource.getrlimit(kind)[1]
-        most = most if already == resource.RLIM_INFINITY else min(most, already)
-        resource.setrlimit(kind, (most, most))
+    """Let the operating system limit the memory and processor time of this process."""
+    for kind, bound in ((resource.RLIMIT_AS, MEMORY_LIMIT), (resource.RLIMIT_CPU, SECONDS_LIMIT)):
+        present = resource.getrlimit(kind)[1]
+        bound = bound if present == resource.RLIM_INFINITY else min(bound, present)
+        resource.setrlimit(kind, (bound, bound))
 
 
 def _work(path: str, answers: int) -> None:
@@ -101,21 +101,21 @@ def _work(path: str, answers: int) -> None:
 
 
 def main() -> None:
-    """Fork a worker for each path that comes with a socket, until nobody asks any more."""
-    gc.disable()  # parsed events hold no cycles; looking for some takes a third of the time
+    """Fork a worker for each path that is received with a socket, until the connection is closed."""
+    gc.disable()  # parsed events have no cycles, and the search for some takes a third of the time
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    with socket.socket(fileno=0) as asked:
+    with socket.socket(fileno=0) as requests:
         while True:
-            path, sockets, _, _ = socket.recv_fds(asked, 1 << 16, 1)
+            path, sockets, _, _ = socket.recv_fds(requests, 1 << 16, 1)
             if not path:
                 return
             if os.fork() == 0:
-                asked.close()
+                requests.close()
                 _work(os.fsdecode(path), sockets[0])
                 os._exit(0)
             os.close(sockets[0])
-            asked.sendall(b"\n")
+            requests.sendall(b"\n")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""``tenon plan``: predict what a run on many ranks would send, need and take."""
+"""``tenon plan``: predict the traffic, the memory and the time of a run on many ranks."""

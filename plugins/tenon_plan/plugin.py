@@ -7,12 +7,12 @@ from tenon.extend import CommandTarget, hookimpl
 
 @hookimpl
 def tenon_commands() -> dict[str, str]:
-    """``tenon plan``."""
+    """Provide the command ``tenon plan``."""
     summary = "Predict bytes, memory and time of a run on many ranks."
     return {"plan": CommandTarget("tenon_plan.plan.command:plan", summary=summary)}
 
 
 @hookimpl
 def tenon_namespaces() -> dict[str, str]:
-    """The modules behind it."""
+    """Provide the module that implements it."""
     return {"training.plan": "tenon_plan.plan"}

@@ -118,13 +118,13 @@ class ModelGraph:
         return self._names[ref.node] + (f":{ref.index}" if ref.index else "")
 
     def _unique_names(self) -> dict[Node, str]:
-        wanted = {node: self._preferred_name(node) for node in self._graph.nodes}
+        preferred = {node: self._preferred_name(node) for node in self._graph.nodes}
         taken: set[str] = set()
-        for name in wanted.values():  # a node is not named like a group of nodes
+        for name in preferred.values():  # a node is not named like a group of nodes
             parts = name.split("/")
             taken.update("/".join(parts[:end]) for end in range(1, len(parts)))
         names: dict[Node, str] = {}
-        for node, name in wanted.items():
+        for node, name in preferred.items():
             unique, count = name, 0
             while unique in taken:
                 count += 1

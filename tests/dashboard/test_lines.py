@@ -8,7 +8,7 @@ import traces
 from traces import memory, span
 
 from tenon_dashboard.collect import Collected
-from tenon_dashboard.digest import digest, made_of
+from tenon_dashboard.digest import digest, ops_text
 from tenon_dashboard.lines import Lines
 from tenon_dashboard.nesting import nested
 from tenon_dashboard.parts import Swept, part_of
@@ -123,5 +123,5 @@ def test_lines_that_only_look_like_those_of_the_profiler_are_not_taken_as_such(l
 
 
 def test_a_kernel_of_many_ops_says_how_often_it_has_each():
-    assert made_of(["mul", "add"] * 20 + ["div"]) == "mul ×20, add ×20, div"
-    assert made_of(["mul", "add", "mul"]) == "mul, add, mul"
+    assert ops_text(["mul", "add"] * 20 + ["div"]) == "mul ×20, add ×20, div"
+    assert ops_text(["mul", "add", "mul"]) == "mul, add, mul"

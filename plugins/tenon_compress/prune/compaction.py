@@ -199,7 +199,7 @@ def analyse(
     rows = {id(held) for m in single_head for held in m._parameters.values()}
     for node, axes in analysis.stored.items():
         if id(analysis.trace.stored[node]) in rows:
-            analysis.channels.keep(axes[0], "they belong to the only head")
+            analysis.channels.keep(axes[0], "they are of the only head")
         if names_of[node] not in saved:
             for channels in axes:
                 analysis.channels.keep(channels, f"the buffer {names_of[node]} is not saved")

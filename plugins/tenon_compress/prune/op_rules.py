@@ -47,8 +47,8 @@ def moved(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[A
     op = ops.reshape if node.name == "view" else node.op  # the order in memory may differ here
 
     def move(array: np.ndarray) -> tuple[np.ndarray, ...]:
-        made = op.forward(np, np.broadcast_to(array, x.shape), **node.attrs)
-        return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+        result = op.forward(np, np.broadcast_to(array, x.shape), **node.attrs)
+        return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
     channel_maps = [move(channel_map) for channel_map in x.channel_maps]
     known, value = (None, None) if x.known is None else (move(x.known), move(x.value))

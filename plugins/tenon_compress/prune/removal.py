@@ -170,16 +170,16 @@ def equalize_groups(
         remaining = ~(gone[inner].all(1) & gone[outer].all(1))
         for side in (inner[remaining], outer[remaining]):
             lost = gone[side].sum(1)
-            least = min(lost.min(initial=side.shape[1]), side.shape[1] - 1)
-            sides.append((side, least))
-            np.add.at(excess, side, np.broadcast_to((lost - least)[:, None], side.shape))
+            common = min(lost.min(initial=side.shape[1]), side.shape[1] - 1)
+            sides.append((side, common))
+            np.add.at(excess, side, np.broadcast_to((lost - common)[:, None], side.shape))
     changed = False
-    for side, least in sides:
+    for side, common in sides:
         for group in side:
             lost = group[gone[group]]
             order = np.lexsort((np.zeros(len(lost)) if scores is None else -scores[lost], -excess[lost]))
             for representative in lost[order].tolist():
-                if gone[group].sum() > least:
+                if gone[group].sum() > common:
                     analysis.channels.keep(
                         np.array([representative]), "all groups of a convolution lose equally many"
                     )

@@ -129,15 +129,15 @@ def calibration_calls(
     model: Module, scheme: Scheme, calibration: Tensor | Iterable[Example] | None
 ) -> list[Example]:
     """Return ``calibration`` as a list of calls, of which a tensor is one; QuantizationError if missing."""
-    calls_given = (
+    iterable = (
         () if calibration is None else (calibration,) if isinstance(calibration, Tensor) else calibration
     )
-    if isinstance(calls_given, (str, Mapping)) or not isinstance(calls_given, Iterable):
+    if isinstance(iterable, (str, Mapping)) or not isinstance(iterable, Iterable):
         raise QuantizationError(
             f"calibration is a sequence of what this {type(model).__name__} is called with, not a"
             f" {type(calibration).__name__}: give [example, ...]."
         )
-    calls = list(calls_given)
+    calls = list(iterable)
     if scheme.calibrates and not calls:
         raise QuantizationError(
             f"{scheme.name} needs calibration data, and there is none: give a sequence of inputs that this"

@@ -59,12 +59,12 @@ class StaticLayer(QuantizedLayer):
         self.hold(weight=weight, scale=scale, bias=None if layer.bias is None else layer.bias.to(float32))
         return self.train(layer.training)
 
-    def _computed(self, input: Tensor) -> Tensor:
+    def _forward_quantized(self, input: Tensor) -> Tensor:
         """Compute the result for a float32 or uint8 input."""
         raise NotImplementedError
 
-    def _compute(self, input: Tensor) -> Tensor:
-        result = in_float32(self._computed, input)
+    def _forward_any_float(self, input: Tensor) -> Tensor:
+        result = in_float32(self._forward_quantized, input)
         return result.to(self.floats) if result.dtype is float32 and self.floats is not float32 else result
 
 
@@ -89,9 +89,9 @@ class StaticLinear(StaticLayer):
 
     def forward(self, input: Tensor) -> Tensor:
         """Compute the result for floats, or for uint8 from the layer before."""
-        return self._compute(input)
+        return self._forward_any_float(input)
 
-    def _computed(self, input: Tensor) -> Tensor:
+    def _forward_quantized(self, input: Tensor) -> Tensor:
         held = self._buffers
         return ops.int8_linear(input, held["weight"], held["scale"], held["bias"], **self.steps)
 
@@ -144,9 +144,9 @@ class StaticConv(StaticLayer):
         """Compute the result for floats, or for uint8 from the layer before, also without a batch axis."""
         if input.dim() < len(self.shape):
             return self.forward(input[None])[0]
-        return self._compute(input)
+        return self._forward_any_float(input)
 
-    def _computed(self, input: Tensor) -> Tensor:
+    def _forward_quantized(self, input: Tensor) -> Tensor:
         held, steps = self._buffers, {**self.geometry, **self.steps}
         return ops.int8_conv(input, held["weight"], held["scale"], held["bias"], **steps)
 

@@ -1,6 +1,6 @@
-// Ask the server.
+// Requests to the server.
 
-/** The answer to a question about a run, as JSON; throws what the server refuses. */
+/** Return the JSON response to a request about a run; throw the error that the server responds with. */
 export async function ask(route, query) {
   const answer = await fetch(`${route}?${new URLSearchParams(query)}`);
   const value = await answer.json();

@@ -1,4 +1,4 @@
-// Bars, columns and curves as SVG, with units on every axis. Each has its numbers in a table beside it.
+// Bars, columns and curves as SVG, with units on every axis. A table beside each shows its numbers.
 
 import { h, s } from "./dom.js";
 import { bytes, tickText, ticks, time, unit } from "./units.js";
@@ -8,7 +8,7 @@ const LEFT = 62,
   TOP = 8,
   BOTTOM = 36;
 
-/** The names of the parts beside their colours; the marks tell them apart without colour too. */
+/** A legend of the parts, whose marks distinguish them without colours, too. */
 export function legend(parts) {
   return h(
     "ul",
@@ -71,7 +71,7 @@ function frame(width, height, label, ...children) {
   );
 }
 
-/** One bar a row, its parts side by side; rows: {label, parts: nanoseconds}. */
+/** One bar per row, its parts side by side; rows: {label, parts: nanoseconds}. */
 export function stackedBars(rows, parts, label, width = 620) {
   const bar = Math.min(26, Math.max(8, 320 / rows.length)),
     gap = bar > 12 ? 6 : 2;
@@ -100,7 +100,7 @@ export function stackedBars(rows, parts, label, width = 620) {
   return frame(width, height, label, axisX(0, most, width, height - BOTTOM, "time", "time"), drawn);
 }
 
-/** One column a step, its parts stacked; many steps are joined, so that a column stays two pixels wide. */
+/** One column per step, its parts stacked; many steps are joined, so that columns are two pixels wide. */
 export function stackedColumns(steps, parts, label, width = 620, height = 230) {
   const join = Math.ceil(steps.length / 300),
     columns = [];
@@ -158,7 +158,7 @@ export function stackedColumns(steps, parts, label, width = 620, height = 230) {
   );
 }
 
-/** A staircase over time: points [nanoseconds, bytes]; `mark` is one of them, named. */
+/** A step curve over time: points [nanoseconds, bytes]; `mark` is a labelled one. */
 export function staircase(points, mark, label, width = 620, height = 240) {
   const [first, last] = [points[0][0], Math.max(points.at(-1)[0], points[0][0] + 1)];
   const most = 1.1 * Math.max(...points.map((p) => p[1]), 1);

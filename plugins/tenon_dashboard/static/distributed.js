@@ -1,4 +1,4 @@
-// Distributed: what each rank did with its time, who comes late, what the collectives moved and how fast.
+// Distributed: the time of each rank by part, which ranks arrive late, and the traffic of collectives.
 
 import { legend, stackedBars } from "./charts.js";
 import { h, section } from "./dom.js";

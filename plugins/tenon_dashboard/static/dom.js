@@ -1,4 +1,4 @@
-// Build elements. Text is always a text node, so nothing that a trace says is ever read as markup.
+// Build elements. Text is always a text node, so no content of a trace is ever parsed as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 

@@ -1,4 +1,4 @@
-// The page: which runs, which view, and what each shows. TensorBoard calls render() in a frame of its own.
+// The page: the choice of runs and views. TensorBoard calls render() in a frame.
 
 import { ask } from "./ask.js";
 import { h, select } from "./dom.js";
@@ -11,7 +11,7 @@ import { overview } from "./overview.js";
 import { followTheme } from "./theme.js";
 import { trace } from "./trace.js";
 
-// name: [title, draw(data, run)]; the trace asks for its windows itself.
+// name: [title, draw(data, run)]; the trace view requests its windows itself.
 const VIEWS = {
   overview: ["Overview", overview],
   operators: ["Operators", operators],
@@ -69,7 +69,7 @@ export async function render() {
   document.addEventListener("visibilitychange", () => !document.hidden && findRuns().then(update));
 }
 
-/** Look which runs there are, now and again; draw the first time, and when the chosen one is gone. */
+/** Look for runs periodically; draw the first time, and when the chosen run has disappeared. */
 async function findRuns() {
   clearTimeout(looking);
   try {
@@ -116,7 +116,7 @@ function change(choice) {
   update();
 }
 
-/** The choices of runs and ranks; the focus stays where it was. */
+/** Draw the choices of runs and ranks; the focus is kept. */
 function showChoices() {
   const names = state.runs.map((run) => [run.name, run.name]);
   const run = state.runs.find((run) => run.name === state.run);
@@ -134,7 +134,7 @@ function showChoices() {
   if (focused) document.querySelector(`#${focused} select`).focus();
 }
 
-/** Arrow keys go through the tabs, as the pattern for tabs wants it. */
+/** Arrow keys move between the tabs, as ARIA's pattern for tabs requires. */
 function move(event) {
   const names = Object.keys(VIEWS),
     at = names.indexOf(state.view);
@@ -145,7 +145,7 @@ function move(event) {
   document.getElementById(`tab-${state.view}`).focus();
 }
 
-/** Ask for the view of each chosen run, draw it if it differs, and come back while files grow. */
+/** Request the view of each chosen run, draw it if it has changed, and repeat while files grow. */
 async function update() {
   clearTimeout(timer);
   if (!state.run) return;
@@ -164,7 +164,7 @@ async function update() {
   } catch (error) {
     if (mine !== turn) return;
     problem(parts.problems, [error.message]);
-    timer = setTimeout(() => findRuns().then(update), WHILE_GROWING); // the run may be gone
+    timer = setTimeout(() => findRuns().then(update), WHILE_GROWING); // the run may have disappeared
     return;
   }
   if (mine !== turn) return;
@@ -191,7 +191,7 @@ function panelsOf(answers, names) {
   return found;
 }
 
-/** There is something of the chosen ranks. */
+/** Whether there are data of the chosen ranks. */
 const shows = (answer) =>
   state.rank === "all" ? answer.known.length > 0 : answer.known.includes(Number(state.rank));
 
@@ -219,7 +219,7 @@ function problem(place, texts) {
   );
 }
 
-/** How far the files are read, and what is wrong with them. */
+/** Show how far the files have been read, and their errors. */
 function showFiles(files) {
   const open = files.filter((file) => file.reading),
     growing = files.filter((file) => !file.finished && !file.error && !file.reading);

@@ -1,4 +1,4 @@
-// Kernels: what compiled programs fused out of which operators, and what ran on a GPU.
+// Kernels: the kernels of compiled programs with their operators, and kernels on GPUs.
 
 import { h, section } from "./dom.js";
 import { table } from "./table.js";

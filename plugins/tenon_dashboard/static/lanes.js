@@ -1,4 +1,4 @@
-// Draw the lanes of a trace on a canvas, and tell which span lies under a point.
+// Draw the lanes of a trace on a canvas, and find the span at a point.
 
 import { tickText, ticks, unit } from "./units.js";
 
@@ -23,7 +23,7 @@ function kindOf(category, name) {
   return CATEGORIES[category] ?? "annotation";
 }
 
-/** Black or white, whichever can be read on a colour like "#0072b2": always 4.5 to 1 at least. */
+/** Black or white, whichever has more contrast on a colour like "#0072b2": always 4.5 to 1 at least. */
 export function inkOn(back) {
   const [red, green, blue] = [1, 3, 5].map((at) => {
     const share = parseInt(back.slice(at, at + 2), 16) / 255;
@@ -32,10 +32,10 @@ export function inkOn(back) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000000" : "#ffffff";
 }
 
-/** Without what all names of a kind begin with: bars are narrow. */
+/** A name without its common prefix, as bars are narrow. */
 const shortened = (name) => name.replace(/^(tenon::|aten::|nn\.Module: )/, "");
 
-/** Where each lane begins, and how high all of them are. */
+/** The top of each lane, and the height of all of them. */
 export function layout(lanes) {
   let y = RULER;
   const tops = lanes.map((lane) => {
@@ -55,7 +55,7 @@ function colours() {
   };
 }
 
-/** Draw the answer `data` for the window of `view`; `chosen` is framed. */
+/** Draw the response `data` for the window of `view`, with a frame around `chosen`. */
 export function draw(canvas, data, view, chosen) {
   const ratio = window.devicePixelRatio || 1,
     width = canvas.clientWidth,
@@ -136,7 +136,7 @@ function bar(pen, [start, duration, name, category, detail], names, y, view, sca
   pen.fillText(text, left + 4, y + ROW / 2 - 0.5);
 }
 
-/** As much of a text as there is room for. */
+/** As much of a text as fits. */
 function fitted(pen, text, room) {
   const wide = pen.measureText(text).width;
   if (wide <= room) return text;

@@ -1,4 +1,4 @@
-// Memory: what is allocated over time on each device, its peak, and who held it then.
+// Memory: allocated memory over time on each device, its peak, and its owners at the peak.
 
 import { staircase } from "./charts.js";
 import { h, section } from "./dom.js";

@@ -15,7 +15,7 @@ const value = {
   forward: (node) => node.forward,
   backward: (node) => node.backward,
 };
-// What is folded or zoomed in, by run and path, and what the flame graph measures.
+// The folded and zoomed modules, by run and path, and the quantity that the flame graph shows.
 const folded = new Set(),
   zoomed = new Map();
 let kind = "both";
@@ -127,7 +127,7 @@ function flame(roots, zoom) {
   return graph;
 }
 
-/** Arrow keys go to the box beside, above or below. */
+/** Arrow keys move to the box beside, above or below. */
 function walk(event) {
   const boxes = [...event.currentTarget.children],
     at = document.activeElement,

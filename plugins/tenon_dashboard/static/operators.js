@@ -1,4 +1,4 @@
-// Operators: self and total time, calls, shapes, how near they come to the machine's measured peak.
+// Operators: self and total time, calls, shapes, and the share of the machine's measured peak.
 
 import { h, section, select } from "./dom.js";
 import { table } from "./table.js";
@@ -74,7 +74,7 @@ function peaks(data) {
   );
 }
 
-/** Which part of the machine's peak an operator reaches, in arithmetic or in memory, whichever is more. */
+/** The share of the machine's peak that an operator reaches, in arithmetic or memory, whichever is more. */
 function ofPeak(row, data) {
   if (!data.flops_per_second || !row[SELF] || (!row[FLOPS] && !row[BYTES])) return null;
   const seconds = row[SELF] / 1e9;
@@ -131,7 +131,7 @@ function list(data, run) {
   });
 }
 
-/** Two runs in one table: what became slower, what faster. */
+/** Two runs in one table, with their differences. */
 export function compared(answers, names) {
   const [first, second] = answers.map(
     (answer) => new Map(grouped(answer.rows, "name").map((row) => [row[NAME], row])),

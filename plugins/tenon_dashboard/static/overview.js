@@ -1,4 +1,4 @@
-// Where the time of a step goes: in all, per rank, over the steps; and what to do about it.
+// The division of step time: in total, per rank, per step; and recommendations.
 
 import { legend, stackedBars, stackedColumns } from "./charts.js";
 import { h, section } from "./dom.js";
@@ -7,7 +7,7 @@ import { count, percent, time } from "./units.js";
 
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 
-/** Columns of a table that shows each part's time, and its share as explanation. */
+/** Columns of a table that shows each part's time, and its share as tooltip. */
 export function partColumns(parts) {
   return parts.map((part, i) => ({
     label: part,

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { count } from "./units.js";
 
 const PART = 50;
-// How each table was last sorted, filtered and opened, by its name: drawn again, it looks the same.
+// The sorting, filter and expansion of each table, by its name, which are kept when it is drawn again.
 const remembered = new Map();
 
 /**

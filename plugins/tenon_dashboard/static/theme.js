@@ -1,4 +1,4 @@
-// TensorBoard's dark mode where its page can be asked, else the browser's.
+// TensorBoard's dark mode if its page is accessible, else the browser's.
 
 /** Set `data-theme` of the document, now and whenever it changes; `changed` is called after each change. */
 export function followTheme(changed) {

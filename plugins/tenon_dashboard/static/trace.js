@@ -1,4 +1,4 @@
-// The timeline of all ranks on one clock: zoom, move, search. The server sends what a window can show.
+// The timeline of all ranks on one clock: zoom, move, search. The server sends what is visible in a window.
 
 import { ask } from "./ask.js";
 import { legend } from "./charts.js";
@@ -7,14 +7,14 @@ import { GUTTER, draw, layout, spanAt } from "./lanes.js";
 import { table } from "./table.js";
 import { count, time } from "./units.js";
 
-// What colours mean.
+// The meanings of colours.
 const KINDS = ["compute", "communication", "wait", "data", "optimizer", "module", "annotation", "joined"];
 const SHORTEST = 200,
   ZOOM = 1.6,
   LISTED = 100,
   HIGHEST = 12_000;
 
-/** The view of one run; `showFiles` is told how far its files are read. */
+/** The view of one run; `showFiles` is called with the progress of reading its files. */
 export function trace(run, rank, showFiles) {
   const view = { begin: 0, end: 0 };
   let data = null,
@@ -69,7 +69,7 @@ export function trace(run, rank, showFiles) {
   );
   const root = h("div", {}, tools, legend(KINDS), h("div", { class: "timeline" }, canvas, tip), about, list);
 
-  /** Say what went wrong with a question, where its answer would stand. */
+  /** Show the error of a request in place of its response. */
   const told = (question) => question.catch((error) => (about.textContent = error.message));
 
   async function load() {
@@ -93,7 +93,7 @@ export function trace(run, rank, showFiles) {
     const whole = data && view.begin === 0 && view.end === data.last;
     const lanes = answer.lanes.filter((lane) => rank === "all" || String(lane.rank) === rank);
     const wanted = lanes.length;
-    while (layout(lanes).height > HIGHEST) lanes.pop(); // browsers draw no higher canvas
+    while (layout(lanes).height > HIGHEST) lanes.pop(); // browsers draw no taller canvas
     data = { ...answer, lanes, hidden: wanted - lanes.length };
     if (whole) view.end = data.last;
     showFiles(answer.files);

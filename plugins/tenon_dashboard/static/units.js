@@ -1,4 +1,4 @@
-// Numbers with units, three digits that matter.
+// Numbers with units, three significant digits.
 
 function digits(value, whole) {
   const size = Math.abs(Number(value.toPrecision(3)));
@@ -38,7 +38,7 @@ function written(value, steps) {
   return `${digits(value / factor, factor === 1)} ${name}`.trim();
 }
 
-/** Nanoseconds. */
+/** Format nanoseconds. */
 export const time = (value) => (value ? written(value, TIMES) : "0");
 export const bytes = (value) => (value ? written(value, SIZES) : "0");
 export const flops = (value) => (value ? `${written(value, THOUSANDS)}FLOP` : "");

@@ -1,6 +1,6 @@
-"""``tenon plan``: what a run on many ranks would send, need and take, from a few steps of one of its ranks.
+"""``tenon plan``: predict traffic, memory and time of a run on many ranks from a few steps of one rank.
 
-``rehearsal.py`` runs those steps, with the other ranks pretended. ``replay.py`` repeats their collective
-calls on real ranks of this machine, or of others. ``measure.py`` starts both, ``predict.py`` adds up,
-``report.py`` shows it, ``command.py`` is the command.
+``rehearsal.py`` runs these steps with simulated other ranks. ``replay.py`` repeats their collective calls on
+real ranks of this machine, or of others. ``measure.py`` starts both, ``predict.py`` combines the
+measurements, ``report.py`` prints the result, ``command.py`` is the command.
 """

@@ -68,22 +68,24 @@ def plan(
             raise ConfigError(
                 "tenon plan starts the processes that it needs itself. Run it without a launcher."
             )
-        given = _given(network, latency, launcher)
+        described = _described_network(network, latency, launcher)
         config, _ = run_parts.resolve(what, overrides, None)
         cluster = _cluster(ranks, ranks_per_node, cores_per_node)
-        inputs = _measure(config, cluster, given, launcher, compute_ms, idle)
-        found = report.Plan.of(config, inputs)
+        inputs = _measure(config, cluster, described, launcher, compute_ms, idle)
+        prediction = report.Plan.of(config, inputs)
     except TenonError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(run_parts.REFUSED)
     if as_json:
-        click.echo(json.dumps(found.plain(), indent=2))
+        click.echo(json.dumps(prediction.plain(), indent=2))
     else:
-        report.show(found)
+        report.show(prediction)
 
 
-def _given(network: str | None, latency: str | None, launcher: str | None) -> predict.Network | None:
-    """The network that the options describe."""
+def _described_network(
+    network: str | None, latency: str | None, launcher: str | None
+) -> predict.Network | None:
+    """Return the network that the options describe; None if they describe none."""
     if launcher is not None and (network is not None or latency is not None):
         raise ConfigError("--mpirun measures the network; leave out --network and --latency, or --mpirun.")
     if network is not None and latency is None:
@@ -114,18 +116,18 @@ def _cluster(ranks: int, ranks_per_node: int | None, cores_per_node: int | None)
 def _measure(
     config: run_parts.RunConfig,
     cluster: predict.Cluster,
-    given: predict.Network | None,
+    described: predict.Network | None,
     launcher: str | None,
     compute_ms: float | None,
     idle: bool,
 ) -> predict.Inputs:
-    """Everything that has to be known, and where it comes from."""
+    """Measure all inputs of the prediction, and record in ``remarks`` where they come from."""
     cores = predict.usable_cores()
     threads = min(cluster.threads, cores)
-    together = max(1, min(cluster.ranks_per_node, cores // threads))
-    rehearsed = measure.rehearse(config, cluster.ranks, together, threads, cluster.nodes)
-    inputs = predict.Inputs(cluster, rehearsed, _engine(), together, idle)
-    _say_computing(inputs, threads, cores, compute_ms)
+    concurrent = max(1, min(cluster.ranks_per_node, cores // threads))
+    rehearsed = measure.rehearse(config, cluster.ranks, concurrent, threads, cluster.nodes)
+    inputs = predict.Inputs(cluster, rehearsed, _engine(), concurrent, idle)
+    _describe_computing(inputs, threads, cores, compute_ms)
     if compute_ms is not None:
         inputs.compute = compute_ms / 1e3
     elif cluster.ranks > 1:
@@ -133,57 +135,57 @@ def _measure(
     if cluster.ranks_per_node > 1:
         _replay(inputs, cores)
     if cluster.nodes > 1:
-        inputs.network = _network(inputs, given, launcher)
-    elif given is not None or launcher is not None:
-        inputs.said.append("All ranks are on one node: the network counts for nothing.")
+        inputs.network = _network(inputs, described, launcher)
+    elif described is not None or launcher is not None:
+        inputs.remarks.append("All ranks are on one node: the network counts for nothing.")
     return inputs
 
 
 def _engine() -> type[Communicator]:
     name = Config.from_environment().communicator or engine.DEFAULT
-    found: type[Communicator] = resolve("communicators", name)
-    return found
+    communicator: type[Communicator] = resolve("communicators", name)
+    return communicator
 
 
-def _say_computing(inputs: predict.Inputs, threads: int, cores: int, compute_ms: float | None) -> None:
+def _describe_computing(inputs: predict.Inputs, threads: int, cores: int, compute_ms: float | None) -> None:
     cluster, rehearsed = inputs.cluster, inputs.rehearsed
     if compute_ms is not None:
-        inputs.said.append(f"Computing: {compute_ms:g} ms, as given.")
+        inputs.remarks.append(f"Computing: {compute_ms:g} ms, as given.")
         return
-    seconds = sorted(second for one in rehearsed.seconds for second in one)
-    at_once = f", {inputs.together} processes at once" if inputs.together > 1 else ""
+    seconds = sorted(second for steps in rehearsed.seconds for second in steps)
+    concurrency = f", {inputs.together} processes at once" if inputs.together > 1 else ""
     low, high = seconds[len(seconds) // 10], seconds[-1 - len(seconds) // 10]
-    inputs.said.append(
+    inputs.remarks.append(
         f"Computing: measured here, median of {len(rehearsed.seconds[0])} steps of one rank's share"
-        f" ({threads} thread{'s' if threads > 1 else ''}{at_once}; 8 of 10 took {duration(low)} to"
+        f" ({threads} thread{'s' if threads > 1 else ''}{concurrency}; 8 of 10 took {duration(low)} to"
         f" {duration(high)})."
     )
     worked = f"Processors worked {duration(rehearsed.processor)} for a step"
     if inputs.idle:
-        inputs.said.append(
+        inputs.remarks.append(
             f"{worked}, which counts here (--idle), and of all other timings the quickest tenth."
         )
     elif predict.computing(rehearsed, inputs) > 1.3 * rehearsed.processor / threads:
-        inputs.said.append(
+        inputs.remarks.append(
             f"{worked}: the rest is waiting, for data, between threads, or for other programs that keep this "
             "machine busy (--idle leaves it out)."
         )
     if cluster.threads > cores:
-        inputs.said.append(f"A rank would have {cluster.threads} threads; it was measured with {cores}.")
+        inputs.remarks.append(f"A rank would have {cluster.threads} threads; it was measured with {cores}.")
     if cluster.sharing > 1:
-        inputs.said.append(
+        inputs.remarks.append(
             f"{cluster.ranks_per_node} ranks share {cluster.cores} cores: computing counts"
             f" {cluster.sharing:.3g} times."
         )
     elif inputs.together < cluster.ranks_per_node:
-        inputs.said.append(
+        inputs.remarks.append(
             f"A node's {cluster.ranks_per_node} ranks are taken to compute as fast side by side as"
             f" {inputs.together} here."
         )
 
 
 def _replay(inputs: predict.Inputs, cores: int) -> None:
-    """Time the calls on the ranks of a node, where MPI can be started here."""
+    """Time the calls on the ranks of a node, if MPI can be started here."""
     cluster = inputs.cluster
     count = cluster.ranks_per_node
     most = measure.MOST_REPLAYED if cluster.cores == cores else cores
@@ -191,7 +193,7 @@ def _replay(inputs: predict.Inputs, cores: int) -> None:
         inputs.replayed = measure.replay(inputs.rehearsed, max(2, min(count, most)))
     except LaunchError as error:
         rate = inputs.rehearsed.copied_per_second
-        inputs.said.append(
+        inputs.remarks.append(
             f"Shared memory: not timed ({error}). Taken to move {bytes_of(predict.moved_inside(inputs))} a"
             f" step as fast as copies here, {bytes_of(rate)} a second and process; waiting for each other is"
             " left out."
@@ -199,37 +201,41 @@ def _replay(inputs: predict.Inputs, cores: int) -> None:
         return
     ranks = inputs.replayed.ranks
     scaled = "" if ranks >= count else f", times {count}/{ranks}, as if they shared the speed of one memory"
-    inputs.said.append(
+    inputs.remarks.append(
         f"Shared memory: the calls of a step timed on {ranks} ranks here, median of "
         f"{len(inputs.replayed.seconds)}{scaled}. Their data were in cache, more than in training."
     )
 
 
 def _network(
-    inputs: predict.Inputs, given: predict.Network | None, launcher: str | None
+    inputs: predict.Inputs, described: predict.Network | None, launcher: str | None
 ) -> predict.Network | None:
-    if given is not None:
-        inputs.said.append(
-            f"Network: {given.source}, each way, shared by the ranks of a node, all of it for these bytes."
+    """Return the network as described or as measured; None if it is unknown."""
+    if described is not None:
+        inputs.remarks.append(
+            f"Network: {described.source}, each way, shared by the ranks of a node, all of it for these"
+            " bytes."
         )
-        return given
+        return described
     if launcher is not None:
         link = measure.network(launcher)
-        found = predict.fit(link, inputs, f"measured between {link.nodes} nodes", True)
-        inputs.said.append(
-            f"Network: {found.source} with {launcher!r}: {bytes_of(found.bytes_per_second)} a second, "
-            f"{duration(found.latency)} a message."
+        fitted = predict.fit(link, inputs, f"measured between {link.nodes} nodes", True)
+        inputs.remarks.append(
+            f"Network: {fitted.source} with {launcher!r}: {bytes_of(fitted.bytes_per_second)} a second, "
+            f"{duration(fitted.latency)} a message."
         )
-        return found
+        return fitted
     advice = "Give --network and --latency, or let --mpirun measure between two nodes."
     try:
-        found = predict.fit(measure.this_machine(), inputs, "messages inside this machine", False)
+        fitted = predict.fit(measure.this_machine(), inputs, "messages inside this machine", False)
     except (LaunchError, ConfigError) as error:
-        inputs.said.append(f"Network: not known, and messages here cannot stand for it ({error}). {advice}")
+        inputs.remarks.append(
+            f"Network: not known, and messages here cannot stand for it ({error}). {advice}"
+        )
         return None
-    inputs.said.append(
+    inputs.remarks.append(
         "Network: not known. Counted as fast as messages between two processes here,"
-        f" {bytes_of(found.bytes_per_second)} a second, {duration(found.latency)} a message: a step takes at"
-        f" least as long as shown. {advice}"
+        f" {bytes_of(fitted.bytes_per_second)} a second, {duration(fitted.latency)} a message: a step takes"
+        f" at least as long as shown. {advice}"
     )
-    return found
+    return fitted

@@ -1,4 +1,4 @@
-"""Starts what measures: rehearsals side by side, and the replay of their calls on real ranks."""
+"""Start the measurements: concurrent rehearsals, and the replay of their calls on real ranks."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from tenon.errors import ConfigError, LaunchError, TrainingError
 from tenon.extend import process_environment, run_parts
-from tenon_plan.plan.notes import Note
+from tenon_plan.plan.notes import Note, Result
 from tenon_plan.plan.rehearsal import STEPS, WARM_STEPS, Order
 from tenon_plan.plan.replay import MARK
 
 MOST_REPLAYED = 16
-"""Ranks of one node are started here up to this number."""
+"""The largest number of ranks of one node that are started here."""
 LIMIT = 300.0
 
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """What rehearsals of a rank found; ``seconds`` has the steps of each of those that ran side by side."""
+    """The results of rehearsals; ``seconds`` has the step times of each of those that ran concurrently."""
 
     parameters: int
     samples: int
@@ -34,13 +33,13 @@ class Rehearsed:
     memory: Mapping[str, int]
     seconds: tuple[tuple[float, ...], ...]
     processor: float
-    """Seconds that processors worked for a step, over all its threads."""
+    """Processor seconds of a step, over all its threads."""
     copied_per_second: float
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """The calls of a step on ``ranks`` real ranks of this machine, and the memory of their communicator."""
+    """Times of a step's calls on ``ranks`` real ranks of this machine, and their communicator's memory."""
 
     ranks: int
     seconds: tuple[float, ...]
@@ -49,7 +48,7 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Link:
-    """Seconds of a small and of a large sum between ``ranks`` ranks on ``nodes`` nodes."""
+    """Seconds of a small and of a large all-reduce between ``ranks`` ranks on ``nodes`` nodes."""
 
     ranks: int
     nodes: int
@@ -60,7 +59,7 @@ class Link:
 def rehearse(
     config: run_parts.RunConfig, ranks: int, together: int, threads: int, nodes: int = 1
 ) -> Rehearsed:
-    """``together`` rehearsals of a rank of ``ranks`` on ``nodes``, at once, each with ``threads`` threads."""
+    """Run ``together`` concurrent rehearsals of a rank of ``ranks`` on ``nodes``, with ``threads`` each."""
     with tempfile.TemporaryDirectory(prefix="tenon-plan-") as folder:
         paths = []
         for index in range(together):
@@ -68,63 +67,63 @@ def rehearse(
             order = Order(_quiet(config, folder), ranks, folder, index, together, nodes > 1)
             path.write_text(json.dumps(asdict(order)))
             paths.append(path)
-        _run_together(paths, threads)
+        _run_concurrently(paths, threads)
         results = [path.with_suffix(".result") for path in paths]
-        found = [json.loads(result.read_text()) for result in results if result.exists()]
-    problem = next((one["error"] for one in found if "error" in one), None)
+        outcomes = [json.loads(result.read_text()) for result in results if result.exists()]
+    problem = next((outcome["error"] for outcome in outcomes if "error" in outcome), None)
     if problem is not None:
         raise ConfigError(problem)
-    first = found[0]
+    first = outcomes[0]
     return Rehearsed(
         first["parameters"],
         first["samples"],
         first["buckets"],
         tuple(Note.read(note) for note in first["notes"]),
         first["memory"],
-        tuple(tuple(one["seconds"]) for one in found),
-        max(one["processor"] for one in found),
-        min(one["copied_per_second"] for one in found),
+        tuple(tuple(outcome["seconds"]) for outcome in outcomes),
+        max(outcome["processor"] for outcome in outcomes),
+        min(outcome["copied_per_second"] for outcome in outcomes),
     )
 
 
 def replay(rehearsed: Rehearsed, ranks: int) -> Replayed:
-    """The calls of a step on ``ranks`` ranks of this machine, as one node."""
+    """Time the calls of a step on ``ranks`` ranks of this machine, as one node."""
     with tempfile.TemporaryDirectory(prefix="tenon-plan-") as folder:
         path = Path(folder) / "notes.json"
         path.write_text(json.dumps([asdict(note) for note in rehearsed.notes]))
-        found = _on_ranks(
+        result = _on_ranks(
             [*run_parts.find_launcher(), "-n", str(ranks)], [str(path)], {"TENON_NUM_THREADS": "1"}
         )
-    return Replayed(found["ranks"], tuple(found["seconds"]), found["memory"])
+    return Replayed(result["ranks"], tuple(result["seconds"]), result["memory"])
 
 
 def network(launcher: str) -> Link:
-    """What ``launcher``'s ranks measure between their nodes."""
-    found = _link(run_parts.find_launcher(launcher), {})
-    if found.ranks != found.nodes or found.nodes < 2:
+    """Measure the network between the nodes of ``launcher``'s ranks."""
+    measured = _link(run_parts.find_launcher(launcher), {})
+    if measured.ranks != measured.nodes or measured.nodes < 2:
         raise ConfigError(
-            f"--mpirun {launcher!r} started {found.ranks} ranks on {found.nodes} "
-            f"node{'s' if found.nodes > 1 else ''}; the network is measured by one rank on each of two or "
+            f"--mpirun {launcher!r} started {measured.ranks} ranks on {measured.nodes} "
+            f"node{'s' if measured.nodes > 1 else ''}; the network is measured by one rank on each of two or "
             "more. Add e.g. -n 2 -ppn 1 -hosts a,b."
         )
-    return found
+    return measured
 
 
 def this_machine() -> Link:
-    """Messages between two processes here: faster than what comes over a network."""
+    """Measure messages between two processes of this machine, which are faster than a network."""
     return _link([*run_parts.find_launcher(), "-n", "2"], {"TENON_MPI_NODES": "2"})
 
 
 def _link(launcher: Sequence[str], variables: Mapping[str, str]) -> Link:
-    found = _on_ranks(launcher, [], {"TENON_NUM_THREADS": "1", **variables})
-    return Link(found["ranks"], found["nodes"], tuple(found["small"]), tuple(found["large"]))
+    result = _on_ranks(launcher, [], {"TENON_NUM_THREADS": "1", **variables})
+    return Link(result["ranks"], result["nodes"], tuple(result["small"]), tuple(result["large"]))
 
 
-def _quiet(config: run_parts.RunConfig, folder: str) -> dict[str, Any]:
-    """The configuration, without what a run would leave on the disk, and with steps enough to measure."""
+def _quiet(config: run_parts.RunConfig, folder: str) -> dict[str, object]:
+    """Return the configuration without outputs on the disk, and with enough steps to measure."""
     if config.epochs == 0:
         raise ConfigError("epochs = 0: the configuration trains no step, so there is nothing to plan.")
-    saved = config.model_dump(mode="json")
+    saved: dict[str, object] = config.model_dump(mode="json")
     saved["epochs"] = max(config.epochs, STEPS + WARM_STEPS + 1)
     saved["output"] = folder
     saved["checkpoint"] = {"every": 1 << 30}
@@ -132,8 +131,8 @@ def _quiet(config: run_parts.RunConfig, folder: str) -> dict[str, Any]:
     return saved
 
 
-def _run_together(orders: Sequence[Path], threads: int) -> None:
-    """Start a rehearsal for each order; return when all are done, or end them when one fails."""
+def _run_concurrently(orders: Sequence[Path], threads: int) -> None:
+    """Run a rehearsal for each order; end all of them if one fails."""
     environment = {**process_environment(), "TENON_NUM_THREADS": str(threads)}
     command = [sys.executable, "-m", "tenon_plan.plan.rehearsal"]
     running = []
@@ -168,10 +167,8 @@ def _refused(order: Path) -> bool:
     return result.exists() and '"error"' in result.read_text()[:20]
 
 
-def _on_ranks(
-    launcher: Sequence[str], arguments: Sequence[str], variables: Mapping[str, str]
-) -> dict[str, Any]:
-    """The line that rank 0 of the replay prints."""
+def _on_ranks(launcher: Sequence[str], arguments: Sequence[str], variables: Mapping[str, str]) -> Result:
+    """Run the replay on ``launcher``'s ranks and return what rank 0 prints."""
     command = [*launcher, sys.executable, "-m", "tenon_plan.plan.replay", *arguments]
     try:
         done = subprocess.run(
@@ -188,5 +185,5 @@ def _on_ranks(
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         reason = next((x for x in done.stderr.splitlines() if "Error: " in x), last)
         raise LaunchError(f"{' '.join(launcher)} ended with status {done.returncode}: {reason.strip()}")
-    found: dict[str, Any] = json.loads(line.removeprefix(MARK))
-    return found
+    result: Result = json.loads(line.removeprefix(MARK))
+    return result

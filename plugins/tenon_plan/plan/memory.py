@@ -1,4 +1,4 @@
-"""The memory of this process, as the system counts it."""
+"""The memory of this process, as the operating system reports it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import sys
 
 
 def resident() -> int:
-    """Bytes that the process has now; where ``/proc`` is missing, the most that it ever had."""
+    """Return the resident bytes of the process; without ``/proc`` their peak."""
     return _status("VmRSS")
 
 
 def peak() -> int:
-    """The most bytes that the process had since ``reset_peak``, or ever."""
+    """Return the peak of resident bytes since ``reset_peak``, or since the start."""
     return _status("VmHWM")
 
 
 def reset_peak() -> None:
-    """Begin a new peak, where the system can."""
+    """Reset the peak, where the system supports that."""
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as control:
         control.write("5")
 
@@ -26,8 +26,8 @@ def reset_peak() -> None:
 def _status(field: str) -> int:
     try:
         with open("/proc/self/status", encoding="ascii") as status:
-            found = next(line for line in status if line.startswith(field + ":"))
-            return int(found.split()[1]) * 1024
+            row = next(line for line in status if line.startswith(field + ":"))
+            return int(row.split()[1]) * 1024
     except FileNotFoundError:
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,34 +1,39 @@
-"""A collective call as the rehearsal notes it and the replay repeats it."""
+"""A collective call as the rehearsal records it and the replay repeats it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.extend import engine
+
+#: What a measuring process reports: JSON values by name.
+Result: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Note:
-    """One call of a step; ``placed``: its array is the communicator's; ``beside``: it may go on meanwhile."""
+    """One call of a step.
+
+    ``placed``: its array was allocated by the communicator; ``beside``: it may overlap with computing.
+    """
 
     call: engine.Call
     placed: bool
     beside: bool
 
     @classmethod
-    def read(cls, saved: Mapping[str, Any]) -> Note:
-        """What ``dataclasses.asdict`` and JSON made of a note."""
+    def read(cls, saved: Result) -> Note:
+        """Restore a note from its ``dataclasses.asdict`` after a round trip through JSON."""
         call = {**saved["call"], "shape": tuple(saved["call"]["shape"])}
         return cls(engine.Call(**call), saved["placed"], saved["beside"])
 
     @property
     def size(self) -> int:
-        """Bytes of the array."""
+        """The bytes of the array."""
         return engine.array_bytes(self.call)
 
 
 SMALL = Note(engine.Call("all_reduce", "sum", (2,), "float64", "small"), False, False)
 LARGE = Note(engine.Call("all_reduce", "mean", (2 << 20,), "float32", "large"), True, True)
-"""Two sums between nodes: one that is hardly anything but rounds, and one as gradients go."""
+"""Two all-reduces between nodes: one that takes latency only, and one like those of gradients."""

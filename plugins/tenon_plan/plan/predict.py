@@ -1,8 +1,8 @@
-"""From what was measured to what a step takes.
+"""Predict the time of a step from the measurements.
 
-A step is computing, then the collective calls one after the other: ``tenon train`` overlaps them little. What
-the ranks of a node do in shared memory was timed; what goes between nodes is the engine's own account of
-bytes and rounds (``Communicator.traffic``), divided by the network's bandwidth, times its latency.
+A step is computing, then the collective calls one after the other: ``tenon train`` overlaps them little. The
+time of a node's ranks in shared memory was measured; the time between nodes is computed from the bytes and
+rounds of the engine's own cost model (``Communicator.traffic``), with the network's bandwidth and latency.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tenon_plan.plan.notes import LARGE, SMALL, Note
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the ranks are: ``ranks_per_node`` on nodes of ``cores`` cores, with ``threads`` threads each."""
+    """The placement of the ranks: ``ranks_per_node`` on nodes of ``cores`` cores, each with ``threads``."""
 
     ranks: int
     ranks_per_node: int
@@ -31,24 +31,24 @@ class Cluster:
 
     @property
     def nodes(self) -> int:
-        """How many there are."""
+        """The number of nodes."""
         return self.ranks // self.ranks_per_node
 
     @property
     def sharing(self) -> float:
-        """How many threads want each core."""
+        """The number of threads per core, at least 1."""
         return max(1.0, self.ranks_per_node * self.threads / self.cores)
 
 
 @dataclass(frozen=True)
 class Network:
-    """What one node sends a second, and how long the first byte takes."""
+    """The bandwidth and latency of a node's network."""
 
     bytes_per_second: float
     latency: float
     source: str
     exact: bool = True
-    """False: nothing is known of the real one, which is slower."""
+    """False if the real network is unknown and slower than this."""
 
 
 @dataclass(frozen=True)
@@ -65,43 +65,43 @@ class Times:
 
     @property
     def communication(self) -> float | None:
-        """All but computing."""
+        """The time of everything but computing."""
         if self.bandwidth is None or self.latency is None:
             return None
         return self.inside + self.bandwidth + self.latency + self.engine
 
     @property
     def step(self) -> float | None:
-        """The whole."""
+        """The time of the whole step."""
         return None if self.communication is None else self.compute + self.communication
 
 
 @dataclass
 class Inputs:
-    """What is known before anything is added up."""
+    """The measurements and assumptions of a prediction."""
 
     cluster: Cluster
     rehearsed: Rehearsed
     engine: type[Communicator]
     together: int
     idle: bool = False
-    """Think other programs away: processor time counts, and the quickest tenth of all other timings."""
+    """Whether to discount other programs: count processor time, and the fastest tenth of other timings."""
     replayed: Replayed | None = None
     network: Network | None = None
     compute: float | None = None
     """Given by the user."""
     alone: Rehearsed | None = None
-    said: list[str] = field(default_factory=list)
-    """What was measured, given and assumed: sentences."""
+    remarks: list[str] = field(default_factory=list)
+    """Sentences on what was measured, given and assumed."""
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def between_nodes(inputs: Inputs) -> engine.Traffic:
-    """What the calls of a step cost one node on the network."""
+    """Return the network traffic of one node in a step."""
     total, cluster = engine.Traffic(), inputs.cluster
     if cluster.nodes == 1:
         return total
@@ -111,7 +111,7 @@ def between_nodes(inputs: Inputs) -> engine.Traffic:
 
 
 def moved_inside(inputs: Inputs) -> float:
-    """Bytes that the ranks of one node read and write in the memory that they share."""
+    """Return the bytes that the ranks of one node read and write in shared memory in a step."""
     count = inputs.cluster.ranks_per_node
     if count == 1:
         return 0.0
@@ -119,7 +119,7 @@ def moved_inside(inputs: Inputs) -> float:
 
 
 def times(inputs: Inputs) -> Times:
-    """The parts of a step."""
+    """Return the times of the parts of a step."""
     cluster, network = inputs.cluster, inputs.network
     traffic = between_nodes(inputs)
     share = traffic.moved / cluster.ranks_per_node
@@ -139,29 +139,29 @@ def times(inputs: Inputs) -> Times:
 
 
 def computing(rehearsed: Rehearsed, inputs: Inputs) -> float:
-    """The median step of the slowest rehearsal that ran side by side: the others would wait for it."""
+    """Return the median step of the slowest concurrent rehearsal, as the other ranks would wait for it."""
     if inputs.idle:
         return rehearsed.processor / min(inputs.cluster.threads, usable_cores())
     return max(statistics.median(seconds) for seconds in rehearsed.seconds)
 
 
 def typical(seconds: Sequence[float], idle: bool) -> float:
-    """The median, or what a tenth of all is quicker than."""
+    """Return the median, or with ``idle`` the first decile."""
     return sorted(seconds)[len(seconds) // 10] if idle else statistics.median(seconds)
 
 
 def fit(link: Link, inputs: Inputs, source: str, exact: bool) -> Network:
-    """The bandwidth and the latency with which ``link``'s two sums take as long as they did.
+    """Fit the bandwidth and the latency to the times of ``link``'s two all-reduces.
 
-    The small one is hardly anything but rounds, the large one hardly anything but bytes: two equations.
+    The small one depends almost only on latency, the large one on bandwidth: two linear equations.
     """
-    rows, known = [], []
+    rows, network_seconds = [], []
     for note, seconds in ((SMALL, link.small), (LARGE, link.large)):
         cost = inputs.engine.traffic(note.call, link.ranks, 1, beside=note.beside)
         rows.append((cost.sent, cost.rounds))
         taken = typical(seconds, inputs.idle) - cost.paused
-        known.append(taken - cost.moved / inputs.rehearsed.copied_per_second)
-    per_byte, latency = np.linalg.solve(np.array(rows, float), np.array(known))
+        network_seconds.append(taken - cost.moved / inputs.rehearsed.copied_per_second)
+    per_byte, latency = np.linalg.solve(np.array(rows, float), np.array(network_seconds))
     if per_byte <= 0 or latency <= 0:
         raise ConfigError(
             f"the measured sums ({statistics.median(link.small) * 1e6:.0f} µs for 16 bytes,"
@@ -178,7 +178,7 @@ def _compute(inputs: Inputs) -> float:
 
 
 def _inside(inputs: Inputs) -> float:
-    """The calls among the ranks of a node."""
+    """Return the time of a step's calls among the ranks of a node."""
     cluster = inputs.cluster
     count = cluster.ranks_per_node
     if count == 1:
@@ -189,17 +189,17 @@ def _inside(inputs: Inputs) -> float:
     return moved_inside(inputs) / count / rate
 
 
-def bottleneck(found: Times, samples: float, calls: Sequence[Note]) -> str:
-    """What most of a step goes to, and what would help, in words."""
-    step = found.step
+def bottleneck(times: Times, samples: float, calls: Sequence[Note]) -> str:
+    """Return in words what takes most of a step, and what would help."""
+    step = times.step
     if step is None:
         return "unknown without the network's rates"
     parts = {
-        "computing": found.compute,
-        "shared memory": found.inside,
-        "bandwidth": found.bandwidth or 0.0,
-        "latency": found.latency or 0.0,
-        "engine": found.engine,
+        "computing": times.compute,
+        "shared memory": times.inside,
+        "bandwidth": times.bandwidth or 0.0,
+        "latency": times.latency or 0.0,
+        "engine": times.engine,
     }
     name = max(parts, key=lambda part: parts[part])
     share = f"{100 * parts[name] / step:.0f} % of a step"

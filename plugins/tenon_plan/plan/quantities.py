@@ -1,4 +1,4 @@
-"""Rates and times as people write them, and numbers as people read them."""
+"""Parse rates and times, and format sizes and times."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def read_rate(text: str) -> float:
-    """Bytes a second: ``2Gbit``, ``100Gbit/s``, ``250MB/s``; prefixes are powers of ten, as of networks.
+    """Parse a rate as bytes per second: ``2Gbit``, ``100Gbit/s``, ``250MB/s``; prefixes are powers of ten.
 
     >>> read_rate("2Gbit")
     250000000.0
     """
-    found = _RATE.fullmatch(text.strip())
-    number = _number(found[1]) if found else None
-    if found is None or number is None or (found[3].lower() == "b" and found[3] != "B"):
+    match = _RATE.fullmatch(text.strip())
+    number = _number(match[1]) if match else None
+    if match is None or number is None or (match[3].lower() == "b" and match[3] != "B"):
         raise ConfigError(f"--network {text!r} is no rate. Write e.g. 10Gbit, or 1.25GB for bytes a second.")
-    return number * _PREFIXES[found[2].lower()] / (8 if found[3].lower() == "bit" else 1)
+    return number * _PREFIXES[match[2].lower()] / (8 if match[3].lower() == "bit" else 1)
 
 
 def read_time(text: str) -> float:
-    """Seconds: ``50us``, ``0.1ms``.
+    """Parse a time as seconds: ``50us``, ``0.1ms``.
 
     >>> read_time("0.5 s")
     0.5
     """
-    found = _TIME.fullmatch(text.strip())
-    number = _number(found[1]) if found else None
-    if found is None or number is None:
+    match = _TIME.fullmatch(text.strip())
+    number = _number(match[1]) if match else None
+    if match is None or number is None:
         raise ConfigError(
             f"--latency {text!r} is no time. Write e.g. 50us or 0.1ms; half of what ping shows."
         )
-    return number * _SECONDS[found[2]]
+    return number * _SECONDS[match[2]]
 
 
 def size(count: float) -> str:
-    """Bytes, in powers of ten.
+    """Format a number of bytes, with prefixes of powers of ten.
 
     >>> size(11_200_000)
     '11.2 MB'
@@ -53,7 +53,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time.
+    """Format a time in seconds.
 
     >>> duration(0.01234)
     '12.3 ms'
@@ -70,7 +70,7 @@ def duration(seconds: float) -> str:
 
 def _number(text: str) -> float | None:
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
         return None
-    return found if found > 0 else None
+    return number if number > 0 else None

@@ -1,10 +1,11 @@
-"""Some steps of one rank of many, alone: the loop that trains, with a communicator that pretends the rest.
+"""Run some steps of one rank of many: the training loop, with a communicator that simulates the other ranks.
 
-The program ``python -m tenon_plan.plan.rehearsal ORDER`` is one rank. What the rank communicates follows
-from the calls that the loop makes, its memory from the process, its time from a clock. Several of them at
-once, which wait for each other before the steps that count, compute side by side as the ranks of a node do.
+The program ``python -m tenon_plan.plan.rehearsal ORDER`` is one rank. Its communication is recorded from the
+calls of the loop, its memory from the process, its time from a clock. Several concurrent ones, which wait for
+each other before the measured steps, compute side by side as the ranks of a node do.
 
-Every pretended rank holds what this one holds: sums are multiples, the loss stays finite, branches are taken.
+Every simulated rank has the data of this one: sums are multiples, the loss remains finite, branches are
+taken.
 """
 
 from __future__ import annotations
@@ -16,35 +17,37 @@ import statistics
 import sys
 import time
 import tracemalloc
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tenon.data.combined import Subset
 from tenon.data.dataset import Splits
 from tenon.errors import TenonError
 from tenon.extend import Communicator, Session, engine, hookimpl, register, run_parts
 from tenon_plan.plan import memory
-from tenon_plan.plan.notes import Note
+from tenon_plan.plan.notes import Note, Result
 
 WARM_STEPS, WARM_SECONDS = 5, 2.0
-"""Steps that do not count: so many, or fewer where they take longer together."""
+"""Warm-up ends after so many steps or, if earlier, so many seconds."""
 STEPS, SECONDS, LEAST = 30, 4.0, 3
-"""Steps that count: at most so many, no more once they took so long, never fewer than the last."""
+"""The largest number of measured steps, the seconds after which they end, and their smallest number."""
 PATIENCE = 300.0
 COPIED = 16 << 20
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a rehearsal is asked to do; ``folder`` is the meeting place of ``together`` of them.
+    """The task of a rehearsal; in ``folder`` the ``together`` concurrent ones wait for each other.
 
-    ``overlaps`` says whether sums would go on beside backward, as they do between nodes.
+    ``overlaps``: whether all-reduces would overlap with backward, as they do between nodes.
     """
 
-    config: dict[str, Any]
+    config: dict[str, object]
     ranks: int
     folder: str
     index: int
@@ -53,13 +56,13 @@ class Order:
 
 
 class _Enough(Exception):
-    """The steps that were asked for are done."""
+    """The requested steps are done."""
 
 
 class Rehearsal(Communicator):
-    """The last of ``size`` ranks; collectives return what they would if all ranks were alike.
+    """A communicator of the last of ``size`` ranks; collectives return what equal ranks would.
 
-    The last one's share of a batch is never smaller than another's.
+    The last rank's share of a batch is never smaller than another's.
     """
 
     name = "rehearsal"
@@ -72,30 +75,30 @@ class Rehearsal(Communicator):
         self.stop = False
         self._beside = False
         self._placed = False
-        self.given: list[engine.Array] = []
+        self.allocated: list[engine.Array] = []
         """Arrays from ``allocate``: buckets of gradients."""
 
-    def allocate(self, count: int, dtype: np.dtype[Any]) -> engine.Array:
-        """Zeros, remembered: an engine would have them in memory that ranks share."""
-        self.given.append(np.zeros(count, dtype))
-        return self.given[-1]
+    def allocate(self, count: int, dtype: np.dtype) -> engine.Array:
+        """Allocate zeros and remember them: an engine would allocate them in shared memory."""
+        self.allocated.append(np.zeros(count, dtype))
+        return self.allocated[-1]
 
     def agree(self, call: engine.Call) -> None:
-        """Note the call, or end the rehearsal."""
+        """Record the call, or end the rehearsal."""
         if self.stop:
             raise _Enough
         self.notes.append(Note(call, self._placed, self._beside))
 
     def all_reduce(
         self,
-        array: Any,
+        array: ArrayLike,
         op: str = engine.ReduceOp.SUM,
         out: engine.Array | None = None,
         *,
         name: str | None = None,
     ) -> engine.Work:
-        """See whether the array came from ``allocate``."""
-        self._placed = out is array and any(np.may_share_memory(array, given) for given in self.given)
+        """All-reduce, and record whether the array is from ``allocate``."""
+        self._placed = out is array and any(np.may_share_memory(array, buffer) for buffer in self.allocated)
         try:
             return super().all_reduce(array, op, out, name=name)
         finally:
@@ -104,7 +107,7 @@ class Rehearsal(Communicator):
     def start_all_reduce(
         self, array: engine.Array, op: str = engine.ReduceOp.SUM, *, name: str | None = None
     ) -> engine.Work:
-        """Note that it could go on beside."""
+        """All-reduce, and record that it could overlap with computing."""
         self._beside = True
         try:
             return self.all_reduce(array, op, array, name=name)
@@ -112,7 +115,7 @@ class Rehearsal(Communicator):
             self._beside = False
 
     def perform_all_reduce(self, source: engine.Array, target: engine.Array, op: engine.ReduceOp) -> None:
-        """What ``size`` equal arrays give."""
+        """Compute the reduction of ``size`` equal arrays."""
         if op is engine.ReduceOp.SUM and source.dtype.kind != "b":
             np.multiply(source, source.dtype.type(self.size), out=target, casting="same_kind")
         elif op is engine.ReduceOp.PRODUCT and source.dtype.kind != "b":
@@ -148,15 +151,15 @@ class Rehearsal(Communicator):
 
 
 class Watch:
-    """A plugin that times the steps, notes their calls, and ends the run when it has seen enough."""
+    """A plugin that times the steps, records their calls, and ends the run after enough of them."""
 
     def __init__(self, order: Order, communicator: Rehearsal) -> None:
         self.seconds: list[float] = []
         self.processor: list[float] = []
-        """Of each step, what the processor worked for it: on a busy machine less than it took."""
+        """Processor seconds of each step: on a busy machine fewer than it took."""
         self.notes: list[Note] = []
         self.peak = self.resident = self.arrays = 0
-        """The most bytes that the process had, those between steps, and those of what one step made."""
+        """The peak bytes of the process, its bytes between steps, and the peak of arrays in one step."""
         self._order, self._communicator = order, communicator
         self._warm = 0.0
         self._counting = False
@@ -164,22 +167,22 @@ class Watch:
 
     @hookimpl
     def tenon_step_begin(self, session: Session, step: int) -> None:
-        """Start the clock; before the first step that counts, wait for those that run beside."""
+        """Start timing; before the first measured step, wait for the concurrent rehearsals."""
         if not self._counting and (step >= WARM_STEPS or self._warm > WARM_SECONDS):
             self._counting = True
             self.seconds.clear()
             self.processor.clear()
-            _meet(self._order)
+            _wait_for_others(self._order)
             memory.reset_peak()
         self._communicator.notes.clear()
         if self._enough():
             self.peak, self.resident = memory.peak(), memory.resident()
-            tracemalloc.start()  # NumPy reports its arrays to it.
+            tracemalloc.start()  # NumPy reports its arrays to tracemalloc.
         self._used, self._began = time.process_time(), time.perf_counter()
 
     @hookimpl
     def tenon_step_end(self, session: Session, step: int) -> None:
-        """Stop it; after the steps that count comes one whose arrays are traced."""
+        """Stop timing; after the measured steps, one more is run to trace its arrays."""
         took, used = time.perf_counter() - self._began, time.process_time() - self._used
         self.notes = list(self._communicator.notes)
         if tracemalloc.is_tracing():
@@ -197,8 +200,8 @@ class Watch:
         return self._counting and done >= LEAST and (done >= STEPS or sum(self.seconds) > SECONDS)
 
 
-def rehearse(order: Order) -> dict[str, Any]:
-    """Steps of the last of ``order.ranks`` ranks: what they sent, needed and took."""
+def rehearse(order: Order) -> Result:
+    """Run steps of the last of ``order.ranks`` ranks; return their calls, memory and times."""
     folder = Path(order.folder) / f"run-{order.index}"
     folder.mkdir()
     communicator = Rehearsal(order.ranks, folder, order.overlaps)
@@ -208,14 +211,14 @@ def rehearse(order: Order) -> dict[str, Any]:
     register(watch, "tenon-plan")
     with engine.use_communicator(communicator):
         session = run_parts.open_session(resolved, recipe, None, folder)
-        # One batch is enough to see what an evaluation needs.
+        # One batch is enough to measure the memory of an evaluation.
         test = session.data.test
-        shown: Any = Subset(test, range(min(resolved.eval_batch_size * order.ranks, len(test))))
-        session.data = Splits(session.data.train, shown)
+        subset: Any = Subset(test, range(min(resolved.eval_batch_size * order.ranks, len(test))))
+        session.data = Splits(session.data.train, subset)
         with contextlib.suppress(_Enough):
             run_parts.run(session)
         communicator.stop = False
-        # Tracing needs memory too: what counts is by how much an evaluation raises the peak.
+        # Tracing needs memory too, so only the rise of the peak by an evaluation counts.
         memory.reset_peak()
         before = memory.resident()
         run_parts.evaluate(session, session.data.test)
@@ -225,7 +228,7 @@ def rehearse(order: Order) -> dict[str, Any]:
     return {
         "parameters": sum(p.numel() for p in session.model.parameters()),
         "samples": len(session.data.train),
-        "buckets": len(communicator.given),
+        "buckets": len(communicator.allocated),
         "notes": [asdict(note) for note in watch.notes],
         "seconds": watch.seconds,
         "processor": statistics.median(watch.processor),
@@ -233,7 +236,7 @@ def rehearse(order: Order) -> dict[str, Any]:
         "memory": {
             "weights": _bytes(session.model.parameters()) + _bytes(session.model.buffers()),
             "gradients": _bytes(trained),
-            "buckets": _bytes(communicator.given) if order.ranks > 1 else 0,
+            "buckets": _bytes(communicator.allocated) if order.ranks > 1 else 0,
             "optimizer": _bytes(state),
             "arrays": watch.arrays,
             "peak": watch.peak,
@@ -242,22 +245,23 @@ def rehearse(order: Order) -> dict[str, Any]:
     }
 
 
-def _bytes(values: Any) -> int:
+def _bytes(values: Iterable[object]) -> int:
+    """Return the bytes of the arrays and tensors among ``values``."""
     return sum(int(getattr(value, "nbytes", 0)) for value in values)
 
 
 def _copy_rate() -> float:
-    """Bytes read and written a second by a copy, median of some."""
-    source, target, found = np.ones(COPIED, np.uint8), np.ones(COPIED, np.uint8), []
+    """Return the bytes that a copy reads and writes per second, the median of nine."""
+    source, target, rates = np.ones(COPIED, np.uint8), np.ones(COPIED, np.uint8), []
     for _ in range(9):
         began = time.perf_counter()
         np.copyto(target, source)
-        found.append(2 * COPIED / (time.perf_counter() - began))
-    return float(np.median(found))
+        rates.append(2 * COPIED / (time.perf_counter() - began))
+    return float(np.median(rates))
 
 
-def _meet(order: Order) -> None:
-    """Wait until all rehearsals have come here."""
+def _wait_for_others(order: Order) -> None:
+    """Wait until all concurrent rehearsals have called this."""
     folder = Path(order.folder)
     (folder / f"ready-{order.index}").touch()
     deadline = time.monotonic() + PATIENCE
@@ -266,16 +270,16 @@ def _meet(order: Order) -> None:
 
 
 def main() -> None:
-    """Read the order, write the result beside it."""
+    """Read the order and write the result to a file beside it."""
     path = Path(sys.argv[1])
     try:
-        found = rehearse(Order(**json.loads(path.read_text())))
+        result = rehearse(Order(**json.loads(path.read_text())))
     except TenonError as error:
-        found = {"error": str(error)}
-    path.with_suffix(".part").write_text(json.dumps(found))
+        result = {"error": str(error)}
+    path.with_suffix(".part").write_text(json.dumps(result))
     path.with_suffix(".part").rename(path.with_suffix(".result"))
     sys.stdout.flush()
-    os._exit(0)  # Nothing here is worth waiting for: a background write, a thread of a data set.
+    os._exit(0)  # Do not wait for background writes or threads of data sets.
 
 
 if __name__ == "__main__":

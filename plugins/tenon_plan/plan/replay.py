@@ -1,7 +1,7 @@
-"""The collective calls of a step, repeated on real ranks: ``mpirun ... -m tenon_plan.plan.replay FILE``.
+"""Repeat the collective calls of a step on real ranks: ``mpirun ... -m tenon_plan.plan.replay FILE``.
 
-With a file of notes it says how long they take together, and what memory the communicator needs. Without, it
-measures two sums, a small and a large one, from which the network's latency and bandwidth follow.
+With a file of notes it measures the time of these calls and the memory of the communicator. Without one it
+measures a small and a large all-reduce, from which the network's latency and bandwidth are computed.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tenon import from_numpy, nn, optim
 from tenon.extend import Communicator, engine
 from tenon_plan.plan import memory
-from tenon_plan.plan.notes import LARGE, SMALL, Note
+from tenon_plan.plan.notes import LARGE, SMALL, Note, Result
 
 MARK = "tenon plan measured: "
 WARM, WARM_SECONDS = 40, 5.0
-"""An engine may compile its sums after some dozens of them."""
+"""Warm-up calls, and seconds: an engine may compile its reductions after some dozens of calls."""
 ROUNDS, LEAST, SECONDS = 60, 5, 3.0
 
 
-def job(note: Note, communicator: Communicator) -> Callable[[], Any]:
-    """A function that makes the call once; arrays with a row for each rank have as many as there are here."""
+def job(note: Note, communicator: Communicator) -> Callable[[], object]:
+    """Return a function that makes the call once; arrays with a row per rank have as many as ranks here."""
     call = note.call
     rows = (communicator.size, *call.shape[1:])
     shape = rows if call.kind in ("reduce_scatter", "all_to_all") else call.shape
@@ -54,44 +53,44 @@ def job(note: Note, communicator: Communicator) -> Callable[[], Any]:
             return communicator.barrier
 
 
-def seconds_of(jobs: Sequence[Callable[[], Any]], communicator: Communicator) -> list[float]:
-    """How long all of them take, one after the other, some times."""
-    found: list[float] = []
+def seconds_of(jobs: Sequence[Callable[[], object]], communicator: Communicator) -> list[float]:
+    """Return the times of several runs of all ``jobs``, one after the other."""
+    seconds: list[float] = []
     for warm in (True, False):
-        least, most = (WARM, WARM_SECONDS) if warm else (ROUNDS, SECONDS)
-        found, spent = [], 0.0
-        while len(found) < least:
+        rounds, limit = (WARM, WARM_SECONDS) if warm else (ROUNDS, SECONDS)
+        seconds, spent = [], 0.0
+        while len(seconds) < rounds:
             communicator.barrier()
             began = time.perf_counter()
             for call in jobs:
                 call()
-            found.append(time.perf_counter() - began)
-            spent += found[-1]
-            # Rank 0 decides for all, or they would not end together.
-            over = np.array([spent > most and len(found) >= LEAST])
+            seconds.append(time.perf_counter() - began)
+            spent += seconds[-1]
+            # Rank 0 decides for all, so that all end with the same round.
+            over = np.array([spent > limit and len(seconds) >= LEAST])
             if communicator.broadcast(over, 0, name="enough").wait()[0]:
                 break
-    return found
+    return seconds
 
 
-def replay(notes: Sequence[Note], communicator: Communicator, before: int) -> dict[str, Any]:
-    """The notes on these ranks; ``before`` is the memory of the process without a communicator."""
-    found = seconds_of([job(note, communicator) for note in notes], communicator)
+def replay(notes: Sequence[Note], communicator: Communicator, before: int) -> Result:
+    """Measure the calls on these ranks; ``before`` is the process's memory without a communicator."""
+    seconds = seconds_of([job(note, communicator) for note in notes], communicator)
     own = sum(note.size for note in notes if note.placed)
-    return {"seconds": found, "memory": max(0, memory.peak() - before - own)}
+    return {"seconds": seconds, "memory": max(0, memory.peak() - before - own)}
 
 
-def link(communicator: Communicator) -> dict[str, Any]:
-    """A small sum, and a large one as gradients go, between these ranks."""
+def link(communicator: Communicator) -> Result:
+    """Measure a small all-reduce, and a large one like those of gradients, between these ranks."""
     nodes = set(communicator.all_gather_bytes(str(communicator.node).encode()))
-    found: dict[str, Any] = {"nodes": len(nodes)}
+    result: Result = {"nodes": len(nodes)}
     for note in (SMALL, LARGE):
-        found[str(note.call.name)] = seconds_of([job(note, communicator)], communicator)
-    return found
+        result[str(note.call.name)] = seconds_of([job(note, communicator)], communicator)
+    return result
 
 
 def warm() -> None:
-    """Train a little, so that what every training loads does not count as the communicator's memory."""
+    """Train a little, so that memory of training itself does not count as the communicator's."""
     layer = nn.Linear(512, 512)
     optimizer = optim.AdamW(layer.named_parameters())
     for _ in range(3):
@@ -101,18 +100,18 @@ def warm() -> None:
 
 
 def main() -> None:
-    """Be one rank; rank 0 says what was found."""
-    given = json.loads(Path(sys.argv[1]).read_text()) if len(sys.argv) > 1 else None
-    if given is not None:
+    """Run as one rank; rank 0 prints the result."""
+    notes = json.loads(Path(sys.argv[1]).read_text()) if len(sys.argv) > 1 else None
+    if notes is not None:
         warm()
     before = memory.resident()
     communicator = engine.launch()
-    if given is not None:
-        found = replay([Note.read(note) for note in given], communicator, before)
+    if notes is not None:
+        result = replay([Note.read(note) for note in notes], communicator, before)
     else:
-        found = link(communicator)
+        result = link(communicator)
     if communicator.rank == 0:
-        print(MARK + json.dumps({"ranks": communicator.size, **found}), flush=True)
+        print(MARK + json.dumps({"ranks": communicator.size, **result}), flush=True)
 
 
 if __name__ == "__main__":

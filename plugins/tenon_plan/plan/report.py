@@ -1,10 +1,9 @@
-"""What ``tenon plan`` prints: a table for people, plain values for programs."""
+"""The output of ``tenon plan``: a table for people, plain values for programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -17,11 +16,11 @@ from tenon_plan.plan.quantities import duration, size
 
 @dataclass(frozen=True)
 class Plan:
-    """A prediction, and what it rests on."""
+    """A prediction with its inputs."""
 
     name: str
     batch: int
-    """Samples of a step."""
+    """The number of samples of a step."""
     inputs: predict.Inputs
     times: predict.Times
     sent: float
@@ -29,79 +28,79 @@ class Plan:
 
     @classmethod
     def of(cls, config: run_parts.RunConfig, inputs: predict.Inputs) -> Plan:
-        """Add up."""
+        """Predict a run from its inputs."""
         cluster = inputs.cluster
         sent = predict.between_nodes(inputs).sent / cluster.ranks_per_node
         name = config.recipe or config.model or ""
         batch = min(config.batch_size, inputs.rehearsed.samples)
         if config.data_parallel.shard_optimizer and cluster.ranks > 1:
-            inputs.said.append(
+            inputs.remarks.append(
                 "Memory: the optimizer's state is the last rank's share; others hold more where whole"
                 " parameters do not divide evenly."
             )
         if batch < config.batch_size:
-            inputs.said.append(
+            inputs.remarks.append(
                 f"There are {batch} training samples, so a step has these and not {config.batch_size}."
             )
         return cls(name, batch, inputs, predict.times(inputs), sent)
 
     @property
     def share(self) -> float:
-        """Samples of a rank in a step."""
+        """The number of samples of a rank in a step."""
         return self.batch / self.inputs.cluster.ranks
 
     @property
     def reduced(self) -> int:
-        """Bytes that each rank gives to the calls of a step."""
+        """The bytes that each rank passes to the calls of a step."""
         return sum(note.size for note in self.notes)
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """The calls of a step; a rank that is alone needs none of them."""
+        """The calls of a step; a single rank needs none of them."""
         return self.inputs.rehearsed.notes if self.inputs.cluster.ranks > 1 else ()
 
     @property
     def speedup(self) -> float | None:
-        """How much faster than one rank with the whole batch."""
+        """The speedup over one rank with the whole batch."""
         step, single = self.times.step, self.times.single
         return None if step is None or single is None else single / step
 
     @property
     def assumptions(self) -> list[str]:
-        """Sentences: where each number comes from."""
-        found = list(self.inputs.said)
+        """Sentences on where each number comes from."""
+        sentences = list(self.inputs.remarks)
         if self.share < 1:
-            found.append(
+            sentences.append(
                 f"A batch of {self.batch} leaves some of {self.inputs.cluster.ranks} ranks without a sample."
             )
         copied = self.inputs.rehearsed.memory["weights"] + self.inputs.rehearsed.memory["optimizer"]
-        found.append(
+        sentences.append(
             f"Memory: rank 0 needs more, a copy for checkpoints ({size(copied)}) and what writes the metrics."
         )
         if self.inputs.cluster.ranks > 1:
-            found.append("No rank is slower than the others; evaluation and checkpoints are left out.")
-        return found
+            sentences.append("No rank is slower than the others; evaluation and checkpoints are left out.")
+        return sentences
 
     def memory(self) -> dict[str, int]:
-        """Bytes of one rank."""
-        found = self.inputs.rehearsed.memory
-        counted = found["weights"] + found["buckets"] + found["optimizer"] + found["arrays"]
+        """Return the bytes of one rank, by use."""
+        measured = self.inputs.rehearsed.memory
+        counted = measured["weights"] + measured["buckets"] + measured["optimizer"] + measured["arrays"]
         communicator = self.inputs.replayed.memory if self.inputs.replayed is not None else 0
-        peak = max(found["peak"], counted) + communicator
+        peak = max(measured["peak"], counted) + communicator
         return {
-            "parameters_and_buffers": found["weights"],
-            "gradients": found["gradients"],
-            "gradient_buckets": found["buckets"],
-            "optimizer_state": found["optimizer"],
-            "activations_and_temporaries": max(0, found["arrays"] - found["gradients"]),
+            "parameters_and_buffers": measured["weights"],
+            "gradients": measured["gradients"],
+            "gradient_buckets": measured["buckets"],
+            "optimizer_state": measured["optimizer"],
+            "activations_and_temporaries": max(0, measured["arrays"] - measured["gradients"]),
             "communicator": communicator,
             "process_libraries_data": peak - communicator - counted,
             "peak_training": peak,
-            "peak": max(peak, found["evaluation"] + communicator),
+            "peak": max(peak, measured["evaluation"] + communicator),
         }
 
-    def plain(self) -> dict[str, Any]:
-        """Everything as plain values: bytes, seconds."""
+    def plain(self) -> dict[str, object]:
+        """Return everything as plain values in bytes and seconds."""
         cluster, times, network = self.inputs.cluster, self.times, self.inputs.network
         return {
             "name": self.name,
@@ -147,13 +146,13 @@ class Plan:
 
     @property
     def bottleneck(self) -> str:
-        """In words."""
-        found = predict.bottleneck(self.times, self.share, self.notes)
+        """The largest part of a step, in words."""
+        text = predict.bottleneck(self.times, self.share, self.notes)
         alone = self.speedup is not None and self.speedup < 1 < self.inputs.cluster.ranks
-        return f"one rank alone is faster; {found}" if alone else found
+        return f"one rank alone is faster; {text}" if alone else text
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Sections' names (with empty cells), and lines: what, how much, remark."""
+        """Yield section titles (with empty cells), and rows of a quantity, its value and a remark."""
         cluster = self.inputs.cluster
         yield "bytes of a step", "", ""
         if cluster.ranks == 1:
@@ -176,23 +175,23 @@ class Plan:
         yield from self._time_rows()
 
     def _memory_rows(self) -> Iterator[tuple[str, str, str]]:
-        found = self.memory()
+        usage = self.memory()
         yield "memory of a rank", "", ""
-        yield "parameters and buffers", size(found["parameters_and_buffers"]), "counted"
-        yield "gradients", size(found["gradients"]), "counted"
+        yield "parameters and buffers", size(usage["parameters_and_buffers"]), "counted"
+        yield "gradients", size(usage["gradients"]), "counted"
         if self.inputs.cluster.ranks > 1:
-            yield "gradient buckets", size(found["gradient_buckets"]), "counted"
-        yield "optimizer state", size(found["optimizer_state"]), "counted"
-        yield "activations and temporaries", size(found["activations_and_temporaries"]), "traced in one step"
-        if found["communicator"]:
-            yield "communicator", size(found["communicator"]), "measured: MPI and its shared memory"
+            yield "gradient buckets", size(usage["gradient_buckets"]), "counted"
+        yield "optimizer state", size(usage["optimizer_state"]), "counted"
+        yield "activations and temporaries", size(usage["activations_and_temporaries"]), "traced in one step"
+        if usage["communicator"]:
+            yield "communicator", size(usage["communicator"]), "measured: MPI and its shared memory"
         rest = "measured: the rest, with memory kept for the next step"
-        yield "Python, libraries, data", size(found["process_libraries_data"]), rest
-        yield "peak while training", size(found["peak_training"]), ""
-        if found["peak"] > 1.01 * found["peak_training"]:
-            yield "peak with evaluation", size(found["peak"]), "evaluation needs more: eval_batch_size"
+        yield "Python, libraries, data", size(usage["process_libraries_data"]), rest
+        yield "peak while training", size(usage["peak_training"]), ""
+        if usage["peak"] > 1.01 * usage["peak_training"]:
+            yield "peak with evaluation", size(usage["peak"]), "evaluation needs more: eval_batch_size"
         if self.inputs.cluster.ranks_per_node > 1:
-            node = size(found["peak"] * self.inputs.cluster.ranks_per_node)
+            node = size(usage["peak"] * self.inputs.cluster.ranks_per_node)
             yield "of a node", node, "at most: what ranks share counts for each"
 
     def _time_rows(self) -> Iterator[tuple[str, str, str]]:
@@ -217,28 +216,28 @@ class Plan:
         yield "bottleneck", "", self.bottleneck
 
 
-def show(found: Plan) -> None:
+def show(prediction: Plan) -> None:
     """Print the plan."""
-    cluster, screen = found.inputs.cluster, run_parts.Screen()
+    cluster, screen = prediction.inputs.cluster, run_parts.Screen()
     ranks, threads = _count(cluster.ranks, "rank"), _count(cluster.threads, "thread")
     nodes = "1 node" if cluster.nodes == 1 else f"{cluster.nodes} nodes of {cluster.ranks_per_node}"
     screen.print(
-        f"{escape(found.name)}: {found.inputs.rehearsed.parameters:,} parameters, batch of {found.batch},"
-        f" {ranks} on {nodes}, {threads} each",
+        f"{escape(prediction.name)}: {prediction.inputs.rehearsed.parameters:,} parameters, batch of"
+        f" {prediction.batch}, {ranks} on {nodes}, {threads} each",
         soft_wrap=True,
     )
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
-    for what, value, remark in found.rows():
+    for quantity, value, remark in prediction.rows():
         if not value and not remark:
-            table.add_row(f"[bold]{what}[/]")
+            table.add_row(f"[bold]{quantity}[/]")
         else:
-            table.add_row("  " + escape(what), escape(value), escape(remark))
+            table.add_row("  " + escape(quantity), escape(value), escape(remark))
     screen.print(table)
     screen.print("[bold]how it is known[/]")
-    for sentence in found.assumptions:
+    for sentence in prediction.assumptions:
         screen.print(f"- {escape(sentence)}", soft_wrap=True)
 
 
