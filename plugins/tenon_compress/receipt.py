@@ -284,7 +284,7 @@ class _Clock:
         self.starts: dict[str, float] = {}
         self.handles = [h for path, module in _layers(model).items() for h in self._watch(path, module)]
 
-    def _watch(self, path: str, module: Module) -> tuple[Any, Any]:
+    def _watch(self, path: str, module: Module) -> tuple[Any, Any]:  # two handles
         def enter(module: Module, args: Sequence[Tensor]) -> None:
             self.starts[path] = time.perf_counter()
 

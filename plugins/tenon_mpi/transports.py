@@ -7,7 +7,7 @@ happens between several.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Mover(Protocol):
         """Reduce the rows that belong to this rank, one from each rank, into ``target``."""
 
 
-def simulate(comm: MpiComm, node: MpiComm, count: int | None) -> Any:
+def simulate(comm: MpiComm, node: MpiComm, count: int | None) -> MpiComm:
     """The mpi4py communicator of this rank's node, or of one of ``count`` equal shares of the ranks."""
     text = Config.from_environment().setting("mpi_nodes")
     if count is None and text is not None:

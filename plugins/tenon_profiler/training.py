@@ -14,7 +14,7 @@ from tenon_profiler.recording import warn_of_disk
 from tenon_profiler.schedule import schedule
 
 
-def open_profile(session: Session, config: Any) -> profile:
+def open_profile(session: Session, config: Any) -> profile:  # Any: the section ``[profile]``
     """Return a profile as configured in the section ``[profile]``; all ranks have to call it together."""
     clock = observe.align(session.communicator) if session.size > 1 else observe.own_clock()
     return profile(

@@ -13,11 +13,11 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from tenon_profiler.events import INSTANT
 from tenon_profiler.merge import aligned, beside
 from tenon_profiler.overview import STEP
+from tenon_profiler.trace import TraceObject
 
 #: Where TensorBoard's profile plugin looks.
 FOLDER = Path("plugins", "profile")
@@ -120,7 +120,7 @@ def export_xplane(folder: str | os.PathLike[str], out: str | os.PathLike[str] | 
     return written
 
 
-def space(events: Iterable[Mapping[str, Any]], start: int, host: str) -> bytes:
+def space(events: Iterable[TraceObject], start: int, host: str) -> bytes:
     """Return the message XSpace of a rank's events, whose times count from their time ``start`` in ns."""
     planes, peaks = {"": Plane("/host:CPU")}, Counter[str]()
     for event in events:
@@ -158,7 +158,7 @@ def space(events: Iterable[Mapping[str, Any]], start: int, host: str) -> bytes:
     return b"".join(parts) + field(4, host)
 
 
-def op_name(event: Mapping[str, Any]) -> str:
+def op_name(event: TraceObject) -> str:
     """Return an op's name in xprof's format: the module as a path, the op, and the op as type.
 
     >>> op_name({"name": "tenon::linear", "args": {"Module": "Net.head"}})

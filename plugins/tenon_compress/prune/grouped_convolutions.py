@@ -38,6 +38,7 @@ def grouped_convolution(
         analysis.keep(weight, reason, {1})
         analysis.couple_reduced(inputs, rows, reason)
         return AbstractValue(node.avals[0].shape, [a for a in x.channel_maps if 1 not in varying(a)])
+    # Any in the next ones: NumPy's annotations of ``any`` allow for arrays without axes.
     filled: Any = np.broadcast_to(~weight.zero, weight.shape)
     filled = filled.reshape(groups, len(rows) // groups, weight.shape[1], -1)
     filled = filled.any(3).swapaxes(1, 2) if transposed else filled.any(3)

@@ -102,7 +102,7 @@ def _weighted(
     )
     outputs = analysis.channels_along(weight, 1 - inner)
     filled: np.ndarray = np.broadcast_to(~weight.zero, weight.shape)
-    matrix: Any = (
+    matrix: Any = (  # NumPy's annotation of ``any`` allows for an array without axes
         np.moveaxis(filled, inner, 1).reshape(weight.shape[1 - inner], weight.shape[inner], -1).any(2)
     )
     present = np.moveaxis(np.broadcast_to(~x.zero, x.shape), axis, -1).reshape(-1, x.shape[axis]).any(0)

@@ -198,11 +198,11 @@ class Pruner:
         self._rewound_states = list(state["states"])
 
 
-def _state_of(stateful: Any) -> Any:
+def _state_of(stateful: Any) -> dict[str, Any]:  # Any: Stateful, or sharded with more methods
     """Return a copy of the state dict; if ranks have parts of it, the whole one on all ranks."""
     if not hasattr(stateful, "consolidate_state_dict"):
         return copy.deepcopy(stateful.state_dict())
-    state: Any = None
+    state: dict[str, Any] = {}
     for rank in range(stateful.world_size):
         stateful.consolidate_state_dict(to=rank)
         if rank == stateful.rank:

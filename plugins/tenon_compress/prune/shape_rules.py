@@ -13,12 +13,16 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.errors import CheckpointError, PruningError
 from tenon.extend import shape_requests
 from tenon.nn.module import Module
 
+#: Rules of one kind as a structure saves them: nested lists of numbers and None.
+Rules: TypeAlias = tuple[Any, ...]
+#: A requested size, a tuple of sizes, or a slice, as the kind of the request says.
+Requested: TypeAlias = Any
 #: The names of rules in a structure.
 NAMES = ("shapes", "cuts", "chunks", "slices")
 
@@ -37,7 +41,7 @@ class _RunningRules(threading.local):
 _running = _RunningRules()
 
 
-def asked(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
+def asked(kind: str, shape: tuple[int, ...], sizes: Requested) -> Requested:
     """Return what replaces the requested ``sizes``, for a tensor of ``shape``, or an axis of it.
 
     The handler of shape requests: see ``tenon.extend.shape_requests`` for the kinds.
@@ -66,12 +70,12 @@ class ShapeRules:
       one, or one for each request of a call in order.
     """
 
-    shapes: tuple[Any, ...] = ()
-    cuts: tuple[Any, ...] = ()
-    chunks: tuple[Any, ...] = ()
-    slices: tuple[Any, ...] = ()
+    shapes: Rules = ()
+    cuts: Rules = ()
+    chunks: Rules = ()
+    slices: Rules = ()
 
-    def __call__(self, module: Module, args: Any) -> None:
+    def __call__(self, module: Module, args: object) -> None:
         """Begin a call of ``module``."""
         shape_requests.install(asked)
         _running.rules[id(module)] = (shape_requests.running_call(), self, count(), {})
@@ -88,7 +92,7 @@ class ShapeRules:
                 )
         return sizes
 
-    def cut(self, size: int, pieces: Any) -> Any:
+    def cut(self, size: int, pieces: Requested) -> Requested:
         """Return the replacement of ``pieces``, sizes or the size of each, for an axis of ``size``."""
         for before, after in self.cuts:
             same = list(pieces) == before if isinstance(pieces, (list, tuple)) else _pieces(before) == pieces

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tenon.extend import Ref, Trace, shape_requests
 from tenon_compress.prune.dependencies import AbstractValue, varying
 
+#: A rule of ``ShapeRules``: nested lists of numbers and None.
+Rule: TypeAlias = list[Any]
+
 
 def sizes_in_code(
     trace: Trace, abstract_values: dict[Ref, AbstractValue], left: dict[Ref, tuple[int, ...]]
-) -> dict[int, dict[str, Any]]:
+) -> dict[int, dict[str, list[Rule]]]:
     """Return rules by module id that replace requested sizes by the new shapes, ``left``."""
-    rules: dict[int, dict[str, Any]] = {}
-    chunks: dict[int, list[Any]] = {}
+    rules: dict[int, dict[str, list[Rule]]] = {}
+    chunks: dict[int, list[Rule]] = {}
     for each in trace.shape_requests:
         node = next((n for n in trace.graph.nodes[each.position :] if n.kind == "call"), None)
         if node is None or node.name not in ("reshape", "view", "split"):
@@ -44,8 +47,8 @@ def sizes_in_code(
     return {key: {n: r for n, r in named.items() if r} for key, named in rules.items() if any(named.values())}
 
 
-def _shape_rule(sizes: tuple[int, ...], abstract: AbstractValue, after: tuple[int, ...]) -> list[Any]:
-    rule: list[Any] = [None] * len(sizes)
+def _shape_rule(sizes: tuple[int, ...], abstract: AbstractValue, after: tuple[int, ...]) -> Rule:
+    rule: Rule = [None] * len(sizes)
     for axis, (size, now) in enumerate(zip(sizes, after, strict=True)):
         if size in (-1, now):
             continue

@@ -8,14 +8,14 @@ are the rules. So code may take positions from attributes as well as from the pr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from tenon.errors import PruningError
 from tenon.extend import Node, Ref, ShapeRequest, Trace, shape_requests
 from tenon_compress.prune.dependencies import AbstractValue, varying
-from tenon_compress.prune.shape_rules import asked
+from tenon_compress.prune.shape_rules import Requested, asked
 
 #: The start, stop and step of a slice of which all are known.
 _Bounds: TypeAlias = list[int]
@@ -87,7 +87,7 @@ def slice_rules(
     others: set[tuple[int, _Request]] = set()
     calls_alive = []  # so that no two calls have one id
 
-    def replay(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
+    def replay(kind: str, shape: tuple[int, ...], sizes: Requested) -> Requested:
         call = shape_requests.running_call()
         if kind != "slice" or call is None:
             return asked(kind, shape, sizes)

@@ -84,7 +84,7 @@ class _Conv(BFloat16Layer):
         "padding_mode",
     )  # fmt: skip
 
-    def __init__(self, *sizes: Any, **options: Any) -> None:
+    def __init__(self, *sizes: Any, **options: Any) -> None:  # the float class's arguments
         super().__init__(*sizes, **options)
         weight, bias = self.weight, self.bias
         del self._parameters["weight"], self._parameters["bias"]

@@ -93,7 +93,7 @@ class CallGraph:
         self._kept.append(tensor.raw)
         self._makers[id(tensor.raw)] = node
 
-    def _watch(self, path: str, module: Module) -> tuple[Any, Any]:
+    def _watch(self, path: str, module: Module) -> tuple[Any, Any]:  # two handles
         def enter(module: Module, args: Nested, kwargs: Nested) -> None:
             self.calls[path] += 1
             self._read((args, kwargs), self._node(self._called(path), module))
@@ -111,7 +111,7 @@ class CallGraph:
             module.register_forward_hook(leave),
         )
 
-    def _expose(self, module: Module) -> tuple[Any, Any]:
+    def _expose(self, module: Module) -> tuple[Any, Any]:  # two handles
         """Count the hooks of ``module`` as readers of its inputs and outputs."""
         return (
             module.register_forward_pre_hook(

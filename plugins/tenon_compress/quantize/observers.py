@@ -47,7 +47,7 @@ class PerChannelMinMax(RangeObserver):
         self.low = low if self.low is None else self.low.minimum(low)
         self.high = high if self.high is None else self.high.maximum(high)
 
-    def limits(self) -> tuple[Any, Any]:
+    def limits(self) -> tuple[Any, Any]:  # tensors, once something was observed
         """Return the observed limits, as tensors."""
         return self.low, self.high
 

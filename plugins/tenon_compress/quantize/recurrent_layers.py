@@ -27,7 +27,7 @@ class DynamicRecurrent(QuantizedLayer):
 
     named: ClassVar[tuple[str, ...]]
 
-    def __init__(self, *sizes: Any, **options: Any) -> None:
+    def __init__(self, *sizes: Any, **options: Any) -> None:  # the float class's arguments
         super().__init__(*sizes, **options)
         self._take({name: self._parameters.pop(name) for name in list(self._parameters)})
 
@@ -66,7 +66,7 @@ class _Layer(DynamicRecurrent):
     )  # fmt: skip
     _all_weights: list[list[str]]
 
-    def __init__(self, *sizes: Any, **options: Any) -> None:
+    def __init__(self, *sizes: Any, **options: Any) -> None:  # the float class's arguments
         super().__init__(*sizes, **options)
         # What a call reads of each layer and direction; the first tensor has the dtype of the input.
         self._all_weights = [[f"{n[0]}_scale", n[0], f"{n[1]}_scale", *n[1:]] for n in self._all_weights]

@@ -106,7 +106,7 @@ def fold_norms(model: Module, graph: CallGraph, skip: Collection[str] = ()) -> N
     """Fold batch norms into the convolution or linear layer before them, if nothing else reads its result."""
     for path, layer in graph.layers.items():
         norm_path = graph.only_reader_of(path)
-        norm: Any = graph.layers.get(norm_path)
+        norm: Any = graph.layers.get(norm_path)  # a batch norm, by the check of its type below
         if path in skip or norm_path in skip or type(layer) not in (*_CONVOLUTIONS, *_TRANSPOSED, nn.Linear):
             continue
         if not (graph.called_once(path) and graph.called_once(norm_path)):
