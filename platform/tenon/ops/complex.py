@@ -16,8 +16,8 @@ def _real(x: Aval) -> Aval:
     return Aval(x.shape, x.dtype.type(0).real.dtype if x.dtype.kind == "c" else x.dtype)
 
 
-class Real(Primitive):
-    """Real part: a view of a complex input, the input itself if it is real."""
+class _Part(Primitive):
+    """Base of the views of one part of complex numbers."""
 
     grad_name = "SelectBackward0"
     kind = Kind.ELEMENTWISE
@@ -27,6 +27,10 @@ class Real(Primitive):
     def infer(self, x):
         """Half the item size of a complex input."""
         return _real(x)
+
+
+class Real(_Part):
+    """Real part: a view of a complex input, the input itself if it is real."""
 
     def forward(self, xp, x):
         """A view."""
@@ -36,17 +40,8 @@ class Real(Primitive):
         return f.cast(g, dtype=x.dtype)
 
 
-class Imag(Primitive):
+class Imag(_Part):
     """Imaginary part of a complex input, a view; zeros of a real one."""
-
-    grad_name = "SelectBackward0"
-    kind = Kind.ELEMENTWISE
-    view = True
-    splits_complex = True
-
-    def infer(self, x):
-        """Half the item size of a complex input."""
-        return _real(x)
 
     def forward(self, xp, x):
         """A view."""

@@ -42,6 +42,13 @@ def _shifted(xp: ArrayNamespace, x: Array) -> tuple[Array, list[Array]]:
     return x, steps
 
 
+def _reflected(xp: ArrayNamespace, x: Array) -> tuple[Array, Array, Array, list[Array]]:
+    """``x`` in float64, where it is left of 1/2, and what ``_shifted`` returns for it, reflected there."""
+    wide = _wide(x)
+    left = wide < 0.5
+    return (wide, left, *_shifted(xp, xp.where(left, 1 - wide, wide)))
+
+
 class Lgamma(FloatUnary):
     """``log(|gamma(x)|)``."""
 
@@ -51,9 +58,7 @@ class Lgamma(FloatUnary):
 
     def forward(self, xp, x, *, out=None):
         """Stirling's series; reflection left of 1/2; infinite at 0 and the negative integers."""
-        w = _wide(x)
-        left = w < 0.5
-        z, steps = _shifted(xp, xp.where(left, 1 - w, w))
+        w, left, z, steps = _reflected(xp, x)
         body = (z - 0.5) * xp.log(z) - z + 0.5 * math.log(2 * math.pi)
         body = body + _series(z, lambda n: (1 / (2 * n * (2 * n - 1)), 2 * n - 1))
         for step in steps:
@@ -75,9 +80,7 @@ class Digamma(FloatUnary):
 
     def forward(self, xp, x, *, out=None):
         """The derivative of Stirling's series; reflection left of 1/2."""
-        w = _wide(x)
-        left = w < 0.5
-        z, steps = _shifted(xp, xp.where(left, 1 - w, w))
+        w, left, z, steps = _reflected(xp, x)
         body = xp.log(z) - 0.5 / z - _series(z, lambda n: (1 / (2 * n), 2 * n))
         for step in steps:
             body = body - 1 / step

@@ -109,6 +109,7 @@ class Extreme(Reduction):
     """Base of amax and amin: ties share the gradient evenly."""
 
     saves = ("x", "out")
+    computes_in_float32 = True
 
     def infer(self, x, *, axes, keepdims=False):
         """``x`` without ``axes``, which must not be empty."""
@@ -121,6 +122,11 @@ class Extreme(Reduction):
                 )
         return super().infer(x, axes=axes, keepdims=keepdims)
 
+    def forward(self, xp, x, *, axes, keepdims=False, out=None):
+        """Reduce by the op ``joined_by``."""
+        result = getattr(xp, self.joined_by).reduce(x, axis=axes, keepdims=keepdims, out=out)
+        return result if x.ndim < 3 or out is not None else in_c_order(xp, result)
+
     def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
         hits = f.cast(f.eq(x, _spread(f, out, x.shape, axes, keepdims)), dtype=g.dtype)
         share = f.div(hits, f.sum(hits, axes=axes, keepdims=True)) if axes else hits
@@ -131,24 +137,12 @@ class Amax(Extreme):
     """Largest element over ``axes``; NaN wins."""
 
     joined_by = "maximum"
-    computes_in_float32 = True
-
-    def forward(self, xp, x, *, axes, keepdims=False, out=None):
-        """``maximum.reduce``."""
-        result = xp.maximum.reduce(x, axis=axes, keepdims=keepdims, out=out)
-        return result if x.ndim < 3 or out is not None else in_c_order(xp, result)
 
 
 class Amin(Extreme):
     """Smallest element over ``axes``; NaN wins."""
 
     joined_by = "minimum"
-    computes_in_float32 = True
-
-    def forward(self, xp, x, *, axes, keepdims=False, out=None):
-        """``minimum.reduce``."""
-        result = xp.minimum.reduce(x, axis=axes, keepdims=keepdims, out=out)
-        return result if x.ndim < 3 or out is not None else in_c_order(xp, result)
 
 
 class _Logic(Reduction):
