@@ -1,4 +1,4 @@
-"""Ops made of other ops, one family a file. Those with gradient rules run as a single node."""
+"""Ops defined by other ops, one family per file. Those with gradient rules run as a single node."""
 
 from tenon.ops.composite import (
     activation,

@@ -1,7 +1,7 @@
-"""Activations: one class each, a single node with its slope written by hand.
+"""Activations: one class each, which runs as a single node with a derivative written by hand.
 
-The smooth ones compute the slope together with the value, where both share an exponential, and keep it as a
-residual: the gradient is then one product.
+Smooth activations compute the derivative together with the value, as both share an exponential, and keep it
+as a residual: the gradient is then one product.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ class Activation(Composite):
 
 
 class SmoothActivation(Activation):
-    """Base of those that keep their slope: ``with_slope(f, x)`` returns the value and the slope."""
+    """Base of the activations that keep their derivative: ``with_slope`` returns it with the value."""
 
-    saves = ("x",)  # for the second order, which goes through the parts
+    saves = ("x",)  # for second-order gradients, which go through the decomposition
     residuals = 1
 
     def with_slope(self, f: OpNamespace, x: Operand, **attrs: Any) -> tuple[Operand, Operand]:
-        """Value and derivative of each element."""
+        """Return value and derivative of each element."""
         raise TypeError(f"activation {self.name} defines no with_slope.")
 
     def raw_forward(self, f, x, **attrs):
-        """Value, then slope."""
+        """Return the value, then the derivative."""
         need_float(self.name, x)
         return self.with_slope(f, x, **attrs)
 
     def vjp_joint(self, f, g, out, x, *, needs, residuals, **attrs):
-        """One product."""
+        """Multiply the gradient by the derivative kept as residual."""
         return [f.mul(g, residuals[0])]
 
 
 def need_float(name: str, x: Operand) -> None:
-    """UnsupportedDTypeError unless ``x`` has a floating dtype."""
+    """Raise UnsupportedDTypeError unless ``x`` has a floating dtype."""
     if not is_floating(x):
         raise UnsupportedDTypeError(
             f'"{name}" not implemented for {x.dtype}. Cast to a float dtype first, e.g. x.float().'
@@ -55,8 +55,8 @@ def need_float(name: str, x: Operand) -> None:
 
 
 class Gelu(SmoothActivation):
-    """``x`` times the normal distribution function of ``x``; ``approximate="tanh"`` for its usual
-    approximation."""
+    """``x`` times the standard normal cumulative distribution function of ``x``, or of its approximation by
+    a hyperbolic tangent if ``approximate="tanh"``."""
 
     def decompose(self, f, x, *, approximate="none"):
         need_float(self.name, x)
@@ -65,16 +65,16 @@ class Gelu(SmoothActivation):
         return f.mul(x, _normal_cdf(f, x))
 
     def with_slope(self, f, x, *, approximate="none"):
-        """The gate, and ``gate + x * gate'``."""
+        """Return ``x * gate`` and ``gate + x * gate'``."""
         if approximate == "tanh":
             gate = _tanh_gate(f, x)
             # gate = (1 + tanh(u)) / 2, so gate' = 2 gate (1 - gate) u', u = sqrt(2 / pi) (x + c x^3)
             inner = f.add(f.mul(f.mul(x, x), 6 * _CUBIC * _ROOT_2_PI), 2 * _ROOT_2_PI)
-            steep = f.mul(f.mul(f.mul(gate, f.sub(1.0, gate)), inner), x)
+            correction = f.mul(f.mul(f.mul(gate, f.sub(1.0, gate)), inner), x)
         else:
             gate = _normal_cdf(f, x)
-            steep = f.mul(f.mul(f.exp(f.mul(f.mul(x, x), -0.5)), _DENSITY), x)
-        return f.mul(x, gate), f.add(gate, steep)
+            correction = f.mul(f.mul(f.exp(f.mul(f.mul(x, x), -0.5)), _DENSITY), x)
+        return f.mul(x, gate), f.add(gate, correction)
 
 
 def _normal_cdf(f: OpNamespace, x: Operand) -> Operand:
@@ -98,7 +98,7 @@ class Silu(SmoothActivation):
 
     # (x s)' = s (1 + x (1 - s))
     def with_slope(self, f, x):
-        """Both from one sigmoid."""
+        """Compute both from one sigmoid."""
         gate = f.sigmoid(x)
         return f.mul(x, gate), f.mul(gate, f.add(f.mul(x, f.sub(1.0, gate)), 1.0))
 
@@ -114,7 +114,7 @@ class Mish(SmoothActivation):
 
     # (x t)' = t + x (1 - t^2) sigmoid(x)
     def with_slope(self, f, x):
-        """Both from one softplus."""
+        """Compute both from one softplus."""
         gate = f.tanh(f.softplus(x))
         return f.mul(x, gate), f.add(gate, f.mul(f.mul(x, f.sub(1.0, f.mul(gate, gate))), f.sigmoid(x)))
 
@@ -165,7 +165,7 @@ class Elu(Activation):
         return f.mul(g, f.where(f.gt(x, 0), scale, below))
 
     def torch_name(self, args, attrs):
-        """With a rate it is CELU."""
+        """``CeluBackward0`` if there is a rate other than 1."""
         return "EluBackward0" if attrs.get("rate", 1.0) == 1.0 else "CeluBackward0"
 
 
@@ -199,7 +199,7 @@ class SoftplusGrad(Activation):
 
 
 class Logsigmoid(Activation):
-    """``log(sigmoid(x))``, stable at both ends."""
+    """``log(sigmoid(x))``, computed without overflow for large ``x`` of either sign."""
 
     saves = ("x",)
     grad_name = "LogSigmoidBackward0"
@@ -214,7 +214,7 @@ class Logsigmoid(Activation):
 
 
 class Hardtanh(Activation):
-    """``x`` limited to ``[low, high]``; no gradient on or outside the limits."""
+    """``x`` clamped to ``[low, high]``; the gradient is 0 at and beyond the bounds."""
 
     saves = ("x",)
     expression = "minimum(maximum(a, low), high)"
@@ -252,10 +252,10 @@ class Hardswish(Activation):
         return f.div(f.mul(x, f.clamp(f.add(x, 3.0), 0.0, 6.0)), 6.0)
 
     def vjp_x(self, f, g, out, x):
-        given = g
-        g, x = widened(f, g, x)  # three roundings would show
+        original = g
+        g, x = widened(f, g, x)  # rounding each of the three steps would show in the result
         middle = f.mul(g, f.add(f.div(x, 3.0), 0.5))
-        return matching(f, f.where(f.le(x, -3.0), 0, f.where(f.lt(x, 3.0), middle, g)), given)
+        return matching(f, f.where(f.le(x, -3.0), 0, f.where(f.lt(x, 3.0), middle, g)), original)
 
 
 class Threshold(Activation):
@@ -273,7 +273,7 @@ class Threshold(Activation):
 
 
 class Softshrink(Activation):
-    """``x`` moved towards 0 by ``bound``, and 0 within it."""
+    """``x`` moved towards 0 by ``bound``; 0 where ``|x| <= bound``."""
 
     saves = ("x",)
     computes_in_float32 = True
@@ -288,7 +288,7 @@ class Softshrink(Activation):
 
 
 class Hardshrink(Softshrink):
-    """``x``, but 0 within ``bound`` of 0."""
+    """``x``; 0 where ``|x| <= bound``."""
 
     computes_in_float32 = True
 

@@ -1,8 +1,9 @@
 """Attention as one node: means of values, weighted by a softmax of products of queries and keys.
 
-It keeps no weights. Its gradient makes them anew from the peak of each row of scores and the share of each
-power in their sum, so a backend can do both a block of queries at a time. ``Backend.attends`` says for which
-arrays it does; elsewhere attention is better as its parts, which keep the weights.
+The weights are not kept. The gradient recomputes them from the maximum of each row of scores and the
+reciprocal of its sum of exponentials, so a backend can process both passes in blocks of queries.
+``Backend.attends`` says for which arrays it does; elsewhere the decomposition, which keeps the weights, is
+faster.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ def _weights(f: OpNamespace, scores: Operand, bias: Operand, causal: bool) -> Op
 
 
 class Attention(Composite):
-    """``softmax(query @ key.T * scale + bias) @ value`` over the last two axes; the others are equal.
+    """``softmax(query @ key.T * scale + bias) @ value`` over the last two axes; the other axes are equal.
 
-    ``bias`` may be None and gets no gradient. ``causal``: it is 0 where a query may see a key, at its own
-    place and before, and minus infinity elsewhere. A query that may look nowhere gets 0.
+    ``bias`` may be None and gets no gradient. ``causal`` states that ``bias`` is a causal mask: 0 for keys at
+    the position of the query and before, minus infinity after it. The result is 0 for a query all of whose
+    keys are masked.
     """
 
     inputs = ("query", "key", "value", "bias")
@@ -41,19 +43,20 @@ class Attention(Composite):
         return f.matmul(_weights(f, scores, bias, causal), value)
 
     def raw_forward(self, f, query, key, value, bias, *, scale, causal=False):
-        """The result; of each row of scores the peak, and the share of one in the sum of powers below it."""
+        """Return the result, then of each row of scores its maximum and the reciprocal of the sum of
+        exponentials of the differences from it."""
         scores = _scores(f, query, key, bias, scale)
         out = f.matmul(_weights(f, scores, bias, causal), value)
         axes = (len(scores.shape) - 1,)
         peak = f.amax(scores, axes=axes, keepdims=True)
-        dead = f.eq(peak, -math.inf)
-        peak = f.where(dead, 0.0, peak)
+        masked = f.eq(peak, -math.inf)
+        peak = f.where(masked, 0.0, peak)
         total = f.sum(f.exp(f.sub(scores, peak)), axes=axes, keepdims=True)
-        share = f.where(dead, 0.0, f.reciprocal(total))
+        share = f.where(masked, 0.0, f.reciprocal(total))
         return out, f.reshape(peak, shape=peak.shape[:-1]), f.reshape(share, shape=peak.shape[:-1])
 
     def vjp_joint(self, f, g, out, query, key, value, bias, *, needs, residuals, scale, causal=False):
-        """One op for all three."""
+        """Compute all three gradients with one op."""
         result = f.attention_grad(
             g, out, query, key, value, bias, *residuals, scale=scale, causal=causal, needs=needs[:3]
         )
@@ -61,24 +64,24 @@ class Attention(Composite):
 
 
 class AttentionGrad(Composite):
-    """Gradients of ``attention`` for query, key and value; ``needs`` says which are wanted."""
+    """Gradients of ``attention`` with respect to query, key and value; ``needs`` says which to compute."""
 
     inputs = ("g", "out", "query", "key", "value", "bias", "peak", "share")
     outputs = 3
 
     def decompose(self, f, g, out, query, key, value, bias, peak, share, *, scale, needs, causal=False):
         rank = len(key.shape)
-        turn = {"axis0": rank - 2, "axis1": rank - 1}
+        swap = {"axis0": rank - 2, "axis1": rank - 1}
         weights = _weights(f, _scores(f, query, key, bias, scale), bias, causal)
         dquery, dkey, dvalue = query, key, value
         if needs[2]:
-            dvalue = f.matmul(f.transpose(weights, **turn), g)
+            dvalue = f.matmul(f.transpose(weights, **swap), g)
         if needs[0] or needs[1]:
-            slopes = f.softmax_grad(f.matmul(g, f.transpose(value, **turn)), weights, axis=rank - 1)
+            slopes = f.softmax_grad(f.matmul(g, f.transpose(value, **swap)), weights, axis=rank - 1)
             if needs[0]:
                 dquery = f.mul(f.matmul(slopes, key), scale)
             if needs[1]:
-                dkey = f.matmul(f.transpose(slopes, **turn), f.mul(query, scale))
+                dkey = f.matmul(f.transpose(slopes, **swap), f.mul(query, scale))
         return dquery, dkey, dvalue
 
 

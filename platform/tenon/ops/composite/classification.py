@@ -1,7 +1,7 @@
 """Losses over classes: ``nll_loss`` of log-probabilities and ``cross_entropy`` of scores.
 
-The class axis is axis 1, or axis 0 of an input of one axis. Targets are class indices of the input's shape
-without that axis. A target equal to ``ignore_index`` counts as absent.
+The classes are on axis 1, or on axis 0 of an input with one axis. Targets are class indices, of the input's
+shape without that axis. A target equal to ``ignore_index`` is ignored.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tenon.ops.kinds import dtype_of, matching, title_of, widened
 
 
 def class_axis(x: Operand) -> int:
-    """The axis of the classes."""
+    """Return the axis of ``x`` that holds the classes."""
     return 1 if len(x.shape) > 1 else 0
 
 
 def check_classes(x: Operand, target: Operand, weight: Operand) -> None:
-    """Raise, in PyTorch's words, unless shapes and dtypes of input, target and weight are valid."""
+    """Raise ShapeError or DTypeError, with PyTorch's messages, unless input, target and weight are valid."""
     need_float("nll_loss", x)
     if not x.shape:
         raise ShapeError("nll_loss: Expected an input of 1 or more axes (classes), got a 0-d tensor.")
     axis = class_axis(x)
-    wanted = tuple(x.shape[:axis]) + tuple(x.shape[axis + 1 :])
-    if tuple(target.shape) != wanted:
+    expected = tuple(x.shape[:axis]) + tuple(x.shape[axis + 1 :])
+    if tuple(target.shape) != expected:
         if target.shape and len(x.shape) > 1 and target.shape[0] != x.shape[0]:
             raise ShapeError(
                 f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.shape[0]})."
@@ -40,7 +40,7 @@ def check_classes(x: Operand, target: Operand, weight: Operand) -> None:
                 f" {list(target.shape)} for an input of size {list(x.shape)}."
             )
         raise ShapeError(
-            f"Expected target size {list(wanted)}, got {list(target.shape)} (input {list(x.shape)}, classes"
+            f"Expected target size {list(expected)}, got {list(target.shape)} (input {list(x.shape)}, classes"
             f" on axis {axis})."
         )
     if dtype_of(target).name not in ("int64", "uint8"):
@@ -64,8 +64,10 @@ def check_classes(x: Operand, target: Operand, weight: Operand) -> None:
 def present_targets(
     xp: ArrayNamespace, target: Array, classes: int, ignore_index: int
 ) -> tuple[Array, Array]:
-    """Which targets count, and indices that are safe everywhere; IndexRangeError for any outside the
-    classes."""
+    """Return which targets are not ignored, and the targets with 0 in place of ignored ones.
+
+    IndexRangeError if a target is not the index of a class.
+    """
     present = xp.not_equal(target, ignore_index)
     outside = xp.logical_and(present, xp.logical_or(target < 0, target >= classes))
     if outside.any():
@@ -78,34 +80,34 @@ def present_targets(
 
 
 def target_weights(xp: ArrayNamespace, present: Array, safe: Array, weight: Array, dtype: np.dtype) -> Array:
-    """Weight of each target: its class's, or 1; 0 where it is absent."""
+    """Return the weight of each target: that of its class, or 1; 0 where it is ignored."""
     return present.astype(dtype) if weight is None else xp.where(present, weight[safe], dtype.type(0))
 
 
 def reduced_losses(
     xp: ArrayNamespace, picked: Array, present: Array, weights: Array, reduction: str
 ) -> Array:
-    """``-weights * picked``, reduced. An absent target contributes nothing, also where ``picked`` is NaN."""
+    """Return ``-weights * picked``, reduced. Ignored targets contribute 0, also where ``picked`` is NaN."""
     losses = xp.where(present, -(weights * picked), picked.dtype.type(0))
     if reduction == "none":
         return losses
     total = losses.sum(dtype=picked.dtype)
     if reduction == "sum":
         return total
-    parts = weights.sum(dtype=picked.dtype)
-    return total / parts if parts else xp.full((), float("nan"), picked.dtype)
+    weight_sum = weights.sum(dtype=picked.dtype)
+    return total / weight_sum if weight_sum else xp.full((), float("nan"), picked.dtype)
 
 
 def target_slopes(xp: ArrayNamespace, g: Array, weights: Array, reduction: str) -> Array:
-    """Derivative of the reduced loss by each target's log-probability, times ``g``."""
+    """Return the derivative of the reduced loss by each target's log-probability, times ``g``."""
     if reduction != "mean":
         return -weights * g
-    parts = weights.sum(dtype=g.dtype)
-    return weights * (-g / parts) if parts else xp.zeros_like(weights)
+    weight_sum = weights.sum(dtype=g.dtype)
+    return weights * (-g / weight_sum) if weight_sum else xp.zeros_like(weights)
 
 
 class NllLoss(Primitive):
-    """``-weight[target] * x[target]``; the mean is over the weights of the targets present."""
+    """``-weight[target] * x[target]``; the mean is weighted, over the targets that are not ignored."""
 
     kind = Kind.INDEX
     inputs = ("x", "target", "weight")
@@ -120,7 +122,7 @@ class NllLoss(Primitive):
         return Aval(tuple(target.shape) if reduction == "none" else (), x.dtype)
 
     def forward(self, xp, x, target, weight, *, reduction="mean", ignore_index=-100):
-        """Gather, weigh, reduce."""
+        """Gather the log-probabilities of the targets, multiply by the weights and reduce."""
         check_classes(x, target, weight)
         axis = class_axis(x)
         present, safe = present_targets(xp, target, x.shape[axis], ignore_index)
@@ -134,12 +136,12 @@ class NllLoss(Primitive):
         )
 
     def torch_name(self, args, attrs):
-        """Three axes and more have a node of their own."""
+        """Inputs of three and more axes have a node name of their own."""
         return "NllLoss2DBackward0" if args and len(args[0].shape) > 2 else "NllLossBackward0"
 
 
 class NllLossGrad(Primitive):
-    """The gradient of ``nll_loss``: minus the targets' weights, scaled, at the targets; linear in ``g``."""
+    """The gradient of ``nll_loss``: at the targets minus their weights times ``g``, 0 elsewhere."""
 
     kind = Kind.INDEX
     inputs = ("g", "target", "weight")
@@ -151,7 +153,7 @@ class NllLossGrad(Primitive):
         return Aval(tuple(shape), g.dtype)
 
     def forward(self, xp, g, target, weight, *, shape, reduction="mean", ignore_index=-100):
-        """One value per target, in zeros."""
+        """Write one value per target into an array of zeros."""
         result = xp.zeros(shape, g.dtype)
         axis = class_axis(result)
         present, safe = present_targets(xp, target, shape[axis], ignore_index)
@@ -185,7 +187,8 @@ class CrossEntropy(Composite):
         return f.nll_loss(logarithms, target, weight, reduction=reduction, ignore_index=ignore_index)
 
     def raw_forward(self, f, x, target, weight, *, reduction="mean", ignore_index=-100):
-        """The loss, then the logarithm of each sum of exponentials; 16 bits are computed in float32."""
+        """Return the loss, then the logarithm of each sum of exponentials; 16-bit inputs are computed in
+        float32."""
         check_classes(x, target, weight)
         need_float(self.name, x)
         wide, weight = widened(f, x, weight)
@@ -196,23 +199,23 @@ class CrossEntropy(Composite):
     def vjp_joint(
         self, f, g, out, x, target, weight, *, needs, residuals, reduction="mean", ignore_index=-100
     ):
-        """Scores only."""
+        """Only the scores have a gradient."""
         result = f.cross_entropy_grad(
             g, x, residuals[0], target, weight, reduction=reduction, ignore_index=ignore_index
         )
         return [result, None, None]
 
     def torch_name(self, args, attrs):
-        """Three axes and more have a node of their own."""
+        """Inputs of three and more axes have a node name of their own."""
         return "NllLoss2DBackward0" if args and len(args[0].shape) > 2 else "NllLossBackward0"
 
 
 class CrossEntropyGrad(Composite):
-    """The gradient of ``cross_entropy``: probabilities minus ones at the targets, scaled."""
+    """The gradient of ``cross_entropy``: weighted probabilities, minus the weights at the targets."""
 
     widens = True
     inputs = ("g", "x", "total", "target", "weight")
-    reuses = (1,)  # a row of probabilities needs that row only
+    reuses = (1,)  # each row of the result depends on that row only
     computes_in_float32 = True
 
     def decompose(self, f, g, x, total, target, weight, *, reduction="mean", ignore_index=-100):

@@ -1,4 +1,4 @@
-"""Rows of a table by index."""
+"""Look up rows of a table by index."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Embedding(Primitive):
         return Aval((*indices.shape, weight.shape[1]), weight.dtype)
 
     def forward(self, xp, weight, indices, *, padding_idx=-1, by_frequency=False):
-        """``take``, after a check that every index is in range."""
+        """Check that every index is in range, then take the rows."""
         _check(weight, indices)
         rows = weight.shape[0]
         if indices.size:
@@ -58,8 +58,8 @@ class Embedding(Primitive):
 
 
 class EmbeddingGrad(Primitive):
-    """``g``'s rows summed by index into a table of ``rows``; each divided by its index's count if
-    ``by_frequency``."""
+    """The rows of ``g`` added up by index in a table of ``rows`` rows, divided by how often each index occurs
+    if ``by_frequency``."""
 
     kind = Kind.INDEX
     inputs = ("g", "indices")
@@ -72,7 +72,7 @@ class EmbeddingGrad(Primitive):
         return Aval((rows, g.shape[-1]), g.dtype)
 
     def forward(self, xp, g, indices, *, rows, padding_idx=-1, by_frequency=False):
-        """Repeated indices add up."""
+        """Add rows of equal indices."""
         flat, values = indices.reshape(-1), g.reshape(indices.size, g.shape[-1])
         result = xp.zeros((rows, g.shape[-1]), g.dtype)
         if padding_idx >= 0:
@@ -91,8 +91,8 @@ class EmbeddingGrad(Primitive):
 
 
 class EmbeddingRows(Primitive):
-    """The transpose of ``embedding_grad``: table rows by index, zeros for ``padding_idx``, divided by counts
-    if asked."""
+    """The transpose of ``embedding_grad``: table rows by index, zeros for ``padding_idx``, divided by how
+    often each index occurs if ``by_frequency``."""
 
     kind = Kind.INDEX
     inputs = ("weight", "indices")
@@ -103,7 +103,7 @@ class EmbeddingRows(Primitive):
         return Aval((*indices.shape, weight.shape[1]), weight.dtype)
 
     def forward(self, xp, weight, indices, *, padding_idx=-1, by_frequency=False):
-        """Taken, then scaled."""
+        """Take the rows, then scale them."""
         result = xp.take(weight, indices, axis=0)
         if padding_idx >= 0:
             result = result * xp.not_equal(indices, padding_idx)[..., None].astype(result.dtype)
@@ -118,7 +118,7 @@ class EmbeddingRows(Primitive):
 
 
 class OneHot(Primitive):
-    """Ones at whole numbers below ``classes``, on a new last axis; they are not looked at for their range."""
+    """One-hot vectors of length ``classes`` on a new last axis; the range of ``indices`` is not checked."""
 
     kind = Kind.INDEX
     inputs = ("indices",)
@@ -128,7 +128,7 @@ class OneHot(Primitive):
         return Aval((*indices.shape, classes), np.dtype(np.int64))
 
     def forward(self, xp, indices, *, classes):
-        """One place of each row of zeros."""
+        """Set one element of each row of zeros."""
         result = xp.zeros((indices.size, classes), np.int64)
         result[xp.arange(indices.size), indices.reshape(-1)] = 1
         return result.reshape(*indices.shape, classes)

@@ -1,4 +1,4 @@
-"""Affine maps, ``linear`` and ``addmm``; the products of two vectors' elements, ``outer``."""
+"""Affine maps, ``linear`` and ``addmm``, and the outer product of two vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenon.ops.kinds import is_complex, title_of
 
 
 def check_same_dtype(name: str, x: Operand, y: Operand) -> None:
-    """Raise DTypeError, in PyTorch's words, if two matrices differ in dtype."""
+    """Raise DTypeError, with PyTorch's message, if two matrices differ in dtype."""
     if x.dtype != y.dtype:
         raise DTypeError(
             f"mat1 and mat2 must have the same dtype, but got {title_of(x)} and {title_of(y)} ({name}:"
@@ -44,7 +44,7 @@ class Linear(Composite):
         return out if bias is None else f.add(out, bias)
 
     def infer(self, x, weight, bias):
-        """As the parts; the result takes no larger shape from the bias."""
+        """Infer from the decomposition; ShapeError if the bias would enlarge the result."""
         out = super().infer(x, weight, bias)
         result = tuple(x.shape[:-1]) + tuple(weight.shape[:-1])
         if tuple(out.shape) != result:
@@ -83,7 +83,7 @@ class Linear(Composite):
         return 2.0 * math.prod(x.shape[:-1]) * math.prod(weight.shape)
 
     def torch_name(self, args, attrs):
-        """As torch names the product it dispatches to."""
+        """The node of the product that PyTorch dispatches to."""
         if len(args) < 3:
             return "AddmmBackward0"
         rank, biased = len(args[0].shape), args[2] is not None
@@ -131,7 +131,7 @@ class Addmm(Composite):
 
 
 class Outer(Composite):
-    """``x[i] * y[j]``: all products of two vectors' elements."""
+    """``x[i] * y[j]``: the outer product of two vectors."""
 
     kind = Kind.CONTRACT
     inputs = ("x", "y")

@@ -1,4 +1,4 @@
-"""Losses between two tensors of one shape, each a single node. ``reduction`` is "none", "mean" or "sum"."""
+"""Losses between two tensors of equal shape, each a single node. ``reduction`` is "none", "mean" or "sum"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenon.ops.kinds import is_floating
 
 
 def reduced(f: OpNamespace, losses: Operand, reduction: str) -> Operand:
-    """All of ``losses``, their mean, or their sum."""
+    """Return ``losses``, their mean or their sum, as ``reduction`` says."""
     if reduction == "none":
         return losses
     axes = tuple(range(len(losses.shape)))
@@ -22,12 +22,12 @@ def reduced(f: OpNamespace, losses: Operand, reduction: str) -> Operand:
 
 
 def share(x: Operand, reduction: str) -> float:
-    """What each element contributes to the reduced loss."""
+    """Return the factor of each element's loss in the reduced loss."""
     return 1.0 / max(math.prod(x.shape), 1) if reduction == "mean" else 1.0
 
 
 class PairLoss(Composite):
-    """Base of the losses ``l(x - y)``: ``value`` is l, ``slope`` its derivative."""
+    """Base of the losses that are a function of ``x - y``, ``value``, with the derivative ``slope``."""
 
     kind = Kind.REDUCE
     inputs = ("x", "y")
@@ -35,17 +35,17 @@ class PairLoss(Composite):
     promotion = "same"
 
     def value(self, f: OpNamespace, d: Operand, **attrs: Any) -> Operand:
-        """Loss of each difference."""
+        """Return the loss of each difference ``d``."""
         raise TypeError(f"loss {self.name} defines no value.")
 
     def slope(self, f: OpNamespace, d: Operand, **attrs: Any) -> Operand:
-        """Derivative of ``value``."""
+        """Return the derivative of ``value`` at ``d``."""
         raise TypeError(f"loss {self.name} defines no slope.")
 
     def decompose(self, f, x, y, *, reduction="mean", **attrs):
         return reduced(f, self.value(f, f.sub(x, y), **attrs), reduction)
 
-    def _pull(
+    def _gradient(
         self, f: OpNamespace, g: Operand, x: Operand, y: Operand, reduction: str, attrs: Attrs
     ) -> Operand:
         d = f.sub(x, y)
@@ -53,10 +53,10 @@ class PairLoss(Composite):
         return f.mul(self.slope(f, d, **attrs), g if weight == 1.0 else f.mul(g, weight))
 
     def vjp_x(self, f, g, out, x, y, *, reduction="mean", **attrs):
-        return f.sum_to(self._pull(f, g, x, y, reduction, attrs), shape=shape_of(x))
+        return f.sum_to(self._gradient(f, g, x, y, reduction, attrs), shape=shape_of(x))
 
     def vjp_y(self, f, g, out, x, y, *, reduction="mean", **attrs):
-        return f.sum_to(f.neg(self._pull(f, g, x, y, reduction, attrs)), shape=shape_of(y))
+        return f.sum_to(f.neg(self._gradient(f, g, x, y, reduction, attrs)), shape=shape_of(y))
 
 
 class MseLoss(PairLoss):
@@ -86,7 +86,7 @@ class L1Loss(PairLoss):
         return f.sign(d)
 
     def torch_name(self, args, attrs):
-        """torch has no node of its own here."""
+        """PyTorch composes this loss of other ops, and names the node of the last one."""
         return {"none": "AbsBackward0", "sum": "SumBackward0"}.get(attrs["reduction"], "MeanBackward0")
 
 
@@ -136,15 +136,15 @@ class BinaryCrossEntropyWithLogits(Composite):
 
     def vjp_x(self, f, g, out, x, y, weight, pos_weight, *, reduction="mean"):
         slope = f.sub(f.sub(1.0, y), _boosted(f, f.sigmoid(f.neg(x)), y, pos_weight))
-        return self._spread(f, g, slope, x, y, weight, reduction, x)
+        return self._gradient(f, g, slope, x, y, weight, reduction, x)
 
     def vjp_y(self, f, g, out, x, y, weight, pos_weight, *, reduction="mean"):
         slope = f.neg(x)
         if pos_weight is not None:
             slope = f.sub(slope, f.mul(f.sub(pos_weight, 1.0), f.logsigmoid(x)))
-        return self._spread(f, g, slope, x, y, weight, reduction, y)
+        return self._gradient(f, g, slope, x, y, weight, reduction, y)
 
-    def _spread(
+    def _gradient(
         self,
         f: OpNamespace,
         g: Operand,
@@ -155,12 +155,12 @@ class BinaryCrossEntropyWithLogits(Composite):
         reduction: str,
         like: Operand,
     ) -> Operand:
-        whole = broadcast_shapes(
+        shape = broadcast_shapes(
             tuple(x.shape), tuple(y.shape), shape_of(weight) if weight is not None else ()
         )
         if weight is not None:
             slope = f.mul(slope, weight)
-        g = f.mul(g, 1.0 / max(math.prod(whole), 1)) if reduction == "mean" else g
+        g = f.mul(g, 1.0 / max(math.prod(shape), 1)) if reduction == "mean" else g
         return f.sum_to(f.mul(slope, g), shape=tuple(like.shape))
 
 
@@ -172,7 +172,7 @@ def _boosted(f: OpNamespace, value: Operand, y: Operand, pos_weight: Operand) ->
 
 
 def need_float_target(x: Operand, y: Operand) -> None:
-    """DTypeError unless input and target are both floating."""
+    """Raise DTypeError unless input and target both have floating dtypes."""
     if not is_floating(x) or not is_floating(y):
         raise DTypeError(
             f"result type Float can't be cast to the desired output type Long: input is {x.dtype}, target is"
@@ -197,7 +197,7 @@ class BinaryCrossEntropy(Composite):
 
     def decompose(self, f, x, y, weight, *, reduction="mean"):
         need_float_target(x, y)
-        # y log x + (1 - y) log(1 - x), as torch orders it
+        # y log x + (1 - y) log(1 - x), in the order of PyTorch's operations
         losses = f.sub(f.mul(f.sub(y, 1.0), _log(f, f.sub(1.0, x))), f.mul(y, _log(f, x)))
         return reduced(f, losses if weight is None else f.mul(losses, weight), reduction)
 
@@ -213,7 +213,7 @@ class BinaryCrossEntropy(Composite):
 
 
 def _log(f: OpNamespace, x: Operand) -> Operand:
-    """Logarithm, at least -100 (also of 0)."""
+    """Return the logarithm of ``x``, at least -100."""
     safe = f.where(f.eq(x, 0), 1.0, x)
     return f.where(f.eq(x, 0), -100.0, f.maximum(f.log(safe), -100.0))
 

@@ -1,11 +1,11 @@
 """Normalisation: layer norm and batch norm as single nodes.
 
-Both keep their input, its mean and its reciprocal deviation, and rebuild the normalised value in the
-gradient, as torch does: nothing of the input's size is kept twice. The gradients are ops of their own
-(``layer_norm_grad``, ``batch_norm_grad``), so that a backend can compute all three results in one pass.
+Both keep their input, its mean and the reciprocal of its standard deviation, and recompute the normalised
+value in the gradient, as PyTorch does, so that no second array of the input's size is kept. The gradients are
+ops too (``layer_norm_grad``, ``batch_norm_grad``), so that a backend can compute all three in one pass.
 
-Inputs of 16 bits are computed in float32 and rounded once; their parameters may be float32 (mixed precision),
-and the statistics always are.
+16-bit inputs are computed in float32 and rounded once; their parameters may be float32 (mixed precision), and
+their statistics always are.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _WIDE = np.dtype(np.float32)
 
 
 def _same_dtype(x: Operand, *others: Operand) -> None:
-    found = {dtype_of(o) for o in others if o is not None}
-    if found and found != {dtype_of(x)} and not (is_short(x) and found == {_WIDE}):
+    dtypes = {dtype_of(o) for o in others if o is not None}
+    if dtypes and dtypes != {dtype_of(x)} and not (is_short(x) and dtypes == {_WIDE}):
         raise DTypeError(
             "mixed dtype (CPU): all inputs must share same datatype, got "
             + ", ".join(str(v.dtype) for v in (x, *others) if v is not None)
@@ -36,7 +36,7 @@ def _same_dtype(x: Operand, *others: Operand) -> None:
 def _affine(
     f: OpNamespace, normal: Operand, weight: Operand, bias: Operand, shape: tuple[int, ...]
 ) -> Operand:
-    """``normal * weight + bias``, both brought to ``shape`` first; None counts as 1 and 0."""
+    """Return ``normal * weight + bias``, with both parameters reshaped to ``shape``; each may be None."""
     if weight is not None:
         normal = f.mul(normal, f.reshape(weight, shape=shape))
     return normal if bias is None else f.add(normal, f.reshape(bias, shape=shape))
@@ -45,8 +45,8 @@ def _affine(
 def _standardised(
     f: OpNamespace, x: Operand, axes: tuple[int, ...], eps: float
 ) -> tuple[Operand, Operand, Operand]:
-    """``x`` with mean 0 and variance 1 over ``axes``; its mean and reciprocal deviation (with size-1
-    axes)."""
+    """Return ``x`` with mean 0 and variance 1 over ``axes``, the mean of ``x``, and the reciprocal of its
+    standard deviation; the latter two keep the reduced axes with size 1."""
     mean = f.mean(x, axes=axes, keepdims=True)
     centred = f.sub(x, mean)
     deviation = f.rsqrt(f.add(f.mean(f.mul(centred, centred), axes=axes, keepdims=True), eps))
@@ -68,7 +68,7 @@ class LayerNorm(Composite):
         return self.raw_forward(f, x, weight, bias, rank=rank, eps=eps)[0]
 
     def raw_forward(self, f, x, weight, bias, *, rank, eps=1e-5):
-        """The result, then mean and reciprocal deviation."""
+        """Return the result, then mean and reciprocal standard deviation."""
         _same_dtype(x, weight, bias)
         wide, weight, bias = widened(f, x, weight, bias)
         normal, mean, deviation = _standardised(f, wide, last_axes(x, rank), eps)
@@ -76,25 +76,25 @@ class LayerNorm(Composite):
         return matching(f, out, x), mean, deviation
 
     def vjp_joint(self, f, g, out, x, weight, bias, *, needs, residuals, rank, eps=1e-5):
-        """One op for all three."""
+        """Compute all three gradients with one op."""
         result = f.layer_norm_grad(g, x, weight, *residuals, rank=rank, needs=needs)
         return [m if n else None for m, n in zip(result, needs, strict=True)]
 
 
 def last_axes(x: Operand, rank: int) -> tuple[int, ...]:
-    """The last ``rank`` axes of ``x``."""
+    """Return the last ``rank`` axes of ``x``."""
     return tuple(range(len(x.shape) - rank, len(x.shape)))
 
 
 class LayerNormGrad(Composite):
-    """Gradients of ``layer_norm`` for input, weight and bias; ``needs`` says which are wanted."""
+    """Gradients of ``layer_norm`` with respect to input, weight and bias; ``needs`` says which to compute."""
 
     widens = True
     inputs = ("g", "x", "weight", "mean", "deviation")
     outputs = 3
 
     def decompose(self, f, g, x, weight, mean, deviation, *, rank, needs):
-        given, affine = x, g if weight is None else weight
+        original, affine = x, g if weight is None else weight
         g, x, weight = widened(f, g, x, weight)
         normal = f.mul(f.sub(x, mean), deviation)
         axes, lead = last_axes(x, rank), tuple(range(len(x.shape) - rank))
@@ -110,12 +110,11 @@ class LayerNormGrad(Composite):
             dweight = f.sum(f.mul(g, normal), axes=lead) if lead else f.mul(g, normal)
         if needs[2]:
             dbias = f.sum(g, axes=lead) if lead else g
-        return matching(f, dx, given), matching(f, dweight, affine), matching(f, dbias, affine)
+        return matching(f, dx, original), matching(f, dweight, affine), matching(f, dbias, affine)
 
 
 class BatchNorm(Composite):
-    """``x[N, C, ...]`` standardised per channel over the batch; returns the result, mean and variance
-    (biased).
+    """``x[N, C, ...]`` standardised per channel over the batch; returns the result, mean and biased variance.
 
     The statistics are for running averages: no gradient flows through them.
     """
@@ -133,26 +132,29 @@ class BatchNorm(Composite):
         return self.raw_forward(f, x, weight, bias, eps=eps)[:3]
 
     def raw_forward(self, f, x, weight, bias, *, eps=1e-5):
-        """Result, mean, variance; then mean and reciprocal deviation for the gradient."""
+        """Return result, mean and variance; then mean and reciprocal standard deviation for the gradient."""
         axes, shape = channel_axes(x)
-        given = x
+        original = x
         x, weight, bias = widened(f, x, weight, bias)
         mean = f.mean(x, axes=axes, keepdims=True)
         centred = f.sub(x, mean)
         variance = f.mean(f.mul(centred, centred), axes=axes, keepdims=True)
         deviation = f.rsqrt(f.add(variance, eps))
-        out = matching(f, _affine(f, f.mul(centred, deviation), weight, bias, shape), given)
+        out = matching(f, _affine(f, f.mul(centred, deviation), weight, bias, shape), original)
         flat = (x.shape[1],)
         return out, f.reshape(mean, shape=flat), f.reshape(variance, shape=flat), mean, deviation
 
     def vjp_joint(self, f, g, out, x, weight, bias, *, needs, residuals, eps=1e-5):
-        """One op for all three."""
+        """Compute all three gradients with one op."""
         result = f.batch_norm_grad(g[0], x, weight, *residuals, needs=needs)
         return [m if n else None for m, n in zip(result, needs, strict=True)]
 
 
 def channel_axes(x: Operand) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """All axes but 1, and the shape that puts a per-channel vector on axis 1."""
+    """Return all axes of ``x`` but 1, and the shape that broadcasts a vector of channels along axis 1.
+
+    ShapeError if ``x`` has fewer than two axes.
+    """
     if len(x.shape) < 2:
         raise ShapeError(f"batch_norm: expected at least 2 axes (N, C, ...), got {list(x.shape)}.")
     rank = len(x.shape)
@@ -160,7 +162,7 @@ def channel_axes(x: Operand) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 class BatchNormGrad(Composite):
-    """Gradients of ``batch_norm`` for input, weight and bias; ``needs`` says which are wanted."""
+    """Gradients of ``batch_norm`` with respect to input, weight and bias; ``needs`` says which to compute."""
 
     widens = True
     follows = 2
@@ -169,7 +171,7 @@ class BatchNormGrad(Composite):
 
     def decompose(self, f, g, x, weight, mean, deviation, *, needs):
         axes, shape = channel_axes(x)
-        given, affine = x, g if weight is None else weight
+        original, affine = x, g if weight is None else weight
         g, x, weight = widened(f, g, x, weight)
         normal = f.mul(f.sub(x, mean), deviation)
         dbias = f.sum(g, axes=axes, keepdims=True)
@@ -182,11 +184,11 @@ class BatchNormGrad(Composite):
             dx = f.mul(f.sub(g, pull), scale)
         flat = (x.shape[1],)
         dweight, dbias = f.reshape(dweight, shape=flat), f.reshape(dbias, shape=flat)
-        return matching(f, dx, given), matching(f, dweight, affine), matching(f, dbias, affine)
+        return matching(f, dx, original), matching(f, dweight, affine), matching(f, dbias, affine)
 
 
 class BatchNormInference(Composite):
-    """``x[N, C, ...]`` normalised per channel with given statistics, times ``weight`` plus ``bias``."""
+    """``x[N, C, ...]`` normalised per channel by given statistics, times ``weight`` plus ``bias``."""
 
     kind = Kind.ELEMENTWISE
     follows = 1
@@ -232,13 +234,13 @@ class ChannelAffine(Composite):
         return matching(f, _affine(f, wide, weight, bias, channel_axes(x)[1]), x)
 
     def vjp_joint(self, f, g, out, x, weight, bias, *, needs):
-        """One op for all three."""
+        """Compute all three gradients with one op."""
         result = f.channel_affine_grad(g, x, weight, needs=needs)
         return [m if n else None for m, n in zip(result, needs, strict=True)]
 
 
 class ChannelAffineGrad(Composite):
-    """Gradients of ``channel_affine`` for input, weight and bias; ``needs`` says which are wanted."""
+    """Gradients of ``channel_affine`` for input, weight and bias; ``needs`` says which to compute."""
 
     widens = True
     inputs = ("g", "x", "weight")
@@ -246,12 +248,12 @@ class ChannelAffineGrad(Composite):
 
     def decompose(self, f, g, x, weight, *, needs):
         axes, shape = channel_axes(x)
-        given, affine = x, g if weight is None else weight
+        original, affine = x, g if weight is None else weight
         g, x, weight = widened(f, g, x, weight)
         dx = _affine(f, g, weight, None, shape) if needs[0] else g
         dweight = f.sum(f.mul(g, x), axes=axes) if needs[1] else g
         dbias = f.sum(g, axes=axes) if needs[2] else g
-        return matching(f, dx, given), matching(f, dweight, affine), matching(f, dbias, affine)
+        return matching(f, dx, original), matching(f, dweight, affine), matching(f, dbias, affine)
 
 
 def _scale(f: OpNamespace, weight: Operand, variance: Operand, eps: float) -> Operand:

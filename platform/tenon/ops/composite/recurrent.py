@@ -1,14 +1,14 @@
 """Recurrent layers over whole sequences: ``rnn_sequence``, ``lstm_sequence``, ``gru_sequence``.
 
 One op is one layer in one direction, so that a backend can multiply the inputs of all steps at once and keep
-weights packed from step to step. Sequences of different lengths lie *packed*: ``x[N, I]`` holds step after
-step the rows that are still running, ``sizes[t]`` of them at step ``t``, never more than at the step before;
-nothing is computed for padding. Sequences of one length are the same with equal sizes. ``reverse`` runs each
-sequence from its own end.
+weights packed from step to step. Sequences of different lengths are *packed*: ``x[N, I]`` holds, step after
+step, the rows of the sequences that have not ended, ``sizes[t]`` of them at step ``t``, never more than at
+the step before; nothing is computed for padding. For sequences of one length all sizes are equal.
+``reverse`` runs each sequence from its own end.
 
 All return ``out[N, H]`` in the order of ``x``, then the states ``[sizes[0], H]`` after each row's last step.
-The residuals are the activated gates (and cells) of all steps. The gradients are ops of their own, in
-``recurrent_grad.py``. Numbers of 16 bits are computed in float32 and rounded at the end.
+The residuals are the activated gates (and cells) of all steps. The gradients are ops too, in
+``recurrent_grad.py``. 16-bit numbers are computed in float32 and rounded at the end.
 """
 
 from __future__ import annotations
@@ -27,63 +27,66 @@ Step = Callable[[int, int, list[Operand]], list[Operand]]
 
 
 def spans(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """First row and end of each step."""
+    """Return the first row and the end of the rows of each step."""
     ends = list(accumulate(sizes))
     return list(zip([0, *ends], ends, strict=False))
 
 
 def rows(f: OpNamespace, x: Operand, start: int, stop: int) -> Operand:
-    """``x[start:stop]``."""
+    """Return ``x[start:stop]``."""
     return x if stop - start == x.shape[0] else f.slice_axis(x, axis=0, start=start, stop=stop)
 
 
 def scan(
     f: OpNamespace, step: Step, initial: Sequence[Operand], sizes: Sequence[int], reverse: bool
 ) -> list[Operand]:
-    """Run ``step(start, stop, states)`` over all steps; the states after each row's last one.
+    """Run ``step(start, stop, states)`` over all steps; return the states after the last step of each row.
 
-    ``initial`` has ``sizes[0]`` rows: those of a step begin with their initial state where they were not
-    running before.
+    ``initial`` has ``sizes[0]`` rows. In reverse, rows join with their initial state at the step that is the
+    last of their sequence.
     """
     running = sizes[-1] if reverse else sizes[0]
     states = [rows(f, s, 0, running) for s in initial]
     ended: list[list[Operand]] = [[] for _ in initial]
-    places = spans(sizes)
-    for start, stop in reversed(places) if reverse else places:
+    steps = spans(sizes)
+    for start, stop in reversed(steps) if reverse else steps:
         size = stop - start
         if size < running:
-            for done, s in zip(ended, states, strict=True):
-                done.append(rows(f, s, size, running))
+            for pieces, s in zip(ended, states, strict=True):
+                pieces.append(rows(f, s, size, running))
             states = [rows(f, s, 0, size) for s in states]
         elif size > running:
             pairs = zip(states, initial, strict=True)
             states = [f.cat(s, rows(f, first, running, size), axis=0) for s, first in pairs]
         running = size
         states = step(start, stop, states)
-    return [f.cat(s, *reversed(done), axis=0) if done else s for s, done in zip(states, ended, strict=True)]
+    return [
+        f.cat(s, *reversed(pieces), axis=0) if pieces else s for s, pieces in zip(states, ended, strict=True)
+    ]
 
 
-def in_order(f: OpNamespace, pieces: list[Operand], reverse: bool) -> Operand:
-    """What the steps made, as one array in the order of the rows."""
+def concatenated(f: OpNamespace, pieces: list[Operand], reverse: bool) -> Operand:
+    """Concatenate the results of the steps, in the order of the rows of ``x``."""
     return f.cat(*(reversed(pieces) if reverse else pieces), axis=0)
 
 
-def quarters(f: OpNamespace, x: Operand, count: int) -> Operand:
-    """``x`` cut into ``count`` pieces along its last axis."""
+def split_gates(f: OpNamespace, x: Operand, count: int) -> Operand:
+    """Split ``x`` into ``count`` equal pieces along its last axis."""
     return f.split(x, sizes=(x.shape[1] // count,) * count, axis=1)
 
 
-def _total(f: OpNamespace, one: Operand, other: Operand) -> Operand:
-    """Both biases as one."""
+def _summed(f: OpNamespace, one: Operand, other: Operand) -> Operand:
+    """Return the sum of two biases; None if there are none."""
     return None if one is None else f.add(one, other)
 
 
-def _turned(f: OpNamespace, weight: Operand) -> Operand:
+def transposed(f: OpNamespace, weight: Operand) -> Operand:
+    """Return the transpose of a matrix."""
     return f.transpose(weight, axis0=0, axis1=1)
 
 
-def _one_dtype(name: str, weight: Operand, *others: Operand) -> None:
-    """DTypeError unless all have the dtype of ``weight``."""
+def _check_dtypes(name: str, weight: Operand, *others: Operand) -> None:
+    """Raise DTypeError unless all of ``others`` have the dtype of ``weight``."""
     for v in others:
         if v is not None and v.dtype != weight.dtype:
             raise DTypeError(
@@ -103,8 +106,8 @@ def _check(
     w_hh: Operand,
     *more: Operand,
 ) -> None:
-    """ShapeError or DTypeError unless the arguments fit each other."""
-    _one_dtype(name, w_ih, x, hidden, w_hh, *more)
+    """Raise ShapeError or DTypeError unless the arguments fit each other."""
+    _check_dtypes(name, w_ih, x, hidden, w_hh, *more)
     if not sizes or list(sizes) != sorted(sizes, reverse=True):
         raise ShapeError(f"{name}: sizes must not be empty and may not grow, got {tuple(sizes)}.")
     shown = f"input {list(x.shape)}, weights {list(w_ih.shape)} and {list(w_hh.shape)}"
@@ -119,43 +122,43 @@ def _check(
 
 
 class RnnSequence(Composite):
-    """``h = tanh(x @ w_ih.T + b_ih + h @ w_hh.T + b_hh)`` for step after step; or ``relu``."""
+    """``h = tanh(x @ w_ih.T + b_ih + h @ w_hh.T + b_hh)`` at each step; or ``relu`` in place of ``tanh``."""
 
     kind = Kind.CONTRACT
     inputs = ("x", "h0", "w_ih", "w_hh", "b_ih", "b_hh")
     saves = ("x", "h0", "w_ih", "w_hh", "out")
     outputs = 2
     grad_name = "RnnTanhBackward0"
-    #: How many gates the rows of a weight hold, and which of them is the candidate for the state.
+    #: The number of gates in the rows of a weight, and the index of the candidate for the new state.
     gates, candidate = 1, 0
 
     def infer(self, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False, nonlinearity="tanh"):
-        """Of all steps, and of the last ones."""
+        """The outputs of all steps, and the last states."""
         _check(self.name, self.gates, sizes, x, h0, w_ih, w_hh, b_ih, b_hh)
         return Aval((x.shape[0], w_hh.shape[0]), x.dtype), Aval(tuple(h0.shape), x.dtype)
 
     def decompose(self, f, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False, nonlinearity="tanh"):
-        _one_dtype(self.name, w_ih, x, h0, w_hh, b_ih, b_hh)
-        given, result = x, []
+        _check_dtypes(self.name, w_ih, x, h0, w_hh, b_ih, b_hh)
+        original, outputs = x, []
         x, h0, w_ih, w_hh, b_ih, b_hh = widened(f, x, h0, w_ih, w_hh, b_ih, b_hh)
-        inputs, recurrent = f.linear(x, w_ih, _total(f, b_ih, b_hh)), _turned(f, w_hh)
+        inputs, recurrent = f.linear(x, w_ih, _summed(f, b_ih, b_hh)), transposed(f, w_hh)
         activate = f.relu if nonlinearity == "relu" else f.tanh
 
         def step(start: int, stop: int, states: list[Operand]) -> list[Operand]:
             h = activate(f.add(rows(f, inputs, start, stop), f.matmul(states[0], recurrent)))
-            result.append(h)
+            outputs.append(h)
             return [h]
 
         (last,) = scan(f, step, (h0,), sizes, reverse)
-        return matching(f, in_order(f, result, reverse), given), matching(f, last, given)
+        return matching(f, concatenated(f, outputs, reverse), original), matching(f, last, original)
 
     def vjp_joint(self, f, g, out, x, h0, w_ih, w_hh, b_ih, b_hh, *, needs, **attrs):
-        """One op for all."""
+        """Compute all gradients with one op."""
         result = f.rnn_sequence_grad(*g, out, x, h0, w_ih, w_hh, needs=needs, **attrs)
         return [m if n else None for m, n in zip((*result, result[-1]), needs, strict=True)]
 
     def cost(self, x, h0, w_ih, w_hh, b_ih, b_hh, **attrs):
-        """Both products."""
+        """The operations of both products."""
         return 2.0 * x.shape[0] * (w_ih.shape[0] * w_ih.shape[1] + w_hh.shape[0] * w_hh.shape[1])
 
 
@@ -175,7 +178,7 @@ class LstmSequence(Composite):
     gates, candidate = 4, 2
 
     def infer(self, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse=False):
-        """Of all steps; hidden states and cells of the last ones."""
+        """The outputs of all steps; the last hidden states and cells."""
         _check(self.name, self.gates, sizes, x, h0, w_ih, w_hh, c0, b_ih, b_hh, w_hr)
         width = w_hh.shape[0] // 4
         if tuple(c0.shape) != (sizes[0], width):
@@ -191,40 +194,44 @@ class LstmSequence(Composite):
         return self.raw_forward(f, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes=sizes, reverse=reverse)[:3]
 
     def raw_forward(self, f, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse=False):
-        """Also the activated gates ``[N, 4 H]`` and the cells ``[N, H]`` of all steps."""
-        _one_dtype(self.name, w_ih, x, h0, c0, w_hh, b_ih, b_hh, w_hr)
-        given = x
+        """Return also the activated gates ``[N, 4 H]`` and the cells ``[N, H]`` of all steps."""
+        _check_dtypes(self.name, w_ih, x, h0, c0, w_hh, b_ih, b_hh, w_hr)
+        original = x
         x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr = widened(f, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr)
-        inputs, recurrent = f.linear(x, w_ih, _total(f, b_ih, b_hh)), _turned(f, w_hh)
-        result: list[Operand] = []
+        inputs, recurrent = f.linear(x, w_ih, _summed(f, b_ih, b_hh)), transposed(f, w_hh)
+        outputs: list[Operand] = []
         gates: list[Operand] = []
         cells: list[Operand] = []
 
         def step(start: int, stop: int, states: list[Operand]) -> list[Operand]:
             h, c = states
             pre = f.add(rows(f, inputs, start, stop), f.matmul(h, recurrent))
-            i, forget, g, o = quarters(f, pre, 4)
+            i, forget, g, o = split_gates(f, pre, 4)
             i, forget, g, o = f.sigmoid(i), f.sigmoid(forget), f.tanh(g), f.sigmoid(o)
             c = f.add(f.mul(forget, c), f.mul(i, g))
             h = f.mul(o, f.tanh(c))
-            h = h if w_hr is None else f.matmul(h, _turned(f, w_hr))
-            result.append(h)
+            h = h if w_hr is None else f.matmul(h, transposed(f, w_hr))
+            outputs.append(h)
             gates.append(f.cat(i, forget, g, o, axis=1))
             cells.append(c)
             return [h, c]
 
         last = scan(f, step, (h0, c0), sizes, reverse)
-        several = (in_order(f, result, reverse), *last, *(in_order(f, p, reverse) for p in (gates, cells)))
-        return tuple(matching(f, m, given) for m in several)
+        results = (
+            concatenated(f, outputs, reverse),
+            *last,
+            *(concatenated(f, p, reverse) for p in (gates, cells)),
+        )
+        return tuple(matching(f, m, original) for m in results)
 
     def vjp_joint(self, f, g, out, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, needs, residuals, **attrs):
-        """One op for all."""
+        """Compute all gradients with one op."""
         result = f.lstm_sequence_grad(*g, out, x, h0, c0, w_ih, w_hh, w_hr, *residuals, needs=needs, **attrs)
         result = (*result[:6], result[5], result[6])
         return [m if n else None for m, n in zip(result, needs, strict=True)]
 
     def cost(self, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, **attrs):
-        """All products."""
+        """The operations of all products."""
         weights = sum(w.shape[0] * w.shape[1] for w in (w_ih, w_hh, w_hr) if w is not None)
         return 2.0 * x.shape[0] * weights
 
@@ -245,7 +252,7 @@ class GruSequence(Composite):
     gates, candidate = 3, 2
 
     def infer(self, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False):
-        """Of all steps, and of the last ones."""
+        """The outputs of all steps, and the last states."""
         _check(self.name, self.gates, sizes, x, h0, w_ih, w_hh, b_ih, b_hh)
         return Aval((x.shape[0], w_hh.shape[1]), x.dtype), Aval(tuple(h0.shape), x.dtype)
 
@@ -253,39 +260,43 @@ class GruSequence(Composite):
         return self.raw_forward(f, x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)[:2]
 
     def raw_forward(self, f, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False):
-        """Also the activated gates ``[N, 3 H]`` and ``h_n[N, H]`` of all steps."""
-        _one_dtype(self.name, w_ih, x, h0, w_hh, b_ih, b_hh)
-        given = x
+        """Return also the activated gates ``[N, 3 H]`` and ``h_n[N, H]`` of all steps."""
+        _check_dtypes(self.name, w_ih, x, h0, w_hh, b_ih, b_hh)
+        original = x
         x, h0, w_ih, w_hh, b_ih, b_hh = widened(f, x, h0, w_ih, w_hh, b_ih, b_hh)
         inputs = f.linear(x, w_ih, b_ih)
-        result: list[Operand] = []
+        outputs: list[Operand] = []
         gates: list[Operand] = []
         hidden: list[Operand] = []
 
         def step(start: int, stop: int, states: list[Operand]) -> list[Operand]:
             (h,) = states
             own = f.linear(h, w_hh, b_hh)
-            xr, xz, xn = quarters(f, rows(f, inputs, start, stop), 3)
-            hr, hz, hn = quarters(f, own, 3)
+            xr, xz, xn = split_gates(f, rows(f, inputs, start, stop), 3)
+            hr, hz, hn = split_gates(f, own, 3)
             r, z = f.sigmoid(f.add(xr, hr)), f.sigmoid(f.add(xz, hz))
             n = f.tanh(f.add(xn, f.mul(r, hn)))
             h = f.add(n, f.mul(z, f.sub(h, n)))
-            result.append(h)
+            outputs.append(h)
             gates.append(f.cat(r, z, n, axis=1))
             hidden.append(hn)
             return [h]
 
         last = scan(f, step, (h0,), sizes, reverse)
-        several = (in_order(f, result, reverse), *last, *(in_order(f, p, reverse) for p in (gates, hidden)))
-        return tuple(matching(f, m, given) for m in several)
+        results = (
+            concatenated(f, outputs, reverse),
+            *last,
+            *(concatenated(f, p, reverse) for p in (gates, hidden)),
+        )
+        return tuple(matching(f, m, original) for m in results)
 
     def vjp_joint(self, f, g, out, x, h0, w_ih, w_hh, b_ih, b_hh, *, needs, residuals, **attrs):
-        """One op for all."""
+        """Compute all gradients with one op."""
         result = f.gru_sequence_grad(*g, out, x, h0, w_ih, w_hh, *residuals, needs=needs, **attrs)
         return [m if n else None for m, n in zip(result, needs, strict=True)]
 
     def cost(self, x, h0, w_ih, w_hh, b_ih, b_hh, **attrs):
-        """Both products."""
+        """The operations of both products."""
         return 2.0 * x.shape[0] * (w_ih.shape[0] * w_ih.shape[1] + w_hh.shape[0] * w_hh.shape[1])
 
 

@@ -1,8 +1,8 @@
-"""Gradients of the recurrent layers, walked from the last step to the first.
+"""Gradients of the recurrent layers: backpropagation through time, from the last step to the first.
 
-``needs`` says which are wanted, in the order of the forward op's inputs; the others come out empty. What all
-steps share is one product at the end: the weights' gradients are sums over all rows. ``out`` is the forward
-op's result, and so are the residuals.
+``needs`` says which gradients to compute, in the order of the inputs of the forward op; the others are empty
+arrays. The gradients of weights are sums over all rows, each computed as one product after the last step.
+``out`` and the residuals are results of the forward op.
 """
 
 from __future__ import annotations
@@ -12,36 +12,38 @@ from collections.abc import Callable, Sequence
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind
 from tenon.engine.types import Operand, OpNamespace
-from tenon.ops.composite.recurrent import _turned, in_order, quarters, rows, scan, spans
+from tenon.ops.composite.recurrent import concatenated, rows, scan, spans, split_gates, transposed
 from tenon.ops.kinds import matching, widened
 
 
-def before(f: OpNamespace, made: Operand, initial: Operand, sizes: Sequence[int], reverse: bool) -> Operand:
-    """What each row of each step came from: the step before, or its initial state."""
-    rest = made.shape[0] - sizes[0]
+def before(f: OpNamespace, states: Operand, initial: Operand, sizes: Sequence[int], reverse: bool) -> Operand:
+    """Return the state from which each row of each step was computed: that of the step before, or the initial
+    one."""
+    rest = states.shape[0] - sizes[0]
     if rest and sizes[0] == sizes[-1]:
         if reverse:
-            return f.cat(rows(f, made, sizes[0], made.shape[0]), initial, axis=0)
-        return f.cat(initial, rows(f, made, 0, rest), axis=0)
+            return f.cat(rows(f, states, sizes[0], states.shape[0]), initial, axis=0)
+        return f.cat(initial, rows(f, states, 0, rest), axis=0)
     places, pieces = spans(sizes), []
     for t, size in enumerate(sizes):
         if not reverse:
-            pieces.append(rows(f, made, places[t - 1][0], places[t - 1][0] + size) if t else initial)
+            pieces.append(rows(f, states, places[t - 1][0], places[t - 1][0] + size) if t else initial)
             continue
         later = sizes[t + 1] if t + 1 < len(sizes) else 0
         if later:
-            pieces.append(rows(f, made, *places[t + 1]))
+            pieces.append(rows(f, states, *places[t + 1]))
         if size > later or not size:
             pieces.append(rows(f, initial, later, size))
     return f.cat(*pieces, axis=0)
 
 
-def _nothing(f: OpNamespace, like: Operand) -> Operand:
+def _empty(f: OpNamespace, like: Operand) -> Operand:
+    """Return an array without elements, of the dtype of ``like``."""
     return f.new_full(like, shape=(0,), value=0, dtype=like.dtype)
 
 
 def _avals(needed: Sequence[bool], *like: Operand) -> tuple[Aval, ...]:
-    """As ``like`` where needed, empty elsewhere."""
+    """Return avals of the shapes of ``like`` where needed, of empty arrays elsewhere."""
     return tuple(
         Aval(tuple(v.shape) if n and v is not None else (0,), like[0].dtype)
         for n, v in zip(needed, like, strict=True)
@@ -53,11 +55,12 @@ def _bias(weight: Operand) -> Aval:
 
 
 def _slope(f: OpNamespace, gate: Operand) -> Operand:
-    """Of a sigmoid, from its value."""
+    """Return the derivative of the sigmoid, from its value ``gate``."""
     return f.mul(gate, f.sub(1.0, gate))
 
 
 def _tanh_slope(f: OpNamespace, value: Operand) -> Operand:
+    """Return the derivative of the hyperbolic tangent, from its value."""
     return f.sub(1.0, f.mul(value, value))
 
 
@@ -70,33 +73,37 @@ def products(
     hidden: Operand,
     needs: Sequence[bool],
 ) -> tuple[Operand, ...]:
-    """Gradients for input, both weights and both biases, from those before the gates' activations."""
-    result = (
+    """Return the gradients of the input, both weights and both biases.
+
+    ``inputs`` and ``hidden`` are the gradients of the two products before the activations of the gates;
+    ``previous`` returns the states from which each row was computed.
+    """
+    rules = (
         (needs[0], lambda: f.matmul(inputs, w_ih)),
-        (needs[1], lambda: f.matmul(_turned(f, inputs), x)),
-        (needs[2], lambda: f.matmul(_turned(f, hidden), previous())),
+        (needs[1], lambda: f.matmul(transposed(f, inputs), x)),
+        (needs[2], lambda: f.matmul(transposed(f, hidden), previous())),
         (needs[3], lambda: f.sum(inputs, axes=(0,))),
         (needs[4], lambda: f.sum(hidden, axes=(0,))),
     )
-    return tuple(compute() if needed else _nothing(f, x) for needed, compute in result)
+    return tuple(compute() if needed else _empty(f, x) for needed, compute in rules)
 
 
 class RnnSequenceGrad(Composite):
-    """Of ``rnn_sequence``, for input, state, both weights, and either bias."""
+    """Gradients of ``rnn_sequence`` with respect to input, state, both weights, and either bias."""
 
     kind = Kind.CONTRACT
     inputs = ("g", "g_last", "out", "x", "h0", "w_ih", "w_hh")
     outputs = 5
 
     def infer(self, g, g_last, out, x, h0, w_ih, w_hh, *, needs, **attrs):
-        """As what they are the gradients of; empty where not needed."""
+        """The shapes of the inputs; empty where no gradient is needed."""
         needed = (needs[0], True, *needs[2:4], needs[4] or needs[5])
         return _avals(needed, x, h0, w_ih, w_hh, _bias(w_hh))
 
     def decompose(
         self, f, g, g_last, out, x, h0, w_ih, w_hh, *, sizes, needs, reverse=False, nonlinearity="tanh"
     ):
-        given, pieces = x, []
+        original, pieces = x, []
         g, g_last, out, x, h0, w_ih, w_hh = widened(f, g, g_last, out, x, h0, w_ih, w_hh)
 
         def step(start: int, stop: int, states: list[Operand]) -> list[Operand]:
@@ -106,15 +113,16 @@ class RnnSequenceGrad(Composite):
             return [f.matmul(d, w_hh)]
 
         (dh0,) = scan(f, step, (g_last,), sizes, not reverse)
-        d = in_order(f, pieces, not reverse)
-        wanted = (needs[0], *needs[2:4], needs[4] or needs[5], False)
+        d = concatenated(f, pieces, not reverse)
+        needed = (needs[0], *needs[2:4], needs[4] or needs[5], False)
         previous = lambda: before(f, out, h0, sizes, reverse)  # noqa: E731 - computed where it is needed
-        dx, dw_ih, dw_hh, db, _ = products(f, x, w_ih, previous, d, d, wanted)
-        return tuple(matching(f, m, given) for m in (dx, dh0, dw_ih, dw_hh, db))
+        dx, dw_ih, dw_hh, db, _ = products(f, x, w_ih, previous, d, d, needed)
+        return tuple(matching(f, m, original) for m in (dx, dh0, dw_ih, dw_hh, db))
 
 
 class LstmSequenceGrad(Composite):
-    """Of ``lstm_sequence``, for input, both states, both weights, either bias, and the projection."""
+    """Gradients of ``lstm_sequence`` with respect to input, both states, both weights, either bias, and the
+    projection."""
 
     kind = Kind.CONTRACT
     inputs = (
@@ -123,7 +131,7 @@ class LstmSequenceGrad(Composite):
     outputs = 7
 
     def infer(self, g, g_last, g_cell, out, x, h0, c0, w_ih, w_hh, w_hr, gates, cells, *, needs, **attrs):
-        """As what they are the gradients of; empty where not needed."""
+        """The shapes of the inputs; empty where no gradient is needed."""
         needed = (needs[0], True, True, *needs[3:5], needs[5] or needs[6], needs[7])
         return _avals(needed, x, h0, c0, w_ih, w_hh, _bias(w_hh), w_hr)
 
@@ -131,10 +139,10 @@ class LstmSequenceGrad(Composite):
         self, f, g, g_last, g_cell, out, x, h0, c0, w_ih, w_hh, w_hr, gates, cells,
         *, sizes, needs, reverse=False,
     ):  # fmt: skip
-        given = x
+        original = x
         g, g_last, g_cell, out, x, h0, c0 = widened(f, g, g_last, g_cell, out, x, h0, c0)
         w_ih, w_hh, w_hr, gates, cells = widened(f, w_ih, w_hh, w_hr, gates, cells)
-        i, forget, a, o = quarters(f, gates, 4)
+        i, forget, a, o = split_gates(f, gates, 4)
         old, tanh = before(f, cells, c0, sizes, reverse), f.tanh(cells)
         through = f.mul(o, _tanh_slope(f, tanh))  # from h to c
         slopes = f.cat(
@@ -155,32 +163,33 @@ class LstmSequenceGrad(Composite):
             return [f.matmul(d, w_hh), f.mul(dc, rows(f, forget, start, stop))]
 
         dh0, dc0 = scan(f, step, (g_last, g_cell), sizes, not reverse)
-        d = in_order(f, pieces, not reverse)
-        wanted = (needs[0], *needs[3:5], needs[5] or needs[6], False)
+        d = concatenated(f, pieces, not reverse)
+        needed = (needs[0], *needs[3:5], needs[5] or needs[6], False)
         previous = lambda: before(f, out, h0, sizes, reverse)  # noqa: E731 - computed where it is needed
-        dx, dw_ih, dw_hh, db, _ = products(f, x, w_ih, previous, d, d, wanted)
-        dw_hr = _nothing(f, x)
+        dx, dw_ih, dw_hh, db, _ = products(f, x, w_ih, previous, d, d, needed)
+        dw_hr = _empty(f, x)
         if w_hr is not None and needs[7]:
-            dw_hr = f.matmul(_turned(f, in_order(f, projected, not reverse)), f.mul(o, tanh))
-        return tuple(matching(f, m, given) for m in (dx, dh0, dc0, dw_ih, dw_hh, db, dw_hr))
+            dw_hr = f.matmul(transposed(f, concatenated(f, projected, not reverse)), f.mul(o, tanh))
+        return tuple(matching(f, m, original) for m in (dx, dh0, dc0, dw_ih, dw_hh, db, dw_hr))
 
 
 class GruSequenceGrad(Composite):
-    """Of ``gru_sequence``, for input, state, both weights and both biases; ``hidden`` is ``h_n``."""
+    """Gradients of ``gru_sequence`` with respect to input, state, both weights and both biases; ``hidden`` is
+    ``h_n``."""
 
     kind = Kind.CONTRACT
     inputs = ("g", "g_last", "out", "x", "h0", "w_ih", "w_hh", "gates", "hidden")
     outputs = 6
 
     def infer(self, g, g_last, out, x, h0, w_ih, w_hh, gates, hidden, *, needs, **attrs):
-        """As what they are the gradients of; empty where not needed."""
+        """The shapes of the inputs; empty where no gradient is needed."""
         return _avals((needs[0], True, *needs[2:]), x, h0, w_ih, w_hh, _bias(w_hh), _bias(w_hh))
 
     def decompose(self, f, g, g_last, out, x, h0, w_ih, w_hh, gates, hidden, *, sizes, needs, reverse=False):
-        given = x
+        original = x
         g, g_last, out, x, h0 = widened(f, g, g_last, out, x, h0)
         w_ih, w_hh, gates, hidden = widened(f, w_ih, w_hh, gates, hidden)
-        r, z, n = quarters(f, gates, 3)
+        r, z, n = split_gates(f, gates, 3)
         old = before(f, out, h0, sizes, reverse)
         candidate = f.mul(f.sub(1.0, z), _tanh_slope(f, n))  # from h to what n is the tanh of
         reset = f.mul(f.mul(candidate, hidden), _slope(f, r))
@@ -197,10 +206,10 @@ class GruSequenceGrad(Composite):
             return [f.add(f.mul(dh, rows(f, z, start, stop)), f.matmul(owns[-1], w_hh))]
 
         (dh0,) = scan(f, step, (g_last,), sizes, not reverse)
-        inputs, hiddens = in_order(f, pieces, not reverse), in_order(f, owns, not reverse)
-        wanted = (needs[0], *needs[2:])
-        dx, dw_ih, dw_hh, db_ih, db_hh = products(f, x, w_ih, lambda: old, inputs, hiddens, wanted)
-        return tuple(matching(f, m, given) for m in (dx, dh0, dw_ih, dw_hh, db_ih, db_hh))
+        inputs, hiddens = concatenated(f, pieces, not reverse), concatenated(f, owns, not reverse)
+        needed = (needs[0], *needs[2:])
+        dx, dw_ih, dw_hh, db_ih, db_hh = products(f, x, w_ih, lambda: old, inputs, hiddens, needed)
+        return tuple(matching(f, m, original) for m in (dx, dh0, dw_ih, dw_hh, db_ih, db_hh))
 
 
 rnn_sequence_grad, lstm_sequence_grad = RnnSequenceGrad(), LstmSequenceGrad()

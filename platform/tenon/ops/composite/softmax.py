@@ -40,8 +40,8 @@ class Softmax(Composite):
 
 
 class SafeSoftmax(Composite):
-    """``softmax``, but 0 along every ``axis`` that holds nothing above minus infinity: what a mask leaves
-    of a row without a single place to look at."""
+    """``softmax``, but 0 where all elements along ``axis`` are minus infinity, as in a row of scores that is
+    masked as a whole."""
 
     saves = ("out",)
     grad_name = "SafeSoftmaxBackward0"
@@ -50,8 +50,8 @@ class SafeSoftmax(Composite):
         out = f.softmax(x, axis=axis)
         if 0 in x.shape:
             return out
-        dead = f.eq(f.amax(x, axes=_axes(x, axis), keepdims=True), -math.inf)
-        return f.where(dead, 0.0, out)
+        masked = f.eq(f.amax(x, axes=_axes(x, axis), keepdims=True), -math.inf)
+        return f.where(masked, 0.0, out)
 
     def vjp_x(self, f, g, out, x, *, axis):
         return f.softmax_grad(g, out, axis=axis)
@@ -80,7 +80,7 @@ class SoftmaxGrad(Composite):
 
 
 class LogSoftmax(Composite):
-    """``x - log(sum(exp(x)))`` along ``axis``, computed stably."""
+    """``x - log(sum(exp(x)))`` along ``axis``, computed without overflow."""
 
     saves = ("out",)
     computes_in_float32 = True

@@ -1,4 +1,4 @@
-"""``sparse_linear``: an affine map by a weight of which only the elements other than zero are there."""
+"""``sparse_linear``: an affine map by a sparse weight, of which only the nonzero elements are stored."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from tenon.errors import ShapeError
 from tenon.tensors.keys import INDEX
 
 
-def _turned(f: OpNamespace, x: Operand) -> Operand:
-    """``x[..., K]`` as ``[K, N]``."""
+def _flat_transposed(f: OpNamespace, x: Operand) -> Operand:
+    """Return ``x[..., K]`` as ``[K, N]``."""
     flat = f.reshape(x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
     return f.transpose(flat, axis0=0, axis1=1)
 
 
-def _at(f: OpNamespace, x: Operand, columns: Operand) -> Operand:
-    """What each value is multiplied with: ``[values, N]``."""
-    return f.embedding(_turned(f, x), f.cast(columns, dtype="int64"))
+def _gathered(f: OpNamespace, x: Operand, columns: Operand) -> Operand:
+    """Return the elements of ``x`` that each stored value is multiplied by: ``[values, N]``."""
+    return f.embedding(_flat_transposed(f, x), f.cast(columns, dtype="int64"))
 
 
 def _offsets(f: OpNamespace, starts: Operand) -> Operand:
     return f.slice_axis(starts, axis=0, start=0, stop=starts.shape[0] - 1)
 
 
-def _spread(f: OpNamespace, g: Operand, starts: Operand, count: int) -> Operand:
-    """The row of the gradient that each value has a part in: ``[values, N]``."""
-    return f.segment_spread(_turned(f, g), _offsets(f, starts), end=count, rows=count)
+def _row_gradients(f: OpNamespace, g: Operand, starts: Operand, count: int) -> Operand:
+    """Return the row of the gradient to which each stored value contributes: ``[values, N]``."""
+    return f.segment_spread(_flat_transposed(f, g), _offsets(f, starts), end=count, rows=count)
 
 
 class SparseLinear(Composite):
-    """``x @ W.T + bias`` over the last axis of ``x``, for ``W`` in compressed rows.
+    """``x @ W.T + bias`` over the last axis of ``x``, for ``W`` in compressed sparse rows.
 
-    Row ``r`` of ``W`` has ``values[starts[r]:starts[r + 1]]`` at ``columns`` of the same places. ``bias`` may
-    be None.
+    Row ``r`` of ``W`` has ``values[starts[r]:starts[r + 1]]`` at the ``columns`` of the same indices.
+    ``bias`` may be None.
     """
 
     kind = Kind.CONTRACT
@@ -55,7 +55,7 @@ class SparseLinear(Composite):
                 f"sparse_linear: {count} values have {columns.shape[0]} columns and {rows} rows. Give one"
                 " column to each value, and starts of one element more than there are rows."
             )
-        scaled = f.mul(_at(f, x, columns), f.reshape(values, shape=(count, 1)))
+        scaled = f.mul(_gathered(f, x, columns), f.reshape(values, shape=(count, 1)))
         summed = f.segment_sum(scaled, _offsets(f, starts), end=count)
         result = f.reshape(f.transpose(summed, axis0=0, axis1=1), shape=(*x.shape[:-1], rows))
         return result if bias is None else f.add(result, bias)
@@ -63,24 +63,26 @@ class SparseLinear(Composite):
     # d(x @ W.T) = dx @ W.T + x @ dW.T, with dW where W has values
     def vjp_x(self, f, g, out, x, values, columns, starts, bias):
         count = values.shape[0]
-        scaled = f.mul(_spread(f, g, starts, count), f.reshape(values, shape=(count, 1)))
+        scaled = f.mul(_row_gradients(f, g, starts, count), f.reshape(values, shape=(count, 1)))
         blank = f.new_full(scaled, shape=(x.shape[-1], scaled.shape[1]), value=0)
         result = f.put(blank, scaled, f.cast(columns, dtype="int64"), layout=(INDEX,), accumulate=True)
         return f.reshape(f.transpose(result, axis0=0, axis1=1), shape=tuple(x.shape))
 
     def vjp_values(self, f, g, out, x, values, columns, starts, bias):
-        return f.sum(f.mul(_spread(f, g, starts, columns.shape[0]), _at(f, x, columns)), axes=(1,))
+        return f.sum(
+            f.mul(_row_gradients(f, g, starts, columns.shape[0]), _gathered(f, x, columns)), axes=(1,)
+        )
 
     def vjp_bias(self, f, g, out, x, values, columns, starts, bias):
         return f.sum_to(g, shape=tuple(bias.shape))
 
     def infer(self, x, values, columns, starts, bias):
-        """One number a row."""
+        """One element per row of the weight."""
         result = super().infer(x, values, columns, starts, bias)
         return Aval((*x.shape[:-1], starts.shape[0] - 1), result.dtype)
 
     def cost(self, x, values, columns, starts, bias):
-        """A multiplication and an addition for every value and row of ``x``."""
+        """One multiplication and one addition for every stored value and row of ``x``."""
         return 2.0 * math.prod(x.shape[:-1]) * values.size
 
 

@@ -1,4 +1,4 @@
-"""Reductions with a formula: variance, log-sum-exp, norms."""
+"""Reductions that are defined by other ops: variance, standard deviation, log-sum-exp, norms."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tenon.engine.types import Operand, OpNamespace
 from tenon.ops.kinds import is_complex
 
 
-def _spread(
+def _with_reduced_axes(
     f: OpNamespace, value: Operand, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool
 ) -> Operand:
-    """``value`` with its reduced axes back, as size 1, so that it broadcasts to ``shape``."""
+    """Return ``value`` with its reduced axes restored with size 1, so that it broadcasts to ``shape``."""
     return value if keepdims else f.reshape(value, shape=reduced_shape(tuple(shape), axes, True))
 
 
@@ -29,10 +29,13 @@ class Var(Composite):
     def decompose(self, f, x, *, axes, correction=1, keepdims=False):
         centred = f.sub(x, f.mean(x, axes=axes, keepdims=True))
         squares = f.real(f.mul(centred, f.conj(centred))) if is_complex(x) else f.square(centred)
-        return f.mul(f.sum(squares, axes=axes, keepdims=keepdims), _reciprocal(_freedom(x, axes, correction)))
+        return f.mul(
+            f.sum(squares, axes=axes, keepdims=keepdims),
+            _reciprocal(_degrees_of_freedom(x, axes, correction)),
+        )
 
     def vjp_x(self, f, g, out, x, *, axes, correction=1, keepdims=False):
-        return _of_variance(f, g, x, axes, correction, keepdims)
+        return _variance_gradient(f, g, x, axes, correction, keepdims)
 
 
 class Std(Composite):
@@ -47,7 +50,7 @@ class Std(Composite):
         return f.sqrt(f.var(x, axes=axes, correction=correction, keepdims=keepdims))
 
     def vjp_x(self, f, g, out, x, *, axes, correction=1, keepdims=False):
-        return _of_variance(f, _of_root(f, g, out), x, axes, correction, keepdims)
+        return _variance_gradient(f, _root_gradient(f, g, out), x, axes, correction, keepdims)
 
 
 class VarMean(Composite):
@@ -64,8 +67,8 @@ class VarMean(Composite):
         return variance, f.mean(x, axes=axes, keepdims=keepdims)
 
     def vjp_x(self, f, g, out, x, *, axes, correction=1, keepdims=False):
-        slope = _of_variance(f, g[0], x, axes, correction, keepdims)
-        return f.add(slope, _of_mean(f, g[1], x, axes, keepdims))
+        slope = _variance_gradient(f, g[0], x, axes, correction, keepdims)
+        return f.add(slope, _mean_gradient(f, g[1], x, axes, keepdims))
 
 
 class StdMean(Composite):
@@ -82,42 +85,46 @@ class StdMean(Composite):
         return deviation, f.mean(x, axes=axes, keepdims=keepdims)
 
     def vjp_x(self, f, g, out, x, *, axes, correction=1, keepdims=False):
-        slope = _of_variance(f, _of_root(f, g[0], out), x, axes, correction, keepdims)
-        return f.add(slope, _of_mean(f, g[1], x, axes, keepdims))
+        slope = _variance_gradient(f, _root_gradient(f, g[0], out), x, axes, correction, keepdims)
+        return f.add(slope, _mean_gradient(f, g[1], x, axes, keepdims))
 
 
-def _of_variance(
+def _variance_gradient(
     f: OpNamespace, g: Operand, x: Operand, axes: tuple[int, ...], correction: float, keepdims: bool
 ) -> Operand:
     slope = f.mul(
-        f.sub(x, f.mean(x, axes=axes, keepdims=True)), 2.0 * _reciprocal(_freedom(x, axes, correction))
+        f.sub(x, f.mean(x, axes=axes, keepdims=True)),
+        2.0 * _reciprocal(_degrees_of_freedom(x, axes, correction)),
     )
-    return f.mul(_spread(f, g, x.shape, axes, keepdims), slope)
+    return f.mul(_with_reduced_axes(f, g, x.shape, axes, keepdims), slope)
 
 
-def _of_root(f: OpNamespace, g: Operand, root: Operand) -> Operand:
-    """The gradient for the variance; 0 where that is 0 and the root has no derivative, as in PyTorch."""
+def _root_gradient(f: OpNamespace, g: Operand, root: Operand) -> Operand:
+    """Return the gradient of the variance; 0 where that is 0, at which the root has no derivative."""
     flat = f.eq(root, 0)
     return f.where(flat, 0.0, f.div(g, f.mul(f.where(flat, 1.0, root), 2.0)))
 
 
-def _of_mean(f: OpNamespace, g: Operand, x: Operand, axes: tuple[int, ...], keepdims: bool) -> Operand:
+def _mean_gradient(f: OpNamespace, g: Operand, x: Operand, axes: tuple[int, ...], keepdims: bool) -> Operand:
     return f.expand(
-        f.mul(_spread(f, g, x.shape, axes, keepdims), _reciprocal(_freedom(x, axes, 0))), shape=tuple(x.shape)
+        f.mul(
+            _with_reduced_axes(f, g, x.shape, axes, keepdims), _reciprocal(_degrees_of_freedom(x, axes, 0))
+        ),
+        shape=tuple(x.shape),
     )
 
 
-def _freedom(x: Operand, axes: tuple[int, ...], correction: float) -> float:
+def _degrees_of_freedom(x: Operand, axes: tuple[int, ...], correction: float) -> float:
     return float(max(math.prod([x.shape[a] for a in axes]) - correction, 0))
 
 
 def _reciprocal(freedom: float) -> float:
-    """``1 / freedom``; zero degrees of freedom give infinity, so that the variance of one element is NaN."""
+    """Return ``1 / freedom``; infinity for zero degrees of freedom, so that one element has variance NaN."""
     return 1.0 / freedom if freedom else float("inf")
 
 
 class Logsumexp(Composite):
-    """``log(sum(exp(x)))`` over ``axes``, without overflow."""
+    """``log(sum(exp(x)))`` over ``axes``, computed without overflow."""
 
     kind = Kind.REDUCE
     promotion = "float"
@@ -136,13 +143,13 @@ class Logsumexp(Composite):
 
     def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
         shape = x.shape
-        share = f.exp(f.sub(x, _spread(f, out, shape, axes, keepdims)))
-        return f.mul(_spread(f, g, shape, axes, keepdims), f.conj(share))
+        share = f.exp(f.sub(x, _with_reduced_axes(f, out, shape, axes, keepdims)))
+        return f.mul(_with_reduced_axes(f, g, shape, axes, keepdims), f.conj(share))
 
 
 class VectorNorm(Composite):
-    """``sum(|x| ** order) ** (1 / order)`` over ``axes``; orders 0, inf and -inf count, take the largest, the
-    smallest."""
+    """``sum(|x| ** order) ** (1 / order)`` over ``axes``: the number of nonzero elements for order 0, the
+    largest and the smallest magnitude for orders inf and -inf."""
 
     kind = Kind.REDUCE
     saves = ("x", "out")
@@ -166,7 +173,7 @@ class VectorNorm(Composite):
 
     # Where the norm has a corner (at 0), 0 is the subgradient, as in torch.
     def vjp_x(self, f, g, out, x, *, order=2.0, axes=(), keepdims=False):
-        g, norm = (_spread(f, v, x.shape, axes, keepdims) for v in (g, out))
+        g, norm = (_with_reduced_axes(f, v, x.shape, axes, keepdims) for v in (g, out))
         if order == 0:
             return f.mul(f.mul(x, 0), g)
         if order == 1:
