@@ -144,7 +144,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """Nor at what a file's tests imported: torch's and numba's modules alone cost 0.5 s a collection."""
     yield
-    rerouting.ask_nobody()  # classes that a test derived from Tensor slow no later one, some of which measure
+    rerouting.restore_all()  # classes that a test derived from Tensor slow no later one, some of which measure
     if nextitem is not None and nextitem.path != item.path:
         _freeze()
 

@@ -19,7 +19,7 @@ stack = tenon.stack  # held from before any class asks
 
 @pytest.fixture(autouse=True)
 def classes_are_asked():
-    rerouting.ask_for_good()  # the classes below were defined long before the test
+    rerouting.reroute_permanently()  # the classes below were defined long before the test
 
 
 class Tagged(tenon.Tensor):
@@ -115,7 +115,7 @@ def test_subclasses_come_before_what_they_derive_from_and_strangers_are_refused(
 
 
 def test_a_class_that_is_no_tensor_is_asked_by_the_first_function_that_it_meets():
-    rerouting.ask_nobody()
+    rerouting.restore_all()
 
     assert tenon.mean(Money(3)) == 3
     assert tenon.add(Money(1), Money(2)).amount == 3 and F.relu(Money(-1)).amount == 0
@@ -133,7 +133,7 @@ def test_a_mode_sees_factories_too_and_functions_have_their_own_code_afterwards(
             seen.append((func.__name__, types))
             return func(*args, **(kwargs or {}))
 
-    rerouting.ask_nobody()
+    rerouting.restore_all()
     code = tenon.Tensor.exp.__code__
     with Seeing(), overrides.BaseTorchFunctionMode():
         assert tenon.Tensor.exp.__code__ is not code

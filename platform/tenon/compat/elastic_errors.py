@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch.distributed.elastic.multiprocessing.errors``: marks for a script's main function."""
+"""PyTorch's path ``torch.distributed.elastic.multiprocessing.errors``: decorates main functions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ R = TypeVar("R")
 
 
 def record(fn: Callable[P, R], error_handler: object = None) -> Callable[P, R]:
-    """``fn``: a rank that fails ends the job with one report of its exception anyhow.
+    """Return ``fn`` unchanged; ``error_handler`` has no effect.
 
-    torch's ``record`` hands the exception to ``torchrun``; under ``mpirun`` and ``tenon.distributed`` it
-    reaches the report without that, so ``error_handler`` is not called.
-
-    ``error_handler`` has no effect.
+    PyTorch's ``record`` passes an exception of ``fn`` to ``torchrun``. Here a failing rank ends the job with
+    one report of its exception without it.
     """
 
     return fn

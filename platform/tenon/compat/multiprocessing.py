@@ -1,7 +1,7 @@
 """torch's ``torch.multiprocessing``: the standard library's, and ``spawn``.
 
-Tensors sent to another process are copied. For ranks that communicate, ``tenon launch`` starts and watches
-them; ``spawn`` is for scripts that start theirs.
+Tensors sent to another process are copied. ``tenon launch`` starts and supervises ranks that communicate;
+``spawn`` is for scripts that start their own processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ __all__ = [
     "start_processes",
 ]
 
-#: Characters of a traceback: more would wait in the pipe for a reader that waits for the process.
+#: The length to which tracebacks are cut: longer ones may not fit the buffer of the pipe, whose reader waits
+#: for the process.
 _MOST = 16_000
 
 
@@ -45,7 +46,7 @@ class ProcessRaisedException(TenonError):
 
 
 class ProcessExitedException(TenonError):
-    """A process of ``spawn`` was killed, or left with a status other than 0."""
+    """A process of ``spawn`` was killed, or exited with a status other than 0."""
 
     def __init__(
         self, msg: str, error_index: int, error_pid: int, exit_code: int, signal_name: str | None = None
@@ -75,14 +76,14 @@ class ProcessContext:
         self._open = {process.sentinel: index for index, process in enumerate(processes)}
 
     def pids(self) -> list[int]:
-        """Their numbers."""
+        """Return the process ids."""
         return [process.pid for process in self.processes]
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Wait until a process ends, at most ``timeout`` seconds; returns whether all have ended well.
+        """Wait until a process ends, at most ``timeout`` seconds; return whether all have succeeded.
 
-        If one failed, the others are told to end, killed ``grace_period`` seconds later (30 if None), and
-        what it died of is raised as ProcessRaisedException or ProcessExitedException.
+        If one failed, the others are terminated, and killed ``grace_period`` seconds later (30 if None);
+        then ProcessRaisedException or ProcessExitedException is raised with the reason.
         """
         if not self._open:
             return True
@@ -112,7 +113,7 @@ class ProcessContext:
         )
 
     def _end(self, patience: float) -> None:
-        """End all processes, at once those that do not within ``patience`` seconds."""
+        """Terminate all processes; kill those that are alive after ``patience`` seconds."""
         for process in self.processes:
             if process.is_alive():
                 process.terminate()
@@ -126,7 +127,7 @@ class ProcessContext:
 
 
 def _received(pipe: connection.Connection) -> str:
-    """What a process said of its end; nothing if it said nothing."""
+    """Return the traceback that a process has sent; "" if it has sent none."""
     try:
         return str(pipe.recv()) if pipe.poll() else ""
     except EOFError:
@@ -159,9 +160,9 @@ def start_processes(
     daemon: bool = False,
     start_method: str = "spawn",
 ) -> ProcessContext | None:
-    """``fn(index, *args)`` in ``nprocs`` processes; waits for them, or returns their ProcessContext.
+    """Run ``fn(index, *args)`` in ``nprocs`` processes; wait for them, or return their ProcessContext.
 
-    On Linux they end (SIGTERM) when the thread that started them does.
+    On Linux they get SIGTERM when the thread that started them ends.
     """
     context: Any = multiprocessing.get_context(start_method)
     processes, pipes = [], []
@@ -188,5 +189,5 @@ def spawn(
     daemon: bool = False,
     start_method: str = "spawn",
 ) -> ProcessContext | None:
-    """``start_processes`` with fresh interpreters: ``fn`` and ``args`` must pickle."""
+    """Call ``start_processes`` with new interpreters: ``fn`` and ``args`` must be picklable."""
     return start_processes(fn, args, nprocs, join, daemon, start_method)

@@ -1,8 +1,8 @@
-"""torch's ``torch.overrides``: types, and modes, that take over functions by a ``__torch_function__``.
+"""``torch.overrides``: types and modes that take over functions by a ``__torch_function__``.
 
-Subclasses of Tensor are asked from the moment that the first one is defined. A class that only looks like a
-tensor is asked too once functions ask at all: a subclass is defined, a mode is at work, or code asks here for
-the functions that can be taken over (ADR 0038 says why).
+Subclasses of Tensor do so from the moment that the first one is defined. A class that is no subclass does so
+once functions are rerouted: when a subclass is defined, a mode is active, or code calls
+``get_overridable_functions`` (ADR 0038 says why).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ __all__ = [
 
 
 def enable_reentrant_dispatch() -> AbstractContextManager[None]:
-    """Inside of a ``__torch_dispatch__``, a block whose ops are taped again: what a tensor stands for may
-    have a history of its own."""
+    """Record the ops of a block for autograd again, inside of a ``__torch_dispatch__``: the tensors that a
+    wrapper holds may have a history of their own."""
     return enable_grad()
 
 
@@ -54,17 +54,17 @@ def has_torch_function_variadic(*arguments: object) -> bool:
 
 
 def wrap_torch_function(dispatcher: Callable[..., Iterable[object]]) -> Function:
-    """Make a function one that can be taken over; ``dispatcher`` gives the arguments that are asked."""
+    """Decorate a function so that it can be taken over; ``dispatcher`` returns the relevant arguments."""
 
     def wrap(function: Function) -> Function:
         @functools.wraps(function)
-        def asking(*args: object, **kwargs: object) -> Any:
+        def overridable(*args: object, **kwargs: object) -> Any:
             relevant = dispatcher(*args, **kwargs)
             if has_torch_function(relevant):
-                return handle_torch_function(asking, relevant, *args, **kwargs)
+                return handle_torch_function(overridable, relevant, *args, **kwargs)
             return function(*args, **kwargs)
 
-        return asking
+        return overridable
 
     return wrap
 
@@ -76,20 +76,20 @@ def is_tensor_method_or_property(func: Function) -> bool:
 
 
 def resolve_name(f: object) -> str | None:
-    """``"torch.add"`` for ``torch.add``; None for what cannot be taken over."""
+    """Return the name of a function, ``"torch.add"`` for ``torch.add``; None if it cannot be taken over."""
     return overriding.name_of(f)
 
 
 def get_overridable_functions() -> dict[type | types.ModuleType, list[Function]]:
-    """The functions that a class can take over, by the module or class that has them."""
+    """Return the functions that a class can take over, by the module or class that has them."""
     special = sys.modules.get("tenon.special")
     for name in special.__all__ if special is not None else ():
-        hasattr(special, name)  # what plugins provide is known from its first use
-    rerouting.ask_for_good()
+        hasattr(special, name)  # names of plugins are registered at their first use
+    rerouting.reroute_permanently()
     found: dict[type | types.ModuleType, list[Function]] = {}
     for namespace, members in overriding.NAMESPACES.items():
-        home = Tensor if namespace == "torch.Tensor" else sys.modules[namespace.replace("torch", "tenon", 1)]
-        found[home] = [
+        owner = Tensor if namespace == "torch.Tensor" else sys.modules[namespace.replace("torch", "tenon", 1)]
+        found[owner] = [
             member.__get__ if isinstance(member, property) else member
             for name, member in members.items()
             if id(member) not in rerouting.BARE
@@ -98,19 +98,19 @@ def get_overridable_functions() -> dict[type | types.ModuleType, list[Function]]
 
 
 def get_ignored_functions() -> set[Function]:
-    """Functions that no class can take over: they make tensors of none, or say what is set."""
+    """Return the functions that no class can take over, as they take no tensor."""
     return {
         f for members in overriding.NAMESPACES.values() for f in members.values() if id(f) in rerouting.BARE
     }
 
 
 def get_default_nowrap_functions() -> set[Function]:
-    """What gives tensors that stay plain, where a subclass says nothing else."""
+    """Return the functions whose results are not converted to the subclass by default."""
     return {Tensor._base.__get__, Tensor.grad.__get__}
 
 
 def get_testing_overrides() -> dict[Function, Function]:
-    """For each function that can be taken over one that has its parameters and gives -1."""
+    """Return, for each function that can be taken over, a function with its parameters that returns -1."""
 
     def stand_in(function: Function) -> Function:
         def dummy(*args: object, **kwargs: object) -> int:
@@ -145,7 +145,7 @@ class TorchFunctionMode:
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> Any:
-        """Called in place of ``func``; functions that it calls ask the mode outside of this one."""
+        """Called in place of ``func``; functions that it calls are passed to the enclosing mode."""
         raise NotImplementedError(f"{type(self).__name__} defines no __torch_function__.")
 
     def __enter__(self) -> Self:
@@ -159,7 +159,7 @@ class TorchFunctionMode:
 
 
 class BaseTorchFunctionMode(TorchFunctionMode):
-    """The mode that only calls the function."""
+    """A mode that only calls the function."""
 
     def __torch_function__(
         self,
@@ -168,5 +168,5 @@ class BaseTorchFunctionMode(TorchFunctionMode):
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> Any:
-        """``func(*args, **kwargs)``."""
+        """Return ``func(*args, **kwargs)``."""
         return func(*args, **(kwargs or {}))

@@ -1,7 +1,7 @@
-"""``__torch_function__``: classes, and modes, that are asked before a function of tensors runs.
+"""``__torch_function__``: classes and modes that can take over a function of tensors before it runs.
 
-Nothing here runs for plain tensors. The first class or mode that wants to be asked has the public functions
-rerouted through ``ask`` (``rerouting.py``, ADR 0038); until then they know nothing of it.
+Nothing here runs for plain tensors. The first class or mode that takes over functions has the public
+functions rerouted through ``ask`` (``rerouting.py``, ADR 0038); until then they do not check for any.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Function: TypeAlias = Callable[..., Any]
 
 
 class _State(threading.local):
-    """What holds in this thread."""
+    """The state of one thread."""
 
-    #: 1: classes are not asked; 2: modes are not asked either.
+    #: 1: ``__torch_function__`` of classes is disabled; 2: that of modes is disabled too.
     off: int = 0
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ STATE = _State()
 
 
 class DisableTorchFunctionSubclass:
-    """Run a block without asking classes; modes still are."""
+    """Disable ``__torch_function__`` of classes within a block; modes stay enabled."""
 
     level = 1
 
@@ -46,7 +46,7 @@ class DisableTorchFunctionSubclass:
 
 
 class DisableTorchFunction(DisableTorchFunctionSubclass):
-    """Run a block without asking classes or modes."""
+    """Disable ``__torch_function__`` of classes and modes within a block."""
 
     level = 2
 
@@ -57,31 +57,31 @@ def disabled(
     args: tuple[object, ...] = (),
     kwargs: dict[str, object] | None = None,
 ) -> Any:
-    """The ``__torch_function__`` of classes that do not want to be asked: it only calls ``function``."""
+    """The ``__torch_function__`` of classes that take over no function: call ``function``."""
     with DisableTorchFunctionSubclass():
         return function(*args, **(kwargs or {}))
 
 
 class _Classes(set[type]):
-    """A set that is a constant of rerouted functions, whose code is hashed."""
+    """A hashable set: a constant of rerouted functions, whose code is hashed."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 class _Modes(list[Any]):
-    """A list that is such a constant."""
+    """A hashable list, for the same reason."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
-#: Classes that are never asked; Tensor and its kin add themselves.
+#: Classes that take over no function; Tensor and its own subclasses add themselves.
 PLAIN = _Classes((int, float, bool, complex, str, slice, type(None), type(...)))
-#: The modes at work in all threads; while there is none, no function looks for one.
+#: The active modes of all threads; while there is none, functions do not check for one.
 MODES = _Modes()
 
 
 def wants(cls: type) -> bool:
-    """Whether arguments of class ``cls`` are asked."""
+    """Whether arguments of class ``cls`` can take over a function."""
     if cls in PLAIN:
         return False
     asked = getattr(cls, "__torch_function__", None)
@@ -98,7 +98,7 @@ NAMESPACES: dict[str, dict[str, Any]] = {}
 
 
 def name_of(function: Any) -> str | None:
-    """``"torch.add"``, ``"torch.Tensor.T.__get__"``; None if it is none of the public functions."""
+    """Return the name of a public function, as ``"torch.add"`` or ``"torch.Tensor.T.__get__"``; else None."""
     held = getattr(function, "__self__", None)
     wanted = held if isinstance(held, property) else function
     for namespace, members in NAMESPACES.items():
@@ -109,8 +109,8 @@ def name_of(function: Any) -> str | None:
 
 
 def overloaded(values: Iterable[object]) -> list[Any]:
-    """One of ``values`` for each class that is asked: in order, but subclasses before what they derive
-    from."""
+    """Return one of ``values`` for each class that can take over a function, in order, but with subclasses
+    before their base classes."""
     found: list[Any] = []
     for value in values:
         cls = type(value)
@@ -121,7 +121,7 @@ def overloaded(values: Iterable[object]) -> list[Any]:
 
 
 def _spread(args: tuple[object, ...], kwargs: dict[str, object]) -> Iterable[object]:
-    """Every argument, and every element of those that are a list or a tuple."""
+    """Yield every argument; of lists and tuples, their elements."""
     for value in (*args, *kwargs.values()):
         if isinstance(value, (list, tuple)):
             yield from value
@@ -136,7 +136,7 @@ def ask(
     args: tuple[object, ...],
     kwargs: dict[str, object],
 ) -> Any:
-    """Call ``function``, which is ``original`` if nobody takes it over; ``bare``: only modes may."""
+    """Call the overrides of ``function``, or ``original`` without any; only modes override ``bare`` ones."""
     off, modes = STATE.off, STATE.modes
     if off == 2 or (off and not modes):
         return original(*args, **kwargs)
@@ -144,13 +144,17 @@ def ask(
     if not found and not modes:
         if not bare:
             return original(*args, **kwargs)
-        with DisableTorchFunctionSubclass():  # it makes a plain tensor of whatever it is given
+        with DisableTorchFunctionSubclass():  # it converts its arguments to plain tensors
             return original(*args, **kwargs)
     return handle(function, found, args, kwargs)
 
 
 def handle(function: Function, found: list[Any], args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
-    """What the innermost mode, or the first of ``found`` that knows how, makes of the call."""
+    """Return the result of the innermost mode, or of the first of ``found`` that does not return
+    NotImplemented.
+
+    TypeError if all of them do.
+    """
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.unsupported("__torch_function__ of a class or mode")
     types = tuple(type(value) for value in found)
@@ -176,7 +180,7 @@ def handle(function: Function, found: list[Any], args: tuple[object, ...], kwarg
 
 
 def converted(result: Nested, cls: type) -> Nested:
-    """``result`` with its tensors, also those of a list or tuple, made of class ``cls``."""
+    """Return ``result`` with its tensors, also those in lists and tuples, converted to class ``cls``."""
     if isinstance(result, Value):
         return result if cls in PLAIN or isinstance(result, cls) else result.as_subclass(cls)
     if isinstance(result, (tuple, list)) and any(isinstance(r, (Value, tuple, list)) for r in result):
@@ -185,7 +189,7 @@ def converted(result: Nested, cls: type) -> Nested:
 
 
 def has_torch_function(relevant_args: Iterable[object]) -> bool:
-    """Whether the class of one of ``relevant_args`` takes over functions, or a mode is at work."""
+    """Whether the class of one of ``relevant_args`` takes over functions, or a mode is active."""
     return (bool(STATE.modes) and STATE.off != 2) or (
         not STATE.off and any(wants(type(each)) for each in relevant_args)
     )
@@ -194,7 +198,8 @@ def has_torch_function(relevant_args: Iterable[object]) -> bool:
 def handle_torch_function(
     public_api: Function, relevant_args: Iterable[object], *args: object, **kwargs: object
 ) -> Any:
-    """What the mode at work, or a class among ``relevant_args``, makes of ``public_api(*args, **kwargs)``."""
+    """Return the result of ``public_api(*args, **kwargs)`` by the active mode, or by a class among
+    ``relevant_args``."""
     return handle(public_api, overloaded(relevant_args), args, kwargs)
 
 

@@ -1,8 +1,7 @@
-"""Public functions that ask ``__torch_function__`` first, from the moment that somebody wants to be asked.
+"""Reroute public functions through ``__torch_function__`` while a class or a mode takes over functions.
 
-A check in every function would cost every call. Instead a function's code is exchanged for one that asks, as
-long as a class or a mode is there to be asked; the function object, which others hold and compare, stays.
-See ADR 0038.
+A check in every function would cost every call. Instead the code of a function is exchanged for one that
+checks; the function object, which callers hold and compare, stays the same. See ADR 0038.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from types import CodeType, FunctionType
 
 from tenon.compat.overriding import MODES, NAMESPACES, PLAIN, Function, ask, wants
 
-#: What torch shows a handler where Python calls an operator's method.
+#: The function that PyTorch passes to a handler where Python calls the method of an operator.
 _SHOWN = {
     "abs": "abs", "add": "add", "radd": "add", "iadd": "add_", "isub": "sub_", "sub": "sub", "mul": "mul",
     "rmul": "mul", "imul": "mul_", "truediv": "div", "itruediv": "div_", "mod": "remainder",
@@ -21,15 +20,15 @@ _SHOWN = {
     "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "rand": "bitwise_and", "ror": "bitwise_or",
     "rxor": "bitwise_xor", "neg": "neg", "pos": "positive",
 }  # fmt: skip
-#: What Python calls on classes or at every turn, and what a handler needs itself.
+#: Methods that Python calls on classes or very often, and those that handlers themselves need.
 _NEVER = frozenset(
     ["as_subclass", "__new__", "__init__", "__init_subclass__", "__torch_function__",
      "__iter__", "__hash__", "__setattr__", "__delattr__", "__getattribute__", "__sizeof__"]
 )  # fmt: skip
 
 
-#: A code begins by fetching what its function has closed over, so there is one detour for each such number:
-#: without that, looking at the frame's locals (a debugger, pytest) reads where nothing is.
+#: Code starts by loading the closure's cells, so there is one detour for each number of cells: with another
+#: number, whoever inspects the frame's locals (a debugger, pytest) reads memory that does not exist.
 _DETOUR = """
 def around({closed}):
     def detour(*args, **kwargs):
@@ -49,7 +48,7 @@ def around({closed}):
 
 @cache
 def _detour(closed: int) -> CodeType:
-    """The code of functions that have closed over ``closed`` names."""
+    """Return the code of rerouted functions whose closures have ``closed`` cells."""
     space: dict[str, Function] = {}
     names = [f"closed{k}" for k in range(closed)]
     exec(compile(_DETOUR.format(closed=", ".join(names)), __file__, "exec"), space)
@@ -58,16 +57,16 @@ def _detour(closed: int) -> CodeType:
 
 
 _PLACES = ("plain", "modes", "original", "asking")
-#: Functions about which only modes are asked: they take no tensor.
+#: Ids of functions that only modes can take over, as they take no tensor.
 BARE: set[int] = set()
-#: Function -> its own code and that which asks.
+#: Function -> its own code and the rerouted one.
 _ROUTES: dict[FunctionType, tuple[CodeType, CodeType]] = {}
-#: Why functions ask now: a class that stays, and modes.
+#: Why functions are rerouted now: ``ask`` for a class, which is permanent, and active modes.
 _reasons: list[object] = []
 
 
 def register(namespace: str, functions: Mapping[str, object], bare: Iterable[str] = ()) -> None:
-    """Name the public functions of a namespace; only modes are asked about ``bare`` ones."""
+    """Register the public functions of a namespace; only modes can take over the ``bare`` ones."""
     held = {n: f for n, f in functions.items() if isinstance(f, FunctionType)}
     NAMESPACES.setdefault(namespace, {}).update(held)
     BARE.update(id(held[name]) for name in bare)
@@ -76,12 +75,12 @@ def register(namespace: str, functions: Mapping[str, object], bare: Iterable[str
 
 
 def register_methods(cls: type) -> None:
-    """Name the methods and properties of Tensor."""
+    """Register the methods and properties of Tensor."""
     NAMESPACES["torch.Tensor"] = methods_of(cls)
 
 
 def methods_of(cls: type) -> dict[str, FunctionType | property]:
-    """Public methods, operators and properties of ``cls`` by name, the nearest of each name."""
+    """Return public methods, operators and properties of ``cls`` by name, in method resolution order."""
     members: dict[str, FunctionType | property] = {}
     for base in cls.__mro__:
         for name, member in vars(base).items():
@@ -91,31 +90,34 @@ def methods_of(cls: type) -> dict[str, FunctionType | property]:
     return members
 
 
-def ask_for_good() -> None:
-    """Have functions ask from now on."""
+def reroute_permanently() -> None:
+    """Reroute functions from now on."""
     if not _reasons or _reasons[0] is not ask:
         _reasons.insert(0, ask)
         _exchange()
 
 
-def ask_nobody() -> None:
-    """Give functions their own code again, whatever classes there are: for measurements."""
+def restore_all() -> None:
+    """Restore the code of all functions, whatever classes and modes there are: for measurements."""
     if _reasons:
         _reasons.clear()
         MODES.clear()
         _exchange()
 
 
-def ask_first(value: object) -> bool:
-    """Whether ``value``, which is no tensor, takes over functions, and is the first to do so."""
+def rerouted_for(value: object) -> bool:
+    """Reroute functions if ``value``, which is no tensor, is the first to take them over.
+
+    Return whether it is.
+    """
     fresh = not _reasons and wants(type(value))
     if fresh:
-        ask_for_good()
+        reroute_permanently()
     return fresh
 
 
 def reroute(mode: object) -> None:
-    """Have functions ask until ``restore(mode)``."""
+    """Reroute functions until ``restore(mode)``."""
     _reasons.append(mode)
     MODES.append(mode)
     if len(_reasons) == 1:
@@ -123,7 +125,7 @@ def reroute(mode: object) -> None:
 
 
 def restore(mode: object) -> None:
-    """``mode`` is over."""
+    """Restore the functions' code unless another mode or class takes over functions."""
     _reasons.remove(mode)
     MODES.remove(mode)
     if not _reasons:
@@ -131,7 +133,7 @@ def restore(mode: object) -> None:
 
 
 def _exchange() -> None:
-    """Give every function the code that is due."""
+    """Set the code of every function, rerouted if there is a reason."""
     for namespace, members in NAMESPACES.items():
         for name, member in members.items():
             for function, public in _faces(namespace, name, member):
@@ -144,7 +146,7 @@ def _exchange() -> None:
 def _faces(
     namespace: str, name: str, member: FunctionType | property
 ) -> Iterable[tuple[FunctionType, Function]]:
-    """The functions of which ``member`` consists, each with what handlers are shown."""
+    """Yield the functions of which ``member`` consists, each with the one that is passed to handlers."""
     if isinstance(member, property):
         for function, public in (
             (member.fget, member.__get__), (member.fset, member.__set__), (member.fdel, member.__delete__),
@@ -160,7 +162,7 @@ def _faces(
 
 
 def _asking(function: FunctionType, public: Function) -> CodeType:
-    """Code for ``function`` that asks before it runs the code of now."""
+    """Return code for ``function`` that checks for overrides before it runs the present code."""
     code, defaults = function.__code__, function.__defaults__
     original = FunctionType(code, function.__globals__, function.__name__, defaults, function.__closure__)
     original.__kwdefaults__ = function.__kwdefaults__

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
-from tenon.compat.rerouting import ask_first
+from tenon.compat.rerouting import rerouted_for
 from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
 from tenon.errors import DTypeError
@@ -82,7 +82,7 @@ def derive(name: str) -> Function:
         if not args:
             raise TypeError(f"{name}() missing 1 required positional argument: 'input'")
         if not isinstance(args[0], Value):
-            if ask_first(args[0]):
+            if rerouted_for(args[0]):
                 return function(*args, **({} if out is None else {"out": out}), **kwargs)
             if not numbers or not isinstance(args[0], (int, float, complex)):
                 raise refuse(name, args[0])

@@ -1,4 +1,4 @@
-"""For tests: torch.testing's ``assert_close`` and ``make_tensor``, and the conformance kit of plugins."""
+"""For tests: torch.testing's ``assert_close`` and ``make_tensor``, and conformance suites for plugins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tenon.testing.suites.optimizer import OptimizerSuite as OptimizerSuite
     from tenon.testing.suites.plugin import PluginSuite as PluginSuite
 
-#: Suites import pytest, so they come at their first use.
+#: Suites import pytest, so they are imported at their first use.
 _SUITES = {
     "BackendSuite": "backend",
     "CommunicatorSuite": "communicator",

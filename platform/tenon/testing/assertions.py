@@ -1,4 +1,4 @@
-"""Comparing results with references: one tolerance per dtype."""
+"""Compare results with references, with one tolerance per dtype."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOLERANCE: dict[np.dtype, tuple[float, float]] = {
 
 
 def host(value: Operand) -> np.ndarray:
-    """``value`` (tensor, array or number) as a NumPy array."""
+    """Return ``value`` (tensor, array or number) as a NumPy array."""
     if hasattr(value, "_backend"):
         return value._backend.to_host(value.raw)
     return np.asarray(value)
@@ -28,8 +28,8 @@ def host(value: Operand) -> np.ndarray:
 def assert_same(
     actual: Operand, expected: Operand, *, loose: float = 1.0, check_dtype: bool = True, where: str = ""
 ) -> None:
-    """Equal shapes and dtypes, and values within the tolerance of the dtype (times ``loose``); NaN equals
-    NaN."""
+    """Raise AssertionError unless shapes and dtypes are equal and values within the tolerance of the dtype,
+    times ``loose``; NaN equals NaN."""
     a, e = host(actual), host(expected)
     assert a.shape == e.shape, f"{where}: shape {list(a.shape)}, expected {list(e.shape)}"
     if check_dtype:
@@ -45,5 +45,5 @@ def assert_same(
 
 
 def as_tuple(value: Operand) -> tuple[Operand, ...]:
-    """``value``, as a tuple if it is not one."""
+    """Return a tuple or list as a tuple, anything else as a tuple of one element."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)

@@ -1,7 +1,7 @@
 """``assert_close``: torch.testing's comparison.
 
-First the structure: sequences and mappings are taken apart and must match, then each pair of values must be
-of a kind that can be compared (``pairs.py``). Only then are values compared.
+Sequences and mappings must have the same structure; each pair of values in them must be supported by a class
+of pairs (``pairs.py``). Only then are values compared.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def assert_close(
     )
     if found:
         error = found[0].to_error(msg)
-        del found  # what it holds are tracebacks, which hold this frame: a cycle
+        del found  # its tracebacks hold this frame: a reference cycle
         raise error
 
 
@@ -81,7 +81,7 @@ def assert_allclose(
     equal_nan: bool = True,
     msg: str = "",
 ) -> None:
-    """torch's older comparison: looser, of whatever ``tensor`` takes, and of tensors of different dtypes."""
+    """Compare as PyTorch's former function: with larger tolerances, and tensors of different dtypes too."""
     warnings.warn(
         "`torch.testing.assert_allclose()` is deprecated since 1.12 and will be removed in a future release. "
         "Please use `torch.testing.assert_close()` instead, with check_dtype=False where dtypes differ.",
@@ -106,7 +106,7 @@ def not_close_error_metas(
     mapping_types: tuple[type, ...] = (Mapping,),
     **options: Any,
 ) -> list[ErrorMeta]:
-    """The differences of all pairs; an exception if the structures or kinds differ."""
+    """Return the differences of all pairs; raise if the structures differ or values are not supported."""
     __tracebackhide__ = True
     try:
         pairs = originate_pairs(
@@ -142,7 +142,7 @@ def originate_pairs(
     id: Path = (),
     **options: Any,
 ) -> list[Pair]:
-    """The pairs of values in two (nested) containers of one structure; ``id`` is where those are."""
+    """Return the pairs of values in two (nested) containers of equal structure, at the position ``id``."""
     a, e = actual, expected
     if all(isinstance(each, sequence_types) and not isinstance(each, str) for each in (a, e)):
         if len(a) != len(e):
@@ -178,14 +178,14 @@ def _common_keys(actual: Mapping[object, object], expected: Mapping[object, obje
         raise ErrorMeta(AssertionError, text, id=id)
     try:
         return sorted(ours)
-    except TypeError:  # keys that have no order stay in that of the mapping
+    except TypeError:  # keys without an order keep that of the mapping
         return list(actual.keys())
 
 
 def _pair(
     actual: object, expected: object, kinds: Sequence[type[Pair]], id: Path, options: dict[str, Any]
 ) -> Pair:
-    """The first kind of pair that takes both values."""
+    """Return the pair of the first of ``kinds`` that supports both values."""
     for kind in kinds:
         try:
             return kind(actual, expected, id=id, **options)

@@ -1,4 +1,4 @@
-"""``make_tensor``: a tensor of random numbers for a test, as torch.testing makes it."""
+"""``make_tensor``: a tensor of random numbers for tests, as torch.testing's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenon.tensors.creation.factories import empty
 from tenon.tensors.formats import memory_format as Format
 from tenon.tensors.tensor import Tensor
 
-#: Bounds by the letter of NumPy's kind.
+#: Default bounds by NumPy's letter of the kind of dtype.
 _BOUNDS = {"b": (0, 2), "u": (0, 10), "i": (-9, 10)}
 
 
@@ -32,11 +32,11 @@ def make_tensor(
     exclude_zero: bool = False,
     memory_format: Format | None = None,
 ) -> Tensor:
-    """A tensor with values drawn evenly from ``[low, high)``: by default ``[-9, 9)``, integers from
-    ``[-9, 10)``, unsigned ones from ``[0, 10)``, bools both.
+    """Return a tensor with values drawn uniformly from ``[low, high)``, by default ``[-9, 9)``, for integers
+    ``[-9, 10)``, for unsigned ones ``[0, 10)``.
 
-    With ``exclude_zero`` a zero becomes the smallest positive number of the dtype; with ``noncontiguous`` the
-    tensor is every other element of a larger one. ValueError where bounds or options do not fit each other.
+    With ``exclude_zero`` zeros become the smallest positive number of the dtype; with ``noncontiguous`` the
+    tensor is every other element of a larger one. ValueError if bounds or options contradict each other.
     """
     kind = as_dtype(dtype)
     sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
@@ -46,11 +46,11 @@ def make_tensor(
     if requires_grad and letter in "biu":
         raise ArgumentError(f"make_tensor: requires_grad must be False for {kind}, which has no gradients.")
     first, last = _bounds(kind, letter, low, high)
-    laid = (*sizes[:-1], 2 * sizes[-1]) if noncontiguous and math.prod(sizes) > 1 else sizes
-    result = empty(laid, dtype=kind, device=device)
+    allocated = (*sizes[:-1], 2 * sizes[-1]) if noncontiguous and math.prod(sizes) > 1 else sizes
+    result = empty(allocated, dtype=kind, device=device)
     with no_grad():
         if letter == "c":
-            parts = empty((*laid, 2), dtype=result.real.dtype, device=device).uniform_(first, last)
+            parts = empty((*allocated, 2), dtype=result.real.dtype, device=device).uniform_(first, last)
             result.copy_(parts[..., 0] + 1j * parts[..., 1])
         elif letter == "f":
             result.uniform_(first, last)
@@ -58,7 +58,7 @@ def make_tensor(
             result.random_(int(first), int(last))
         if exclude_zero:
             result[result == 0] = _least(kind, letter)
-    if laid is not sizes:
+    if allocated is not sizes:
         result = result[..., ::2]
     if memory_format is not None:
         result = result.clone(memory_format=memory_format)
@@ -66,7 +66,7 @@ def make_tensor(
 
 
 def _bounds(kind: Dtype, letter: str, low: float | None, high: float | None) -> tuple[float, float]:
-    """Where to draw: the given bounds within the dtype's range."""
+    """Return the bounds of the draws: the arguments, or the defaults, within the range of the dtype."""
     usual = _BOUNDS.get(letter, (-9, 9))
     first: float = usual[0] if low is None else low
     last: float = usual[1] if high is None else high
@@ -88,7 +88,7 @@ def _bounds(kind: Dtype, letter: str, low: float | None, high: float | None) -> 
 
 
 def _least(kind: Dtype, letter: str) -> complex:
-    """What ``exclude_zero`` puts in place of 0."""
+    """Return the number that replaces 0 with ``exclude_zero``."""
     if letter in "biu":
         return 1
     tiny = finfo(kind).tiny

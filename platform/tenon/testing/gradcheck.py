@@ -1,8 +1,8 @@
-"""Gradients of ops against differences, along a random direction: ``<u, J v>`` in one number per order.
+"""Compare gradients of ops with finite differences along a random direction, ``<u, J v>``.
 
-A wrong term in any input's rule shifts that number, so two evaluations check all inputs at once. The
-second order does the same to the first-order gradient, taken as a function of the inputs and of the
-output's gradient.
+A wrong term in the rule of any input changes this number, so two evaluations check all inputs at once. The
+second order does the same with the first-order gradient, as a function of the inputs and of the gradient of
+the output.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def check_gradients(
         return
     options = dict(attrs or {})
     if outputs:
-        whole = function
-        function = lambda *a, **k: as_tuple(whole(*a, **k))[:outputs]  # noqa: E731
+        all_outputs = function
+        function = lambda *a, **k: as_tuple(all_outputs(*a, **k))[:outputs]  # noqa: E731
 
     def values(moved: Sequence[np.ndarray]) -> list[Tensor]:
-        """Outputs with a gradient, of the active inputs at ``moved``."""
+        """Return the outputs that require grad, with the active inputs at ``moved``."""
         return [o for o in _call(function, arrays, options, chosen, moved, device)[1] if o.requires_grad]
 
     start = [np.array(arrays[i]) for i in chosen]
@@ -136,7 +136,7 @@ def _call(
     moved: Sequence[np.ndarray],
     device: DeviceLike,
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """The leaves, and ``function``'s outputs with the active inputs at ``moved``, lying as in ``arrays``."""
+    """Return the leaves, and the outputs of ``function`` with the active inputs at ``moved``."""
     arguments = [wrap(np.array(a), device) if isinstance(a, np.ndarray) else a for a in arrays]
     leaves = []
     for i, value in zip(chosen, moved, strict=True):

@@ -1,4 +1,4 @@
-"""When numbers count as close, and what is said when they do not: torch.testing's tolerances and words."""
+"""When numbers are close, and the messages if they are not: torch.testing's tolerances and texts."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ DEFAULT_TOLERANCES: dict[dtypes.dtype, tuple[float, float]] = {
     dtypes.complex64: (1.3e-6, 1e-5),
     dtypes.complex128: (1e-7, 1e-7),
 }
-#: What is compared, in words; or what makes them of the usual ones.
+#: The name of what is compared, or a function that makes it of the default name.
 Identifier = str | Callable[[str], str] | None
 
 
-#: Elements of a part that stays in cache while it is compared.
+#: The number of elements that are compared at a time, so that intermediate results stay in cache.
 _PART = 1 << 15
 
 
 def default_tolerances(
     *inputs: Tensor | dtypes.dtype, dtype_precisions: Mapping[dtypes.dtype, tuple[float, float]] | None = None
 ) -> tuple[float, float]:
-    """The loosest ``(rtol, atol)`` of some tensors or dtypes."""
+    """Return the largest default ``(rtol, atol)`` of tensors or dtypes."""
     found = []
     for each in inputs:
         if not isinstance(each, (Tensor, dtypes.dtype)):
@@ -40,8 +40,8 @@ def default_tolerances(
 
 
 def close(a: np.ndarray, e: np.ndarray, rtol: float, atol: float, equal_nan: bool) -> np.ndarray:
-    """Where two arrays are close; large ones part by part, as what is compared in between is four times as
-    large and would go to memory and back."""
+    """Return where two arrays are close; large ones in parts, as the intermediate results are four times as
+    large and would not stay in cache."""
     if a.size <= _PART or a.shape != e.shape:
         return _close(a, e, rtol, atol, equal_nan)
     shape, result = a.shape, np.empty(a.size, bool)
@@ -64,7 +64,7 @@ def _close(a: np.ndarray, e: np.ndarray, rtol: float, atol: float, equal_nan: bo
 
 
 def number(array: np.ndarray) -> complex:
-    """The one element of an array as a Python number."""
+    """Return the only element of an array as a Python number."""
     return float(array) if array.dtype.kind == "V" else array.item()
 
 
@@ -82,7 +82,7 @@ def _differences(absolute: str, relative: str, rtol: float, atol: float) -> str:
 def scalar_text(
     actual: complex, expected: complex, rtol: float, atol: float, identifier: Identifier = None
 ) -> str:
-    """How far two numbers are apart."""
+    """Return the message about two numbers that differ: both values and their differences."""
     gap = abs(actual - expected)
     relative = float("inf") if expected == 0 else gap / abs(expected)
     text = f"{_head('Scalars', identifier, rtol, atol)}Expected {expected} but got {actual}.\n"
@@ -92,7 +92,7 @@ def scalar_text(
 def tensor_text(
     a: np.ndarray, e: np.ndarray, matches: np.ndarray, rtol: float, atol: float, identifier: Identifier = None
 ) -> str:
-    """How many elements of two arrays differ, and where the most."""
+    """Return the message about two arrays: how many elements differ, and the largest differences."""
     wrong, total = int(matches.size - matches.sum()), matches.size
     wide = np.int64 if a.dtype.kind in "biu" else a.dtype
     gap = np.abs(a.astype(wide) - e.astype(wide))

@@ -1,8 +1,8 @@
-"""Pairs of values that can be compared: the kinds that ``assert_close`` knows, and a base for more.
+"""Pairs of values to be compared: the classes that ``assert_close`` uses, and their base.
 
-A kind says in its constructor whether it takes two values (``UnsupportedInputs`` if not) and in ``compare``
-how they differ. The first kind of a list that takes them is theirs. Names and options are those of
-``torch.testing._comparison``, as test suites derive kinds of their own from these.
+The constructor of a class raises ``UnsupportedInputs`` for values that it does not support, ``compare``
+raises ``ErrorMeta`` if they differ. Of a list of classes, the first that supports two values compares them.
+Names and options are those of ``torch.testing._comparison``, as test suites derive classes of their own.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Message = str | Callable[[str], str] | None
 
 
 class ErrorMeta(Exception):
-    """A difference at ``id``, to be raised as ``type``."""
+    """A difference at the position ``id``, to be raised as an exception of class ``type``."""
 
     def __init__(self, type: type[Exception], msg: str, *, id: Path = ()) -> None:
         super().__init__(msg)
         self.type, self.msg, self.id = type, msg, id
 
     def to_error(self, msg: Message = None) -> Exception:
-        """The exception; ``msg`` takes the place of the message, or is called with it."""
+        """Return the exception; ``msg`` replaces the message, or is called with it."""
         if isinstance(msg, str):
             return self.type(msg)
         text = self.msg
@@ -42,13 +42,16 @@ class ErrorMeta(Exception):
 
 
 class UnsupportedInputs(Exception):
-    """The kind of pair does not take these values."""
+    """The class of pairs does not support these values."""
 
 
 def get_tolerances(
     *inputs: Tensor | dtypes.dtype, rtol: float | None, atol: float | None, id: Path = ()
 ) -> tuple[float, float]:
-    """The given tolerances, or the loosest defaults of ``inputs``."""
+    """Return the tolerances, by default the largest of the dtypes of ``inputs``.
+
+    ErrorMeta if only one of them is given.
+    """
     if rtol is not None and atol is not None:
         return rtol, atol
     if rtol is None and atol is None:
@@ -59,7 +62,8 @@ def get_tolerances(
 
 
 class Pair(abc.ABC):
-    """Two values at ``id``; kinds take the options they read and hand on the rest, which is ignored."""
+    """Two values at the position ``id``. Subclasses pass on the options that they do not read, which are
+    ignored."""
 
     #: Values of the kind that the subclass takes.
     actual: Any
@@ -86,7 +90,7 @@ class Pair(abc.ABC):
         """Raise ``ErrorMeta`` if the values differ."""
 
     def extra_repr(self) -> Sequence[str | tuple[str, object]]:
-        """Names of attributes, or names with values, that ``repr`` shows too."""
+        """Return further names of attributes, or names with values, for ``repr``."""
         return []
 
     def __repr__(self) -> str:
@@ -97,10 +101,10 @@ class Pair(abc.ABC):
 
 
 class ObjectPair(Pair):
-    """Whatever can be compared by ``==``."""
+    """Any two values, compared by ``==``."""
 
     def compare(self) -> None:
-        """Ask ``==``."""
+        """Compare by ``==``."""
         try:
             equal = bool(self.actual == self.expected)
         except Exception as error:
@@ -111,7 +115,7 @@ class ObjectPair(Pair):
 
 
 class NonePair(Pair):
-    """None, and anything."""
+    """None and any value."""
 
     def __init__(self, actual: object, expected: object, **other_parameters: Any) -> None:
         if actual is not None and expected is not None:
@@ -119,13 +123,13 @@ class NonePair(Pair):
         super().__init__(actual, expected, **other_parameters)
 
     def compare(self) -> None:
-        """Both must be None."""
+        """Raise unless both are None."""
         if self.actual is not self.expected:
             self._fail(AssertionError, f"None mismatch: {self.actual} is not {self.expected}")
 
 
 class BooleanPair(Pair):
-    """Booleans, NumPy's too."""
+    """Booleans of Python or NumPy."""
 
     _supported_types: ClassVar[tuple[type, ...]] = (bool, np.bool_)
 
@@ -143,13 +147,13 @@ class BooleanPair(Pair):
         return bool(bool_like)
 
     def compare(self) -> None:
-        """Both must be the same."""
+        """Raise unless both are the same."""
         if self.actual is not self.expected:
             self._fail(AssertionError, f"Booleans mismatch: {self.actual} is not {self.expected}")
 
 
 class NumberPair(Pair):
-    """Python's numbers, and NumPy's."""
+    """Numbers of Python or NumPy."""
 
     _TYPE_TO_DTYPE: ClassVar[dict[type, dtypes.dtype]] = {
         int: dtypes.int64,
@@ -188,7 +192,7 @@ class NumberPair(Pair):
         return number_like
 
     def compare(self) -> None:
-        """Types, if asked for, then values."""
+        """Compare the types, if ``check_dtype``, then the values."""
         a, e = self.actual, self.expected
         if self.check_dtype and type(a) is not type(e):
             self._fail(AssertionError, f"The (d)types do not match: {type(a)} != {type(e)}.")
@@ -199,12 +203,12 @@ class NumberPair(Pair):
             self._fail(AssertionError, mismatches.scalar_text(a, e, self.rtol, self.atol))
 
     def extra_repr(self) -> Sequence[str]:
-        """The options."""
+        """Return the names of the options."""
         return ("rtol", "atol", "equal_nan", "check_dtype")
 
 
 class TensorLikePair(Pair):
-    """Tensors, and what can be made one."""
+    """Tensors, and values that can be converted to tensors."""
 
     def __init__(
         self,
@@ -249,10 +253,10 @@ class TensorLikePair(Pair):
             raise UnsupportedInputs from None
 
     def _check_supported(self, tensor: Tensor, *, id: Path) -> None:
-        """All layouts that tensors have here are."""
+        """Every layout is supported."""
 
     def compare(self) -> None:
-        """Attributes, then values."""
+        """Compare attributes, then values."""
         actual, expected = self.actual, self.expected
         self._compare_attributes(actual, expected)
         if "meta" not in (actual.device.type, expected.device.type):
@@ -305,7 +309,7 @@ class TensorLikePair(Pair):
         self._fail(AssertionError, text)
 
     def extra_repr(self) -> Sequence[str]:
-        """The options."""
+        """Return the names of the options."""
         checks = ("check_device", "check_dtype", "check_layout", "check_stride")
         return ("rtol", "atol", "equal_nan", *checks)
 

@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch.testing._comparison``: kinds of pairs, from which test suites derive their own."""
+"""PyTorch's path ``torch.testing._comparison``: classes of pairs, from which test suites derive their own."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ T = TypeVar("T")
 def make_scalar_mismatch_msg(
     actual: complex, expected: complex, *, rtol: float, atol: float, identifier: Identifier = None
 ) -> str:
-    """How far two numbers are apart, in words."""
+    """Return the message about two numbers that differ."""
     return scalar_text(actual, expected, rtol, atol, identifier)
 
 
@@ -60,12 +60,12 @@ def make_tensor_mismatch_msg(
     atol: float,
     identifier: Identifier = None,
 ) -> str:
-    """How many elements of two tensors differ, and where the most, in words."""
+    """Return the message about two tensors: how many elements differ, and the largest differences."""
     with np.errstate(all="ignore"):
         a, e, matching = (each.detach().cpu().numpy() for each in (actual, expected, matches))
         return tensor_text(a, e, matching, rtol, atol, identifier)
 
 
 def _unwrap_dtensor_for_comparison(actual: T, expected: T) -> tuple[T, T]:
-    """Both as they are: no tensor here is laid over several processes."""
+    """Return both unchanged: there are no distributed tensors here."""
     return actual, expected

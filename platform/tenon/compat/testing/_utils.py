@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch.testing._utils``: random numbers set, and set back, around a call."""
+"""PyTorch's path ``torch.testing._utils``: save and restore the random number generator around a call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["freeze_rng_state", "wrapper_set_seed"]
 
 @contextlib.contextmanager
 def freeze_rng_state() -> Iterator[None]:
-    """Leave the CPU's generator after the block as it was before."""
+    """Restore the state of the CPU's generator after the block."""
     state = get_rng_state()
     try:
         yield
@@ -25,7 +25,7 @@ def freeze_rng_state() -> Iterator[None]:
 
 
 def wrapper_set_seed(op: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """``op(*args, **kwargs)`` with the seed 42, which does not outlast it."""
+    """Return ``op(*args, **kwargs)`` with the seed 42; restore the generator afterwards."""
     with freeze_rng_state():
         manual_seed(42)
         return op(*args, **kwargs)

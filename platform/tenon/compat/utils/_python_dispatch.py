@@ -16,13 +16,14 @@ __all__ = ["TorchDispatchMode", "is_traceable_wrapper_subclass"]
 
 
 class TorchDispatchMode:
-    """Derive and define ``__torch_dispatch__(self, func, types, args=(), kwargs=None)``: inside ``with`` it
-    is called for every op, those of backward passes too, and gives the result; ``func(*args, **kwargs)``
-    computes it. The mode is off inside of the handler.
+    """Base of modes that see every op, also those of backward passes, within a ``with`` block.
 
-    Arguments are those of tenon's op: tensors by position, everything else by keyword; ``func`` has torch's
-    name and is equal to torch's operator, ``func == torch.ops.aten.mul.Tensor``. The handler stands above the
-    tape: what it makes of tensors has its own history.
+    A subclass defines ``__torch_dispatch__(self, func, types, args=(), kwargs=None)``, which returns the
+    result of the op; ``func(*args, **kwargs)`` computes it. The mode is disabled inside of the handler.
+
+    The arguments are those of tenon's op: tensors by position, everything else by keyword. ``func`` has
+    PyTorch's name and equals PyTorch's operator, ``func == torch.ops.aten.mul.Tensor``. The handler runs
+    before ops are recorded for autograd, so what it computes has its own history.
 
     >>> import tenon
     >>> class Names(TorchDispatchMode):
@@ -44,11 +45,11 @@ class TorchDispatchMode:
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> Any:
-        """What the mode makes of one op."""
+        """Return the result of one op."""
         raise NotImplementedError(f"{type(self).__name__} must define __torch_dispatch__.")
 
     def run(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Any:
-        """One op of anybody's."""
+        """Pass an op to the handler, or on if it comes from the handler itself."""
         inside = self.__dict__.setdefault(
             "_inside", threading.local()
         )  # derived classes may not call __init__
@@ -72,7 +73,7 @@ class TorchDispatchMode:
 
 
 def is_traceable_wrapper_subclass(t: object) -> bool:
-    """Whether ``t`` stands for other tensors and says for which: by ``__tensor_flatten__`` and
+    """Whether ``t`` is a wrapper tensor whose class defines ``__tensor_flatten__`` and
     ``__tensor_unflatten__``."""
     return bool(
         is_wrapper(t) and hasattr(type(t), "__tensor_flatten__") and hasattr(type(t), "__tensor_unflatten__")

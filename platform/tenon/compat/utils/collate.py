@@ -1,7 +1,7 @@
-"""PyTorch's path ``utils.data._utils.collate``: ``collate`` by a table of types; else ``tenon.data``'s.
+"""PyTorch's path ``utils.data._utils.collate``: ``collate`` by a table of types, beside ``tenon.data``'s.
 
-``collate(batch, collate_fn_map={Mine: join, **default_collate_fn_map})`` makes batches of samples of another
-type, inside containers too.
+``collate(batch, collate_fn_map={Mine: join, **default_collate_fn_map})`` also batches samples of the class
+``Mine``, in containers too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ __all__ = ["collate", "default_collate", "default_collate_fn_map", "default_conv
 
 
 def collate(batch: Sequence[Nested], *, collate_fn_map: FnMap | None = None) -> Nested:
-    """Samples as one batch: ``collate_fn_map`` says how for each type (or tuple of types), by the type itself
-    first, then by the first that it derives from. Of containers, the parts are collated."""
+    """Return ``batch`` as one value, joined by the function that ``collate_fn_map`` has for the type of the
+    samples, else for the first of its types that they are instances of.
+
+    The elements of containers are collated. CollateError for samples of other types.
+    """
     table = collate_fn_map or {}
     first = batch[0]
     join = table.get(type(first)) or next((table[t] for t in table if isinstance(first, t)), None)
@@ -46,7 +49,7 @@ def collate(batch: Sequence[Nested], *, collate_fn_map: FnMap | None = None) -> 
 
 
 def collate_tensor_fn(batch: Sequence[Nested], *, collate_fn_map: FnMap | None = None) -> Tensor:
-    """Tensors stacked along a new first axis."""
+    """Stack tensors along a new first axis."""
     return default_collate(batch)
 
 
@@ -57,7 +60,7 @@ def _of_default(batch: Sequence[Nested], *, collate_fn_map: FnMap | None = None)
 collate_numpy_array_fn = collate_numpy_scalar_fn = collate_float_fn = collate_int_fn = _of_default
 collate_str_fn = _of_default
 
-#: What ``default_collate`` does, type by type.
+#: The functions of ``default_collate`` by type.
 default_collate_fn_map: dict[type | tuple[type, ...], Callable[..., Nested]] = {
     Tensor: collate_tensor_fn,
     np.ndarray: collate_numpy_array_fn,

@@ -1,4 +1,4 @@
-"""Packages with a function and a submodule of one name, as torch has some (``torch.autograd.gradcheck``)."""
+"""Packages that have a function and a submodule of the same name, as ``torch.autograd.gradcheck``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import types
 
 
 class _Package(types.ModuleType):
-    """A package whose functions stay where an importer binds a submodule."""
+    """A package whose functions are not replaced when a submodule of their name is imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if isinstance(value, types.ModuleType) and isinstance(vars(self).get(name), types.FunctionType):
@@ -16,9 +16,9 @@ class _Package(types.ModuleType):
 
 
 def functions_first(package: str) -> None:
-    """Keep the functions of ``package``, whoever imports the submodules of their names.
+    """Keep the functions of ``package`` when submodules of their names are imported.
 
-    Python binds a submodule once, before the function takes its place. Whoever imports it by another name (an
-    importer that finds ``tenon`` where ``torch`` is asked for) has it bound again.
+    Python binds a submodule in its package once, before the function of its name is bound. An import by
+    another name (through an import hook that finds ``tenon`` for ``torch``) would bind the submodule again.
     """
     sys.modules[package].__class__ = _Package

@@ -1,6 +1,6 @@
-"""PyTorch's path ``torch.utils.weak``: dictionaries whose keys are told apart by identity and held weakly.
+"""PyTorch's path ``torch.utils.weak``: dictionaries with weakly held keys that are compared by identity.
 
-Tensors compare by their numbers, so an ordinary dictionary of weak references cannot hold them.
+Tensors compare elementwise, so they cannot be keys of a ``WeakKeyDictionary``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class WeakIdRef(weakref.ref[K]):
-    """A weak reference that equals others to the same object, whatever the object thinks of ``==``."""
+    """A weak reference that equals others to the same object, whatever the object's ``__eq__`` returns."""
 
     __slots__ = ("_id",)
 
@@ -41,12 +41,12 @@ class WeakIdRef(weakref.ref[K]):
             return self is other
         return mine is other()
 
-    def __ne__(self, other: object) -> bool:  # a reference has one of its own, which asks the objects
+    def __ne__(self, other: object) -> bool:  # weakref.ref defines its own, which compares the objects
         return not self == other
 
 
 class WeakIdKeyDictionary(MutableMapping[K, V]):
-    """A dictionary that forgets an entry when its key is gone."""
+    """A dictionary that drops an entry when its key is garbage collected."""
 
     def __init__(self, dict: Mapping[K, V] | None = None, ref_type: type[WeakIdRef[K]] = WeakIdRef) -> None:
         self.ref_type = ref_type
@@ -54,9 +54,9 @@ class WeakIdKeyDictionary(MutableMapping[K, V]):
         entries = weakref.ref(self)
 
         def forget(key: WeakIdRef[K]) -> None:
-            there = entries()
-            if there is not None:
-                there.data.pop(key, None)
+            dictionary = entries()
+            if dictionary is not None:
+                dictionary.data.pop(key, None)
 
         self._forget = forget
         self.update(dict or {})
@@ -73,14 +73,14 @@ class WeakIdKeyDictionary(MutableMapping[K, V]):
     def __contains__(self, key: object) -> bool:
         try:
             return self.ref_type(key) in self.data  # type: ignore[arg-type]
-        except TypeError:  # it cannot be held weakly, so it is no key
+        except TypeError:  # no weak reference to it is possible, so it is no key
             return False
 
     def __len__(self) -> int:
         return len(self.data)
 
     def __iter__(self) -> Iterator[K]:
-        for reference in list(self.data):  # a key may go while its neighbours are looked at
+        for reference in list(self.data):  # a key may be collected during the iteration
             key = reference()
             if key is not None:
                 yield key
@@ -93,13 +93,13 @@ class WeakIdKeyDictionary(MutableMapping[K, V]):
         return list(self.data)
 
     def copy(self) -> WeakIdKeyDictionary[K, V]:
-        """A dictionary of the same keys and values."""
+        """Return a dictionary of the same keys and values."""
         return type(self)(self, ref_type=self.ref_type)
 
     __copy__ = copy
 
     def __deepcopy__(self, memo: builtins.dict[int, object]) -> WeakIdKeyDictionary[K, V]:
-        """The same keys, and copies of the values."""
+        """Return a dictionary of the same keys and copies of the values."""
         new = type(self)(ref_type=self.ref_type)
         for key, value in self.items():
             new[key] = copy.deepcopy(value, memo)

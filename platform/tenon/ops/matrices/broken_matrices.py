@@ -12,8 +12,8 @@ _FINITE = "input tensor should not contain infs or NaNs. Look for them with isfi
 _SINGULAR = "because the input matrix is singular."
 
 
-def what_failed(name: str, function: str, error: Exception, arrays: tuple[Array, ...]) -> str:
-    """The words for ``xp.linalg.function`` of ``arrays`` not having worked, in the op ``name``."""
+def failure_message(name: str, function: str, error: Exception, arrays: tuple[Array, ...]) -> str:
+    """Return the message for a failure of ``xp.linalg.function(*arrays)`` in the op ``name``."""
     x = arrays[0]
     shapes = f"(shapes {[list(a.shape) for a in arrays]})"
     if not isinstance(x, np.ndarray):
@@ -26,13 +26,13 @@ def what_failed(name: str, function: str, error: Exception, arrays: tuple[Array,
             f"values. {shapes}"
         )
     if function == "cholesky":
-        where, place = _first(x, np.linalg.cholesky, _minor)
+        where, place = _first_failure(x, np.linalg.cholesky, _bad_minor)
         return (
             f"linalg.cholesky: {where}The factorization could not be completed because the input is not "
             f"positive-definite (the leading minor of order {place} is not positive-definite). {shapes}"
         )
     if function in ("inv", "solve"):
-        where, place = _first(x, np.linalg.inv, _pivot)
+        where, place = _first_failure(x, np.linalg.inv, _zero_pivot)
         if function == "solve":
             return f"torch.linalg.solve: {where}The solver failed {_SINGULAR} {shapes}"
         return (
@@ -42,10 +42,10 @@ def what_failed(name: str, function: str, error: Exception, arrays: tuple[Array,
     return f"linalg.{name}: {error} {shapes}"
 
 
-def _first(
+def _first_failure(
     x: np.ndarray, works: Callable[[np.ndarray], object], place: Callable[[np.ndarray], int]
 ) -> tuple[str, int]:
-    """The first matrix that does not work, in words, and the place in it that stops it (from 1)."""
+    """Return which matrix of the batch fails first, as text, and the index in it at which (from 1)."""
     flat = np.asarray(x).reshape(-1, *x.shape[-2:])
     for n, each in enumerate(flat):
         try:
@@ -55,7 +55,7 @@ def _first(
     return "", 0
 
 
-def _minor(x: np.ndarray) -> int:
+def _bad_minor(x: np.ndarray) -> int:
     """The order of the first leading minor that is not positive definite."""
     for order in range(1, len(x)):
         try:
@@ -65,8 +65,8 @@ def _minor(x: np.ndarray) -> int:
     return len(x)
 
 
-def _pivot(x: np.ndarray) -> int:
-    """The place of the first pivot that is zero, in an elimination that exchanges rows."""
+def _zero_pivot(x: np.ndarray) -> int:
+    """Return the index of the first zero pivot in an elimination with partial pivoting."""
     left = np.array(x)
     for step in range(len(left) - 1):
         best = step + int(np.abs(left[step:, step]).argmax())

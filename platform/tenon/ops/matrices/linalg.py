@@ -15,7 +15,7 @@ from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.errors import DTypeError, ShapeError, TenonError
 from tenon.ops.kinds import is_complex
-from tenon.ops.matrices.broken_matrices import what_failed
+from tenon.ops.matrices.broken_matrices import failure_message
 
 
 class LinearAlgebraError(TenonError, RuntimeError):
@@ -59,7 +59,7 @@ class Factorization(Primitive):
         try:
             return getattr(xp.linalg, function)(*args, **options)
         except np.linalg.LinAlgError as error:
-            raise LinearAlgebraError(what_failed(self.name, function, error, args)) from None
+            raise LinearAlgebraError(failure_message(self.name, function, error, args)) from None
 
 
 def kept(xp: ArrayNamespace, result: tuple[Array, ...]) -> tuple[Array, ...]:

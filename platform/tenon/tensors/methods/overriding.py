@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tenon.compat.overriding import DisableTorchFunctionSubclass, converted, disabled, wants
-from tenon.compat.rerouting import ask_for_good
+from tenon.compat.rerouting import reroute_permanently
 from tenon.tensors.methods.family import Family
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Overriding(Family):
         if "__torch_dispatch__" in own and "__torch_function__" not in own:
             cls.__torch_function__ = staticmethod(disabled)  # type: ignore[assignment]  # torch: asked of ops only
         if not plain and wants(cls):
-            ask_for_good()
+            reroute_permanently()
 
     @classmethod
     def __torch_function__(

@@ -1,5 +1,4 @@
-"""Descriptions of arrays for samples: what is in them and how they lie in memory. Data only, made on
-demand."""
+"""Descriptions of arrays for samples: their elements and memory layout. Arrays are generated on demand."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from numpy.typing import DTypeLike
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One array argument: numbers of a ``kind`` in a ``shape``, laid out as ``layout`` says.
+    """One array argument: numbers of a ``kind`` in a ``shape``, with the memory layout ``layout``.
 
     ``kind``: "normal", "uniform" (between ``low`` and ``high``), "integer" (the same, never cast), "boolean",
     "values" (exactly those given). ``layout``: "contiguous", "transposed", "strided" (every second element of
@@ -29,7 +28,7 @@ class Draw:
     dtype: str | None = None
 
     def make(self, dtype: DTypeLike, seed: int) -> np.ndarray:
-        """The array; floating draws come in ``dtype``."""
+        """Return the array; floating draws have the dtype ``dtype``."""
         own = np.dtype(self.dtype) if self.dtype is not None else None
         shape = self.source if self.layout == "expanded" else self.shape
         numbers = np.asarray(self._numbers(shape, np.random.default_rng(seed)))
@@ -54,11 +53,11 @@ class Draw:
 
     @property
     def floating(self) -> bool:
-        """Whether its numbers follow the dtype under test."""
+        """Whether its numbers take the dtype under test."""
         return self.kind in ("normal", "uniform", "values") and self.dtype is None
 
     def in_layout(self, layout: str) -> Draw:
-        """The same numbers lying differently."""
+        """Return a draw of the same numbers in another layout."""
         return replace(self, layout=layout)
 
 
@@ -96,12 +95,12 @@ def integer(low: int, high: int, *shape: int, dtype: str = "int64") -> Draw:
 
 
 def boolean(*shape: int) -> Draw:
-    """Fair coins."""
+    """Booleans, True with probability 1/2."""
     return Draw(shape, "boolean")
 
 
 def values(*numbers: complex, shape: Sequence[int] | None = None, dtype: str | None = None) -> Draw:
-    """Exactly these numbers, as a vector or in ``shape``."""
+    """These numbers, as a vector or in ``shape``."""
     return Draw(tuple(shape) if shape is not None else (len(numbers),), "values", values=numbers, dtype=dtype)
 
 

@@ -1,4 +1,4 @@
-"""Samples' arguments as tensors on a device, laid out there as the sample says."""
+"""Arguments of samples as tensors on a device, with the memory layouts of the sample."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenon.testing.samples.table import Sample
 
 
 def placed(sample: Sample, position: int, dtype: DTypeLike, device: Device) -> Any:
-    """Argument ``position`` of ``sample``: a number as it is, a draw as a tensor laid out on ``device``."""
+    """Return argument ``position`` of ``sample``: draws as tensors on ``device``, other values unchanged."""
     draw = sample.inputs[position]
     if not isinstance(draw, Draw):
         return draw
@@ -28,11 +28,11 @@ def placed(sample: Sample, position: int, dtype: DTypeLike, device: Device) -> A
 
 def _laid_out(array: np.ndarray, draw: Draw, device: Device) -> Tensor:
     if draw.layout == "transposed" and array.ndim > 1:
-        turned = wrap(np.ascontiguousarray(array.T), device)
-        return ops.permute(turned, axes=tuple(reversed(range(array.ndim))))
+        transposed = wrap(np.ascontiguousarray(array.T), device)
+        return ops.permute(transposed, axes=tuple(reversed(range(array.ndim))))
     if draw.layout == "strided" and array.ndim:
         return ops.index(wrap(np.repeat(array, 2, -1), device), key=(Ellipsis, slice(None, None, 2)))
     if draw.layout == "expanded":
-        once = tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)
-        return ops.expand(wrap(np.array(array[once]), device), shape=tuple(array.shape))
+        distinct = tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)
+        return ops.expand(wrap(np.array(array[distinct]), device), shape=tuple(array.shape))
     return wrap(np.array(array), device)

@@ -119,9 +119,19 @@ for _name, _kernel, _stride, _padding in (
 
 
 def _lstm(
-    x: np.ndarray, h: np.ndarray, c: np.ndarray, w_ih: np.ndarray, s_ih: np.ndarray, w_hh: np.ndarray, s_hh: np.ndarray, b_ih: np.ndarray | None, b_hh: np.ndarray | None,
-    *, sizes: tuple[int, ...], reverse: bool = False,
-) -> tuple[np.ndarray, ...]:  # fmt: skip
+    x: np.ndarray,
+    h: np.ndarray,
+    c: np.ndarray,
+    w_ih: np.ndarray,
+    s_ih: np.ndarray,
+    w_hh: np.ndarray,
+    s_hh: np.ndarray,
+    b_ih: np.ndarray | None,
+    b_hh: np.ndarray | None,
+    *,
+    sizes: tuple[int, ...],
+    reverse: bool = False,
+) -> tuple[np.ndarray, ...]:
     inputs = _dynamic(x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
     out, h, c = np.zeros((len(x), h.shape[1]), np.float32), h.copy(), c.copy()
     ends = np.cumsum(sizes)
@@ -136,9 +146,18 @@ def _lstm(
 
 
 def _gru(
-    x: np.ndarray, h: np.ndarray, w_ih: np.ndarray, s_ih: np.ndarray, w_hh: np.ndarray, s_hh: np.ndarray, b_ih: np.ndarray | None, b_hh: np.ndarray | None,
-    *, sizes: tuple[int, ...], reverse: bool = False,
-) -> tuple[np.ndarray, ...]:  # fmt: skip
+    x: np.ndarray,
+    h: np.ndarray,
+    w_ih: np.ndarray,
+    s_ih: np.ndarray,
+    w_hh: np.ndarray,
+    s_hh: np.ndarray,
+    b_ih: np.ndarray | None,
+    b_hh: np.ndarray | None,
+    *,
+    sizes: tuple[int, ...],
+    reverse: bool = False,
+) -> tuple[np.ndarray, ...]:
     def cell(inputs: np.ndarray, own: np.ndarray, state: np.ndarray) -> np.ndarray:
         own = own if b_hh is None else own + b_hh
         (reset, z, n), mine = np.split(inputs, 3), np.split(own, 3)
@@ -150,9 +169,19 @@ def _gru(
 
 
 def _rnn(
-    x: np.ndarray, h: np.ndarray, w_ih: np.ndarray, s_ih: np.ndarray, w_hh: np.ndarray, s_hh: np.ndarray, b_ih: np.ndarray | None, b_hh: np.ndarray | None,
-    *, sizes: tuple[int, ...], reverse: bool = False, nonlinearity: str = "tanh",
-) -> tuple[np.ndarray, ...]:  # fmt: skip
+    x: np.ndarray,
+    h: np.ndarray,
+    w_ih: np.ndarray,
+    s_ih: np.ndarray,
+    w_hh: np.ndarray,
+    s_hh: np.ndarray,
+    b_ih: np.ndarray | None,
+    b_hh: np.ndarray | None,
+    *,
+    sizes: tuple[int, ...],
+    reverse: bool = False,
+    nonlinearity: str = "tanh",
+) -> tuple[np.ndarray, ...]:
     def cell(inputs: np.ndarray, own: np.ndarray, state: np.ndarray) -> np.ndarray:
         total = inputs + own
         result: np.ndarray = np.tanh(total) if nonlinearity == "tanh" else np.maximum(total, 0)

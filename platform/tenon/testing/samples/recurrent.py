@@ -41,9 +41,16 @@ def _product(row: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np
 
 
 def _rnn(
-    x: np.ndarray, h0: np.ndarray, w_ih: np.ndarray, w_hh: np.ndarray, b_ih: np.ndarray | None, b_hh: np.ndarray | None,
-    sizes: tuple[int, ...], reverse: bool = False, nonlinearity: str = "tanh",
-) -> tuple[np.ndarray, ...]:  # fmt: skip
+    x: np.ndarray,
+    h0: np.ndarray,
+    w_ih: np.ndarray,
+    w_hh: np.ndarray,
+    b_ih: np.ndarray | None,
+    b_hh: np.ndarray | None,
+    sizes: tuple[int, ...],
+    reverse: bool = False,
+    nonlinearity: str = "tanh",
+) -> tuple[np.ndarray, ...]:
 
     def cell(row: np.ndarray, states: list[np.ndarray]) -> list[np.ndarray]:
         pre = _product(row, w_ih, b_ih) + _product(states[0], w_hh, b_hh)
@@ -53,9 +60,17 @@ def _rnn(
 
 
 def _lstm(
-    x: np.ndarray, h0: np.ndarray, c0: np.ndarray, w_ih: np.ndarray, w_hh: np.ndarray, b_ih: np.ndarray | None, b_hh: np.ndarray | None, w_hr: np.ndarray | None,
-    sizes: tuple[int, ...], reverse: bool = False,
-) -> tuple[np.ndarray, ...]:  # fmt: skip
+    x: np.ndarray,
+    h0: np.ndarray,
+    c0: np.ndarray,
+    w_ih: np.ndarray,
+    w_hh: np.ndarray,
+    b_ih: np.ndarray | None,
+    b_hh: np.ndarray | None,
+    w_hr: np.ndarray | None,
+    sizes: tuple[int, ...],
+    reverse: bool = False,
+) -> tuple[np.ndarray, ...]:
 
     def cell(row: np.ndarray, states: list[np.ndarray]) -> list[np.ndarray]:
         pre = _product(row, w_ih, b_ih) + _product(states[0], w_hh, b_hh)

@@ -45,23 +45,23 @@ class Sample:
     attrs: Mapping[str, object] = field(default_factory=dict)
     tags: frozenset[str] = frozenset()
     reference: Reference | None = None
-    #: Positions of floating inputs without a gradient, and whether (and to which order) gradients are checked
-    #: at all.
+    #: Positions of floating inputs without a gradient.
     constant: tuple[int, ...] = ()
+    #: The order up to which gradients are checked; 0: not at all.
     order: int = 2
     #: How many of the outputs gradients are checked for; 0 means all.
     graded: int = 0
     #: Factor on the tolerances of the dtype.
     loose: float = 1.0
-    #: Whether the narrow floats are checked too.
+    #: Whether 16-bit floats are checked too.
     narrow: bool = True
 
     def arrays(self, dtype: DTypeLike = np.float64) -> list[Any]:
-        """The arguments: arrays made from draws, and numbers as they are."""
+        """Return the arguments: arrays generated from draws, and other values unchanged."""
         return [d.make(dtype, 17 + i) if isinstance(d, Draw) else d for i, d in enumerate(self.inputs)]
 
     def expected(self, arrays: Sequence[Any]) -> np.ndarray | tuple[np.ndarray, ...]:
-        """What the reference returns, as one array or a tuple."""
+        """Return the result of the reference, one array or a tuple."""
         assert self.reference is not None
         with np.errstate(all="ignore"):
             return self.reference(*arrays, **self.attrs)
@@ -128,6 +128,6 @@ def everything() -> list[Sample]:
 
 
 def without(names: Iterable[str]) -> list[str]:
-    """Those of the op ``names`` that have no sample."""
+    """Return those of the op ``names`` that have no sample."""
     _load()
     return sorted(n for n in names if not _TABLE.get(n))

@@ -9,7 +9,7 @@ Values are compared with the samples' NumPy references, gradients with differenc
 run, everything but the question whether it can is skipped with the backend's own reason. The last test prints
 a table of what was covered (shown by ``pytest -s``).
 
-Next: ``samples/placement.py`` lays arguments out on a device.
+Next: ``samples/placement.py`` places arguments on a device.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from tenon.testing.gradcheck import check_gradients
 from tenon.testing.samples.placement import placed
 from tenon.testing.samples.table import Sample
 
-#: Every op with samples; ``to_device`` says in its attributes where it goes and has tests of its own below.
+#: Every op with samples; ``to_device`` names its device in its attributes and has tests of its own below.
 NAMES = sorted({s.op for s in samples.everything()} - {"to_device"})
-#: Ops that are functions of the namespace as they stand: in-place methods give them ``out=``.
+#: Ops whose kernel is a function of the array namespace, to which in-place methods pass ``out=``.
 _IN_PLACE = [
     n for n in NAMES if isinstance(op := ops[n], Primitive) and op.ufunc and op.kind is Kind.ELEMENTWISE
 ]
@@ -61,7 +61,7 @@ class BackendSuite:
 
     @classmethod
     def setup_class(cls) -> None:
-        """A coverage table of its own for every subclass."""
+        """Create a coverage table for every subclass."""
         cls._covered = {name: {"values": 0, "gradients": 0} for name in NAMES}
 
     def device(self) -> Device:
@@ -112,7 +112,7 @@ class BackendSuite:
 
     @pytest.mark.parametrize("name", _IN_PLACE)
     def test_results_are_written_where_asked(self, name: str) -> None:
-        """A kernel that is a function of the namespace as it stands fills ``out=`` and returns it."""
+        """A kernel that is a function of the array namespace fills ``out=`` and returns it."""
         device, op = self._op(name)
         sample = next(s for s in samples.of(name) if all(isinstance(d, samples.Draw) for d in s.inputs))
         arguments = [placed(sample, i, np.float32, device) for i in range(len(sample.inputs))]
@@ -128,7 +128,7 @@ class BackendSuite:
     @pytest.mark.parametrize("kind", dtypes.ALL, ids=lambda d: d.name)
     @pytest.mark.parametrize("shape", [(), (0, 3), (2, 3), (2, 1, 3)], ids=str)
     def test_values_survive_the_way_there_and_back(self, kind: dtypes.dtype, shape: tuple[int, ...]) -> None:
-        """Any dtype and shape, laid out any way; the device's copy does not follow the host's array."""
+        """Any dtype, shape and memory layout; the device's copy does not change with the host's array."""
         device, backend = self.device(), self.instance()
         array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(kind.numpy)
 
@@ -144,7 +144,7 @@ class BackendSuite:
             source[...] = kept
 
     def test_memory_that_is_shared_is_known_to_be(self) -> None:
-        """Views of one array overlap, arrays of their own do not, and a device is named for each."""
+        """Views of one array overlap, separate arrays do not, and each has a device."""
         device, backend = self.device(), self.instance()
         whole = wrap(np.arange(6.0).reshape(2, 3), device)
         other = wrap(np.arange(6.0).reshape(2, 3), device)
@@ -168,7 +168,7 @@ class BackendSuite:
         assert there.grad.device == there.device and host(there.grad).tolist() == [1, 2]
 
     def test_waiting_and_marking_and_memory(self) -> None:
-        """Synchronising returns, later marks are later, memory is reported in whole bytes if at all."""
+        """Synchronising returns, marks increase, and memory, if reported, is consistent."""
         device, backend = self.device(), self.instance()
         before = backend.mark(device)
         wrap(np.ones(1000), device).sum()
@@ -182,7 +182,7 @@ class BackendSuite:
 
     @pytest.mark.parametrize("name", ["exp", "affine", "softmax"])
     def test_fused_kernels_compute_what_their_ops_do(self, name: str) -> None:
-        """Where the backend has a compiler that takes a cluster, it gives the values of the ops."""
+        """Where the backend's compiler fuses a cluster, the kernel computes the values of the ops."""
         device, backend = self.device(), self.instance()
         if backend.compiler is None:
             pytest.skip(f"backend {self.backend!r} has no compiler: programs run by its kernels")
@@ -216,7 +216,7 @@ class BackendSuite:
         )
 
     def coverage(self) -> str:
-        """A table: op, whose kernel runs, samples compared in value and in gradient."""
+        """Return a table: op, origin of its kernel, number of samples with compared values and gradients."""
         own = set(self.instance().overrides())
         rows = [f"{'op':32} {'kernel':8} {'values':>6} {'gradients':>9}"]
         for name in sorted(ops.by_name):
@@ -252,7 +252,7 @@ class BackendSuite:
             results = as_tuple(op(*arguments, **sample.attrs))
 
         for result, expected in zip(results, self._expected(op, sample, arrays, kind), strict=True):
-            assert result.device.type == device.type, f"{where}: the result lies on {result.device}"
+            assert result.device.type == device.type, f"{where}: the result is on {result.device}"
             # The inputs of a narrow sample are rounded, so its result is too, once more.
             loose = sample.loose if kind in self.wide else 2 * sample.loose
             assert_same(result, expected, loose=loose, where=where)
@@ -289,7 +289,7 @@ class BackendSuite:
     def _check_dtypes(
         self, op: Op, sample: Sample, arguments: list[Operand], results: Sequence[Tensor], where: str
     ) -> None:
-        """What the op's shape rule says is what came out, also in the half-width dtypes."""
+        """Shapes and dtypes of the results are those that the shape rule infers, also in 16-bit dtypes."""
         if op.promotion is not None or op.name == "nonzero":
             return
         inferred = as_tuple(op.infer(*(aval_of(getattr(a, "raw", a)) for a in arguments), **sample.attrs))

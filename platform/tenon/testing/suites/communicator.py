@@ -30,7 +30,7 @@ OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
-"""Variables with which Open MPI's ``mpirun`` starts what tests need: also as root, more ranks than cores."""
+"""Variables that let Open MPI's ``mpirun`` start tests as root, and more ranks than cores."""
 
 
 class CommunicatorSuite:
@@ -50,7 +50,7 @@ class CommunicatorSuite:
 
     @pytest.mark.parametrize("name", list(CHECKS))
     def test_communicator(self, name: str) -> None:
-        """One check, on every size."""
+        """Run one check on every size."""
         for size in self.sizes:
             self.run(name, size)
 
@@ -69,7 +69,7 @@ class CommunicatorSuite:
 def launch_checks(
     communicator: str, size: int, settings: tuple[tuple[str, str], ...] = ()
 ) -> Mapping[str, str]:
-    """All checks on real ranks: name -> "" if it passed, else what failed."""
+    """Run all checks on real ranks; return name -> "" if it passed, else the failure."""
     variables: Any = {"TENON_COMMUNICATOR": communicator, **dict(settings)}
     done = launch(size, ["-m", "tenon.testing.suites.communicator_run"], **variables)
     results = {}

@@ -1,7 +1,7 @@
-"""What every communicator must do, as functions that all ranks run together.
+"""Checks that every communicator must pass, as functions that all ranks run together.
 
 Each takes the communicator and asserts on its own rank. ``CommunicatorSuite`` runs them under pytest, on real
-ranks through ``communicator_run.py``. More of them: ``communicator_transfers.py``.
+ranks through ``communicator_run.py``. Further checks: ``communicator_transfers.py``.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def check(function: Check) -> Check:
 
 
 def values(communicator: Communicator, rank: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Small whole numbers that differ by rank and position: every reduction of them is exact."""
+    """Return small integers that differ by rank and position: every reduction of them is exact."""
     pattern = ((np.arange(4) + rank * 3) % 4 + 1).astype(dtype)
     count = int(np.prod(shape))
     return np.tile(pattern, -(-count // 4))[:count].reshape(shape)
 
 
 def everyone(communicator: Communicator, shape: tuple[int, ...], dtype: np.dtype) -> list[np.ndarray]:
-    """``values`` of all ranks."""
+    """Return ``values`` of all ranks."""
     return [values(communicator, rank, shape, dtype) for rank in range(communicator.size)]
 
 
@@ -52,7 +52,7 @@ def same(actual: np.ndarray, expected: np.ndarray) -> None:
     assert isinstance(actual, np.ndarray), type(actual)
     assert actual.dtype == expected.dtype, (actual.dtype, expected.dtype)
     assert actual.shape == expected.shape, (actual.shape, expected.shape)
-    if not np.array_equal(actual, expected):  # the quick look: below it takes most of a check's time
+    if not np.array_equal(actual, expected):  # first, as the comparison below takes most of a check's time
         np.testing.assert_array_equal(actual.astype(np.complex128), expected.astype(np.complex128))
 
 
@@ -132,7 +132,7 @@ def short_floats_accumulate_in_float32(communicator: Communicator) -> None:
 
 @check
 def all_ranks_get_the_same_bits(communicator: Communicator) -> None:
-    """Rounding may depend on the order of ranks, but not on who asks."""
+    """Rounding may depend on the order of ranks, but the result is the same on every rank."""
     mine = np.random.default_rng(communicator.rank).standard_normal(4099)
     for dtype in (np.float64, np.float32, np.float16, BFLOAT16):
         total = communicator.all_reduce(mine.astype(dtype)).wait()
@@ -254,19 +254,19 @@ def byte_strings_of_different_lengths_are_gathered(communicator: Communicator) -
 
 @check
 def barrier_waits_for_the_slowest(communicator: Communicator) -> None:
-    """Nobody leaves before the last one came."""
+    """No rank leaves before the last one has arrived."""
     if communicator.rank == communicator.size - 1:
         time.sleep(0.05)
-    came = time.time()
+    arrival = time.time()
     communicator.barrier()
     left = time.time()
-    arrivals = communicator.all_gather(np.float64(came)).wait()
+    arrivals = communicator.all_gather(np.float64(arrival)).wait()
     assert left >= arrivals.max() - 0.005
 
 
 @check
 def bad_arguments_are_refused_before_anything_is_sent(communicator: Communicator) -> None:
-    """Each names the values, and the communicator works afterwards."""
+    """The error names the values, and the communicator works afterwards."""
     one = np.ones(2)
     frozen = np.ones(2)
     frozen.flags.writeable = False

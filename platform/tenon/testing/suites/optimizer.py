@@ -49,7 +49,7 @@ class OptimizerSuite:
 
     #: Which optimizer.
     optimizer: ClassVar[str | type[Optimizer]] = ""
-    #: Options to make it with, beside its defaults.
+    #: Options that differ from its defaults.
     options: ClassVar[Mapping[str, object]] = {}
     #: Parameters of these dtypes are trained.
     dtypes: ClassVar[Sequence[str]] = ("float32", "float64")
@@ -63,10 +63,10 @@ class OptimizerSuite:
         """
         pytest.skip(f"{type(self).__name__} gives no reference(p, g, state, step, h) to compare with")
 
-    # --- what the checks are made of ---
+    # --- helpers of the checks ---
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """One test per backend; those whose hardware is absent are skipped with the reason."""
+        """Parametrize tests by backend; those whose hardware is absent are skipped with the reason."""
         if "backend" in metafunc.fixturenames:
             metafunc.parametrize("backend", list(_backends()))
         if "dtype" in metafunc.fixturenames:
@@ -78,13 +78,13 @@ class OptimizerSuite:
         return getattr(optim, self.optimizer) if isinstance(self.optimizer, str) else self.optimizer
 
     def make(self, params: ParamsT, **options: Any) -> Optimizer:
-        """The optimizer of ``params``."""
+        """Create the optimizer of ``params``."""
         return self.cls(params, **({**self.options, **options}))
 
     def parameters(
         self, backend: str, dtype: str = "float32", shapes: Sequence[tuple[int, ...]] = SHAPES
     ) -> list[Parameter]:
-        """Parameters of ``shapes``, the same at every call."""
+        """Create parameters of ``shapes``, with the same values at every call."""
         rng = np.random.default_rng(0)
         return [Parameter(_tensor(rng.standard_normal(shape), dtype, backend)) for shape in shapes]
 
@@ -96,7 +96,7 @@ class OptimizerSuite:
         first: int = 0,
         scheduler: LRScheduler | None = None,
     ) -> None:
-        """Steps ``first``, ``first + 1``, ...; gradients depend on the step's number and shapes only."""
+        """Run the steps ``first``, ``first + 1``, ...; gradients depend on step number and shapes only."""
         for step in range(first, first + steps):
             for i, p in enumerate(params):
                 p.grad = gradient(p, 100 * step + i)
@@ -105,7 +105,7 @@ class OptimizerSuite:
                 scheduler.step()
 
     def needs_rule(self) -> None:
-        """Skip a check that has no meaning for optimizers that override ``step``."""
+        """Skip a check that does not apply to optimizers that override ``step``."""
         if self.cls.step is not Optimizer.step:
             pytest.skip(f"{self.cls.__name__} overrides step and has no rule")
 
@@ -117,7 +117,7 @@ class OptimizerSuite:
         assert (self.cls.__doc__ or "").strip(), f"{self.cls.__name__} has no docstring"
 
     def test_an_unknown_option_is_refused(self) -> None:
-        """As a TypeError, before anything is made."""
+        """It raises TypeError before any state is created."""
         with pytest.raises(TypeError):
             self.make([Parameter(zeros(1))], option_that_nobody_has=1)
 
@@ -294,7 +294,7 @@ class OptimizerSuite:
 
 
 def gradient(p: Tensor, number: int) -> Tensor:
-    """Gradient ``number`` for a parameter like ``p``."""
+    """Return gradient ``number`` for a parameter of the shape, dtype and device of ``p``."""
     values = np.random.default_rng(number).standard_normal(tuple(p.shape))
     return _tensor(values, str(p.dtype).removeprefix("torch."), p.device.type)
 
@@ -302,7 +302,7 @@ def gradient(p: Tensor, number: int) -> Tensor:
 def same_training(
     first: Optimizer, params: list[Parameter], second: Optimizer, others: list[Parameter]
 ) -> None:
-    """Assert that two optimizers left the same parameters and the same state."""
+    """Assert that two optimizers have produced equal parameters and equal state."""
     for p, q in zip(params, others, strict=True):
         assert_same(q.detach(), host(p.detach()))
         mine, theirs = first.state.get(p, {}), second.state.get(q, {})
@@ -340,7 +340,7 @@ def sizes(piece: int, small: int) -> Iterator[None]:
 
 @contextmanager
 def watching(seen: list[str]) -> Iterator[None]:
-    """Note the name of every op that runs."""
+    """Append the name of every op that runs to ``seen``."""
 
     class Watcher:
         def run(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operand:

@@ -49,7 +49,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 
 
 class PluginSuite:
-    """Every check on ``plugin``: the module that the entry point names."""
+    """Checks of ``plugin``: the module that the entry point names."""
 
     #: The plugin's module, e.g. ``"tenon_tiger.plugin"``.
     plugin: ClassVar[str] = ""
@@ -64,7 +64,7 @@ class PluginSuite:
         return importlib.import_module(self.plugin)
 
     def components(self) -> list[Component]:
-        """Everything that the plugin declares, from a host that has no other plugin."""
+        """Return all components that the plugin declares, from a host that has no other plugin."""
         host = Host(Config(), entry_points=())
         host.load()
         host.register(self.module, "examined")
@@ -73,7 +73,7 @@ class PluginSuite:
         return found
 
     def targets(self) -> list[tuple[Component, object]]:
-        """The declared components with their objects, without those whose library is absent."""
+        """Return the declared components with their objects, without those whose library is absent."""
         return [(c, c.load()) for c in self.components() if self._library_is_there(c.name)]
 
     def _library_is_there(self, name: str) -> bool:

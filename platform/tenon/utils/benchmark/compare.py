@@ -20,7 +20,7 @@ _NOTE = "(! XX%) Measurement has high variance, where XX is the IQR / median * 1
 
 
 class Colorize(enum.Enum):
-    """Against what a time is good or bad."""
+    """What the colors of times are relative to."""
 
     NONE = "none"
     COLUMNWISE = "columnwise"
@@ -32,10 +32,10 @@ RowKey = tuple[int, str, str]
 
 
 class Compare:
-    """Tables of measurements, one a label: ``print(Compare(measurements))``.
+    """Tables of measurements, one per label: ``print(Compare(measurements))``.
 
-    A row is a sub-label (or statement), rows are in groups by number of threads, a column is a description;
-    measurements of one task are taken together. Columns are as wide as they need.
+    Rows are sub-labels (or statements), grouped by number of threads; columns are descriptions. Measurements
+    of one task are merged.
     """
 
     def __init__(self, results: Iterable[Measurement]) -> None:
@@ -45,7 +45,7 @@ class Compare:
         self.extend_results(results)
 
     def extend_results(self, results: Iterable[Measurement]) -> None:
-        """Take further measurements."""
+        """Add measurements."""
         taken = list(results)
         for r in taken:
             if not isinstance(r, Measurement):
@@ -53,15 +53,15 @@ class Compare:
         self._results.extend(taken)
 
     def trim_significant_figures(self) -> None:
-        """Show no more digits than are known."""
+        """Show significant digits only."""
         self._trim = True
 
     def colorize(self, rowwise: bool = False) -> None:
-        """Color good and bad times, of a column's group or of a row."""
+        """Color times relative to the best of their row, or of their column within the group."""
         self._colors = Colorize.ROWWISE if rowwise else Colorize.COLUMNWISE
 
     def highlight_warnings(self) -> None:
-        """Show the spread of times that spread much."""
+        """Show the spread of times whose spread is large."""
         self._warn = True
 
     def print(self) -> None:
@@ -115,7 +115,7 @@ class Compare:
         return "\n".join(lines)
 
     def _digits(self, column: list[Measurement | None], scale: float) -> tuple[int, int, bool]:
-        """Width and decimals of a column's numbers, and whether spreads stand behind them."""
+        """Return width and decimals of the numbers of a column, and whether it shows spreads."""
         given = [m for m in column if m is not None]
         leading = [math.ceil(math.log10(m.median / scale)) for m in given]
         decimals = 1
@@ -137,7 +137,7 @@ class Compare:
         return f"{value:>{width}.{decimals}f}" + (spread.rjust(7) if spreads else "")
 
     def _best(self, rows: list[list[Measurement | None]], keys: list[RowKey], i: int) -> list[float | None]:
-        """Against which median each cell of row ``i`` is colored."""
+        """Return the median that each cell of row ``i`` is compared with for its color."""
         if self._colors is Colorize.NONE:
             return [None] * len(rows[i])
         if self._colors is Colorize.ROWWISE:
@@ -148,7 +148,7 @@ class Compare:
 
 
 def _row_names(keys: list[RowKey], several: bool) -> list[str]:
-    """A row's name, after its environment where that begins, if there is more than one."""
+    """Return the names of rows, with the environment in the first row of each, if there are several."""
     found, before = [], None
     width = max(len(env) for _, env, _ in keys) if several else 0
     for threads, env, name in keys:
@@ -159,7 +159,7 @@ def _row_names(keys: list[RowKey], several: bool) -> list[str]:
 
 
 def _colored(text: str, m: Measurement | None, best: float | None) -> str:
-    """``text`` in the color of its distance from ``best``."""
+    """Return ``text`` in the color for the ratio of its median to ``best``."""
     if m is None or best is None:
         return text
     if m.median <= max(best * 1.01, best + 100e-9):

@@ -1,4 +1,4 @@
-"""What was measured: times, their median and spread, and of what."""
+"""``Measurement``: the times of a task, their median and spread; ``TaskSpec``: what was timed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 
 from tenon.functions.settings import get_num_threads, set_num_threads
 
-#: The interquartile range, as a part of the median, from which a measurement warns, and from which it does so
-#: in stronger words.
+#: Ratios of interquartile range to median from which a measurement warns, and from which the warning is
+#: stronger.
 SUSPECT, BAD = 0.1, 0.25
 _MOST_DIGITS = 4
-#: No time is known better than that, in seconds.
+#: The resolution of measured times in seconds.
 _FLOOR = 25e-9
 _UNITS = {
     "ns": ("nanosecond", 1e-9),
@@ -29,7 +29,7 @@ _UNITS = {
 
 @dataclass(frozen=True, repr=False)
 class TaskSpec:
-    """What a ``Timer`` was told to time, but for its globals."""
+    """The arguments of a ``Timer``, without its globals."""
 
     stmt: str
     setup: str
@@ -50,7 +50,7 @@ class TaskSpec:
         return f"stmt:{part}\n{textwrap.indent(self.stmt, '  ')}"
 
     def setup_str(self) -> str:
-        """The setup in words; "" if there is none."""
+        """Return the setup as text; "" if there is none."""
         if not self.setup or self.setup == "pass":
             return ""
         if "\n" in self.setup:
@@ -58,7 +58,7 @@ class TaskSpec:
         return f"setup: {self.setup}"
 
     def summarize(self) -> str:
-        """Title, description and setup, a line each, or several and an empty one."""
+        """Return title, description and setup, each on lines of its own."""
         found = [part for part in (self.title, self.description, self.setup_str()) if part]
         return "\n".join(part + "\n" if "\n" in part else part for part in found)
 
@@ -70,7 +70,7 @@ _OF_TASKS = frozenset(f.name for f in fields(TaskSpec))
 class Measurement:
     """Times of one task: ``raw_times`` in seconds, each of ``number_per_run`` executions.
 
-    The fields of its ``task_spec`` can be asked of it, too.
+    The fields of its ``task_spec`` are attributes of it too.
     """
 
     number_per_run: int
@@ -85,7 +85,7 @@ class Measurement:
 
     @property
     def times(self) -> list[float]:
-        """Seconds of one execution, as measured one after the other."""
+        """Seconds per execution, in the order of measurement."""
         return [t / self.number_per_run for t in self.raw_times]
 
     def _quantile(self, q: float) -> float:
@@ -93,22 +93,22 @@ class Measurement:
 
     @property
     def median(self) -> float:
-        """Seconds of one execution, in the middle of all."""
+        """The median of the seconds per execution."""
         return self._quantile(0.5)
 
     @property
     def mean(self) -> float:
-        """Seconds of one execution on average."""
+        """The mean of the seconds per execution."""
         return float(np.mean(self.times)) if self.raw_times else -1.0
 
     @property
     def iqr(self) -> float:
-        """Seconds between the quartiles."""
+        """The interquartile range in seconds."""
         return self._quantile(0.75) - self._quantile(0.25)
 
     @property
     def significant_figures(self) -> int:
-        """How many digits of the median are worth showing: 1 to 4, from the spread between the quartiles."""
+        """The number of significant digits of the median: 1 to 4, from the spread between the quartiles."""
         ordered = sorted(self.times)
         inner = ordered[len(ordered) // 4 : math.ceil(3 * len(ordered) / 4)]
         # 90 % of a normal distribution lie within 1.645 standard deviations.
@@ -116,7 +116,7 @@ class Measurement:
         return min(max(math.floor(math.log10(self.median / interval)), 1), _MOST_DIGITS)
 
     def meets_confidence(self, threshold: float = SUSPECT) -> bool:
-        """Whether the quartiles lie closer than ``threshold`` times the median."""
+        """Whether the interquartile range is below ``threshold`` times the median."""
         return self.iqr / self.median < threshold
 
     @property
@@ -126,12 +126,12 @@ class Measurement:
 
     @property
     def title(self) -> str:
-        """The task's."""
+        """The title of the task."""
         return self.task_spec.title
 
     @property
     def as_row_name(self) -> str:
-        """What it is called in tables."""
+        """The name of its row in tables."""
         return self.task_spec.sub_label or self.task_spec.stmt or "[Unknown]"
 
     def __repr__(self) -> str:
@@ -156,19 +156,19 @@ class Measurement:
 
     @staticmethod
     def merge(measurements: Iterable[Measurement]) -> list[Measurement]:
-        """One measurement a task, of the times of one execution."""
+        """Return one measurement per task, of the times per execution."""
         times: dict[TaskSpec, list[float]] = {}
         for m in measurements:
             times.setdefault(m.task_spec, []).extend(m.times)
         return [Measurement(1, found, task) for task, found in times.items()]
 
 
-def _plural(count: int, what: str) -> str:
-    return f"{count} {what}" + ("s" if count > 1 else "")
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("s" if count > 1 else "")
 
 
 def select_unit(t: float) -> tuple[str, float]:
-    """A unit in which ``t`` seconds is a handy number, and its seconds.
+    """Return a unit for ``t`` seconds, and its length in seconds.
 
     >>> select_unit(2e-4)
     ('us', 1e-06)
@@ -179,12 +179,12 @@ def select_unit(t: float) -> tuple[str, float]:
 
 
 def unit_to_english(u: str) -> str:
-    """``"us"`` in full."""
+    """Return the name of a unit: ``"microsecond"`` for ``"us"``."""
     return _UNITS[u][0]
 
 
 def trim_sigfig(x: float, n: int) -> float:
-    """``x`` to ``n`` significant digits.
+    """Round ``x`` to ``n`` significant digits.
 
     >>> trim_sigfig(3.14159, 2)
     3.1
@@ -198,13 +198,13 @@ H = TypeVar("H", bound=Hashable)
 
 
 def ordered_unique(elements: Iterable[H]) -> list[H]:
-    """``elements`` without repeats."""
+    """Return ``elements`` without duplicates, in order."""
     return list(dict.fromkeys(elements))
 
 
 @contextmanager
 def set_torch_threads(n: int) -> Iterator[None]:
-    """A block in which kernels use ``n`` threads."""
+    """Let kernels use ``n`` threads within a block."""
     before = get_num_threads()
     try:
         set_num_threads(n)

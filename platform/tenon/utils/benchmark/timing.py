@@ -1,4 +1,4 @@
-"""``Timer``: a statement timed as often as it takes."""
+"""``Timer``: times a statement repeatedly."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tenon import cuda
 from tenon.errors import ArgumentError, UnsupportedError
 from tenon.utils.benchmark.measurement import Measurement, TaskSpec, set_torch_threads
 
-#: A clock costs some 50 ns; less than this, in seconds, is none.
+#: The shortest time in seconds: reading the clock alone takes about 50 ns.
 _LEAST = 1e-9
 _MOST_RUNS = 2**31 - 1
 Callback = Callable[[int, float], object]
 
 
 def timer() -> float:
-    """Seconds on a clock, once a GPU that is there has done its work."""
+    """Return the clock in seconds, after pending work of the GPU, if there is one."""
     if cuda.is_available():
         cuda.synchronize()
     return timeit.default_timer()
 
 
 class Language(enum.Enum):
-    """What statements are written in."""
+    """The languages of statements."""
 
     PYTHON = 0
     CPP = 1
@@ -37,10 +37,10 @@ class Language(enum.Enum):
 class Timer:
     """Times ``stmt``, a string of Python, run over and over after ``setup``.
 
-    Beside ``timeit.Timer`` it warms up, runs with ``num_threads`` threads, waits for GPUs, and gives a
-    ``Measurement`` with a median and a spread. ``tenon`` and ``torch`` name tenon in the statement, whatever
-    else is in ``globals``. ``label``, ``sub_label``, ``description`` and ``env`` order the rows and columns
-    of ``Compare``. Statements in C++ are refused.
+    Unlike ``timeit.Timer`` it warms up, runs with ``num_threads`` threads, waits for GPUs, and returns a
+    ``Measurement`` with a median and a spread. In the statement ``tenon`` and ``torch`` are tenon, beside
+    ``globals``. ``label``, ``sub_label``, ``description`` and ``env`` name rows and columns of ``Compare``.
+    Statements in C++ are refused.
 
     >>> import tenon
     >>> timer = Timer("x.add_(1)", globals={"x": tenon.zeros(3)}, label="add_")
@@ -83,7 +83,7 @@ class Timer:
         return max(self._timer.timeit(number), _LEAST)
 
     def timeit(self, number: int = 1_000_000) -> Measurement:
-        """One time of ``number`` executions, after a hundredth as many to warm up."""
+        """Time ``number`` executions once, after a hundredth as many to warm up."""
         with set_torch_threads(self._task_spec.num_threads):
             self._seconds(max(number // 100, 2))
             return Measurement(number, [self._seconds(number)], self._task_spec)
@@ -104,8 +104,11 @@ class Timer:
         )
 
     def blocked_autorange(self, callback: Callback | None = None, min_run_time: float = 0.2) -> Measurement:
-        """Times of blocks for at least ``min_run_time`` seconds, each block long enough for the clock not to
-        count; ``callback(executions, seconds)`` is told of each."""
+        """Time blocks of executions for at least ``min_run_time`` seconds.
+
+        A block is so long that reading the clock does not matter; ``callback(executions, seconds)`` is called
+        after each.
+        """
         return self._measured(min_run_time, None, lambda times: True, callback)
 
     def adaptive_autorange(
@@ -116,8 +119,11 @@ class Timer:
         max_run_time: float = 10.0,
         callback: Callback | None = None,
     ) -> Measurement:
-        """As ``blocked_autorange``, until the quartiles lie closer than ``threshold`` times the median, for
-        ``max_run_time`` seconds at most."""
+        """Time blocks, as ``blocked_autorange`` does, until the times are steady.
+
+        That is when their interquartile range is below ``threshold`` times the median, or after
+        ``max_run_time`` seconds.
+        """
 
         def steady(times: list[float]) -> bool:
             return len(times) > 3 and Measurement(1, times, self._task_spec).meets_confidence(threshold)
@@ -145,7 +151,7 @@ class Timer:
         return Measurement(number, times, self._task_spec)
 
     def _block(self, least: float) -> int:
-        """How many executions make the clock's own time one part in ten thousand."""
+        """Return the number of executions for which reading the clock takes at most 0.01 % of the time."""
         clock = statistics.median(self._seconds(0) for _ in range(5))
         number = 1
         while True:
@@ -157,5 +163,5 @@ class Timer:
 
 
 def _tidy(code: str) -> str:
-    """``code`` as if it stood at the margin, without an empty first line."""
+    """Return ``code`` dedented, without an empty first line."""
     return textwrap.dedent(code).removeprefix("\n").rstrip()

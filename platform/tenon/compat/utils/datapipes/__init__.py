@@ -1,7 +1,7 @@
-"""torch's ``utils.data.datapipes``: the bases of streams and of tables, and those that wrap what Python has.
+"""torch's ``utils.data.datapipes``: the base classes of pipes, and pipes over iterables and sequences.
 
-The pipes that PyTorch ships between them (shuffle, batch, shard ...) are not here: a ``DataLoader`` with a
-sampler does that work. A pipe of one's own is registered by ``functional_datapipe``.
+The other pipes of PyTorch (shuffle, batch, shard ...) are not here: use a ``DataLoader`` with a sampler.
+Register a pipe of your own with ``functional_datapipe``.
 """
 
 from tenon.compat.utils.datapipes import iter, map

@@ -1,4 +1,4 @@
-"""``IterDataPipe`` and ``MapDataPipe``: data sets that other data sets can be made of by a method call."""
+"""``IterDataPipe`` and ``MapDataPipe``: data sets with methods that wrap them in other data sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class _Registered:
-    """Pipes by the name of the method that makes them."""
+    """Base of both: looks methods up among the registered functions."""
 
     functions: ClassVar[dict[str, Callable[..., Any]]] = {}
 
@@ -25,14 +25,14 @@ class _Registered:
 
     @classmethod
     def register_function(cls, function_name: str, function: Callable[..., Any]) -> None:
-        """``pipe.function_name(...)`` becomes ``function(pipe, ...)``."""
+        """Make ``pipe.function_name(...)`` call ``function(pipe, ...)``."""
         cls.functions[function_name] = function
 
     @classmethod
     def register_datapipe_as_function(
         cls, function_name: str, cls_to_register: type, enable_df_api_tracing: bool = False
     ) -> None:
-        """``pipe.function_name(...)`` becomes ``cls_to_register(pipe, ...)``."""
+        """Make ``pipe.function_name(...)`` return ``cls_to_register(pipe, ...)``."""
         if function_name in cls.functions:
             raise ArgumentError(
                 f"Unable to add DataPipe function name {function_name} as it is already taken"
@@ -41,7 +41,7 @@ class _Registered:
 
 
 class IterDataPipe(_Registered, IterableDataset[T_co]):
-    """A stream: a subclass defines ``__iter__``."""
+    """An iterable data set: a subclass defines ``__iter__``."""
 
     functions: ClassVar[dict[str, Callable[..., Any]]] = {}
 
@@ -50,13 +50,13 @@ class IterDataPipe(_Registered, IterableDataset[T_co]):
 
 
 class MapDataPipe(_Registered, Dataset[T_co]):
-    """A table: a subclass defines ``__getitem__`` and ``__len__``."""
+    """A data set with indices: a subclass defines ``__getitem__`` and ``__len__``."""
 
     functions: ClassVar[dict[str, Callable[..., Any]]] = {}
 
 
 class functional_datapipe:
-    """The decorator that makes a class of pipes a method, called ``name``, of all of its kind."""
+    """Decorate a class of pipes: it becomes the method ``name`` of all pipes of its kind."""
 
     def __init__(self, name: str, enable_df_api_tracing: bool = False) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""torch's ``utils.data.datapipes.iter``: an iterable as a stream."""
+"""torch's ``utils.data.datapipes.iter``: a pipe over an iterable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["IterDataPipe", "IterableWrapper"]
 
 
 class IterableWrapper(IterDataPipe[T]):
-    """The elements of ``iterable``, of a copy of it at each pass unless ``deepcopy=False``.
+    """Iterates over ``iterable``, over a copy of it at each pass unless ``deepcopy=False``.
 
     >>> list(IterableWrapper(range(3)))
     [0, 1, 2]

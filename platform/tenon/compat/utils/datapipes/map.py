@@ -1,4 +1,4 @@
-"""torch's ``utils.data.datapipes.map``: a sequence as a table."""
+"""torch's ``utils.data.datapipes.map``: a pipe over a sequence."""
 
 from __future__ import annotations
 
