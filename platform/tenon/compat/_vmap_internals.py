@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch._vmap_internals``: its first ``vmap``, which gradient checks still name."""
+"""PyTorch's path ``torch._vmap_internals``: its former ``vmap``, which gradient checks still import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["_vmap", "vmap"]
 
 
 def vmap(func: Callable[..., Nested], in_dims: Nested = 0, out_dims: Nested = 0) -> Callable[..., Nested]:
-    """As ``func.vmap``, where nothing may be random."""
+    """Call ``func.vmap``; ArgumentError for random operations inside."""
     mapped = _current(func, in_dims, out_dims)
 
     @functools.wraps(func)

@@ -1,8 +1,8 @@
 """torch's ``torch.hub``: models from a folder's ``hubconf.py``, and weights from an address.
 
-``load(folder, name, source="local")`` runs the entry ``name`` of ``folder/hubconf.py``. Code is not fetched
-from GitHub: clone the repository, look at it, and give its folder. Weights are fetched once, checked against
-the hash in their name, and kept in ``get_dir()``.
+``load(folder, name, source="local")`` runs the entry ``name`` of ``folder/hubconf.py``. Code is not
+downloaded from GitHub: clone the repository, review it, and pass its folder. Weights are downloaded once,
+checked against the hash in their name, and kept in ``get_dir()``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _chosen: dict[str, str] = {}
 
 
 def get_dir() -> str:
-    """Where files are kept: what ``set_dir`` said, else ``$TORCH_HOME/hub``, else tenon's cache."""
+    """Return the folder of downloads: that of ``set_dir``, else ``$TORCH_HOME/hub``, else tenon's cache."""
     return _chosen["dir"] if "dir" in _chosen else os.path.join(_get_torch_home(), "hub")
 
 
@@ -44,7 +44,7 @@ def _get_torch_home() -> str:
 
 
 class tqdm:
-    """The part of tqdm's progress bar that downloads use; it shows nothing, as progress is not shown here."""
+    """The part of tqdm's interface that downloads use; it shows no progress."""
 
     def __init__(self, iterable: Iterable[Any] = (), *args: object, **options: object) -> None:
         self.iterable = iterable
@@ -56,16 +56,16 @@ class tqdm:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Nothing to take off the screen."""
+        """Do nothing."""
 
     def update(self, n: float = 1) -> None:
-        """Take note of nothing."""
+        """Do nothing."""
 
     def set_description(self, desc: str | None = None, refresh: bool = True) -> None:
-        """Take note of nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing to take off the screen."""
+        """Do nothing."""
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
@@ -76,19 +76,19 @@ def set_dir(d: str | os.PathLike[str]) -> None:
 def list(
     github: str, force_reload: bool = False, skip_validation: bool = False, **options: Any
 ) -> builtins.list[str]:
-    """The names of a folder's entries: the public functions of its ``hubconf.py``."""
+    """Return the names of a folder's entries: the public functions of its ``hubconf.py``."""
     module = _entries(github, options.get("source", "local"))
     return [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
 
 
 def help(github: str, model: str, force_reload: bool = False, **options: Any) -> str | None:
-    """The docstring of the entry ``model``."""
+    """Return the docstring of the entry ``model``."""
     doc: str | None = _entry(_entries(github, options.get("source", "local")), model).__doc__
     return doc
 
 
 def load(repo_or_dir: str, model: str, *args: object, source: str = "github", **kwargs: Any) -> Any:
-    """What the entry ``model`` of ``repo_or_dir/hubconf.py`` returns for ``args`` and ``kwargs``."""
+    """Call the entry ``model`` of ``repo_or_dir/hubconf.py`` with ``args`` and ``kwargs``."""
     for name in ("trust_repo", "force_reload", "verbose", "skip_validation"):
         kwargs.pop(name, None)
     return _entry(_entries(repo_or_dir, source), model)(*args, **kwargs)
@@ -127,9 +127,10 @@ def _entry(module: ModuleType, name: str) -> Callable[..., Any]:
 
 
 def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, progress: bool = True) -> None:
-    """Fetch ``url`` into ``dst``, whose SHA-256 must begin with ``hash_prefix``; ``progress`` is not shown.
+    """Download ``url`` to ``dst``; ``progress`` has no effect.
 
-    The file appears under its name only when it is whole and right.
+    The file gets its name only when it is complete and its SHA-256 begins with ``hash_prefix``; RuntimeError
+    if it does not.
     """
     path = Path(dst).expanduser()
     digest = hashlib.sha256()
@@ -158,14 +159,16 @@ def load_state_dict_from_url(
     file_name: str | None = None,
     weights_only: bool = True,
 ) -> Any:
-    """What ``tenon.load`` reads of the file at ``url``, fetched at the first call and kept in ``model_dir``
-    (else ``get_dir()/checkpoints``)."""
+    """Load the file at ``url`` with ``tenon.load``.
+
+    It is downloaded at the first call, to ``model_dir`` or by default ``get_dir()/checkpoints``.
+    """
     from tenon.serialize import load as read
 
     folder = Path(model_dir or Path(get_dir()) / "checkpoints")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / (file_name or unquote(os.path.basename(urlparse(url).path)))
     if not path.exists():
-        found = HASH_REGEX.search(path.name) if check_hash else None
-        download_url_to_file(url, str(path), found.group(1) if found else None, progress)
+        match = HASH_REGEX.search(path.name) if check_hash else None
+        download_url_to_file(url, str(path), match.group(1) if match else None, progress)
     return read(str(path), map_location=map_location, weights_only=weights_only)

@@ -1,5 +1,5 @@
-"""torch's old storage classes: ``FloatStorage(3)`` and ``FloatStorage([1, 2])`` make memory on the CPU,
-those of ``torch.cuda`` on the GPU; ``isinstance(s, FloatStorage)`` asks for its dtype and device.
+"""PyTorch's legacy storage classes: ``FloatStorage(3)`` and ``FloatStorage([1, 2])`` allocate memory on the
+CPU, the classes of ``torch.cuda`` on the GPU; ``isinstance(s, FloatStorage)`` checks dtype and device.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _LegacyStorageMeta(type):
 
 
 class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
-    """Makes memory for numbers of one dtype on one kind of device."""
+    """Allocates memory for numbers of one dtype on one type of device."""
 
     dtype: ClassVar[dtypes.dtype] = dtypes.float32  # type: ignore[misc]
     device_type: ClassVar[str] = "cpu"
@@ -69,7 +69,7 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
     def from_buffer(
         cls, *args: Any, dtype: object = None, device: object = None, **kwargs: Any
     ) -> TypedStorage:
-        """A copy of the numbers in an object with a buffer; see ``UntypedStorage.from_buffer``."""
+        """Copy the numbers of an object with a buffer; see ``UntypedStorage.from_buffer``."""
         if cls.device_type != "cpu":
             raise DeviceError("from_buffer: Not available for CUDA storage; make it on the CPU and move it.")
         for name, value in (("dtype", dtype), ("device", device)):
@@ -82,7 +82,7 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
 
     @classmethod
     def from_file(cls, filename: str | os.PathLike[str], shared: bool = False, size: int = 0) -> TypedStorage:
-        """The first numbers of a file, mapped; with ``shared`` writing here changes the file."""
+        """Map the first ``size`` numbers of a file; with ``shared`` changes are written to the file."""
         mapped = UntypedStorage.from_file(filename, shared, size * cls.dtype.itemsize)
         return cls(wrap_storage=mapped)
 
@@ -100,7 +100,7 @@ def _storage_type(name: str, kind: dtypes.dtype, device: str) -> Any:
     about = f"Memory of {kind} on {'an NVIDIA GPU' if device == 'cuda' else 'the CPU'}."
     content: dict[str, object] = {"dtype": kind, "device_type": device, "__doc__": about}
     if device == "cuda":
-        content["__module__"] = "torch.cuda"  # scripts tell the two kinds apart by it
+        content["__module__"] = "torch.cuda"  # by which scripts distinguish the two kinds
         content |= dict.fromkeys(("_new_with_weak_ptr", "_new_shared_filename"), classmethod(_no_file))
     return _LegacyStorageMeta(name, (_LegacyStorage,), content)
 
@@ -119,7 +119,7 @@ _storage_classes: set[type] = {
 
 
 def storage_class(kind: dtypes.dtype, device: str) -> type[TypedStorage] | None:
-    """The class that makes memory for numbers of a dtype on a kind of device; None where torch has none."""
+    """Return the storage class for a dtype on a type of device; None if PyTorch has none."""
     return {"cpu": globals(), "cuda": ON_CUDA}.get(device, {}).get(STORAGE_NAMES.get(kind, ""))
 
 

@@ -1,10 +1,10 @@
-"""``qscheme``: torch's names of how quantized tensors are scaled; no tensor here is quantized."""
+"""``qscheme``: PyTorch's names of quantization schemes; there are no quantized tensors here."""
 
 from __future__ import annotations
 
 
 class qscheme:
-    """One of the names, told apart by identity; it prints as torch prints it."""
+    """A quantization scheme; compared by identity."""
 
     __slots__ = ("name",)
 

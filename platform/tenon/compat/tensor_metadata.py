@@ -1,4 +1,4 @@
-"""Whether two tensors are alike in all but their numbers."""
+"""Compare the metadata of two tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def assert_metadata_eq(
     skip_symbolic: bool = False,
     skip_leaf: bool = False,
 ) -> None:
-    """Call ``assert_eq`` with each property of two tensors, of their gradients and of what they are views of.
+    """Call ``assert_eq`` with each property of two tensors, of their gradients and of the bases of views.
 
     ``skip_symbolic`` leaves out sizes and strides, ``skip_leaf`` whether they are leaves.
     """

@@ -10,7 +10,7 @@ from tenon.ops.indexing import scatter
 
 
 def worst(dtype: np.dtype, reduce: str) -> float:
-    """What every number of a dtype replaces as a maximum (or minimum)."""
+    """Return the identity of a maximum (or minimum) in a dtype: the smallest (or largest) number."""
     if dtype.kind == "b":
         return reduce == "amin"
     if dtype.kind in "iu":

@@ -1,4 +1,4 @@
-"""torch.utils: tools around training. Submodules load at their first use (``tenon.utils.data``)."""
+"""``torch.utils``: tools for training. Submodules are imported at their first use (``tenon.utils.data``)."""
 
 import importlib
 import pkgutil

@@ -1,9 +1,9 @@
-"""torch's ``torch.utils.flop_counter``: floating-point operations of what runs, by module and by operator.
+"""``torch.utils.flop_counter``: count floating-point operations by module and by operator.
 
-As torch does it counts products only: matrix products, convolutions and attention, forward and backward, a
-multiplication and an addition each; everything else has no formula until one is registered. The figures are
-the ops' own (``op.cost``). A counter stands at the bottom of the interceptors' slot and counts when a kernel
-is called: a result that a checkpoint kept costs nothing the second time.
+Like PyTorch it counts matrix products, convolutions and attention, forward and backward, a multiplication and
+an addition as two operations; other ops are counted if a formula is registered. Built-in figures are those of
+the ops (``op.cost``). A counter is the lowest interceptor and counts calls of kernels, so a result that a
+selective checkpoint has kept is not counted again.
 """
 
 from __future__ import annotations
@@ -77,13 +77,12 @@ Compute = Callable[..., Operand]
 
 
 class FlopCounterMode:
-    """Counts the floating-point operations of what runs inside, and prints a table at the end if ``display``.
+    """Counts the floating-point operations within a block, and prints a table at the end if ``display``.
 
-    Counts are kept by the path of each module that is running, forward or backward, under the class of the
-    outermost one, and under "Global". ``depth``: how many levels of modules the table shows.
-    ``custom_mapping``: further formulas by operator, which replace those that are registered; as for
-    ``register_flop_formula``, where a formula with a true attribute ``_get_raw`` takes tensors. ``mods`` is
-    not needed.
+    There is a count for each module that is running, forward or backward, by its path below the class name of
+    the outermost one, and for "Global". ``depth``: the number of levels of modules in the table.
+    ``custom_mapping``: formulas by operator, which replace registered ones; a formula whose attribute
+    ``_get_raw`` is true takes tensors in place of shapes. ``mods`` has no effect.
 
     >>> import tenon
     >>> model = tenon.nn.Linear(3, 4)
@@ -93,7 +92,7 @@ class FlopCounterMode:
     (96, ['Global', 'Linear'])
     """
 
-    #: What is sunk in the slot stands above it: see ``Slot.sink``.
+    #: Interceptors that are added with ``Slot.sink`` stay above this one.
     lowest = True
 
     def __init__(
@@ -110,9 +109,9 @@ class FlopCounterMode:
         self.depth = depth
         self.display = display
         self.flop_counts: dict[str, dict[Operator, int]] = defaultdict(lambda: defaultdict(int))
-        given = dict(custom_mapping or {})
-        own = {k: v if getattr(v, "_get_raw", False) else shape_wrapper(v) for k, v in given.items()}
-        self.flop_registry = {**flop_registry, **own}
+        formulas = dict(custom_mapping or {})
+        raw = {k: v if getattr(v, "_get_raw", False) else shape_wrapper(v) for k, v in formulas.items()}
+        self.flop_registry = {**flop_registry, **raw}
         self.mod_tracker = ModuleTracker()
         self._thread = 0
 
@@ -130,30 +129,30 @@ class FlopCounterMode:
             print(self.get_table(self.depth))
 
     def get_total_flops(self) -> int:
-        """Of everything that ran inside."""
+        """Return the number of operations of the whole block."""
         return sum(self.flop_counts["Global"].values())
 
     def get_flop_counts(self) -> dict[str, dict[Operator, int]]:
-        """By path of a module, then by operator: ``ops.aten.mm`` finds one."""
+        """Return the counts by path of the module, then by operator, as ``ops.aten.mm``."""
         return {path: dict(counts) for path, counts in self.flop_counts.items()}
 
     def get_table(self, depth: int | None = None) -> str:
-        """The counts as text, ``depth`` levels of modules deep, or as many as the counter shows."""
+        """Return the counts as text, with ``depth`` levels of modules, by default those of the counter."""
         depth = self.depth if depth is None else depth
         paths = sorted(p for p in self.flop_counts if p != "Global")
         shown = [p for p in paths if depth is None or p.count(".") < depth]
-        whole = self.get_total_flops()
+        total = self.get_total_flops()
         rows = [row for path in shown for row in self._rows(path, path.count("."))]
-        if whole and all(sum(self.flop_counts[path].values()) < whole for path in shown):
+        if total and all(sum(self.flop_counts[path].values()) < total for path in shown):
             rows = self._rows("Global", 0) + [(f" {name}", *rest) for name, *rest in rows]  # type: ignore[misc]
         return _laid_out([("Module", "FLOP", "% Total"), *(rows or [("Global", "0", "0%")])])
 
     def _rows(self, path: str, indent: int) -> list[tuple[str, str, str]]:
-        whole, counts = self.get_total_flops(), self.flop_counts[path]
-        unit = _unit(whole)
+        total, counts = self.get_total_flops(), self.flop_counts[path]
+        unit = _unit(total)
         named = [(path, sum(counts.values())), *((f" - {op}", n) for op, n in counts.items())]
         return [
-            (" " * indent + name, convert_num_with_suffix(n, unit), convert_to_percent_str(n, whole))
+            (" " * indent + name, convert_num_with_suffix(n, unit), convert_to_percent_str(n, total))
             for name, n in named
         ]
 
@@ -164,18 +163,18 @@ class FlopCounterMode:
             return below(op, args, attrs, compute)
         if isinstance(op, Composite) and not op.differentiable and op.kind not in _PRODUCTS:
             return op.decompose(table, *args, **attrs)
-        called_it = False
+        kernel_called = False
 
         def counted(kernel: Callable[..., Operand], /, *raw: Array, **options: Any) -> Operand:
             def calling(*a: Array, **k: Any) -> Operand:
-                nonlocal called_it
-                called_it = True
+                nonlocal kernel_called
+                kernel_called = True
                 return kernel(*a, **k)
 
             return calling(*raw, **options) if compute is None else compute(calling, *raw, **options)
 
         result = below(op, args, attrs, counted)
-        if called_it:
+        if kernel_called:
             self._count(op, args, attrs, result)
         return result
 
@@ -193,7 +192,7 @@ class FlopCounterMode:
 
 
 def _name(op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operator:
-    """torch's operator; of one that walks through a sequence, the product at each step."""
+    """Return PyTorch's operator; for an op over a sequence, that of the product at each step."""
     if op.name in _ATTENTION:
         return Operator(_ATTENTION[op.name])
     if op.name.endswith("_sequence"):
@@ -202,7 +201,7 @@ def _name(op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operator:
         return Operator("mm")
     name = called(op, args, attrs)
     if op.kind is Kind.CONVOLVE and PASS.inside and (not MODE.enabled or PASS.sweep.create_graph):
-        return Operator("convolution_backward")  # and not a part that a checkpoint runs again
+        return Operator("convolution_backward")  # and not a forward pass that a checkpoint repeats
     return name
 
 
@@ -213,12 +212,12 @@ def _cost(op: Op, avals: list[Operand], attrs: Attrs) -> int:
 
 
 def _unit(number: int) -> str:
-    """The suffix that leaves two to four digits of a large number."""
+    """Return the suffix with which a large number has two to four digits."""
     return _SUFFIXES[max(0, min(len(_SUFFIXES) - 1, (len(str(number)) - 2) // 3))]
 
 
 def convert_num_with_suffix(number: float, suffix: str) -> str:
-    """``number`` in thousands, millions and so on, as ``suffix`` says.
+    """Format ``number`` in the unit of ``suffix``: thousands, millions and so on.
 
     >>> convert_num_with_suffix(1500, "K")
     '1.500K'
@@ -227,7 +226,7 @@ def convert_num_with_suffix(number: float, suffix: str) -> str:
 
 
 def convert_to_percent_str(num: float, denom: float) -> str:
-    """A part in per cent.
+    """Format ``num / denom`` in per cent.
 
     >>> convert_to_percent_str(1, 8)
     '12.50%'
@@ -236,7 +235,7 @@ def convert_to_percent_str(num: float, denom: float) -> str:
 
 
 def _laid_out(rows: list[tuple[str, ...]]) -> str:
-    """Columns, the first to the left and the others to the right, under headings."""
+    """Return a table with headings, the first column aligned to the left, the others to the right."""
     widths = [max(len(rows[0][i]) + 2, *(len(row[i]) for row in rows)) for i in range(len(rows[0]))]
     rows = [rows[0], tuple("-" * w for w in widths), *rows[1:]]
     return "\n".join(

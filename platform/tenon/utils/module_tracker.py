@@ -1,4 +1,4 @@
-"""torch's ``torch.utils.module_tracker``: in which modules a program is, in forward and in backward."""
+"""``torch.utils.module_tracker``: track which modules are running, forward or backward."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ __all__ = ["ModuleTracker"]
 
 
 class ModuleTracker:
-    """While it is entered, ``parents`` names the modules that run, whose forward or whose backward it is.
+    """Within a block, ``parents`` has the names of the modules that are running, forward or backward.
 
-    Names begin with the class of the outermost module. "Global" is always among them. Backward is known to be
-    in a module from the gradients of its outputs to those of its inputs; ``is_bw`` says whether there is a
-    pass.
+    Names begin with the class of the outermost module; "Global" is always among them. A backward pass is in a
+    module from the gradients of its outputs to those of its inputs; ``is_bw`` says whether one is running.
 
     >>> import tenon
     >>> class Show(tenon.nn.Module):
@@ -43,7 +42,7 @@ class ModuleTracker:
 
     @property
     def is_bw(self) -> bool:
-        """Whether a backward pass is under way."""
+        """Whether a backward pass is running."""
         return PASS.inside > 0
 
     def __enter__(self) -> Self:
@@ -58,8 +57,8 @@ class ModuleTracker:
 
     def _name(self, module: Module) -> str:
         if module not in self._names:
-            whole = type(module).__name__
-            for path, part in module.named_modules(prefix=whole):
+            root = type(module).__name__
+            for path, part in module.named_modules(prefix=root):
                 self._names[part] = path
         return self._names[module]
 
@@ -80,7 +79,7 @@ class ModuleTracker:
 
     def _enter_backward(self, name: str, grads: object = None) -> None:
         self.parents.add(name)
-        queue_callback(self._leave_all)  # gradients of some inputs may never come
+        queue_callback(self._leave_all)  # some inputs may get no gradient
 
     def _leave(self, name: str, grads: object = None) -> None:
         self.parents.discard(name)

@@ -1,4 +1,4 @@
-"""torch's ``torch.cpu``: what is said about devices in general, for the CPU."""
+"""``torch.cpu``: the functions of device modules, for the CPU."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = [
 
 
 def is_available() -> bool:
-    """Always."""
+    """True."""
     return True
 
 
 def is_initialized() -> bool:
-    """Always: there is nothing to start."""
+    """True: the CPU needs no initialization."""
     return True
 
 
 def device_count() -> int:
-    """One device, whatever the number of cores."""
+    """1, whatever the number of cores."""
     return 1
 
 
@@ -42,12 +42,12 @@ def current_device() -> str:
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    """Nothing to wait for: operations are done when they return."""
+    """Do nothing: operations have completed when they return."""
 
 
 @functools.lru_cache
 def _features() -> dict[str, bool]:
-    """What NumPy found out about the processor, by torch's names (``avx2``, ``avx512_vnni``)."""
+    """The features of the processor that NumPy detects, by PyTorch's names (``avx2``, ``avx512_vnni``)."""
     found: dict[str, bool] = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__
     return {
         re.sub(r"^avx512_?(?=.)", "avx512_", re.sub(r"^sse4(?=\d)", "sse4_", name.lower())): there
@@ -56,7 +56,7 @@ def _features() -> dict[str, bool]:
 
 
 def get_capabilities() -> dict[str, object]:
-    """The architecture, and which sets of instructions the processor has, as far as NumPy asks for them."""
+    """Return the architecture, and for each instruction set that NumPy knows whether the processor has it."""
     return {"architecture": platform.machine(), **_features()}
 
 

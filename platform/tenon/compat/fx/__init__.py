@@ -1,8 +1,8 @@
 """torch's ``torch.fx``: programs are not traced into a graph that Python code can rewrite.
 
-``wrap``, which only tells torch's tracer to leave a function whole, returns the function. The classes are
-there to be named in ``isinstance`` and in annotations; making one, and ``symbolic_trace``, is refused with
-what does their work here: ``tenon.compile`` records a call, forward hooks see what a layer gives.
+``wrap``, which tells PyTorch's tracer not to trace into a function, returns the function. The classes exist
+for ``isinstance`` and annotations; their constructors and ``symbolic_trace`` raise UnsupportedError, which
+names the alternatives: ``tenon.compile`` records a call, forward hooks see the output of a layer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def wrap(fn_or_name: T) -> T:
-    """``fn_or_name``: no tracer looks into functions, so none has to be told to leave one whole."""
+    """Return ``fn_or_name``: there is no tracer that would trace into the function."""
     return fn_or_name
 
 
@@ -44,7 +44,7 @@ def _refuse(name: str) -> NoReturn:
 
 
 class _Absent:
-    """What nothing is an instance of."""
+    """Base of the classes without instances."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         _refuse(type(self).__name__)
@@ -59,7 +59,7 @@ class Node(_Absent):
 
 
 class Proxy(_Absent):
-    """What stands for a value while a program is traced."""
+    """The placeholder of a value while a program is traced."""
 
 
 class GraphModule(_Absent):
@@ -67,15 +67,15 @@ class GraphModule(_Absent):
 
 
 class Tracer(_Absent):
-    """What traces a module."""
+    """Traces a module."""
 
 
 class Interpreter(_Absent):
-    """What runs a traced program node by node."""
+    """Runs a traced program node by node."""
 
 
 class Transformer(Interpreter):
-    """What rewrites a traced program."""
+    """Rewrites a traced program."""
 
 
 def get_proxy_mode() -> None:

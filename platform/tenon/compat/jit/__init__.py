@@ -1,10 +1,10 @@
-"""torch's ``torch.jit``: TorchScript is not written here; marks for it change nothing.
+"""``torch.jit``: there is no TorchScript; annotations for its compiler have no effect.
 
-``script`` returns what it is given, which computes the same, and warns once that it stays Python; libraries
-call it where they are imported. ``trace``, ``save`` and ``load``, whose point is the script, refuse and name
-what does their work: ``tenon.compile`` makes a model faster, ``tenon.save`` keeps it. What only tells
-TorchScript's compiler something (``ignore``, ``unused``, ``export``, ``annotate``, ``Final``) returns what it
-is given, as in PyTorch outside of a script.
+``script`` returns its argument, which computes the same, and warns once that it stays Python, as libraries
+call it when they are imported. ``trace``, ``save`` and ``load``, whose result would be a script, raise
+UnsupportedError and name the alternatives: ``tenon.compile`` makes a model faster, ``tenon.save`` writes it.
+Annotations for the compiler (``ignore``, ``unused``, ``export``, ``annotate``, ``Final``) return their
+argument, as in PyTorch outside of a script.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def is_tracing() -> bool:
 
 
 def script(obj: T, *args: object, **options: object) -> T:
-    """``obj``, which stays Python; warned of once in a process, and not with ``PYTORCH_JIT=0``."""
+    """Return ``obj``, which stays Python; warn of it once per process, unless ``PYTORCH_JIT=0``."""
     if environment("PYTORCH_JIT") != "0" and not _warned:
         _warned.append(obj)
         warnings.warn(
@@ -62,7 +62,7 @@ def script(obj: T, *args: object, **options: object) -> T:
     return obj
 
 
-#: What was to be a script first.
+#: The first argument of ``script``; nonempty once a warning was given.
 _warned: list[object] = []
 
 
@@ -83,7 +83,7 @@ load = _refused("load", "read here. Load a state_dict that tenon.save or torch.s
 
 
 def ignore(drop: object = False, **options: object) -> Callable[..., Any]:
-    """A decorator, with or without arguments, that returns its function."""
+    """Return the decorated function; a decorator with or without arguments."""
     return drop if callable(drop) else _itself
 
 
@@ -92,22 +92,22 @@ def _itself(function: T) -> T:
 
 
 def unused(function: T) -> T:
-    """``function``."""
+    """Return ``function``."""
     return function
 
 
 def export(function: T) -> T:
-    """``function``."""
+    """Return ``function``."""
     return function
 
 
 def interface(obj: T) -> T:
-    """``obj``."""
+    """Return ``obj``."""
     return obj
 
 
 def script_if_tracing(function: T) -> T:
-    """``function``: nothing is traced."""
+    """Return ``function``: nothing is traced."""
     return function
 
 
@@ -116,7 +116,7 @@ _script_if_tracing, _overload_method, _overload = script_if_tracing, _itself, _i
 
 
 def annotate(the_type: object, the_value: T) -> T:
-    """``the_value``."""
+    """Return ``the_value``."""
     return the_value
 
 
@@ -128,35 +128,35 @@ def _refuse_one(result: object) -> NoReturn:
 
 
 class ScriptModule:
-    """A compiled module, which nothing is an instance of."""
+    """A compiled module; it has no instances."""
 
     def __init__(self) -> None:
         _refuse_one(self)
 
 
 class ScriptFunction:
-    """A compiled function, which nothing is an instance of."""
+    """A compiled function; it has no instances."""
 
     def __init__(self) -> None:
         _refuse_one(self)
 
 
 class ScriptMethod:
-    """A compiled method, which nothing is an instance of."""
+    """A compiled method; it has no instances."""
 
     def __init__(self) -> None:
         _refuse_one(self)
 
 
 class ScriptDict:
-    """A dict of a compiled function, which nothing is an instance of."""
+    """A dict of a compiled function; it has no instances."""
 
     def __init__(self, entries: object = None) -> None:
         _refuse_one(self)
 
 
 class ScriptList:
-    """A list of a compiled function, which nothing is an instance of."""
+    """A list of a compiled function; it has no instances."""
 
     def __init__(self, entries: object = None) -> None:
         _refuse_one(self)

@@ -1,4 +1,4 @@
-"""torch's ``torch.utils.tensorboard``; ``SummaryWriter`` is a plugin's."""
+"""``torch.utils.tensorboard``; a plugin provides ``SummaryWriter``."""
 
 from tenon.plugins.lazy import lazy_namespace
 
