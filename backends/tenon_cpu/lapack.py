@@ -21,7 +21,7 @@ _NAMINGS = (
     ("", "_64_", np.int64),
     ("", "_", np.int32),
 )
-#: Rows of a triangular system that is left to BLAS as a whole.
+#: The most rows of a triangular system that is left to BLAS.
 _BLOCK = 64
 #: Reflections in a block of ``Q``.
 _REFLECTIONS = 32

@@ -182,8 +182,8 @@ end:
 """
 
 
-def _finish(whole: bool) -> str:
-    """The function ``finish``: stores sixteen sums as float32, or quantized to uint8 (``whole``)."""
+def _finish(quantized: bool) -> str:
+    """The function ``finish``: stores sixteen sums as float32, or quantized to uint8."""
     lines, kind = [], "<16 x float>"
     for index, name in enumerate(("least", "step", "zero")):
         lines += [
@@ -203,7 +203,7 @@ def _finish(whole: bool) -> str:
         "%made = select <16 x i1> %small, <16 x float> %least, <16 x float> %moved",
     ]
     name = "%made"
-    if whole:
+    if quantized:
         kind, name = "<16 x i8>", "%bytes"
         none, most = (f"<{', '.join([f'float {n}'] * 16)}>" for n in ("0.0", "255.0"))
         lines += [
@@ -215,7 +215,7 @@ def _finish(whole: bool) -> str:
             "%whole = fptosi <16 x float> %high to <16 x i32>",
             "%bytes = trunc <16 x i32> %whole to <16 x i8>",
         ]
-    letters = "v16i8" if whole else "v16f32"
+    letters = "v16i8" if quantized else "v16f32"
     return f"""
 define internal void @finish(ptr noalias %sums, ptr noalias %scale, ptr noalias %bias, ptr noalias %numbers,
     ptr noalias %to, i64 %left) {{
@@ -242,8 +242,8 @@ declare <8 x i32> {_PRODUCT}(<16 x i16>, <16 x i16>)
 
 
 @functools.cache
-def text(whole: bool) -> str:
-    """The text of the module whose results are uint8 (``whole``) or float32."""
+def text(quantized: bool) -> str:
+    """The text of the module whose results are uint8 (``quantized``) or float32."""
     counts = range(1, ROWS + 1)
     calls = "\n".join(
         f"rows{n}:\n  call void @block{n}(ptr %to_source, ptr %row_places, ptr %to_taps, i64 %tap_count,"
@@ -252,9 +252,9 @@ def text(whole: bool) -> str:
     )
     work = _WORK.format(
         size=ROWS * PANEL, words=_words(), pair_bytes=2 * PANEL, panel=PANEL, rows=ROWS, calls=calls,
-        cases=" ".join(f"i64 {n}, label %rows{n}" for n in counts), out_bytes=1 if whole else 4,
+        cases=" ".join(f"i64 {n}, label %rows{n}" for n in counts), out_bytes=1 if quantized else 4,
     )  # fmt: skip
-    return "\n".join([*map(_block, counts), _finish(whole), work, driver(None)])
+    return "\n".join([*map(_block, counts), _finish(quantized), work, driver(None)])
 
 
 __all__ = ["PANEL", "ROWS", "TABLE", "text"]

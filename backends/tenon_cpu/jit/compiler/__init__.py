@@ -1,1 +1,1 @@
-"""Machine code from numba and LLVM: made, called, and kept on disk."""
+"""Machine code by numba and LLVM: compiled, called, and kept on disk."""

@@ -18,7 +18,7 @@ from tenon_cpu.jit.emission.functions import BOOL, TYPES, Code, Operand, Type, V
 
 _INT32, _FLOAT32 = TYPES["int32"], TYPES["float32"]
 _FLOAT: dict[type, str] = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
-_WHOLE: dict[type, str] = {
+_INTEGER: dict[type, str] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor",
     ast.LShift: "shl", ast.RShift: "ashr",
 }  # fmt: skip
@@ -124,7 +124,7 @@ class Formula:
             return Val(self.code.let(f"{_FLOAT[op]} {self._flags}{kind.reg} {x.text}, {y.text}"), kind)
         if kind.kind == "b" and op in (ast.Add, ast.Mult):
             op = ast.BitOr if op is ast.Add else ast.BitAnd
-        word = _WHOLE.get(op)
+        word = _INTEGER.get(op)
         if (
             word is None
             or kind.kind == "f"
@@ -137,12 +137,12 @@ class Formula:
 
     def _compare(self, op: type, a: Operand, b: Operand) -> Val:
         x, y = self._pair(a, b)
-        real, whole = _COMPARE[op]
+        real, integer = _COMPARE[op]
         if x.type.kind == "f":
             return Val(self.code.let(f"fcmp {real} {x.type.reg} {x.text}, {y.text}"), BOOL)
-        if whole not in ("eq", "ne"):
-            whole = ("s" if x.type.kind == "i" else "u") + whole
-        return Val(self.code.let(f"icmp {whole} {x.type.reg} {x.text}, {y.text}"), BOOL)
+        if integer not in ("eq", "ne"):
+            integer = ("s" if x.type.kind == "i" else "u") + integer
+        return Val(self.code.let(f"icmp {integer} {x.type.reg} {x.text}, {y.text}"), BOOL)
 
     def _select(self, condition: Val, a: Operand, b: Operand) -> Val:
         x, y = map(self._hidden, self._pair(a, b))
@@ -241,9 +241,9 @@ class Formula:
     def _fn_signbit(self, a: Val) -> Val:
         if a.type.kind != "f":
             return self._compare(ast.Lt, a, 0)
-        whole = TYPES["int32" if a.type.reg == "float" else "int64"]
+        integer = TYPES["int32" if a.type.reg == "float" else "int64"]
         return self._compare(
-            ast.Lt, Val(self.code.let(f"bitcast {a.type.reg} {a.text} to {whole.reg}"), whole), 0
+            ast.Lt, Val(self.code.let(f"bitcast {a.type.reg} {a.text} to {integer.reg}"), integer), 0
         )
 
     def _fn_cast(self, a: Operand) -> Val:

@@ -29,7 +29,7 @@ def long_spread(row, mean):
 
 @inlined
 def slopes(g_row, row, mean):
-    """The sums of ``given`` and of ``given * (row - mean)``."""
+    """The sums of ``g_row`` and of ``g_row * (row - mean)``."""
     a, b = _ZERO, _ZERO
     for i in range(row.size):
         a = plus(a, g_row[i])

@@ -11,7 +11,7 @@ from tenon_cpu.jit.compiler.compile import inlined, kernel
 from tenon_cpu.jit.loops.vectors import bits, number
 
 _NOT_SIGN, _LOW_BITS = np.int32(0x7FFFFFFF), np.int32(0xFF)
-_ROUND = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds to a whole number, found in the low bits
+_ROUND = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds to an integer, in the low bits
 _NONE = np.int32(0)
 _LOW_WORD = np.int32(0xFFFF)
 _LEAST, _MOST = np.float32(0), np.float32(255)

@@ -53,14 +53,6 @@ def spread(row, mean):
     return s
 
 
-@inlined
-def moments(row, eps):
-    """The mean and the reciprocal deviation of a row."""
-    count = np.float32(row.size)
-    mean = total(row) / count
-    return mean, _ONE / np.sqrt(spread(row, mean) / count + eps)
-
-
 @kernel("void(float32[:,::1], float32[:,::1], int64, int64)")
 def softmax(x, out, start, stop):
     """Softmax: the maximum, exponentials with their sum, and the quotients."""
@@ -118,7 +110,9 @@ def layer_norm(x, weight, bias, eps, out, means, deviations, start, stop):
     """Result, mean and reciprocal deviation."""
     for r in range(start, stop):
         row, out_row = x[r], out[r]
-        mean, deviation = moments(row, eps)
+        count = np.float32(row.size)
+        mean = total(row) / count
+        deviation = _ONE / np.sqrt(spread(row, mean) / count + eps)
         for i in range(row.size):
             out_row[i] = (row[i] - mean) * deviation * weight[i] + bias[i]
         means[r] = mean
@@ -163,7 +157,9 @@ def standardise(x, eps, out, means, deviations, start, stop):
     """``layer_norm`` without weight and bias, whose rows would occupy the cache."""
     for r in range(start, stop):
         row, out_row = x[r], out[r]
-        mean, deviation = moments(row, eps)
+        count = np.float32(row.size)
+        mean = total(row) / count
+        deviation = _ONE / np.sqrt(spread(row, mean) / count + eps)
         for i in range(row.size):
             out_row[i] = (row[i] - mean) * deviation
         means[r] = mean

@@ -14,7 +14,7 @@ from tenon_cpu.jit.compiler.compile import inlined
 
 _LOG2E = np.float32(1.4426950408889634)
 _LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
-_ROUND = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds to a whole number, found in the low bits
+_ROUND = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds to an integer, in the low bits
 _E6, _E5, _E4 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
 _E3, _E2, _E1 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
 _HIGH, _LOW, _LOWEST = np.float32(89.0), np.float32(-104.0), np.float32(-88.0)
@@ -92,10 +92,10 @@ def exp(x):
     z = y * _LOG2E + _ROUND
     n = z - _ROUND
     r = y - n * _LN2_HIGH - n * _LN2_LOW
-    whole = bits(z) - bits(_ROUND)
-    half = whole >> np.int32(1)
+    exponent = bits(z) - bits(_ROUND)
+    half = exponent >> np.int32(1)
     p = _power(r) * number((half + _BIAS) << _SHIFT)
-    return p * number((whole - half + _BIAS) << _SHIFT)
+    return p * number((exponent - half + _BIAS) << _SHIFT)
 
 
 @inlined
