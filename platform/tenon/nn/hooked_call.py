@@ -43,23 +43,23 @@ def call_eagerly(module: Module, args: tuple[object, ...], kwargs: dict[str, obj
 
 def _hooked(module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """Return the result of ``forward`` after all hooks of the module and the global ones."""
-    own = module.__dict__.get
+    attribute = module.__dict__.get
     if (
         hooks.global_hooks is not None
-        or own("_backward_hooks")
-        or own("_backward_pre_hooks")
-        or own("_forward_hooks_always_called")
+        or attribute("_backward_hooks")
+        or attribute("_backward_pre_hooks")
+        or attribute("_forward_hooks_always_called")
     ):
         return _Call(module, args, kwargs).run()
-    pre = own("_forward_pre_hooks")
+    pre = attribute("_forward_pre_hooks")
     if pre:
-        with_kwargs = own("_forward_pre_hooks_with_kwargs", ())
+        with_kwargs = attribute("_forward_pre_hooks_with_kwargs", ())
         for key, hook in list(pre.items()):
             args, kwargs = _pre_hook(module, hook, key in with_kwargs, args, kwargs)
     result = module.forward(*args, **kwargs)
-    post = own("_forward_hooks")
+    post = attribute("_forward_hooks")
     if post:
-        with_kwargs = own("_forward_hooks_with_kwargs", ())
+        with_kwargs = attribute("_forward_hooks_with_kwargs", ())
         for key, hook in list(post.items()):
             result = _post_hook(module, hook, key in with_kwargs, args, kwargs, result)
     return result
@@ -106,13 +106,16 @@ class _Call:
         self.kwargs = kwargs
         self.result: object = None
         self.ran: set[int] = set()
-        own = module.__dict__.get
-        self.pre = [*hooks._global_forward_pre_hooks.items(), *own("_forward_pre_hooks", hooks.EMPTY).items()]
-        self.pre_with_kwargs = own("_forward_pre_hooks_with_kwargs", hooks.EMPTY)
+        attribute = module.__dict__.get
+        self.pre = [
+            *hooks._global_forward_pre_hooks.items(),
+            *attribute("_forward_pre_hooks", hooks.EMPTY).items(),
+        ]
+        self.pre_with_kwargs = attribute("_forward_pre_hooks_with_kwargs", hooks.EMPTY)
 
     def _post(self) -> list[tuple[int, Hook, bool, bool, bool]]:
         """Return forward hooks as ``(id, hook, with_kwargs, always_call, is_global)``, in their order."""
-        own = self.module.__dict__.get
+        attribute = self.module.__dict__.get
         kinds = (
             (
                 hooks._global_forward_hooks,
@@ -121,9 +124,9 @@ class _Call:
                 True,
             ),
             (
-                own("_forward_hooks", hooks.EMPTY),
-                own("_forward_hooks_with_kwargs", hooks.EMPTY),
-                own("_forward_hooks_always_called", hooks.EMPTY),
+                attribute("_forward_hooks", hooks.EMPTY),
+                attribute("_forward_hooks_with_kwargs", hooks.EMPTY),
+                attribute("_forward_hooks_always_called", hooks.EMPTY),
                 False,
             ),
         )
@@ -160,13 +163,16 @@ class _Call:
 
     def _around(self) -> list[BackwardHook]:
         """Return the backward-hook objects to install around ``forward``: none, or one of each kind."""
-        own = self.module.__dict__.get
-        pre = [*hooks._global_backward_pre_hooks.values(), *own("_backward_pre_hooks", hooks.EMPTY).values()]
+        attribute = self.module.__dict__.get
+        pre = [
+            *hooks._global_backward_pre_hooks.values(),
+            *attribute("_backward_pre_hooks", hooks.EMPTY).values(),
+        ]
         full: list[Hook] = []
         old: list[Hook] = []
         for table, is_full in (
             (hooks._global_backward_hooks, hooks.global_is_full_backward_hook),
-            (own("_backward_hooks", hooks.EMPTY), self.module._is_full_backward_hook),
+            (attribute("_backward_hooks", hooks.EMPTY), self.module._is_full_backward_hook),
         ):
             (old if is_full is False else full).extend(table.values())
         around = [BackwardHook(self.module, full, pre)] if full or pre else []

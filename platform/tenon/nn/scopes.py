@@ -1,4 +1,4 @@
-"""Tell listeners of every module call, as a profiler that groups by module.
+"""Notify listeners, such as a profiler that groups by module, of every module call.
 
 ``Module.__call__`` tests ``scopes.active`` once. From the first ``listen`` on, each module call pushes and
 pops its path, in all threads; the last ``unlisten`` sets ``active`` to None, which ends the cost.
@@ -11,35 +11,31 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tenon.tensors.generation import Generation
 
-
-class Tree(Protocol):
-    """The protocol of modules that a scope uses."""
-
-    def named_modules(self) -> Iterator[tuple[str, Any]]:
-        """Every module below, itself included, with its dotted path."""
-        ...
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
 
 
 class Listener(Protocol):
     """The protocol of listeners to the begin and end of module calls."""
 
-    def enter(self, path: str, module: Any) -> None:
-        """``module`` begins; ``path`` is ``""`` for the outermost one."""
+    def enter(self, path: str, module: Module) -> None:
+        """Called before ``module`` runs; ``path`` is ``""`` for the outermost one."""
         ...
 
-    def leave(self, path: str, module: Any) -> None:
-        """``module`` has returned or raised."""
+    def leave(self, path: str, module: Module) -> None:
+        """Called after ``module`` has returned or raised."""
         ...
 
 
 class _Running(threading.local):
+    """The running modules of one thread, outermost first, each with its path."""
+
     def __init__(self) -> None:
-        self.stack: list[tuple[Any, str]] = []
+        self.stack: list[tuple[Module, str]] = []
 
 
 class Scopes:
@@ -48,9 +44,10 @@ class Scopes:
     def __init__(self) -> None:
         self.listeners: tuple[Listener, ...] = ()
         self._running = _Running()
-        self._paths: weakref.WeakKeyDictionary[Any, tuple[int, dict[int, str]]] = weakref.WeakKeyDictionary()
+        self._paths: weakref.WeakKeyDictionary[Module, tuple[int, dict[int, str]]]
+        self._paths = weakref.WeakKeyDictionary()
 
-    def push(self, module: Tree) -> None:
+    def push(self, module: Module) -> None:
         """Enter ``module``; its path is relative to the outermost running module."""
         stack = self._running.stack
         path = self._path(stack[0][0], stack[-1], module) if stack else ""
@@ -65,17 +62,18 @@ class Scopes:
         for listener in reversed(self.listeners):
             listener.leave(path, module)
 
-    def _path(self, root: Tree, caller: tuple[Any, str], module: Tree) -> str:
+    def _path(self, root: Module, caller: tuple[Module, str], module: Module) -> str:
+        """Return the path of ``module`` below ``root``; one below the caller's if it is not registered
+        there."""
         version, table = self._paths.get(root, (-1, {}))
         if version != Generation.structure:
-            table = {id(each): path for path, each in root.named_modules()}
+            table = {id(child): path for path, child in root.named_modules()}
             self._paths[root] = (Generation.structure, table)
-        found = table.get(id(module))
-        if found is not None:
-            return found
-        # A module that is not registered in the tree gets a name that tells its caller.
-        own = f"<{type(module).__name__}>"
-        return f"{caller[1]}.{own}" if caller[1] else own
+        path = table.get(id(module))
+        if path is not None:
+            return path
+        name = f"<{type(module).__name__}>"
+        return f"{caller[1]}.{name}" if caller[1] else name
 
 
 _scopes = Scopes()
@@ -92,10 +90,10 @@ def listen(listener: Listener) -> None:
 def unlisten(listener: Listener) -> None:
     """Remove ``listener``; ValueError if it is unknown, a sign of an unbalanced close."""
     global active
-    if all(each is not listener for each in _scopes.listeners):
+    if all(other is not listener for other in _scopes.listeners):
         raise ValueError(
             f"{listener!r} is not listening to module scopes. Call listen() first, unlisten() once."
         )
-    _scopes.listeners = tuple(each for each in _scopes.listeners if each is not listener)
+    _scopes.listeners = tuple(other for other in _scopes.listeners if other is not listener)
     if not _scopes.listeners:
         active = None

@@ -199,16 +199,17 @@ def _count(model: Module, args: tuple[Nested, ...], kwargs: dict[str, Nested], l
 
 
 def _summary_of(model: Module, counter: _Counter) -> Summary:
+    """Return the rows and totals of ``model`` from the counts of one run."""
     rows = []
     for path, module in model.named_modules():
         tally = counter.tallies.get(id(module), _Tally())
-        own = list(module.parameters())
+        parameters = list(module.parameters())
         rows.append(
             Row(
                 path,
                 type(module).__name__,
-                sum(p.numel() for p in own),
-                sum(p.nbytes for p in own),
+                sum(p.numel() for p in parameters),
+                sum(p.nbytes for p in parameters),
                 tally.shapes,
                 tally.bytes,
                 tally.flops,
@@ -237,6 +238,7 @@ def _short(number: float, base: float = 1000.0) -> str:
 
 
 def _print(result: Summary, console: Console) -> None:
+    """Print the table and the totals."""
     table = Table()
     table.add_column("Module", no_wrap=True)
     for heading in ("Parameters", "Output", "FLOPs", "Weights", "Outputs"):

@@ -130,11 +130,13 @@ def _alpha(input: Tensor, p: float, training: bool, inplace: bool, shape: Sequen
     if p == 1.0:
         return write_inplace(f.mul, input, 0.0) if inplace else input * 0.0
     scale = 1 / math.sqrt((_ALPHA**2 * p + 1) * (1 - p))
-    kept = f.cast(f.gt(f.dropout_mask(input.detach(), p=float(p), shape=shape), 0), dtype=input.raw.dtype)
-    shift = (kept - 1) * (_ALPHA * scale) + _ALPHA * scale * p
+    keep_mask = f.cast(
+        f.gt(f.dropout_mask(input.detach(), p=float(p), shape=shape), 0), dtype=input.raw.dtype
+    )
+    shift = (keep_mask - 1) * (_ALPHA * scale) + _ALPHA * scale * p
     if inplace:
-        return write_inplace(f.add, write_inplace(f.mul, input, kept * scale), shift)
-    return input * (kept * scale) + shift
+        return write_inplace(f.add, write_inplace(f.mul, input, keep_mask * scale), shift)
+    return input * (keep_mask * scale) + shift
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:

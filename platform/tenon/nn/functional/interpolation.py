@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
 #: For each axis from the third on, how the op ``resample`` maps it: kind of table, output size, align_corners
-#: and scale (None: as the sizes say). None leaves the axis as it is.
+#: and scale (None: the ratio of the sizes). None leaves the axis unchanged.
 _Plan: TypeAlias = tuple[tuple[str, int, bool, float | None] | None, ...]
 
 _AREA = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)

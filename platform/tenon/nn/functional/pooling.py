@@ -78,7 +78,9 @@ def output_sizes(x: Tensor, output_size: OutputSize, rank: int, kind: str) -> tu
     """
     sizes = output_size if isinstance(output_size, (list, tuple)) else (output_size,) * rank
     if len(sizes) == rank:
-        return tuple(own if s is None else int(s) for s, own in zip(sizes, x.raw.shape[2:], strict=True))
+        return tuple(
+            input_size if s is None else int(s) for s, input_size in zip(sizes, x.raw.shape[2:], strict=True)
+        )
     name = f"adaptive_{kind}_pool{rank}d"
     if rank == 1:
         raise ShapeError(f"{name}() argument 'output_size' should contain one int (got {len(sizes)})")

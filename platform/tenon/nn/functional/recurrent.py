@@ -71,12 +71,12 @@ def _run(
     """Return outputs and final states for padded input, or for packed rows of ``sizes`` if that is not
     None."""
     states, directions = (hx,) if isinstance(hx, Tensor) else tuple(hx), 2 if bidirectional else 1
-    each, left = divmod(len(params), num_layers * directions)
-    if left or not each:
+    per_layer, remainder = divmod(len(params), num_layers * directions)
+    if remainder or not per_layer:
         raise ShapeError(
             f"{name}: {len(params)} weights cannot be those of {num_layers} layers, {directions} directions."
         )
-    weights = [params[i : i + each] for i in range(0, len(params), each)]
+    weights = [params[i : i + per_layer] for i in range(0, len(params), per_layer)]
     dropout = dropout if train else 0.0
     if sizes is not None:
         out, finals = walk(run_layer, input, sizes, states, weights, directions, dropout)

@@ -109,8 +109,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             if rows.numel():
                 head_index = head_index.index_fill(0, rows, self.shortlist_size + i)
                 log_probs = F.log_softmax(self.tail[i](x.index_select(0, rows)), 1)
-                own = log_probs.gather(1, (target.index_select(0, rows) - low).unsqueeze(1)).squeeze(1)
-                output = output.index_copy(0, rows, own)
+                target_log_probs = log_probs.gather(
+                    1, (target.index_select(0, rows) - low).unsqueeze(1)
+                ).squeeze(1)
+                output = output.index_copy(0, rows, target_log_probs)
         output = output + head.gather(1, head_index.unsqueeze(1)).squeeze(1)
         return _ASMoutput(output if rank == 2 else output.squeeze(0), (-output).mean())
 

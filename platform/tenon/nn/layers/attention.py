@@ -161,7 +161,7 @@ class MultiheadAttention(Module):
     ) -> tuple[Tensor | None, int | None]:
         """Return the sum of both masks, ``[N, H, L, L]`` for ``query[N, L, E]``, and its type.
 
-        The type is 1 for ``key_padding_mask`` alone, which is returned as it is, 2 if there is an
+        The type is 1 for ``key_padding_mask`` alone, which is returned unchanged, 2 if there is an
         ``attn_mask``, and None without masks.
         """
         if attn_mask is None:

@@ -1,7 +1,7 @@
 """Lazy layers: infer their input size from the first input, then become the layer they are named after.
 
-``LazyLinear(10)`` has the weight of a ``Linear(n, 10)`` once it has seen ``[..., n]``. Give a model made
-of them one dummy batch before its parameters go to an optimizer or into data parallel.
+``LazyLinear(10)`` becomes a ``Linear(n, 10)`` at its first input ``[..., n]``. Call a model of them once with
+a dummy batch before passing its parameters to an optimizer or to data parallel.
 """
 
 from __future__ import annotations

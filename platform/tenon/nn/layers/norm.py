@@ -102,9 +102,11 @@ class _NormBase(_Affine):
         key = f"{prefix}num_batches_tracked"
         # Version 1 of the layer had no num_batches_tracked.
         if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
-            own = self.num_batches_tracked
+            buffer = self.num_batches_tracked
             state_dict[key] = (
-                own if own is not None and own.device.type != "meta" else tensor(0, dtype=dtypes.int64)
+                buffer
+                if buffer is not None and buffer.device.type != "meta"
+                else tensor(0, dtype=dtypes.int64)
             )
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
