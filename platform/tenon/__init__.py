@@ -24,12 +24,18 @@ from tenon.tensors import public as _public  # noqa: E402
 if TYPE_CHECKING:  # what editors and type checkers should know; at run time all of it is lazy
     from tenon.amp.autocast_mode import autocast
     from tenon.dtypes import bfloat16, dtype, float16, float32, float64, int8, int16, int32, int64, uint8
-    from tenon.engine.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
     from tenon.functions.choosing import where
     from tenon.functions.einsum import einsum
     from tenon.functions.joining import cat, stack
     from tenon.random import Generator, get_rng_state, manual_seed, set_rng_state
     from tenon.serialize import load, save
+    from tenon.tensors.autograd.grad_mode import (
+        enable_grad,
+        inference_mode,
+        is_grad_enabled,
+        no_grad,
+        set_grad_enabled,
+    )
     from tenon.tensors.creation.create import as_tensor, from_numpy, tensor
     from tenon.tensors.creation.draws import rand, randint, randn, randperm
     from tenon.tensors.creation.factories import empty, full, ones, zeros
@@ -83,7 +89,7 @@ _home("tenon.autograd.anomaly_mode", "is_anomaly_check_nan_enabled is_anomaly_en
 _home("tenon.func", "vmap")
 _home("tenon.tensors.creation.draws", "rand randn randint randperm rand_like randn_like randint_like normal")
 _home(
-    "tenon.engine.grad_mode",
+    "tenon.tensors.autograd.grad_mode",
     "no_grad enable_grad set_grad_enabled inference_mode is_grad_enabled is_inference_mode_enabled",
 )
 _home(

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tenon.distributed.communication.communicator import Communicator as Communicator
     from tenon.distributed.replicas.data_parallel import release_parameters as release_parameters
     from tenon.engine.aval import Aval as Aval
-    from tenon.engine.grad_mode import enable_grad as enable_grad
-    from tenon.engine.grad_mode import no_grad as no_grad
     from tenon.engine.interceptor import SLOT
     from tenon.engine.op import Composite as Composite
     from tenon.engine.op import Kind as Kind
@@ -90,6 +88,8 @@ if TYPE_CHECKING:
     from tenon.random import loops as random_loops  # noqa: F401 - offered under another name
     from tenon.serialize.atomic import replacing as replacing
     from tenon.tensors import pytree as pytree
+    from tenon.tensors.autograd.grad_mode import enable_grad as enable_grad
+    from tenon.tensors.autograd.grad_mode import no_grad as no_grad
     from tenon.tensors.creation.create import wrap as wrap
     from tenon.tensors.tensor import Tensor as Tensor
     from tenon.training import parts as run_parts  # noqa: F401 - offered under another name
@@ -149,13 +149,13 @@ _TARGETS = {
     "distributed_parts": "tenon.distributed.parts:",
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
     "dtype_is": "tenon.kernels.kernel_table:dtype_is",
-    "enable_grad": "tenon.engine.grad_mode:enable_grad",
+    "enable_grad": "tenon.tensors.autograd.grad_mode:enable_grad",
     "engine": "tenon.distributed.engine:",
     "environment": "tenon.config:environment",
     "errors": "tenon.errors:",
     "expressions": "tenon.kernels.expressions:",
     "itself": "tenon.kernels.kernel_table:itself",
-    "no_grad": "tenon.engine.grad_mode:no_grad",
+    "no_grad": "tenon.tensors.autograd.grad_mode:no_grad",
     "observe": "tenon.profiler.observe:",
     "op_interceptors": "tenon.engine.interceptor:SLOT",
     "process_environment": "tenon.config:process_environment",

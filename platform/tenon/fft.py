@@ -18,9 +18,9 @@ from tenon import dtypes, ops
 from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.device import as_device
-from tenon.engine.aval import normalize_axis
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.derived import into
+from tenon.kernels.shapes import normalize_axis
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.creation.factories import kind_of
 

@@ -16,10 +16,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from tenon import cuda, dtypes
-from tenon.engine.grad_mode import no_grad
 from tenon.engine.op import table as f
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ScalerError, TenonWarning
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.factories import full
 from tenon.tensors.tensor import Tensor
 

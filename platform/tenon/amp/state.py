@@ -14,9 +14,10 @@ from tenon import dtypes
 from tenon.amp.casting import Casting
 from tenon.device import TYPES
 from tenon.dtypes import dtype
+from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
-from tenon.engine.precision import PRECISION
 from tenon.errors import ArgumentError
+from tenon.tensors.precision import PRECISION
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -48,12 +49,12 @@ class State(threading.local):
         if not casting.placed:
             casting.placed = True
             SLOT.push(casting)
-        PRECISION.call, PRECISION.casting = casting.call, REGION
+        MODE.casts, PRECISION.casting = casting.call, REGION
 
     def _remove(self, casting: Casting) -> None:
         casting.placed = False
         SLOT.pop(casting)
-        PRECISION.call = PRECISION.casting = None
+        MODE.casts = PRECISION.casting = None
 
     def clear(self) -> None:
         """Discard the cached casts."""

@@ -18,8 +18,9 @@ from tenon.compat.finder import is_second_name
 from tenon.compat.overriding import handle_torch_function, has_torch_function, is_tensor_like
 from tenon.compat.saved_attributes import SavedTensor
 from tenon.compat.utils.packages import functions_first as _functions_first
-from tenon.engine.grad_mode import _force_original_view_tracking as _force_original_view_tracking
-from tenon.engine.grad_mode import (
+from tenon.plugins import registry
+from tenon.tensors.autograd.grad_mode import _force_original_view_tracking as _force_original_view_tracking
+from tenon.tensors.autograd.grad_mode import (
     enable_grad,
     inference_mode,
     is_grad_enabled,
@@ -29,7 +30,6 @@ from tenon.engine.grad_mode import (
     set_grad_enabled,
     set_multithreading_enabled,
 )
-from tenon.plugins import registry
 from tenon.tensors.autograd.passes import _calculate_shape as _calculate_shape
 from tenon.tensors.autograd.passes import backward, grad
 

@@ -27,10 +27,10 @@ from tenon.autograd.selective_checkpoint import (
     create_selective_checkpoint_contexts,
 )
 from tenon.engine.backward_end import PASS
-from tenon.engine.grad_mode import enable_grad, is_grad_enabled, no_grad
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CheckpointMismatchError, GradError, TenonWarning
 from tenon.random import default_generator, fork_rng
+from tenon.tensors.autograd.grad_mode import enable_grad, is_grad_enabled, no_grad
 from tenon.tensors.autograd.passes import backward
 from tenon.tensors.autograd.saved_tensor_hooks import Packed, SavedTensorsHooks, innermost
 from tenon.tensors.tensor import Tensor

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from tenon.autograd.onward import Onward
 from tenon.engine.aval import Aval
-from tenon.engine.grad_mode import enable_grad
 from tenon.engine.tape import CustomNode, StandIn
 from tenon.errors import ArgumentError, GradError
+from tenon.tensors.autograd.grad_mode import enable_grad
 from tenon.tensors.autograd.nodes import GradientEdge
 from tenon.tensors.autograd.passes import grad as differentiate
 from tenon.tensors.creation.factories import ones_like, zeros_like

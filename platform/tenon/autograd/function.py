@@ -19,12 +19,13 @@ from tenon.autograd.context import FunctionCtx
 from tenon.autograd.delayed import DelayedError
 from tenon.autograd.outputs import connected
 from tenon.engine.aval import Aval
-from tenon.engine.grad_mode import MODE, no_grad
+from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
 from tenon.engine.tape import CustomNode, StandIn
 from tenon.engine.undefined import zeros
 from tenon.engine.value import Value
 from tenon.errors import DTypeError, GradError
+from tenon.tensors.autograd.grad_mode import no_grad
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 from typing import Any
 
 from tenon.autograd.onward import going_on, pushing
-from tenon.engine.grad_mode import enable_grad
 from tenon.engine.op import table
 from tenon.errors import GradError, OptionError
+from tenon.tensors.autograd.grad_mode import enable_grad
 from tenon.tensors.autograd.passes import grad
 from tenon.tensors.creation.factories import ones_like, zeros_like
 from tenon.tensors.tensor import Tensor

@@ -15,8 +15,8 @@ FACES: dict[str, tuple[str, ...]] = {
         "tenon.quantization: FakeQuantize, convert, fuse_modules, prepare, prepare_qat, quantize_dynamic",
     ),
     "tenon.autograd.grad_mode": (
-        "tenon.engine.grad_mode: enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled,"
-        " no_grad, set_grad_enabled, set_multithreading_enabled",
+        "tenon.tensors.autograd.grad_mode: enable_grad, inference_mode, is_grad_enabled,"
+        " is_inference_mode_enabled, no_grad, set_grad_enabled, set_multithreading_enabled",
     ),
     "tenon.compat.fx.experimental": (),
     "tenon.compat.fx.experimental.proxy_tensor": ("tenon.compat.fx: get_proxy_mode",),

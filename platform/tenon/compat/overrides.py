@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from tenon.compat import overriding, rerouting
 from tenon.compat.overriding import Function, handle_torch_function, has_torch_function, is_tensor_like
-from tenon.engine.grad_mode import enable_grad
+from tenon.tensors.autograd.grad_mode import enable_grad
 from tenon.tensors.tensor import Tensor
 
 __all__ = [

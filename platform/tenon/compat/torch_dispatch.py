@@ -23,7 +23,7 @@ from tenon.device import Device, DeviceLike, get_default_device
 from tenon.dtypes import dtype as Dtype
 from tenon.dtypes import get_default_dtype
 from tenon.engine.aval import contiguous_strides
-from tenon.engine.grad_mode import MODE, no_grad
+from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, Op
 from tenon.engine.tape import CustomNode, StandIn
@@ -31,6 +31,7 @@ from tenon.engine.types import Attrs, Operand
 from tenon.errors import ArgumentError
 from tenon.kernels.backend import backend_for
 from tenon.ops.aten import Operator, called
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.formats import memory_format as Format
 from tenon.tensors.layout import layout

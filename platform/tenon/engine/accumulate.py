@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tenon.engine.grad_mode import set_grad_enabled
+from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
 from tenon.engine.types import Array, Gradient, OpNamespace
 from tenon.engine.value import Value
@@ -103,20 +103,29 @@ def _kind_of_grad(leaf: Value, grad: Array) -> np.dtype[Any]:
 def _accumulate_tensor(leaf: Value, held: Value | None, grad: Value, create_graph: bool) -> None:
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.gradient_read(leaf)
-    kind = _kind_of_grad(leaf, grad.raw)
-    if grad.raw.dtype != kind:
-        with set_grad_enabled(create_graph):
+    previous, MODE.enabled = MODE.enabled, create_graph
+    try:
+        kind = _kind_of_grad(leaf, grad.raw)
+        if grad.raw.dtype != kind:
             grad = table.cast(grad, dtype=kind)
-    if held is None:
-        # A copy: two leaves may receive the same tensor, or views of one.
-        own: Any = grad if create_graph else Value.make(grad.raw, grad._backend)
-        if create_graph and leaf._node is None:  # torch's graph shows a copy here
-            result: Any = Value.make(leaf._backend.empty(grad.raw.shape, kind, leaf.device), leaf._backend)
-            leaf.grad = result.copy_(own)
+        if held is None:
+            leaf.grad = _copy_of(leaf, grad, create_graph)
+        elif create_graph:
+            leaf.grad = held + grad
         else:
-            leaf.grad = own.clone()
-    elif create_graph:
-        leaf.grad = held + grad
-    else:
-        with set_grad_enabled(False):
             held.add_(grad)
+    finally:
+        MODE.enabled = previous
+
+
+def _copy_of(leaf: Value, grad: Value, create_graph: bool) -> Value:
+    """A copy of ``grad``, as two leaves may receive the same tensor, or views of one."""
+    own: Value = grad if create_graph else Value.make(grad.raw, grad._backend)
+    if not create_graph or leaf._node is not None:
+        copy: Value = own.clone()
+        return copy
+    empty = leaf._backend.empty(
+        grad.raw.shape, grad.raw.dtype, leaf.device
+    )  # torch's graph shows a copy here
+    copied: Value = Value.make(empty, leaf._backend).copy_(own)
+    return copied

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from tenon.engine.grad_mode import MODE
 from tenon.engine.op import Composite, table
-from tenon.engine.precision import PRECISION
 from tenon.engine.tape import CustomNode, Edges, Node
 from tenon.engine.types import Arguments, Gradient
 from tenon.engine.value import Value
@@ -20,13 +19,13 @@ def gradients(node: Node, edges: Edges, grad: Gradient, create_graph: bool) -> l
 
     Rules run in the dtypes of the forward op, also inside an autocast region.
     """
-    if PRECISION.call is None:
+    if MODE.casts is None:
         return _by_rules(node, edges, grad, create_graph)
-    call, PRECISION.call = PRECISION.call, None
+    call, MODE.casts = MODE.casts, None
     try:
         return _by_rules(node, edges, grad, create_graph)
     finally:
-        PRECISION.call = call
+        MODE.casts = call
 
 
 def apply(node: Node, grads: Arguments) -> Gradient:

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import Any
 
 from tenon.autograd.onward import going_on, pushing
-from tenon.engine.grad_mode import enable_grad, is_grad_enabled
 from tenon.engine.op import table
 from tenon.errors import ArgumentError, GradError
+from tenon.tensors.autograd.grad_mode import enable_grad, is_grad_enabled
 from tenon.tensors.autograd.passes import grad as differentiate
 from tenon.tensors.creation.factories import ones_like, zeros_like
 from tenon.tensors.pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenon import ops
-from tenon.engine.aval import normalize_axes
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
+from tenon.kernels.shapes import normalize_axes
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

@@ -1,8 +1,8 @@
 """``Cluster``: a few ops that run as one kernel, described without reference to any backend.
 
-Steps are elementwise ops (those with an ``expression``), reductions, and ``reshape`` and ``expand`` that only
-add, drop or repeat axes of size 1; each comes after those whose results it reads. Shapes and dtypes are
-static; a *number* input is a Python float that may differ from call to call (a learning rate).
+Steps are elementwise ops (with an ``expression``), reductions, and ``reshape`` and ``expand`` that only add,
+drop or repeat axes of size 1; each comes after those that it reads. Shapes and dtypes are static; a *number*
+input is a Python float that may differ from call to call (a learning rate).
 
 ``Builder`` builds one: ``builder.apply(op, args, attrs)`` appends an op, or the parts of a composite.
 ``Compiler.fuse(cluster)`` compiles one to a kernel called as ``kernel(*inputs, *outputs)``.
@@ -19,17 +19,17 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tenon.engine.aval import Aval, Shape, broadcast_shapes, reduced_shape
+from tenon.engine.aval import Aval, Shape
 from tenon.engine.op import Composite, Op, table
 from tenon.engine.types import Attrs, Operand
 from tenon.errors import NotFusableError
+from tenon.kernels.shapes import broadcast_shapes, reduced_shape
 from tenon.ops.movement import Expand, Reshape
 
 #: Ops that a cluster may hold as far as they only add, drop or repeat axes of size 1.
 MOVES = (Reshape, Expand)
-_BOOL = np.dtype(np.bool_)
+_BOOL, _FLOAT64 = np.dtype(np.bool_), np.dtype(np.float64)
 _NUMBERS = (bool, int, float)
-_FLOAT64 = np.dtype(np.float64)
 
 
 class Ref(NamedTuple):

@@ -21,7 +21,6 @@ from tenon.device import Device, get_default_device
 from tenon.dtypes import dtype, get_default_dtype
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
-from tenon.engine.precision import PRECISION
 from tenon.engine.types import Nested
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError, DivergedError, TenonWarning, UnsupportedError
@@ -37,6 +36,7 @@ from tenon.graph.replay import Replay
 from tenon.graph.stance import STANCE
 from tenon.graph.suspension import SUSPENSION
 from tenon.kernels.backend import backend_named
+from tenon.tensors.precision import PRECISION
 from tenon.tensors.where import user_line
 
 #: Maximum number of cases per function; calls of further cases stay eager.

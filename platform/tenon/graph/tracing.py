@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon.engine import scopes
-from tenon.engine.grad_mode import no_grad
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, Op
 from tenon.engine.types import Array, Attrs, Nested
@@ -23,6 +22,7 @@ from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.recorder import Recorder
 from tenon.graph.shape_requests import Sizes
 from tenon.kernels.backend import backend_named
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.pytree import tree_leaves
 from tenon.tensors.tensor import Tensor
 

@@ -17,9 +17,9 @@ from typing import Literal, ParamSpec, TypeVar, get_args
 
 from tenon import ops
 from tenon.compat.rerouting import register
-from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleValueError
 from tenon.random import Generator
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation import create, draws, factories
 from tenon.tensors.tensor import Tensor
 

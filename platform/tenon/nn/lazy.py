@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tenon.engine.grad_mode import no_grad
 from tenon.errors import MissingForwardError, ModuleError
 from tenon.nn.parameter import is_lazy
+from tenon.tensors.autograd.grad_mode import no_grad
 
 if TYPE_CHECKING:
     from tenon.nn.module import Module

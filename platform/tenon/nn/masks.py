@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tenon.engine.grad_mode import no_grad
 from tenon.engine.op import table
 from tenon.errors import ModuleTypeError, ModuleValueError, OptionError, PruningError, ShapeError
 from tenon.nn.registration import typename
@@ -32,6 +31,7 @@ from tenon.nn.weights import (
     remove_hook,
     stored_tensor,
 )
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.factories import ones_like
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from tenon.engine.aval import aval_of
-from tenon.engine.grad_mode import no_grad
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import NotInferable
 from tenon.errors import DeviceError, UnsupportedError
@@ -29,6 +28,7 @@ from tenon.nn.hooks import register_module_forward_hook, register_module_forward
 from tenon.nn.module import Module
 from tenon.nn.parameter import is_lazy
 from tenon.random import fork_rng
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.pytree import tree_leaves, tree_map_only
 from tenon.tensors.tensor import Tensor
 

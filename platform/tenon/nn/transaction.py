@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleError
 from tenon.nn.conversion import get_swap_module_params_on_conversion
 from tenon.nn.parameter import Buffer, Parameter, is_lazy
 from tenon.nn.registry import NAMES
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.swapping import swap_tensors
 from tenon.tensors.tensor import Tensor
 

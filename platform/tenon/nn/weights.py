@@ -19,11 +19,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from tenon.engine.grad_mode import MODE, no_grad
+from tenon.engine.grad_mode import MODE
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ModuleError, ModuleTypeError, ModuleValueError
 from tenon.nn.parameter import Parameter, is_lazy
 from tenon.nn.registration import typename
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:

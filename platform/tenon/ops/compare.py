@@ -6,8 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tenon.engine.aval import Aval, broadcast_shapes, shape_of
+from tenon.engine.aval import Aval, shape_of
 from tenon.engine.op import Kind, Primitive
+from tenon.kernels.shapes import broadcast_shapes
 
 _BOOL = np.dtype(np.bool_)
 

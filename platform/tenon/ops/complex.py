@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon.engine.aval import Aval, broadcast_shapes
+from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Operand
 from tenon.errors import DTypeError
+from tenon.kernels.shapes import broadcast_shapes
 from tenon.ops.elementwise import Unary
 from tenon.ops.kinds import is_complex
 

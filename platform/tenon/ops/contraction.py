@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon.engine.aval import Aval, matmul_shape
+from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Operand, OpNamespace
 from tenon.errors import DTypeError
+from tenon.kernels.shapes import matmul_shape
 
 
 class Matmul(Primitive):

@@ -6,11 +6,12 @@ import numpy as np
 
 from tenon.device import Device
 from tenon.dtypes import dtype
-from tenon.engine.aval import Aval, broadcast_shapes, shape_of
+from tenon.engine.aval import Aval, shape_of
 from tenon.engine.op import Kind, Op, Primitive
 from tenon.engine.types import Operand
 from tenon.errors import ShapeError
 from tenon.kernels.backend import Backend, backend_for
+from tenon.kernels.shapes import broadcast_shapes
 
 
 class Cast(Primitive):

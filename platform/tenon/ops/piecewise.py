@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tenon.engine.aval import Aval, broadcast_shapes, shape_of
+from tenon.engine.aval import Aval, shape_of
 from tenon.engine.op import Composite, Kind, Primitive
+from tenon.kernels.shapes import broadcast_shapes
 
 
 class Relu(Primitive):

@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 
-from tenon.engine.aval import Aval, AxisError, broadcast_shapes, reduced_shape
+from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Operand, OpNamespace
 from tenon.errors import ShapeError
 from tenon.kernels.following import in_c_order
+from tenon.kernels.shapes import AxisError, broadcast_shapes, reduced_shape
 
 _INT = np.dtype(np.int64)
 _BOOL = np.dtype(np.bool_)

@@ -28,7 +28,7 @@ from collections import OrderedDict, defaultdict
 from typing import Any, ClassVar
 
 from tenon.engine.aval import Aval
-from tenon.engine.grad_mode import MODE, enable_grad
+from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.types import Operand, OpNamespace
@@ -67,6 +67,7 @@ from tenon.optim.types import (
     StateDict,
     Update,
 )
+from tenon.tensors.autograd.grad_mode import enable_grad
 from tenon.tensors.autograd.handles import RemovableHandle
 from tenon.tensors.tensor import Tensor
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenon import dtypes
-from tenon.engine.grad_mode import set_grad_enabled
 from tenon.engine.watchers import WATCHERS
 from tenon.functions.joining import stack
 from tenon.functions.making import view_as_real
@@ -16,6 +15,7 @@ from tenon.optim.grouping import (
     _get_foreach_kernels_supported_devices,
     _get_fused_kernels_supported_devices,
 )
+from tenon.tensors.autograd.grad_mode import set_grad_enabled
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:

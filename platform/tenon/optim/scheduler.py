@@ -14,10 +14,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tenon.engine.grad_mode import no_grad
 from tenon.engine.watchers import WATCHERS
 from tenon.optim.optimizer import Optimizer
 from tenon.optim.types import ParamGroup, PerGroup, Scalar, StateDict
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.tensor import Tensor
 
 EPOCH_DEPRECATION_WARNING = (

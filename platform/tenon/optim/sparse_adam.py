@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tenon.engine.grad_mode import enable_grad
 from tenon.errors import UnsupportedError
 from tenon.optim.optimizer import Optimizer
 from tenon.optim.types import Closure, ParamsT
+from tenon.tensors.autograd.grad_mode import enable_grad
 from tenon.tensors.tensor import Tensor
 
 __all__ = ["SparseAdam"]

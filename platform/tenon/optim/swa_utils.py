@@ -19,13 +19,13 @@ from typing import TypeAlias
 
 from tenon.device import DeviceLike
 from tenon.dtypes import int64
-from tenon.engine.grad_mode import no_grad
 from tenon.engine.types import Nested
 from tenon.nn.layers.norm import _BatchNorm
 from tenon.nn.module import Module
 from tenon.optim.optimizer import Optimizer
 from tenon.optim.scheduler import LRScheduler, per_group
 from tenon.optim.types import PerGroup, Scalar
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.create import tensor
 from tenon.tensors.tensor import Tensor
 

@@ -19,7 +19,7 @@ from tenon import dtypes
 from tenon.engine import scopes
 from tenon.engine.aval import Aval
 from tenon.engine.dispatch import explain
-from tenon.engine.grad_mode import MODE, UNCOUNTED, set_grad_enabled
+from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Op, table
 from tenon.engine.quiet import IGNORE, enter, leave
@@ -27,6 +27,7 @@ from tenon.engine.tape import CustomNode, StandIn
 from tenon.engine.value import FixedView, Value, move_retained, refuse_part, refuse_writing
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, GradError, ShapeError, ViewError
+from tenon.tensors.autograd.grad_mode import set_grad_enabled
 from tenon.tensors.overlap import check_read
 
 if TYPE_CHECKING:

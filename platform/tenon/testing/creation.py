@@ -10,9 +10,9 @@ import numpy as np
 from tenon.device import DeviceLike
 from tenon.dtypes import as_dtype, dtype
 from tenon.dtypes import dtype as Dtype
-from tenon.engine.grad_mode import no_grad
 from tenon.errors import ArgumentError
 from tenon.functions.limits import finfo
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.factories import empty
 from tenon.tensors.formats import memory_format as Format
 from tenon.tensors.tensor import Tensor

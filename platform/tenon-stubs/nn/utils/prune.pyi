@@ -4,7 +4,6 @@
 
 from collections.abc import Callable as Callable
 from collections.abc import Iterable as Iterable
-from tenon.engine.grad_mode import no_grad as no_grad
 from tenon.errors import ModuleTypeError as ModuleTypeError
 from tenon.errors import ModuleValueError as ModuleValueError
 from tenon.errors import ShapeError as ShapeError
@@ -22,6 +21,7 @@ from tenon.nn.masks import slice_norms as slice_norms
 from tenon.nn.module import Module as Module
 from tenon.nn.module import ModuleT as ModuleT
 from tenon.plugins.registry import resolve as resolve
+from tenon.tensors.autograd.grad_mode import no_grad as no_grad
 from tenon.tensors.creation.factories import ones_like as ones_like
 from tenon.tensors.tensor import Tensor as Tensor
 from tenon_compress.prune.criteria import Gradient as Gradient

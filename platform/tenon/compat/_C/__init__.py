@@ -25,10 +25,10 @@ from tenon.compat.saved_attributes import SavedTensor
 from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.engine.backward_end import PASS
-from tenon.engine.grad_mode import is_grad_enabled  # noqa: F401 - torch has it here
 from tenon.engine.sweep import Sweep
 from tenon.errors import ArgumentError, ShapeError
 from tenon.nn import functional as _functional
+from tenon.tensors.autograd.grad_mode import is_grad_enabled  # noqa: F401 - torch has it here
 from tenon.tensors.autograd.nodes import AccumulateGrad
 from tenon.tensors.autograd.saved_tensor_hooks import hooks_are_let_in
 from tenon.tensors.methods.convert import parse_to

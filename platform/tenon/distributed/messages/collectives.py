@@ -18,10 +18,10 @@ from tenon.distributed.communication.futures import Future
 from tenon.distributed.communication.reduction import ReduceOp, supports_complex
 from tenon.distributed.messages import identity
 from tenon.distributed.messages.process_group import Group, root_of, taking_part
-from tenon.engine.grad_mode import no_grad
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table
 from tenon.errors import RankArgumentError, RankTypeError, ShapeError
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.tensor import Tensor
 
 

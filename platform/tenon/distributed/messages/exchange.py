@@ -20,8 +20,8 @@ from tenon.distributed.messages.collectives import (
     write_rows,
 )
 from tenon.distributed.messages.process_group import Group, taking_part
-from tenon.engine.grad_mode import no_grad
 from tenon.errors import ShapeError
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.tensor import Tensor
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from tenon.distributed.communication import staging
 from tenon.distributed.communication.communicator import Communicator
-from tenon.engine.grad_mode import no_grad
 from tenon.engine.types import Array
 from tenon.engine.watchers import WATCHERS
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.tensor import Tensor
 
 MESSAGE_BYTES = 25 << 20

@@ -21,9 +21,9 @@ from tenon.distributed.communication import staging
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.futures import Future
 from tenon.distributed.communication.world import get_communicator
-from tenon.engine.grad_mode import no_grad
 from tenon.errors import CommunicatorError, PluginNotFoundError
 from tenon.plugins import registry
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.create import from_numpy
 from tenon.tensors.tensor import Tensor
 

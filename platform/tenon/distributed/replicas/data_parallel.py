@@ -27,11 +27,11 @@ from tenon.distributed.replicas.logical_shards import SHARDS, LogicalShards, Par
 from tenon.distributed.replicas.options import is_own_device, refuse_unsupported, warn_without_effect
 from tenon.distributed.replicas.state_prefix import add_prefix, without_prefix
 from tenon.engine.backward_end import queue_callback
-from tenon.engine.grad_mode import is_grad_enabled
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CommunicatorError, ModuleError, UnsupportedError
 from tenon.nn.module import Module
 from tenon.random import initial_seed
+from tenon.tensors.autograd.grad_mode import is_grad_enabled
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from tenon.distributed.messages import identity
 from tenon.distributed.replicas import buckets
 from tenon.distributed.replicas.broadcast import broadcast_tensors
 from tenon.distributed.replicas.last_step import LastStep
-from tenon.engine.grad_mode import no_grad
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CommunicatorError, TenonWarning
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:

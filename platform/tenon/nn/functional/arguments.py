@@ -8,8 +8,6 @@ from operator import index
 from typing import TYPE_CHECKING, SupportsIndex, TypeAlias
 
 from tenon.dtypes import as_dtype
-from tenon.engine.aval import normalize_axis
-from tenon.engine.grad_mode import is_grad_enabled, no_grad
 from tenon.errors import (
     GradError,
     ModuleTypeError,
@@ -18,6 +16,8 @@ from tenon.errors import (
     TenonWarning,
     UnsupportedDTypeError,
 )
+from tenon.kernels.shapes import normalize_axis
+from tenon.tensors.autograd.grad_mode import is_grad_enabled, no_grad
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:

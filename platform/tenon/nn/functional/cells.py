@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.rerouting import register
 from tenon.engine.op import table
-from tenon.engine.precision import runs_in
 from tenon.errors import ShapeError
+from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
     from tenon.engine.op import Op

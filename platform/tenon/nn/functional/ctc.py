@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon import dtypes
 from tenon.engine.op import table as f
-from tenon.engine.precision import runs_in
 from tenon.nn.functional.arguments import reduction_of
 from tenon.ops.composite.loss import reduced
 from tenon.tensors.creation.create import as_tensor
+from tenon.tensors.precision import runs_in
 from tenon.tensors.tensor import Tensor
 
 

@@ -9,7 +9,6 @@ import tenon.ops  # noqa: F401 - fills the op table
 from tenon import dtypes
 from tenon.compat.node_names import titled
 from tenon.engine.aval import Aval
-from tenon.engine.grad_mode import is_grad_enabled, no_grad
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
@@ -23,6 +22,7 @@ from tenon.errors import (
     TenonWarning,
     UnsupportedError,
 )
+from tenon.tensors.autograd.grad_mode import is_grad_enabled, no_grad
 from tenon.tensors.creation.ranges import arange
 
 if TYPE_CHECKING:

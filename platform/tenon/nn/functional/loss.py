@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
-from tenon.engine.precision import runs_in
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ModuleValueError, ShapeError, TenonWarning
 from tenon.nn.functional.arguments import reduction_of, without_gradient
@@ -15,6 +14,7 @@ from tenon.ops.composite.classification import class_axis
 from tenon.ops.composite.loss import reduced
 from tenon.ops.kinds import title_of
 from tenon.tensors.keys import INDEX
+from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
     from tenon.engine.op import Op

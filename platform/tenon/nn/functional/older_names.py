@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tenon.compat.rerouting import register
-from tenon.engine.grad_mode import no_grad
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.choosing import searchsorted
 from tenon.functions.contraction import var_mean
 from tenon.nn import functional as F
 from tenon.nn.functional.dropout import native_dropout
 from tenon.nn.functional.embedding import bags_of
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.create import tensor
 from tenon.tensors.creation.factories import zeros_like
 from tenon.tensors.creation.ranges import arange

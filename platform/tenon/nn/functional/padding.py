@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
-from tenon.engine.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError, UnsupportedError
 from tenon.nn.functional.arguments import integers
 from tenon.ops.spatial.axis_tables import reflected_limit
 from tenon.tensors.formats import contiguous
+from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.rerouting import register
 from tenon.engine.op import table
-from tenon.engine.precision import runs_in
 from tenon.errors import ModuleTypeError, ShapeError
 from tenon.nn.functional.dropout import dropout as drop
+from tenon.tensors.precision import runs_in
 from tenon.tensors.tensor import Tensor
 
 __all__ = ["gru", "lstm", "rnn_relu", "rnn_tanh"]

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
 from tenon.nn import init
 from tenon.nn.functional.arguments import PerAxis, per_axis
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.factories import empty, empty_like
 from tenon.tensors.formats import contiguous_format
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tenon.engine.grad_mode import no_grad
 from tenon.errors import OptionError
 from tenon.nn import functional as F
 from tenon.nn import init
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.factories import empty
 
 if TYPE_CHECKING:

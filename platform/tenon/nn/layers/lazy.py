@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from tenon import dtypes
-from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleError, ModuleValueError
 from tenon.nn.layers.conv import (
     Conv1d,
@@ -26,6 +25,7 @@ from tenon.nn.layers.linear import Linear
 from tenon.nn.layers.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _NormBase
 from tenon.nn.lazy import LazyModuleMixin
 from tenon.nn.parameter import UninitializedBuffer, UninitializedParameter
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.create import tensor
 
 if TYPE_CHECKING:

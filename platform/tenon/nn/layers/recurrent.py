@@ -12,8 +12,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
-from tenon.engine.precision import PRECISION, runs_in
 from tenon.errors import MissingForwardError, ModuleTypeError, ModuleValueError, ShapeError
 from tenon.nn import init
 from tenon.nn.functional.recurrent import walk
@@ -22,6 +22,7 @@ from tenon.nn.parameter import Parameter
 from tenon.nn.utils.rnn import PackedSequence
 from tenon.ops.kinds import title_of
 from tenon.tensors.creation.factories import empty, zeros
+from tenon.tensors.precision import runs_in
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class RNNBase(Module):
     def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
         """Raise ModuleValueError or ShapeError unless ``input`` fits the weights."""
         weight = getattr(self, self._all_weights[0][0])
-        if input.dtype != weight.dtype and PRECISION.call is None:
+        if input.dtype != weight.dtype and MODE.casts is None:
             raise ModuleValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). Convert"
                 f" input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
@@ -248,7 +249,7 @@ class RNNBase(Module):
         """Run all layers over packed rows; return the last one's outputs and the final states."""
         states = (hx,) if isinstance(hx, Tensor) else tuple(hx)
         for state in states:
-            if state.dtype != x.dtype and PRECISION.call is None:
+            if state.dtype != x.dtype and MODE.casts is None:
                 raise ShapeError(
                     "Input and hidden tensors are not the same dtype, found input tensor with"
                     f" {title_of(x)} and hidden tensor with {title_of(state)}"

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tenon.engine.grad_mode import is_grad_enabled
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn import functional as F
@@ -25,6 +24,7 @@ from tenon.nn.layers.linear import Linear
 from tenon.nn.layers.norm import LayerNorm
 from tenon.nn.module import Module
 from tenon.nn.parameter import FactoryOptions
+from tenon.tensors.autograd.grad_mode import is_grad_enabled
 from tenon.tensors.creation.factories import full
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from tenon import ops
 from tenon.dtypes import get_default_dtype
-from tenon.engine.grad_mode import no_grad
 from tenon.errors import GradError
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.create import full
 from tenon.tensors.tensor import Tensor
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
-from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleValueError, OptionError
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.tensor import Tensor
 
 Layer = TypeVar("Layer", bound=Module)

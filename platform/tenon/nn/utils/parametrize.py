@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleError, ModuleValueError
 from tenon.nn.containers import ModuleDict, ModuleList
 from tenon.nn.module import Module
@@ -35,6 +34,7 @@ from tenon.nn.weights import (
     take,
 )
 from tenon.plugins.registry import resolve
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.tensor import Tensor
 
 __all__ = [

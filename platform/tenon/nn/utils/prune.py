@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError
 from tenon.nn.masks import (
     BasePruningMethod,
@@ -34,6 +33,7 @@ from tenon.nn.masks import (
 from tenon.nn.module import Module, ModuleT
 from tenon.plugins.lazy import lazy_namespace
 from tenon.plugins.registry import resolve
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.factories import ones_like
 from tenon.tensors.tensor import Tensor
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleError, ModuleValueError
 from tenon.nn.functional import normalize
 from tenon.nn.layers.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from tenon.nn.module import Module, ModuleT
 from tenon.nn.utils.weight_norm import remove_older
 from tenon.nn.weights import begin_pipeline, pipeline_of, refuse_lazy, remove_hook, stored_tensor
+from tenon.tensors.autograd.grad_mode import no_grad
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from tenon.engine.aval import Aval, broadcast_shapes, shape_of
+from tenon.engine.aval import Aval, shape_of
 from tenon.engine.op import Composite, Kind
 from tenon.engine.types import Operand
 from tenon.errors import DTypeError, ShapeError
+from tenon.kernels.shapes import broadcast_shapes
 from tenon.ops.kinds import is_complex, title_of
 
 

@@ -10,13 +10,13 @@ import numpy as np
 from tenon import dtypes, random
 from tenon.compat.node_names import titled
 from tenon.device import as_device
-from tenon.engine.aval import broadcast_shapes
 from tenon.engine.grad_mode import MODE
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, ShapeError
 from tenon.kernels.backend import backend_for
 from tenon.kernels.order import memory_order
+from tenon.kernels.shapes import broadcast_shapes
 from tenon.tensors.creation.create import full as _full
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.creation.factories import kind_of, shape_of, write_out, written

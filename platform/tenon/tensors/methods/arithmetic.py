@@ -12,7 +12,6 @@ import numpy as np
 from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
-from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
 from tenon.tensors.inplace import inplace
@@ -20,6 +19,7 @@ from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.methods.old_order import with_value_first
+from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

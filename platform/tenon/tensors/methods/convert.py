@@ -10,12 +10,12 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.device import Device
-from tenon.engine.grad_mode import no_grad
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError
 from tenon.kernels.backend import backend_for
 from tenon.tensors import formats
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.layout import with_layout
 from tenon.tensors.methods.family import Family

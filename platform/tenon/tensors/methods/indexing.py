@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
-from tenon.engine.aval import Aval, broadcast_shapes, normalize_axis
+from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
-from tenon.engine.precision import runs_in
 from tenon.engine.value import Value, fill, refuse_writing
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
+from tenon.kernels.shapes import broadcast_shapes, normalize_axis
 from tenon.tensors.inplace import inplace
 from tenon.tensors.keys import FULL, INDEX, INTEGERS, check_index, fills_by_mask, result_shape, split
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
+from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
     from tenon.engine.types import Array

@@ -6,11 +6,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tenon.engine.op import table as f
-from tenon.engine.precision import runs_in
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
+from tenon.tensors.precision import runs_in
 from tenon.tensors.public import public
 from tenon.tensors.results import named_result
 

@@ -6,11 +6,11 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tenon.engine.aval import AxisError, infer_reshape, normalize_axes, normalize_axis
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ShapeError
+from tenon.kernels.shapes import AxisError, infer_reshape, normalize_axes, normalize_axis
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon.dtypes import get_default_dtype
-from tenon.engine.aval import normalize_axes
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from tenon.kernels.shapes import normalize_axes
 from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.arithmetic import is_complex, need_order
 from tenon.tensors.methods.family import Family

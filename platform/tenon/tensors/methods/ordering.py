@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.engine.aval import AxisError, normalize_axis
 from tenon.engine.op import table as f
 from tenon.engine.watchers import watched_creation
 from tenon.errors import ArgumentError, ShapeError, UnsupportedDTypeError
+from tenon.kernels.shapes import AxisError, normalize_axis
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.reduction import shared

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tenon.engine.aval import normalize_axis
 from tenon.engine.op import table as f
-from tenon.engine.precision import runs_in
 from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.kernels.shapes import normalize_axis
 from tenon.tensors.alerts import may_differ
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.methods.movement import sizes
+from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
     from tenon.tensors.keys import Key

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.engine.aval import normalize_axes, normalize_axis
 from tenon.engine.op import table as f
-from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
+from tenon.kernels.shapes import normalize_axes, normalize_axis
 from tenon.tensors.methods.arithmetic import need_order
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
+from tenon.tensors.precision import runs_in
 from tenon.tensors.public import public
 from tenon.tensors.results import named_result
 

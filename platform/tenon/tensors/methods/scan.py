@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tenon.engine.aval import AxisError, normalize_axis
 from tenon.engine.op import table as f
-from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
 from tenon.engine.watchers import watched_creation
 from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.kernels.shapes import AxisError, normalize_axis
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.reduction import shared
+from tenon.tensors.precision import runs_in
 from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:

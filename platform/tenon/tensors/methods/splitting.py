@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
-from tenon.engine.aval import AxisError, normalize_axis
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
+from tenon.kernels.shapes import AxisError, normalize_axis
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 

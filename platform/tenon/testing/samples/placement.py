@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from tenon.device import Device
-from tenon.engine.grad_mode import no_grad
 from tenon.engine.op import table as ops
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.tensor import Tensor
 from tenon.testing.samples.draw import Draw

@@ -24,12 +24,12 @@ import tenon.ops  # noqa: F401 - defines the ops
 from tenon import dtypes
 from tenon.device import Device
 from tenon.engine.aval import aval_of
-from tenon.engine.grad_mode import no_grad
 from tenon.engine.op import Composite, Kind, Op, Primitive
 from tenon.engine.op import table as ops
 from tenon.engine.types import Operand, OpNamespace
 from tenon.graph.cluster import Builder, Namespace
 from tenon.kernels.backend import Availability, Backend, backend_for, backend_named
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.tensor import Tensor
 from tenon.testing import samples

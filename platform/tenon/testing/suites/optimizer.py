@@ -23,7 +23,6 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from tenon import dtypes, optim
-from tenon.engine.grad_mode import no_grad
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Op
 from tenon.engine.types import Attrs, Operand
@@ -35,6 +34,7 @@ from tenon.optim.optimizer import Optimizer
 from tenon.optim.scheduler import LRScheduler
 from tenon.optim.types import ParamsT
 from tenon.plugins import registry
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.create import tensor
 from tenon.tensors.creation.factories import zeros, zeros_like
 from tenon.tensors.tensor import Tensor

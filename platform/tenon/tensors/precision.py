@@ -3,7 +3,7 @@
 Autocast chooses dtypes per op. A function of several ops that is one op in torch declares with ``runs_in``
 how its arguments are cast; its ops are then not cast again. Without autocast it costs one thread-local read.
 
-``tenon.amp.casting`` sets ``PRECISION``.
+``tenon.amp.state`` sets ``MODE.casts`` and ``PRECISION``.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from tenon.engine.grad_mode import MODE
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Precision(threading.local):
-    #: ``call(policies, function, args, kwargs)`` casts and calls; None if autocast is off in this thread.
-    call: Any = None
     #: This thread's autocast as ``tenon.compile`` sees it: ``key``, ``lifted()`` and ``around(function)``.
     casting: Any = None
 
@@ -41,7 +41,7 @@ def runs_in(policy: str, cuda: str | None = None) -> Callable[[Function], Functi
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def chosen(*args: Any, **kwargs: Any) -> Any:
-            call = PRECISION.call
+            call = MODE.casts
             if call is None:
                 return function(*args, **kwargs)
             return call(policies, function, args, kwargs)
