@@ -16,9 +16,7 @@ import numpy as np
 from tenon import ops
 from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
-from tenon.engine.aval import normalize_axis
 from tenon.engine.grad_mode import MODE
-from tenon.engine.precision import runs_in
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.functions.contraction import chained
 from tenon.functions.derived import into
@@ -39,8 +37,10 @@ from tenon.functions.factorizations import (
 from tenon.functions.factorizations import solve_factored as lu_solve
 from tenon.functions.indefinite import ldl_factor, ldl_factor_ex, ldl_solve
 from tenon.functions.least_squares import lstsq, matrix_rank, pinv
+from tenon.kernels.shapes import normalize_axis
 from tenon.ops.matrices.linalg import LinearAlgebraError
 from tenon.tensors.creation.create import from_backend_array
+from tenon.tensors.precision import runs_in
 from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from tenon.dtypes import bfloat16, float16
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, table
-from tenon.engine.precision import PRECISION
 from tenon.engine.value import Value
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class Casting:
     def run(self, op: Op, args: tuple[object, ...], attrs: Attrs) -> Any:
         """Call ``op`` with arguments cast by its policy."""
         below = SLOT.below(self)
-        if PRECISION.call is not None:
+        if MODE.casts is not None:
             device = self.device(args)
             policy = "" if device is None else policy_of(op, device, args)
             if policy:
@@ -77,11 +76,11 @@ class Casting:
             return function(*args, **kwargs)
         args = self.arguments(policy, args, device)
         kwargs = dict(zip(kwargs, self.arguments(policy, tuple(kwargs.values()), device), strict=True))
-        before, PRECISION.call = PRECISION.call, None
+        before, MODE.casts = MODE.casts, None
         try:
             return function(*args, **kwargs)
         finally:
-            PRECISION.call = before
+            MODE.casts = before
 
     def arguments(self, policy: str, args: tuple[object, ...], device: str | None) -> tuple[object, ...]:
         """Return ``args`` with their tensors on ``device``, also those in lists, cast by ``policy``."""

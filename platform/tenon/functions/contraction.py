@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from tenon import ops
 from tenon.compat.node_names import titled
-from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into, refuse
 from tenon.kernels.promotion import result_type
 from tenon.tensors.methods.arithmetic import scaled
 from tenon.tensors.methods.reduction import moments
+from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

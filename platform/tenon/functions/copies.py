@@ -9,10 +9,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from tenon.engine.aval import normalize_axis
 from tenon.engine.op import table
 from tenon.functions.derived import into
 from tenon.functions.making import view_as_complex, view_as_real
+from tenon.kernels.shapes import normalize_axis
 from tenon.tensors.tensor import Tensor
 
 #: A function or method that returns a view of its first argument, or a tuple of views.

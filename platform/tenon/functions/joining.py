@@ -11,12 +11,12 @@ import numpy as np
 from tenon import ops
 from tenon.compat.node_names import titled
 from tenon.engine import aval
-from tenon.engine.aval import normalize_axis
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into
 from tenon.functions.questions import is_tensor
 from tenon.kernels.promotion import result_type
+from tenon.kernels.shapes import normalize_axis
 from tenon.tensors.creation import create, triangles
 from tenon.tensors.creation.factories import zeros
 from tenon.tensors.overlap import refuse_overlap

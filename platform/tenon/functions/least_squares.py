@@ -14,12 +14,12 @@ import numpy as np
 from tenon import ops
 from tenon.compat.node_names import titled
 from tenon.engine.grad_mode import MODE
-from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into
 from tenon.kernels.backend import backend_named
 from tenon.tensors.creation.create import from_backend_array
+from tenon.tensors.precision import runs_in
 from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from tenon.compat.saved_readers import CUT, TAKEN, second
-from tenon.engine.aval import Aval, broadcast_shapes
+from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Operand
 from tenon.errors import IndexRangeError, ShapeError
+from tenon.kernels.shapes import broadcast_shapes
 from tenon.ops.index_range import check_along, check_range, ill_fitting, out_of_range
 from tenon.tensors.keys import INDEX, filled
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tenon.compat.saved_readers import TRIANGLE, attr
-from tenon.engine.aval import Aval, broadcast_shapes, infer_reshape, normalize_axis
+from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Op, Primitive
 from tenon.engine.types import Attrs
 from tenon.errors import ShapeError, ViewError
+from tenon.kernels.shapes import broadcast_shapes, infer_reshape, normalize_axis
 from tenon.tensors.storage.untyped import strided
 
 

@@ -25,7 +25,6 @@ from tenon.distributed.replicas.accumulation import MASKED, sum_and_count
 from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.distributed.replicas.logical_shards import LogicalShards
 from tenon.distributed.sampler import reduce_sum_count
-from tenon.engine.grad_mode import no_grad
 from tenon.engine.types import Nested
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import TrainingError
@@ -33,6 +32,7 @@ from tenon.nn.module import Module
 from tenon.nn.utils.clip_grad import clip_grad_norm_
 from tenon.random.generator import Generator
 from tenon.random.keys import keyed
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.factories import zeros
 from tenon.tensors.tensor import Tensor
 from tenon.training.config import RunConfig

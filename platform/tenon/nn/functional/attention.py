@@ -12,14 +12,14 @@ import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
 from tenon.device import Device
 from tenon.dtypes import float32
-from tenon.engine.aval import broadcast_shapes
 from tenon.engine.op import table as f
-from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.kernels.backend import backend_for
+from tenon.kernels.shapes import broadcast_shapes
 from tenon.nn.functional.dropout import dropout
+from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
     from tenon.engine.types import Array

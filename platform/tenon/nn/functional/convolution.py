@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
-from tenon.engine.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import PerAxis, batched, check_kernel, per_axis
 from tenon.ops.convolution import check_bias, extent
+from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
     from tenon.engine.types import Attrs

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
-from tenon.engine.aval import broadcast_shapes
 from tenon.engine.op import table as f
-from tenon.engine.precision import runs_in
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.kernels.promotion import result_type
+from tenon.kernels.shapes import broadcast_shapes
 from tenon.nn.functional.arguments import clamped_from_below
 from tenon.ops.kinds import title_of
 from tenon.tensors.creation.factories import triu_indices
+from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

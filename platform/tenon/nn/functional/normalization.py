@@ -11,12 +11,12 @@ import numpy as np
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.autograd import forward_ad
 from tenon.compat.node_names import titled
-from tenon.engine.grad_mode import no_grad
 from tenon.engine.op import table as f
-from tenon.engine.precision import runs_in
 from tenon.errors import GradError, ModuleValueError, ShapeError
 from tenon.ops.kinds import is_short, matching, widened
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.formats import entering, like
+from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

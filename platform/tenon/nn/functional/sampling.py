@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
-from tenon.engine.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError, TenonWarning, UnsupportedError
 from tenon.ops.kinds import dtype_of
+from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
     from tenon.engine.types import Array

@@ -6,10 +6,11 @@ import math
 from typing import Any
 
 from tenon.compat.saved_readers import REDUCED
-from tenon.engine.aval import broadcast_shapes, shape_of
+from tenon.engine.aval import shape_of
 from tenon.engine.op import Composite, Kind
 from tenon.engine.types import Attrs, Operand, OpNamespace
 from tenon.errors import DTypeError
+from tenon.kernels.shapes import broadcast_shapes
 from tenon.ops.kinds import is_floating
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from tenon.compat.saved_readers import attr
-from tenon.engine.aval import reduced_shape
 from tenon.engine.op import Composite, Kind
 from tenon.engine.types import Operand, OpNamespace
+from tenon.kernels.shapes import reduced_shape
 from tenon.ops.kinds import is_complex
 
 
