@@ -10,12 +10,12 @@ import numpy as np
 
 from tenon import ops
 from tenon.compat.node_names import titled
-from tenon.engine import aval
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into
 from tenon.functions.questions import is_tensor
 from tenon.kernels.promotion import result_type
+from tenon.kernels.shapes import broadcast_shapes as common_shape
 from tenon.kernels.shapes import normalize_axis
 from tenon.tensors.creation import create, triangles
 from tenon.tensors.creation.factories import zeros
@@ -176,7 +176,7 @@ def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
         if size < 0:
             raise ShapeError(f"Trying to create tensor with negative dimension ({size}): ({size})")
     try:
-        return Size(aval.broadcast_shapes(*tuples) if tuples else ())
+        return Size(common_shape(*tuples) if tuples else ())
     except ShapeError as error:
         raise ShapeError(f"Shape mismatch: objects cannot be broadcast to a single shape: {error}") from None
 
@@ -189,7 +189,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors expanded to their common shape."""
     if len(tensors) == 1 and not isinstance(tensors[0], Value):
         tensors = tuple(tensors[0])
-    shape = aval.broadcast_shapes(*(tuple(t.raw.shape) for t in tensors)) if tensors else ()
+    shape = common_shape(*(tuple(t.raw.shape) for t in tensors)) if tensors else ()
     return tuple(t.expand(shape) for t in tensors)
 
 
