@@ -2,4 +2,4 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon.engine.grad_mode import *
+from tenon.tensors.autograd.grad_mode import *

@@ -23,15 +23,14 @@ _IN_COMPAT_OF = {
 _MOVED: dict[str, dict[str, str]] = {
     "tenon.core": {
         "tenon.engine": (
-            "accumulate arrivals aval backward backward_end depth dispatch grad_mode hooks interceptor op"
-            " plans precision quiet scopes second_order sweep tape undefined value watch>watchers"
+            "accumulate arrivals aval backward backward_end depth dispatch hooks interceptor op"
+            " plans quiet scopes second_order sweep tape undefined value watch>watchers"
         ),
         "tenon.kernels": "backend following meta order promotion rounding",
-        "tenon.tensors.autograd": "edges>nodes handle>handles saving>saved_tensor_hooks",
+        "tenon.tensors.autograd": "edges>nodes grad_mode handle>handles saving>saved_tensor_hooks",
         "tenon.tensors": (
             "alerts copying dlpack formats generation inplace keys late>extensions layout methods overlap"
-            " printing pytree pytree_paths refusal reread results size swapping"
-            " tensor where"
+            " precision printing pytree pytree_paths refusal reread results size swapping tensor where"
         ),
         "tenon.tensors.creation": ("create draws factories filling ranges reading repeats triangles"),
         "tenon.tensors.storage": ("storage>untyped storage_moves>moves storage_sources>sources"),
@@ -60,7 +59,7 @@ _MOVED: dict[str, dict[str, str]] = {
     },
     "tenon.engine": {
         "tenon.kernels": "backend expressions following kernel_table meta order promotion rounding",
-        "tenon.tensors": "generation",
+        "tenon.tensors": "generation precision",
         "tenon.tensors.autograd": "edges>nodes handle>handles saving>saved_tensor_hooks",
     },
     "tenon.graph": {
