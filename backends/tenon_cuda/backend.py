@@ -30,7 +30,7 @@ class CudaBackend(Backend):
 
     name = "cuda"
 
-    #: Who imports CuPy and makes its linear algebra strict.
+    #: The module that imports CuPy and makes its linear algebra raise errors.
     source: Any = library
     memory_watch: Watch
 
@@ -40,7 +40,7 @@ class CudaBackend(Backend):
 
     @functools.cached_property
     def library(self) -> Any:
-        """CuPy, imported and given the watched allocator at its first use."""
+        """CuPy; its first use imports it and installs the allocator that records peaks."""
         available = self.is_available()
         if not available:
             raise BackendUnavailableError(f"device type {self.name!r} cannot be used: {available.reason}")
@@ -56,18 +56,18 @@ class CudaBackend(Backend):
 
     @functools.cached_property
     def array_type(self) -> type:  # type: ignore[override]
-        """CuPy's array."""
+        """``cupy.ndarray``."""
         found: type = self.library.ndarray
         return found
 
     @functools.cached_property
     def _devices(self) -> tuple[Device, ...]:
-        # Counting is not using: ``library`` stays unloaded, so tenon.cuda.is_initialized tells the truth.
+        # Counting leaves ``library`` unloaded, so that tenon.cuda.is_initialized stays False.
         count = self.source.imported().cuda.runtime.getDeviceCount()
         return tuple(Device(self.name, i) for i in range(count))
 
     def is_available(self) -> Availability:
-        """Whether CuPy, a driver and a device are there, or which of them is missing."""
+        """Whether CuPy, a driver and a device are present; the reason names the one that is missing."""
         examined: Availability = self.source.examine()
         return examined
 
@@ -76,20 +76,20 @@ class CudaBackend(Backend):
         return self._devices if self.is_available() else ()
 
     def prefers_bfloat16(self, op: Op) -> bool:
-        """Products; convolutions are gathered first."""
+        """True for matrix products; convolutions gather windows first."""
         return op.kind is Kind.CONTRACT
 
     def kernel_table(self) -> KernelTable:
-        """Kernels in place of reference forwards."""
+        """The kernels that replace reference forwards."""
         return kernel_table()
 
     def bind(self, op: Op) -> Kernel:
-        """The kernel of ``op``, on the device of its arrays."""
+        """The kernel of ``op``, which runs on the device that holds its arrays."""
         kernel = super().bind(op)
         return self._anywhere(op.name, kernel) if len(self._devices) > 1 else self._here(op.name, kernel)
 
     def _here(self, name: str, kernel: Kernel) -> Kernel:
-        """``kernel`` on the only device."""
+        """Wrap ``kernel`` to raise OutOfMemoryError; for a machine with one device."""
 
         def run(*args: Any, **attrs: Any) -> Any:
             try:
@@ -100,23 +100,23 @@ class CudaBackend(Backend):
         return run
 
     def _anywhere(self, name: str, kernel: Kernel) -> Kernel:
-        """``kernel`` on the device of its arrays, which must be one."""
+        """Wrap ``kernel`` to run on the device that holds its arrays; DeviceError if they are on several."""
         array_type: Any = self.array_type
         cuda = self.library.cuda
 
         def run(*args: Any, **attrs: Any) -> Any:
             arrays = [a for a in args if a.__class__ is array_type]
-            places = {a.data.device_id for a in arrays}
-            if len(places) > 1:
+            devices = {a.data.device_id for a in arrays}
+            if len(devices) > 1:
                 shown = ", ".join(f"{list(a.shape)} on {self.device_of(a)}" for a in arrays)
                 raise DeviceError(
                     "Expected all tensors to be on the same device, but found at least two devices! "
                     f"{name} got {shown}. Move them with .to(device)."
                 )
             try:
-                if not places or (place := places.pop()) == cuda.runtime.getDevice():
+                if not devices or (device := devices.pop()) == cuda.runtime.getDevice():
                     return kernel(*args, **attrs)
-                with cuda.Device(place):
+                with cuda.Device(device):
                     return kernel(*args, **attrs)
             except MemoryError as error:
                 raise self._full(name, error) from error
@@ -125,7 +125,10 @@ class CudaBackend(Backend):
 
     @contextlib.contextmanager
     def _on(self, device: Device | None, what: str) -> Iterator[int]:
-        """Make ``device`` current (None, or no index: the one that is); errors of CuPy in words."""
+        """Make ``device`` current and yield its index; None, or one without an index, is the current device.
+
+        A full device raises OutOfMemoryError, which names ``what``.
+        """
         cuda = self.library.cuda
         current = cuda.runtime.getDevice()
         index = current if device is None or device.index is None else device.index
@@ -146,13 +149,13 @@ class CudaBackend(Backend):
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> Any:
         """An uninitialised array."""
-        self._known(dtype)
+        self._check_dtype(dtype)
         with self._on(device, "empty"):
             return self.library.empty(shape, dtype)
 
     def from_host(self, array: np.ndarray[Any, Any], device: Device | None = None) -> Any:
         """A copy of ``array`` on ``device``; CuPy stages it through pinned memory."""
-        self._known(array.dtype)
+        self._check_dtype(array.dtype)
         with self._on(device, "copy from the host"):
             return self.library.asarray(array)
 
@@ -162,7 +165,7 @@ class CudaBackend(Backend):
             host: np.ndarray[Any, Any] = self.library.asnumpy(array)
             return host
 
-    def _known(self, dtype: np.dtype[Any]) -> None:
+    def _check_dtype(self, dtype: np.dtype[Any]) -> None:
         if dtype.kind == "V" and np.lib.NumpyVersion(np.__version__) < "2.1.2":
             raise DTypeError(
                 f"CuPy knows {dtype} only with NumPy 2.1.2 or newer, this is {np.__version__}. Update NumPy."
@@ -194,15 +197,15 @@ class CudaBackend(Backend):
             return Mark(self._clocks[index])
 
     def memory(self, device: Device | None = None) -> MemoryStats:
-        """What tensors use now, at most so far, and the device's total."""
+        """Bytes that tensors use, their peak, and the device's total."""
         with self._on(device, "memory") as index:
             return self.memory_watch.stats(index)
 
-    # What tenon.cuda offers beyond the protocol.
+    # Called by tenon.cuda only.
 
     @property
     def initialized(self) -> bool:
-        """Whether CuPy has been loaded to be used."""
+        """Whether CuPy has been loaded for use."""
         return "library" in self.__dict__
 
     def mem_info(self, index: int) -> tuple[int, int]:
@@ -219,7 +222,7 @@ class CudaBackend(Backend):
         self.library.cuda.Device(index).use()
 
     def properties(self, index: int) -> Mapping[str, Any]:
-        """What the runtime says of a device: name, compute capability (major, minor), memory and more."""
+        """The properties of a device by CUDA's names: name, compute capability (major, minor), memory ..."""
         found: Mapping[str, Any] = self.library.cuda.runtime.getDeviceProperties(index)
         return found
 
@@ -229,12 +232,12 @@ class CudaBackend(Backend):
             return self.memory_watch.reserved()
 
     def release(self) -> None:
-        """Give unused memory of all devices back to the driver."""
+        """Return unused memory of all devices to the driver."""
         for device in self._devices:
             with self._on(device, "empty_cache"):
                 self.memory_watch.release()
 
     def reset_peak(self, device: Device | None = None) -> None:
-        """Begin to watch the highest use anew."""
+        """Reset the peak of memory use to what is in use now."""
         with self._on(device, "memory") as index:
             self.memory_watch.reset(index)

@@ -1,7 +1,7 @@
-"""Finding CuPy, and saying truthfully why CUDA cannot be used where it cannot.
+"""Find CuPy, and give the reason where CUDA cannot be used.
 
 Nothing here raises: a machine without CuPy, driver or device is the usual case, and the reason is what the
-user needs. Version numbers are CUDA's integers, 12090 for 12.9.
+user needs. Version numbers are CUDA's integers: 12090 for 12.9.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tenon.extend import Availability
 
 OLDEST = (14, 2)  # ``reshape(copy=False)`` came with it
 _INSTALL = "pip install 'tenon-platform[cuda12]' (or [cuda13] where the driver is 580 or newer)"
-#: Statuses of the CUDA runtime that have a remedy of their own.
+#: Statuses of the CUDA runtime for which ``_refusal`` names a remedy.
 _INSUFFICIENT_DRIVER, _NO_DEVICE = 35, 100
 
 
@@ -25,7 +25,7 @@ def found() -> bool:
 
 
 def imported() -> Any:
-    """CuPy."""
+    """Import and return CuPy."""
     return importlib.import_module("cupy")
 
 
@@ -35,7 +35,7 @@ def linalg_errors() -> Any:
 
 
 def examine(found: Callable[[], bool] = found, imported: Callable[[], Any] = imported) -> Availability:
-    """Whether CUDA can be used here, and by what; or what is missing, and how to get it."""
+    """Whether CUDA can be used; the reason names the versions, or what is missing and how to get it."""
     if not found():
         return _no(f"CuPy is not installed. It comes with {_INSTALL}.")
     try:

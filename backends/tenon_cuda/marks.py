@@ -1,4 +1,4 @@
-"""Timestamps on a device's own clock: CUDA events, read when somebody asks."""
+"""Timestamps on a device's own clock: CUDA events, read on demand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Mark:
-    """A point in a device's stream; ``int(mark)`` and ``later - earlier`` wait, and give nanoseconds."""
+    """A point in a device's stream; ``int(mark)`` and ``later - earlier`` wait for it and are nanoseconds."""
 
     __slots__ = ("_clock", "event")
 
@@ -25,7 +25,7 @@ class Mark:
 
 
 class Clock:
-    """One device's events, measured from its first one."""
+    """The clock of one device: its events, relative to a first one."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -34,13 +34,13 @@ class Clock:
         self.start = time.perf_counter_ns()
 
     def event(self) -> Any:
-        """An event recorded now, in the current stream of the current device."""
-        made = self._library.cuda.Event()
-        made.record()
-        return made
+        """Record an event in the current stream of the current device."""
+        event = self._library.cuda.Event()
+        event.record()
+        return event
 
     def between(self, earlier: Any, later: Any) -> int:
-        """Nanoseconds from one event to the other, once both have happened."""
+        """Wait for both events; the nanoseconds between them."""
         earlier.synchronize()
         later.synchronize()
         return int(self._library.cuda.get_elapsed_time(earlier, later) * 1_000_000)

@@ -1,8 +1,8 @@
 """CuPy as the shared forwards expect it: NumPy's names with NumPy's results.
 
-Everything not defined here is CuPy's own. What is defined here CuPy lacks or does otherwise (14.2): ``where``
-and ``round`` return float32 for bfloat16, batched products and sorting do not know bfloat16, maximum and
-minimum cannot reduce, empty arrays upset sorting and scanning, and a singular matrix is not an error.
+What is not defined here is CuPy's own. What is, CuPy (14.2) lacks or computes differently: ``where`` and
+``round`` return float32 for bfloat16, batched products and sorting do not support bfloat16, maximum and
+minimum have no reductions, sorting and scans fail on empty arrays, and a singular matrix is not an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "amax", "minimum": "
 
 
 class Namespace:
-    """``library`` (CuPy, or anything with its names) with the gaps filled."""
+    """``library``, which is CuPy or has its names, with the functions that it lacks."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Namespace:
         return value
 
     def where(self, condition: Array, x: Operand, y: Operand) -> Array:
-        """Selection; bfloat16 goes through its bits, which CuPy's own would turn into float32."""
+        """``numpy.where``; bfloat16, which CuPy would convert to float32, is selected by its bits."""
         dtypes = {v.dtype for v in (x, y) if hasattr(v, "dtype")}
         narrow = dtypes.pop() if len(dtypes) == 1 else None
         if narrow is None or narrow.kind != "V":
@@ -49,7 +49,7 @@ class Namespace:
         return self.library.where(condition, _bits(x, narrow), _bits(y, narrow)).view(narrow)
 
     def round(self, x: Array, decimals: int = 0, out: Array | None = None) -> Array:
-        """To ``decimals`` digits, in the dtype of ``x``."""
+        """Round to ``decimals`` digits, keeping the dtype of ``x``."""
         if x.dtype.kind != "V":
             return self.library.round(x, decimals, out=out)
         made = self.library.round(x.astype(np.float32), decimals).astype(x.dtype)
@@ -85,7 +85,7 @@ class Namespace:
         return self.library.argmin(_plain(x), axis=axis, keepdims=keepdims)
 
     def argsort(self, x: Array, axis: int = -1, kind: str | None = None) -> Array:
-        """Indices that sort; always stable, whatever ``kind`` says."""
+        """Indices that sort ``x`` along ``axis``; the sort is stable for every ``kind``."""
         if x.size == 0 or x.shape[axis] == 1:
             return self.library.zeros(x.shape, np.int64)
         return self.library.argsort(_plain(x), axis=axis)
@@ -95,11 +95,11 @@ class Namespace:
         return self.library.searchsorted(_plain(x), _plain(values), side=side)
 
     def cumsum(self, x: Array, axis: int, dtype: np.dtype | None = None) -> Array:
-        """Running sums; half-width floats add up in float32."""
+        """Cumulative sums; 16-bit floats are added in float32."""
         return self._scan(self.library.cumsum, x, axis, dtype)
 
     def cumprod(self, x: Array, axis: int, dtype: np.dtype | None = None) -> Array:
-        """Running products; half-width floats are multiplied in float32."""
+        """Cumulative products; 16-bit floats are multiplied in float32."""
         return self._scan(self.library.cumprod, x, axis, dtype)
 
     def _scan(self, function: Callable[..., Array], x: Array, axis: int, dtype: np.dtype | None) -> Array:
@@ -129,7 +129,7 @@ class Linalg:
 
 
 def _plain(x: Array) -> Array:
-    """bfloat16 as float32."""
+    """``x``, converted to float32 if it is bfloat16."""
     return x.astype(np.float32) if x.dtype.kind == "V" else x
 
 

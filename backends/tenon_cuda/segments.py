@@ -1,8 +1,8 @@
-"""Combining values that meet at one place, and running extremes: the same result in every run.
+"""Deterministic scatter reductions and scans.
 
-The hardware's atomic operations add in the order in which threads happen to arrive, and know neither products
-nor bfloat16. Here equal places are brought together by a stable sort, then combined in a tree whose shape
-depends only on the numbers of them: ``log2`` of the longest run passes over the values.
+The hardware's atomic operations add in the order in which threads arrive, and support neither products nor
+bfloat16. Here a stable sort makes equal indices adjacent; their values are then combined in a tree whose
+shape depends only on their counts, in ``log2`` of the longest run passes over the values.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def combine_rows(xp: ArrayNamespace, target: Array, rows: Array, values: Array, 
 
 
 def widened(xp: ArrayNamespace, values: Array) -> Array:
-    """Half-width floats as float32, everything else as it is."""
+    """``values``, with 16-bit floats converted to float32."""
     narrow = values.dtype.itemsize == 2 and values.dtype.kind in "fV"
     return values.astype(xp.float32) if narrow else values
 
 
 def running(xp: ArrayNamespace, values: Array, axis: int, function: Combine) -> Array:
-    """``function`` over everything up to each element along ``axis``."""
+    """The inclusive scan of ``values`` by ``function`` along ``axis``."""
     made, step = values.copy(), 1
     before = (slice(None),) * (axis % values.ndim)
     while step < values.shape[axis]:
@@ -59,7 +59,7 @@ def running(xp: ArrayNamespace, values: Array, axis: int, function: Combine) -> 
 
 
 def flat_places(xp: ArrayNamespace, shape: tuple[int, ...], arrays: tuple[Array, ...]) -> Array:
-    """Positions in the flattened leading axes of ``shape``, by one index array an axis."""
+    """Flat indices into the leading axes of ``shape``, from one index array for each axis."""
     places: Array = 0
     for size, array in zip(shape, arrays, strict=False):
         places = places * size + xp.where(array < 0, array + size, array)

@@ -18,7 +18,7 @@ class Ufunc:
         self._reduction = reduction
 
     def __call__(self, *args: Operand, **kwargs: object) -> Array:
-        """Element by element, as the library's own."""
+        """Apply the library's function element by element."""
         return self._function(*args, **kwargs)
 
     def reduce(
@@ -28,11 +28,11 @@ class Ufunc:
         keepdims: bool = False,
         out: Array | None = None,
     ) -> Array:
-        """Over ``axis``, a tuple of axes, or None for all; an empty tuple leaves a copy."""
+        """Reduce over ``axis``: an axis, a tuple of axes, or None for all; an empty tuple returns a copy."""
         if axis == ():
             return array.copy()
         if self._reduction is None:
-            raise NotImplementedError(f"{self._function!r} reduces nothing")
+            raise NotImplementedError(f"{self._function!r} has no reduction")
         made = getattr(self._xp, self._reduction)(array, axis=axis, keepdims=keepdims)
         if out is None:
             return made
@@ -40,11 +40,11 @@ class Ufunc:
         return out
 
     def accumulate(self, array: Array, axis: int = 0) -> Array:
-        """Everything up to each element along ``axis``."""
+        """The inclusive scan along ``axis``."""
         return running(self._xp, array, axis, self._function)
 
     def at(self, array: Array, key: Array | tuple[Array | slice, ...], values: Operand) -> None:
-        """``array[key] = self(array[key], values)``, with repeated places counted every time.
+        """``array[key] = self(array[key], values)``, where each repeated index counts.
 
         ``key`` is an index array or a tuple of index arrays and full slices.
         """

@@ -1,4 +1,4 @@
-"""Work in blocks that stay in the cache: several passes over 64 KB cost less than one over main memory."""
+"""Blocked loops: several passes over a block in the cache cost less than one over main memory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import numpy as np
 from tenon_cpu.threads import split
 
 #: Bytes of one operand in a block. Half as much would stay in the second-level cache, but two threads then
-#: spend their
-#: time handing each other the interpreter lock (GELU on two threads: 64 KB 3.2 ms, 256 KB 1.1 ms; on one 2.3
-#: and 1.7).
+#: contend for the interpreter lock (GELU on two threads: 64 KB 3.2 ms, 256 KB 1.1 ms; on one 2.3 and 1.7).
 BLOCK = 256 << 10
 #: Elements below which a second thread costs more than it saves.
 SHARED = 1 << 17
@@ -21,7 +19,7 @@ _INTEGERS: dict[int, np.dtype] = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
 
 def plain(*arrays: np.ndarray) -> bool:
-    """All are C-contiguous float32 or all float64, and not empty."""
+    """Whether all arrays are C-contiguous, not empty, and of one dtype, float32 or float64."""
     first = arrays[0].dtype
     return first.char in _FLOATS and all(a.dtype is first and a.flags.c_contiguous and a.size for a in arrays)
 
@@ -33,8 +31,7 @@ def rows_of(x: np.ndarray, rank: int = 1) -> np.ndarray:
 
 
 def over_rows(work: Callable[[int, int], object], rows: int, width: int, item: int, cost: int = 1) -> None:
-    """``work(start, stop)`` over blocks of rows, shared among threads where ``cost * rows * width`` is worth
-    it."""
+    """Call ``work(start, stop)`` on blocks of rows; on all threads if ``cost * rows * width`` is large."""
     step = max(1, BLOCK // max(width * item, 1))
 
     def piece(start: int, stop: int) -> None:

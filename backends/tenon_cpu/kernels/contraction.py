@@ -1,8 +1,7 @@
 """Affine maps and matrix products, cut among the threads of ``tenon_cpu.threads``.
 
-Large products are cut here and not by BLAS: after a product of its own, BLAS's second thread spins for some
-20 ms on the
-core that the next kernel's second piece needs.
+Large products are split here and not by BLAS: after a product, BLAS's second thread spins for some 20 ms on
+the core that the second thread of the next kernel needs.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _dot = np.dot
 
 
 def product(x: np.ndarray, y: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
-    """``x[M, K] @ y[K, N] + bias[N]`` in one array; the longer side of the result is cut."""
+    """``x[M, K] @ y[K, N] + bias[N]``; the longer axis of the result is split among threads."""
     rows, columns = x.shape[0], y.shape[1]
     size = rows * columns * x.shape[1]
     if size < SHARED:
@@ -64,7 +63,7 @@ def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.nda
 
 
 def batches(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Products of batches, of which each thread takes some, where NumPy would call BLAS one by one."""
+    """Batched products, split among threads; NumPy would call BLAS for one matrix after the other."""
     batch = x.shape[:-2]
     out = np.empty((*batch, x.shape[-2], y.shape[-1]), x.dtype)
     if batch[0] < 4:

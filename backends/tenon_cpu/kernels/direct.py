@@ -1,4 +1,4 @@
-"""Small ops without the layers between: what a tiny model's step spends its time on.
+"""Kernels of small ops that call NumPy directly: these calls dominate the step of a tiny model.
 
 The reference forwards reach NumPy through a partial, a bound method and a loop over what any array library
 may need; for arrays of a few elements that costs more than the arithmetic. Gains measured on 4-element
@@ -34,27 +34,27 @@ _HALF = {c: np.full((), 0.5, c) for c in _REAL}
 
 
 def conj(x: Any) -> Any:
-    """Reals as they are (0.1 against 0.3 us)."""
+    """The conjugate; real arrays and numbers are returned unchanged (0.1 against 0.3 us)."""
     return x.conjugate() if x.__class__ in _NUMBERS or x.dtype.kind == "c" else x
 
 
 def sum_to(x: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
-    """The input itself where nothing was broadcast (0.1 against 0.25 us)."""
+    """Sum to ``shape``; the input itself if it has that shape (0.1 against 0.25 us)."""
     return x if x.shape == shape else _sum_to.forward(np, x, shape=shape)
 
 
 def reshape(x: np.ndarray, *, shape: Sequence[int]) -> np.ndarray:
-    """The method (0.25 against 0.4 us)."""
+    """``ndarray.reshape`` (0.25 against 0.4 us)."""
     return x.reshape(shape)
 
 
 def view(x: np.ndarray, *, shape: Sequence[int]) -> np.ndarray:
-    """A contiguous array never needs the copy that NumPy is to be kept from (0.25 against 1.6 us)."""
+    """Reshape without a copy: a contiguous array never needs one (0.25 against 1.6 us)."""
     return x.reshape(shape) if x.flags.c_contiguous else _view.forward(np, x, shape=shape)
 
 
 def split(x: np.ndarray, *, sizes: Sequence[int], axis: int) -> tuple[np.ndarray, ...]:
-    """The index before ``axis`` is made once (1.1 against 2.4 us for 4 pieces)."""
+    """Split along ``axis``; the index of the leading axes is built once (1.1 against 2.4 us for 4 pieces)."""
     lead, start, pieces = (slice(None),) * axis, 0, []
     for size in sizes:
         stop = start + size
@@ -64,22 +64,22 @@ def split(x: np.ndarray, *, sizes: Sequence[int], axis: int) -> tuple[np.ndarray
 
 
 def transpose(x: np.ndarray, *, axis0: int, axis1: int) -> np.ndarray:
-    """The method; ``.T`` of a matrix is quicker still (0.1 against 0.4 us)."""
+    """``ndarray.swapaxes``; ``.T`` of a matrix is faster (0.1 against 0.4 us)."""
     return x.T if x.ndim == 2 and axis0 != axis1 else x.swapaxes(axis0, axis1)
 
 
 def permute(x: np.ndarray, *, axes: Sequence[int]) -> np.ndarray:
-    """The method."""
+    """``ndarray.transpose``."""
     return x.transpose(axes)
 
 
 def index(x: np.ndarray, *, key: Any) -> np.ndarray:
-    """The operator."""
+    """``x[key]``."""
     return x[key]
 
 
 def sum(x: np.ndarray, *, axes: Sequence[int], keepdims: bool = False) -> np.ndarray:
-    """``add.reduce`` where the dtype is wide enough to add up in."""
+    """``np.add.reduce`` of dtypes that are wide enough to accumulate in; the reference for others."""
     if x.dtype.char in _WIDE:
         made = _add(x, axes, None, None, keepdims)
         return made if x.ndim < 3 or made.flags.c_contiguous else np.ascontiguousarray(made)
@@ -87,7 +87,7 @@ def sum(x: np.ndarray, *, axes: Sequence[int], keepdims: bool = False) -> np.nda
 
 
 def mean(x: np.ndarray, *, axes: Sequence[int], keepdims: bool = False) -> np.ndarray:
-    """As ``sum``, then the division (1.6 against 3.3 us)."""
+    """``np.add.reduce`` and a division (1.6 against 3.3 us)."""
     if x.dtype.char not in _REAL or not x.size:
         return _mean.forward(np, x, axes=axes, keepdims=keepdims)
     count, shape = 1, x.shape
@@ -98,7 +98,7 @@ def mean(x: np.ndarray, *, axes: Sequence[int], keepdims: bool = False) -> np.nd
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    """One array instead of four, and no number to convert (2.1 against 4.0 us on 1000 elements)."""
+    """By ``tanh`` in one array instead of four, without converting numbers (2.1 against 4.0 us on 1000)."""
     half = _HALF.get(x.dtype.char)
     if half is None or not x.ndim:
         return _sigmoid.forward(np, x)

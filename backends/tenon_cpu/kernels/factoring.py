@@ -1,6 +1,7 @@
 """Factorizations and solutions by routines of LAPACK that NumPy has no function for (``lapack.py``).
 
-Matrix by matrix, so batches of many small ones stay with NumPy; so does all where there is no OpenBLAS.
+LAPACK is called for one matrix at a time, so batches of small matrices stay with NumPy, as does everything
+where there is no OpenBLAS. Kernels return NotImplemented for what they leave to the reference.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ WORTH = 24
 
 
 def _known(*arrays: np.ndarray) -> lapack.Routines | None:
-    """The routines, where matrices are large enough for them."""
+    """LAPACK's routines, if the matrices are large enough for them; else None."""
     worth = all(a.ndim > 1 and a.size and a.__class__ is np.ndarray for a in arrays)
     return lapack.routines(*arrays) if worth and arrays[0].shape[-1] >= WORTH else None
 
 
 def lu_parts(x: np.ndarray) -> tuple[np.ndarray, ...]:
-    """One matrix after the other, by LAPACK."""
+    """The packed factors, pivots and permutation matrix of each matrix, and copies of them as residuals."""
     known = _known(x)
     if known is None:
         return NotImplemented
@@ -55,7 +56,7 @@ def lu_parts(x: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def cholesky(x: np.ndarray) -> np.ndarray:
-    """Where the matrices lie, which NumPy turns around twice; it says which one has no factor."""
+    """Factor in place, where NumPy transposes twice; the reference raises the error where that fails."""
     known = _known(x)
     if known is None:
         return NotImplemented
@@ -67,7 +68,7 @@ def cholesky(x: np.ndarray) -> np.ndarray:
 
 
 def qr(x: np.ndarray, *, mode: str = "reduced") -> tuple[np.ndarray, ...]:
-    """By reflections in blocks."""
+    """By blocked Householder reflections."""
     known = _known(x)
     if known is None or min(x.shape[-2:]) < WORTH or not known.has("geqrt"):
         return NotImplemented
@@ -81,7 +82,7 @@ def qr(x: np.ndarray, *, mode: str = "reduced") -> tuple[np.ndarray, ...]:
 
 
 def solve(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Of one matrix, with its factors; batches by NumPy."""
+    """Solve for one matrix; returns its factors and pivots too. Batches are left to NumPy."""
     known = _known(a, b) if a.ndim == 2 == b.ndim else None
     if known is None:
         return NotImplemented
@@ -95,7 +96,7 @@ def solve(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def solve_adjoint(a: np.ndarray, b: np.ndarray, factors: np.ndarray, pivots: np.ndarray) -> np.ndarray:
-    """From the factors, if there are any."""
+    """Solve with the transposed matrix, by the factors if there are any."""
     known = lapack.routines(a, b, factors) if factors.size and b.size and b.ndim == 2 else None
     if known is None:
         return NotImplemented
@@ -103,7 +104,7 @@ def solve_adjoint(a: np.ndarray, b: np.ndarray, factors: np.ndarray, pivots: np.
 
 
 def solve_triangle(a: np.ndarray, b: np.ndarray, *, upper: bool) -> np.ndarray:
-    """By substitution, block by block; where the diagonal holds 0 the result is not finite, as in torch."""
+    """By blocked substitution; a 0 on the diagonal gives results that are not finite, as in torch."""
     known = _known(a, b) if a.shape[:-2] == b.shape[:-2] else None
     if known is None:
         return NotImplemented
@@ -120,7 +121,7 @@ def solve_triangle(a: np.ndarray, b: np.ndarray, *, upper: bool) -> np.ndarray:
 def least_squares(
     a: np.ndarray, b: np.ndarray, *, rcond: float | None = None, values: bool = True
 ) -> tuple[np.ndarray, ...]:
-    """By QR with columns exchanged, where nobody wants singular values."""
+    """By QR with column pivoting, if singular values are not wanted."""
     known = lapack.routines(a, b) if not values and a.size and b.size else None
     if known is None or a.ndim != 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return NotImplemented
@@ -132,11 +133,11 @@ def least_squares(
 
 
 def svdvals(kernel: Kernel, x: np.ndarray) -> np.ndarray:
-    """Without vectors, which only a gradient reads."""
+    """Without singular vectors, which only a gradient reads."""
     return _svdvals.without_vectors(np, x)
 
 
-#: Where nobody will need the residuals.
+#: Kernels for calls that need no residuals.
 VISIBLE: dict[str, Kernel] = {"svdvals": svdvals}
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""Sorting with indices, by one sort of whole numbers: the value's bits above, its index below.
+"""Argsort by sorting int64 keys: the bits of the value above, its index below.
 
 NumPy sorts 64-bit integers with vector instructions, but indices, stably, one comparison at a time (262,144
-float32: 29 ms; 2.6 so). All keys differ, so that no order among equals is lost.
+float32: 29 ms; 2.6 by keys). All keys differ, so the order of equal values is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _SIGN = np.int64(0x7FFFFFFF)
 def argsort(
     x: np.ndarray, *, axis: int, descending: bool = False, start: int = 0, stop: int | None = None
 ) -> np.ndarray:
-    """Of floats, integers and booleans of up to 32 bits; NaN counts as largest, ties keep order."""
+    """Indices that sort floats, integers or booleans of up to 32 bits; NaN is largest, equal values keep
+    their order."""
     if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
         x = x.astype(np.float32)
     last = x if axis == x.ndim - 1 or not x.ndim else np.moveaxis(x, axis, -1)
@@ -43,7 +44,7 @@ def argsort(
 
 
 def argsort_short(xp: ArrayNamespace, x: np.ndarray, **attrs: Any) -> np.ndarray:
-    """By the reference, in float32."""
+    """The reference on ``x`` as float32."""
     return _argsort.forward(xp, x.astype(np.float32), **attrs)
 
 

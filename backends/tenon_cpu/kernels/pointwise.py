@@ -1,4 +1,4 @@
-"""Elementwise ops that NumPy has a quicker way for than the obvious one. Times are of 262,144 float32."""
+"""Elementwise ops by faster NumPy functions than the obvious ones. Times are for 262,144 float32."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _NUMBERS = frozenset((bool, int, float))
 
 
 def pow(x: np.ndarray, y: np.ndarray | float, *, out: np.ndarray | None = None) -> np.ndarray:
-    """Small exponents as products and roots, as torch has them (cubes: 46 us against 16 ms)."""
+    """Powers 2, 3, 0.5, -1 and -0.5 as products and roots, as in torch (cubes: 46 us against 16 ms)."""
     exponent = float(y) if y.__class__ in _NUMBERS or getattr(y, "dtype", x.dtype).kind in "iuf" else None
     if exponent == 2:
         return np.square(x, out=out)
@@ -19,28 +19,28 @@ def pow(x: np.ndarray, y: np.ndarray | float, *, out: np.ndarray | None = None) 
     if exponent == -1:
         return np.reciprocal(x, out=out)
     if exponent == -0.5:
-        made = np.sqrt(x, out=out)
-        return np.reciprocal(made, out=made if made.ndim else None)
+        root = np.sqrt(x, out=out)
+        return np.reciprocal(root, out=root if root.ndim else None)
     return NotImplemented
 
 
 def clamp(
     x: np.ndarray, min: float | None, max: float | None, *, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """By numbers: one walk (32 against 100 us for each bound); a missing bound is infinite."""
+    """Clip to two numbers in one pass (32 against 100 us for each bound); a missing bound is infinite."""
     low, high = -np.inf if min is None else min, np.inf if max is None else max
     return np.clip(x, x.dtype.type(low), x.dtype.type(high), out=out)
 
 
 def logical_not(x: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
-    """Comparison with 0 (17 against 166 us)."""
+    """By comparison with 0 (17 against 166 us)."""
     return np.equal(x, 0, out=out)
 
 
 def leaky_relu(x: np.ndarray, *, slope: float = 0.01) -> np.ndarray:
-    """The larger of both where the slope is less steep than 1 (59 against 166 us)."""
-    made = np.multiply(x, x.dtype.type(slope))
-    return np.maximum(made, x, out=made)
+    """The maximum of ``x`` and ``slope * x``, for slopes of at most 1 (59 against 166 us)."""
+    scaled = np.multiply(x, x.dtype.type(slope))
+    return np.maximum(scaled, x, out=scaled)
 
 
 __all__ = ["clamp", "leaky_relu", "logical_not", "pow"]

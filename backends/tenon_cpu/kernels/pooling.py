@@ -1,7 +1,4 @@
-"""Max pooling of windows that do not overlap: plane by plane in the cache, and by bits in the gradient.
-
-And means of whole planes.
-"""
+"""Max pooling of windows that do not overlap, plane by plane in the cache, and means of whole planes."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def side_by_side(
     dilation: Sequence[int],
     ceil_mode: bool = False,
 ) -> bool:
-    """Two axes, no padding, no dilation, no overlap, no last window cut short."""
+    """Whether planes are pooled by whole windows that do not overlap, without padding or dilation."""
     return (
         len(kernel) == 2
         and plain(x)
@@ -42,7 +39,7 @@ def side_by_side(
 
 
 def _regions(attrs: Attrs, sizes: tuple[int, int]) -> list[tuple[slice, ...]]:
-    """What each place of the window sees of ``[planes, H, W]``."""
+    """For each position of the window, the index of its elements in ``[planes, H, W]``."""
     (th, tw), (rows, columns) = attrs["stride"], sizes
     return [
         (slice(None), slice(i, i + (rows - 1) * th + 1, th), slice(j, j + (columns - 1) * tw + 1, tw))
@@ -83,7 +80,7 @@ def _maximum(parts: list[np.ndarray], out: np.ndarray) -> None:
 
 
 def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Any) -> np.ndarray:
-    """Each place of the window takes the gradient where it holds the maximum and no place before it did."""
+    """The first maximum of each window receives its gradient."""
     if np.isnan(out).any():
         return NotImplemented
     sizes = g.shape[2:]
@@ -115,7 +112,7 @@ def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Any) -
 
 
 def adaptive_avg_pool(x: np.ndarray, *, sizes: Sequence[int]) -> np.ndarray:
-    """One mean of each plane, where that is all (4 instead of 11 us on 64 planes of 8 by 8)."""
+    """The mean of each plane (4 instead of 11 us on 64 planes of 8 by 8)."""
     planes = x.reshape(x.shape[0], x.shape[1], -1)
     made = np.add.reduce(planes, axis=2)
     made /= planes.shape[2]
@@ -123,7 +120,7 @@ def adaptive_avg_pool(x: np.ndarray, *, sizes: Sequence[int]) -> np.ndarray:
 
 
 def adaptive_avg_pool_grad(g: np.ndarray, *, shape: Sequence[int]) -> np.ndarray:
-    """A number all over each plane, where that is all."""
+    """The gradient of the mean of each plane: one number for all of its elements."""
     made = np.empty(shape, g.dtype)
     np.copyto(made, g * g.dtype.type(1.0 / math.prod(shape[2:])))
     return made

@@ -32,7 +32,7 @@ def selects(condition: Operand, x: Operand, y: Operand) -> bool:
 
 
 def where(condition: np.ndarray, x: Operand, y: Operand) -> np.ndarray:
-    """Selection where one side is a number."""
+    """``np.where`` of an array and a number."""
     flipped = x.__class__ not in _NUMBERS
     value, kept = (y, x) if flipped else (x, y)
     if 4 * condition.size <= kept.size:
@@ -43,7 +43,7 @@ def where(condition: np.ndarray, x: Operand, y: Operand) -> np.ndarray:
 
 
 def _fits(small: tuple[int, ...], whole: tuple[int, ...]) -> bool:
-    """Broadcasting ``small`` to ``whole`` changes nothing of ``whole``."""
+    """Whether ``small`` broadcasts to ``whole`` itself."""
     lead = len(whole) - len(small)
     return lead >= 0 and all(s in (1, w) for s, w in zip(small, whole[lead:], strict=True))
 

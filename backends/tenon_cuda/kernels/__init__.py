@@ -1,8 +1,8 @@
 """Kernels that replace reference forwards on CUDA, as rows of the backend's table.
 
-Most ops run the shared forwards over ``Namespace``. Here is what cannot be told apart there: indexing,
-because CuPy takes indices modulo the size where NumPy and PyTorch refuse them, and products of half-width
-floats, which the hardware multiplies without a detour.
+Most ops run the shared forwards over ``Namespace``. The exceptions are indexing, because CuPy takes indices
+modulo the size where NumPy and PyTorch raise an error, and products of 16-bit floats, which the hardware
+multiplies without a conversion to float32.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def kernel_table() -> KernelTable:
     table = KernelTable()
     table.add("take", KernelRow("reference, after a check of the indices", take))
     table.add("put", KernelRow("reference, after a check of the indices", put))
-    table.add("matmul", KernelRow("as they are, sums in float32", matmul, (_HALF_MATRICES,)))
+    table.add(
+        "matmul", KernelRow("CuPy, products of 16-bit floats summed in float32", matmul, (_HALF_MATRICES,))
+    )
     return table
 
 
@@ -46,13 +48,13 @@ def put(
     accumulate: bool = False,
     out: Array | None = None,
 ) -> Array:
-    """Advanced assignment, after a check of the indices; it adds up in the same order in every run."""
+    """Advanced assignment, after a check of the indices; accumulation is deterministic."""
     check_indices(xp, x, indices, layout)
     return _put.forward(xp, x, y, *indices, layout=layout, accumulate=accumulate, out=out)
 
 
 def matmul(xp: ArrayNamespace, x: Array, y: Array) -> Array:
-    """Half-width matrices are multiplied as they are, without the reference's detour by float32."""
+    """Multiply matrices of 16-bit floats without the reference's conversion to float32."""
     return xp.matmul(x, y)
 
 

@@ -1,4 +1,4 @@
-"""Checks that indices lie inside what they index."""
+"""Bounds checks of index arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenon.extend import Array, ArrayNamespace
 def check_indices(xp: ArrayNamespace, x: Array, indices: tuple[Array, ...], layout: Sequence[object]) -> None:
     """IndexRangeError for the first index array (no slice of ``layout``) that reaches outside its axis.
 
-    Costs one transfer of two numbers per index array; without it CuPy would silently take another element.
+    Costs one transfer of two numbers per index array; without it CuPy would silently read another element.
     """
     axes = [axis for axis, part in enumerate(layout) if not isinstance(part, slice)]
     for axis, array in zip(axes, indices, strict=True):

@@ -33,7 +33,7 @@ class MetaBackend(Backend):
         return _of_numbers(op) if op.promotion is not None else op.infer
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Aval:
-        """An Aval."""
+        """The Aval of this shape and dtype."""
         return Aval(tuple(shape), dtype)
 
     def from_host(self, array: np.ndarray, device: Device) -> Aval:
@@ -41,26 +41,26 @@ class MetaBackend(Backend):
         return Aval(array.shape, array.dtype)
 
     def to_host(self, array: Aval) -> np.ndarray:
-        """Always an error: there is no data."""
+        """Raise NoDataError: there is no data."""
         raise NoDataError(
             "Cannot copy out of meta tensor; no data! Use module.to_empty(device=...) to allocate it, then"
             " initialise or load."
         )
 
     def as_array(self, value: Operand) -> Operand:
-        """``value`` as it is."""
+        """``value`` itself."""
         return value
 
     def shares_memory(self, a: Aval, b: Aval) -> bool:
-        """Never: there is no memory."""
+        """False: there is no memory."""
         return False
 
     def device_of(self, array: Aval) -> Device:
-        """``meta``."""
+        """The device ``meta``."""
         return _META
 
     def memory(self, device: Device | None = None) -> MemoryStats:
-        """Nothing is ever allocated."""
+        """Zeros: nothing is allocated."""
         return MemoryStats(0, 0, None)
 
 
