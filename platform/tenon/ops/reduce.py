@@ -238,8 +238,8 @@ class SumTo(Primitive):
         return f.expand(f.reshape(g, shape=padded), shape=tuple(x.shape))
 
 
-class Cumsum(Primitive):
-    """Running sum along ``axis``."""
+class _Cumulative(Primitive):
+    """Base of the cumulative sum and product."""
 
     kind = Kind.REDUCE
     plain = True
@@ -249,6 +249,10 @@ class Cumsum(Primitive):
     def infer(self, x, *, axis):
         """The input's own aval."""
         return Aval(x.shape, x.dtype)
+
+
+class Cumsum(_Cumulative):
+    """Cumulative sum along ``axis``."""
 
     def forward(self, xp, x, *, axis):
         """NumPy would widen narrow dtypes; torch's result is in the input's."""
@@ -260,18 +264,10 @@ class Cumsum(Primitive):
         return f.flip(f.cumsum(f.flip(g, axes=(axis,)), axis=axis), axes=(axis,))
 
 
-class Cumprod(Primitive):
-    """Running product along ``axis``."""
+class Cumprod(_Cumulative):
+    """Cumulative product along ``axis``."""
 
-    kind = Kind.REDUCE
     saves = ("x", "out")
-    plain = True
-    computes_in_float32 = True
-    autocast_cuda = "float32"
-
-    def infer(self, x, *, axis):
-        """The input's own aval."""
-        return Aval(x.shape, x.dtype)
 
     def forward(self, xp, x, *, axis):
         """In the input's dtype."""
