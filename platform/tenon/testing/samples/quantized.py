@@ -119,19 +119,10 @@ for _name, _kernel, _stride, _padding in (
 
 
 def _lstm(
-    x: np.ndarray,
-    h: np.ndarray,
-    c: np.ndarray,
-    w_ih: np.ndarray,
-    s_ih: np.ndarray,
-    w_hh: np.ndarray,
-    s_hh: np.ndarray,
-    b_ih: np.ndarray | None,
-    b_hh: np.ndarray | None,
-    *,
-    sizes: tuple[int, ...],
+    x: np.ndarray, h: np.ndarray, c: np.ndarray, w_ih: np.ndarray, s_ih: np.ndarray, w_hh: np.ndarray,
+    s_hh: np.ndarray, b_ih: np.ndarray | None, b_hh: np.ndarray | None, *, sizes: tuple[int, ...],
     reverse: bool = False,
-) -> tuple[np.ndarray, ...]:
+) -> tuple[np.ndarray, ...]:  # fmt: skip
     inputs = _dynamic(x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
     out, h, c = np.zeros((len(x), h.shape[1]), np.float32), h.copy(), c.copy()
     ends = np.cumsum(sizes)
@@ -146,18 +137,9 @@ def _lstm(
 
 
 def _gru(
-    x: np.ndarray,
-    h: np.ndarray,
-    w_ih: np.ndarray,
-    s_ih: np.ndarray,
-    w_hh: np.ndarray,
-    s_hh: np.ndarray,
-    b_ih: np.ndarray | None,
-    b_hh: np.ndarray | None,
-    *,
-    sizes: tuple[int, ...],
-    reverse: bool = False,
-) -> tuple[np.ndarray, ...]:
+    x: np.ndarray, h: np.ndarray, w_ih: np.ndarray, s_ih: np.ndarray, w_hh: np.ndarray, s_hh: np.ndarray,
+    b_ih: np.ndarray | None, b_hh: np.ndarray | None, *, sizes: tuple[int, ...], reverse: bool = False,
+) -> tuple[np.ndarray, ...]:  # fmt: skip
     def cell(inputs: np.ndarray, own: np.ndarray, state: np.ndarray) -> np.ndarray:
         own = own if b_hh is None else own + b_hh
         (reset, z, n), mine = np.split(inputs, 3), np.split(own, 3)
@@ -169,19 +151,10 @@ def _gru(
 
 
 def _rnn(
-    x: np.ndarray,
-    h: np.ndarray,
-    w_ih: np.ndarray,
-    s_ih: np.ndarray,
-    w_hh: np.ndarray,
-    s_hh: np.ndarray,
-    b_ih: np.ndarray | None,
-    b_hh: np.ndarray | None,
-    *,
-    sizes: tuple[int, ...],
-    reverse: bool = False,
+    x: np.ndarray, h: np.ndarray, w_ih: np.ndarray, s_ih: np.ndarray, w_hh: np.ndarray, s_hh: np.ndarray,
+    b_ih: np.ndarray | None, b_hh: np.ndarray | None, *, sizes: tuple[int, ...], reverse: bool = False,
     nonlinearity: str = "tanh",
-) -> tuple[np.ndarray, ...]:
+) -> tuple[np.ndarray, ...]:  # fmt: skip
     def cell(inputs: np.ndarray, own: np.ndarray, state: np.ndarray) -> np.ndarray:
         total = inputs + own
         result: np.ndarray = np.tanh(total) if nonlinearity == "tanh" else np.maximum(total, 0)
@@ -192,14 +165,9 @@ def _rnn(
 
 
 def _states(
-    cell: Reference,
-    inputs: np.ndarray,
-    h: np.ndarray,
-    w_hh: np.ndarray,
-    s_hh: np.ndarray,
-    sizes: tuple[int, ...],
-    reverse: bool,
-) -> tuple[np.ndarray, ...]:
+    cell: Reference, inputs: np.ndarray, h: np.ndarray, w_hh: np.ndarray, s_hh: np.ndarray,
+    sizes: tuple[int, ...], reverse: bool,
+) -> tuple[np.ndarray, ...]:  # fmt: skip
     out, h = np.zeros((len(inputs), h.shape[1]), np.float32), h.copy()
     ends = np.cumsum(sizes)
     for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):

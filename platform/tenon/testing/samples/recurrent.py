@@ -41,16 +41,9 @@ def _product(row: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np
 
 
 def _rnn(
-    x: np.ndarray,
-    h0: np.ndarray,
-    w_ih: np.ndarray,
-    w_hh: np.ndarray,
-    b_ih: np.ndarray | None,
-    b_hh: np.ndarray | None,
-    sizes: tuple[int, ...],
-    reverse: bool = False,
-    nonlinearity: str = "tanh",
-) -> tuple[np.ndarray, ...]:
+    x: np.ndarray, h0: np.ndarray, w_ih: np.ndarray, w_hh: np.ndarray, b_ih: np.ndarray | None,
+    b_hh: np.ndarray | None, sizes: tuple[int, ...], reverse: bool = False, nonlinearity: str = "tanh",
+) -> tuple[np.ndarray, ...]:  # fmt: skip
 
     def cell(row: np.ndarray, states: list[np.ndarray]) -> list[np.ndarray]:
         pre = _product(row, w_ih, b_ih) + _product(states[0], w_hh, b_hh)
@@ -60,17 +53,10 @@ def _rnn(
 
 
 def _lstm(
-    x: np.ndarray,
-    h0: np.ndarray,
-    c0: np.ndarray,
-    w_ih: np.ndarray,
-    w_hh: np.ndarray,
-    b_ih: np.ndarray | None,
-    b_hh: np.ndarray | None,
-    w_hr: np.ndarray | None,
-    sizes: tuple[int, ...],
+    x: np.ndarray, h0: np.ndarray, c0: np.ndarray, w_ih: np.ndarray, w_hh: np.ndarray,
+    b_ih: np.ndarray | None, b_hh: np.ndarray | None, w_hr: np.ndarray | None, sizes: tuple[int, ...],
     reverse: bool = False,
-) -> tuple[np.ndarray, ...]:
+) -> tuple[np.ndarray, ...]:  # fmt: skip
 
     def cell(row: np.ndarray, states: list[np.ndarray]) -> list[np.ndarray]:
         pre = _product(row, w_ih, b_ih) + _product(states[0], w_hh, b_hh)
@@ -83,15 +69,9 @@ def _lstm(
 
 
 def _gru(
-    x: np.ndarray,
-    h0: np.ndarray,
-    w_ih: np.ndarray,
-    w_hh: np.ndarray,
-    b_ih: np.ndarray | None,
-    b_hh: np.ndarray | None,
-    sizes: tuple[int, ...],
-    reverse: bool = False,
-) -> tuple[np.ndarray, ...]:
+    x: np.ndarray, h0: np.ndarray, w_ih: np.ndarray, w_hh: np.ndarray, b_ih: np.ndarray | None,
+    b_hh: np.ndarray | None, sizes: tuple[int, ...], reverse: bool = False,
+) -> tuple[np.ndarray, ...]:  # fmt: skip
     def cell(row: np.ndarray, states: list[np.ndarray]) -> list[np.ndarray]:
         (h,) = states
         xr, xz, xn = np.split(_product(row, w_ih, b_ih), 3)
