@@ -54,6 +54,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)  # absent under `-p no:xdist`
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Two workers for folders; none for single files, and for other choices by marker: those may be timed."""
     shared = _folders(config) and config.option.markexpr in ("", "slow")
@@ -103,6 +104,7 @@ class RanksInOneWorker(LoadFileScheduling):
             super()._reschedule(node)
 
 
+@pytest.hookimpl(optionalhook=True)  # absent under `-p no:xdist`
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> RanksInOneWorker:
     """The only one here."""
     return RanksInOneWorker(config, log)
