@@ -1,8 +1,8 @@
-"""Nested containers as a flat list of leaves and a ``TreeSpec`` that puts them together again.
+"""Flatten nested containers to a list of leaves and a ``TreeSpec``, and rebuild them.
 
 Containers are tuples, named tuples, lists, dictionaries (``OrderedDict`` and ``defaultdict`` too) and objects
 of classes that were registered; everything else, subclasses of these included, is a leaf.
-``tenon.utils._pytree`` offers the names under the path that PyTorch code imports.
+``tenon.utils._pytree`` exports the names under PyTorch's path.
 """
 
 from __future__ import annotations
@@ -10,16 +10,27 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenon.errors import TreeError
 
+if TYPE_CHECKING:
+    from tenon.engine.types import Nested
+
+#: Whether an object counts as a leaf, or another predicate of leaves.
+LeafTest: TypeAlias = Callable[[Any], bool]
+#: A type or tuple of types as for isinstance, or a predicate.
+TypeTest: TypeAlias = type | tuple[type, ...] | LeafTest
+#: Takes a container apart: ``flatten(object)`` is its children and a context.
+Flatten: TypeAlias = Callable[[Any], tuple[Any, Any]]
+#: Puts a container together: ``unflatten(children, context)``.
+Unflatten: TypeAlias = Callable[[Any, Any], Any]
 _MAPPINGS = (dict, OrderedDict, defaultdict)
 
 
 @dataclass(frozen=True, slots=True)
 class TreeSpec:
-    """The shape of a nest: ``type`` (None for a leaf), ``context`` (keys, named tuple class) and children."""
+    """The structure of nested containers: ``type`` (None: a leaf), ``context`` (keys, class) and children."""
 
     type: Any
     context: Any
@@ -27,12 +38,12 @@ class TreeSpec:
 
     @property
     def num_leaves(self) -> int:
-        """How many leaves the nest has."""
+        """Number of leaves."""
         return 1 if self.type is None else sum(child.num_leaves for child in self.children_specs)
 
     @property
     def num_children(self) -> int:
-        """How many direct children the outermost container has."""
+        """Number of children of the outermost container."""
         return len(self.children_specs)
 
     def is_leaf(self) -> bool:
@@ -45,11 +56,11 @@ LEAF = TreeSpec(None, None, ())
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """How objects of a registered class are taken apart and put together."""
+    """The functions that flatten and rebuild objects of a registered class."""
 
-    flatten: Callable[[Any], tuple[Any, Any]]
-    unflatten: Callable[[Any, Any], Any]
-    flatten_with_keys: Callable[[Any], tuple[Any, Any]] | None
+    flatten: Flatten
+    unflatten: Unflatten
+    flatten_with_keys: Flatten | None
 
 
 REGISTERED: dict[type, Node] = {}
@@ -57,23 +68,23 @@ REGISTERED: dict[type, Node] = {}
 
 def register_pytree_node(
     cls: type,
-    flatten_fn: Callable[[Any], tuple[Any, Any]],
-    unflatten_fn: Callable[[Any, Any], Any],
+    flatten_fn: Flatten,
+    unflatten_fn: Unflatten,
     *,
     serialized_type_name: str | None = None,
-    to_dumpable_context: Any = None,
-    from_dumpable_context: Any = None,
-    flatten_with_keys_fn: Callable[[Any], tuple[Any, Any]] | None = None,
+    to_dumpable_context: Callable[..., object] | None = None,
+    from_dumpable_context: Callable[..., object] | None = None,
+    flatten_with_keys_fn: Flatten | None = None,
 ) -> None:
-    """Make objects of ``cls`` containers: ``flatten_fn(object)`` gives their children and a context,
-    ``unflatten_fn(children, context)`` an object. How PyTorch writes them to files is not asked for here."""
+    """Register ``cls`` as a container: ``flatten_fn(object)`` returns its children and a context,
+    ``unflatten_fn(children, context)`` an object. The arguments for PyTorch's serialization are ignored."""
     if cls in REGISTERED or cls in (*_MAPPINGS, list, tuple):
         raise TreeError(f"{cls} is already registered as pytree node. Register each class once.")
     REGISTERED[cls] = Node(flatten_fn, unflatten_fn, flatten_with_keys_fn)
 
 
-def _children(tree: Any) -> tuple[Any, Any, list[Any]] | None:
-    """``(type, context, children)`` of a container, None for a leaf."""
+def _children(tree: Nested) -> tuple[Any, Any, list[Any]] | None:
+    """Return ``(type, context, children)`` of a container, None for a leaf."""
     kind = type(tree)
     if kind in _MAPPINGS:
         keys = list(tree)
@@ -89,7 +100,7 @@ def _children(tree: Any) -> tuple[Any, Any, list[Any]] | None:
     return None
 
 
-def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
+def tree_flatten(tree: Nested, is_leaf: LeafTest | None = None) -> tuple[list[Any], TreeSpec]:
     """The leaves of ``tree`` from left to right, and its spec.
 
     >>> leaves, spec = tree_flatten({"a": 1, "b": (2, [3])})
@@ -98,10 +109,10 @@ def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tup
     >>> tree_unflatten([x * 10 for x in leaves], spec)
     {'a': 10, 'b': (20, [30])}
     """
-    found = None if is_leaf is not None and is_leaf(tree) else _children(tree)
-    if found is None:
+    parts = None if is_leaf is not None and is_leaf(tree) else _children(tree)
+    if parts is None:
         return [tree], LEAF
-    kind, context, children = found
+    kind, context, children = parts
     leaves: list[Any] = []
     specs = []
     for child in children:
@@ -111,8 +122,8 @@ def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tup
     return leaves, TreeSpec(kind, context, tuple(specs))
 
 
-def tree_unflatten(leaves: Sequence[Any], treespec: TreeSpec) -> Any:
-    """The nest of shape ``treespec`` with ``leaves`` in it."""
+def tree_unflatten(leaves: Sequence[object], treespec: TreeSpec) -> Nested:
+    """Rebuild the containers of ``treespec`` with ``leaves``; TreeError if their number differs."""
     values = list(leaves)
     if len(values) != treespec.num_leaves:
         raise TreeError(
@@ -122,7 +133,7 @@ def tree_unflatten(leaves: Sequence[Any], treespec: TreeSpec) -> Any:
     return _build(iter(values), treespec)
 
 
-def _build(leaves: Any, spec: TreeSpec) -> Any:
+def _build(leaves: Iterator[object], spec: TreeSpec) -> Nested:
     if spec.type is None:
         return next(leaves)
     children = [_build(leaves, child) for child in spec.children_specs]
@@ -138,15 +149,15 @@ def _build(leaves: Any, spec: TreeSpec) -> Any:
 
 
 def tree_map(
-    func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None
-) -> Any:
-    """``tree`` with ``func`` applied to every leaf, and to the leaves of ``rests`` in the same places."""
+    func: Callable[..., object], tree: Nested, *rests: Nested, is_leaf: LeafTest | None = None
+) -> Nested:
+    """``tree`` with ``func`` applied to every leaf and the leaves of ``rests`` at the same positions."""
     leaves, spec = tree_flatten(tree, is_leaf)
-    others = [_same(rest, spec, is_leaf) for rest in rests]
+    others = [_leaves_like(rest, spec, is_leaf) for rest in rests]
     return tree_unflatten([func(*each) for each in zip(leaves, *others, strict=True)], spec)
 
 
-def _same(tree: Any, spec: TreeSpec, is_leaf: Callable[[Any], bool] | None) -> list[Any]:
+def _leaves_like(tree: Nested, spec: TreeSpec, is_leaf: LeafTest | None) -> list[Any]:
     leaves, own = tree_flatten(tree, is_leaf)
     if own != spec:
         raise TreeError(
@@ -155,66 +166,66 @@ def _same(tree: Any, spec: TreeSpec, is_leaf: Callable[[Any], bool] | None) -> l
     return leaves
 
 
-def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+def tree_leaves(tree: Nested, is_leaf: LeafTest | None = None) -> list[Any]:
     """The leaves of ``tree`` from left to right."""
     return tree_flatten(tree, is_leaf)[0]
 
 
-def tree_iter(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterator[Any]:
+def tree_iter(tree: Nested, is_leaf: LeafTest | None = None) -> Iterator[Any]:
     """The leaves of ``tree``, one after the other."""
     return iter(tree_leaves(tree, is_leaf))
 
 
-def tree_structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
+def tree_structure(tree: Nested, is_leaf: LeafTest | None = None) -> TreeSpec:
     """The spec of ``tree``."""
     return tree_flatten(tree, is_leaf)[1]
 
 
-def tree_is_leaf(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+def tree_is_leaf(tree: Nested, is_leaf: LeafTest | None = None) -> bool:
     """Whether ``tree`` is a leaf itself."""
     return (is_leaf is not None and is_leaf(tree)) or _children(tree) is None
 
 
 def tree_map_(
-    func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None
-) -> Any:
-    """``tree`` itself, after a call of ``func`` with every leaf (and those of ``rests`` in its place)."""
+    func: Callable[..., object], tree: Nested, *rests: Nested, is_leaf: LeafTest | None = None
+) -> Nested:
+    """Call ``func`` with every leaf (and those of ``rests`` at its position); return ``tree``."""
     tree_map(func, tree, *rests, is_leaf=is_leaf)
     return tree
 
 
-def tree_all(pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+def tree_all(pred: LeafTest, tree: Nested, is_leaf: LeafTest | None = None) -> bool:
     """Whether ``pred`` holds for all leaves."""
     return all(map(pred, tree_iter(tree, is_leaf)))
 
 
-def tree_any(pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+def tree_any(pred: LeafTest, tree: Nested, is_leaf: LeafTest | None = None) -> bool:
     """Whether ``pred`` holds for a leaf."""
     return any(map(pred, tree_iter(tree, is_leaf)))
 
 
 def tree_all_only(
-    type_or_types: Any, pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None
+    type_or_types: type | tuple[type, ...], pred: LeafTest, tree: Nested, is_leaf: LeafTest | None = None
 ) -> bool:
     """Whether ``pred`` holds for all leaves of a type."""
     return all(pred(leaf) for leaf in tree_iter(tree, is_leaf) if isinstance(leaf, type_or_types))
 
 
 def tree_any_only(
-    type_or_types: Any, pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None
+    type_or_types: type | tuple[type, ...], pred: LeafTest, tree: Nested, is_leaf: LeafTest | None = None
 ) -> bool:
     """Whether ``pred`` holds for a leaf of a type."""
     return any(pred(leaf) for leaf in tree_iter(tree, is_leaf) if isinstance(leaf, type_or_types))
 
 
 def tree_map_only(
-    type_or_types: Any, func: Callable[[Any], Any], tree: Any, is_leaf: Callable[[Any], bool] | None = None
-) -> Any:
-    """``tree`` with ``func`` applied to the leaves of a type, or for which a given question holds."""
-    asks = callable(type_or_types) and not isinstance(type_or_types, type)
+    type_or_types: TypeTest, func: Callable[[Any], object], tree: Nested, is_leaf: LeafTest | None = None
+) -> Nested:
+    """``tree`` with ``func`` applied to the leaves of a type, or that a predicate selects."""
+    is_predicate = callable(type_or_types) and not isinstance(type_or_types, type)
 
-    def each(leaf: Any) -> Any:
-        chosen = type_or_types(leaf) if asks else isinstance(leaf, type_or_types)
-        return func(leaf) if chosen else leaf
+    def each(leaf: object) -> object:
+        test: Any = type_or_types
+        return func(leaf) if (test(leaf) if is_predicate else isinstance(leaf, test)) else leaf
 
     return tree_map(each, tree, is_leaf=is_leaf)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenon.errors import TreeError
-from tenon.tensors.pytree import REGISTERED, TreeSpec, _children, tree_flatten, tree_unflatten
+from tenon.tensors.pytree import REGISTERED, LeafTest, TreeSpec, _children, tree_flatten, tree_unflatten
+
+if TYPE_CHECKING:
+    from tenon.engine.types import Nested
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class SequenceKey:
 class MappingKey:
     """A step into a mapping."""
 
-    key: Any
+    key: object
 
     def __str__(self) -> str:
         return f"[{self.key!r}]"
@@ -40,16 +43,17 @@ class GetAttrKey:
         return f".{self.name}"
 
 
-Path = tuple[Any, ...]
+#: The keys that lead to a leaf.
+Path: TypeAlias = tuple[Any, ...]
 
 
 def keystr(kp: Path) -> str:
-    """A path as it would be written behind the name of the nest."""
+    """Return a path as Python writes it after the name of the outermost container."""
     return "".join(map(str, kp))
 
 
 def tree_flatten_with_path(
-    tree: Any, is_leaf: Callable[[Any], bool] | None = None
+    tree: Nested, is_leaf: LeafTest | None = None
 ) -> tuple[list[tuple[Path, Any]], TreeSpec]:
     """``(path, leaf)`` of every leaf, and the spec.
 
@@ -57,20 +61,20 @@ def tree_flatten_with_path(
     >>> [(keystr(path), leaf) for path, leaf in pairs]
     [("['a']", 1), ("['b'][0]", 2), ("['b'][1][0]", 3)]
     """
-    found: list[tuple[Path, Any]] = []
-    _walk(tree, (), is_leaf, found)
-    return found, tree_flatten(tree, is_leaf)[1]
+    pairs: list[tuple[Path, Any]] = []
+    _walk(tree, (), is_leaf, pairs)
+    return pairs, tree_flatten(tree, is_leaf)[1]
 
 
-def tree_leaves_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[Path, Any]]:
+def tree_leaves_with_path(tree: Nested, is_leaf: LeafTest | None = None) -> list[tuple[Path, Any]]:
     """``(path, leaf)`` of every leaf."""
     return tree_flatten_with_path(tree, is_leaf)[0]
 
 
 def tree_map_with_path(
-    func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None
-) -> Any:
-    """``tree`` with ``func(path, leaf)`` for every leaf; leaves of ``rests`` in its place are passed too."""
+    func: Callable[..., object], tree: Nested, *rests: Nested, is_leaf: LeafTest | None = None
+) -> Nested:
+    """``tree`` with ``func(path, leaf)`` for every leaf; further arguments are the leaves of ``rests``."""
     pairs, spec = tree_flatten_with_path(tree, is_leaf)
     others = []
     for rest in rests:
@@ -82,18 +86,17 @@ def tree_map_with_path(
     return tree_unflatten(values, spec)
 
 
-def _walk(
-    tree: Any, path: Path, is_leaf: Callable[[Any], bool] | None, found: list[tuple[Path, Any]]
-) -> None:
+def _walk(tree: Nested, path: Path, is_leaf: LeafTest | None, pairs: list[tuple[Path, Any]]) -> None:
+    """Append ``(path, leaf)`` of every leaf of ``tree``, which is at ``path``, to ``pairs``."""
     parts = None if is_leaf is not None and is_leaf(tree) else _children(tree)
     if parts is None:
-        found.append((path, tree))
+        pairs.append((path, tree))
         return
     for key, child in _keyed(tree, *parts):
-        _walk(child, (*path, key), is_leaf, found)
+        _walk(child, (*path, key), is_leaf, pairs)
 
 
-def _keyed(tree: Any, kind: Any, context: Any, children: list[Any]) -> list[tuple[Any, Any]]:
+def _keyed(tree: Nested, kind: Any, context: Any, children: list[Any]) -> list[tuple[Any, Any]]:
     if kind in REGISTERED:
         flatten = REGISTERED[kind].flatten_with_keys
         if flatten is None:
