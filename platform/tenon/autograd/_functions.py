@@ -1,20 +1,22 @@
-"""PyTorch's path ``autograd._functions``: old custom Functions that some code still names."""
+"""PyTorch's path ``autograd._functions``: old custom Functions that some code still uses."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from tenon.autograd.function import Function
 from tenon.errors import GradError
+from tenon.tensors.tensor import Tensor
 
 
 class Resize(Function):
-    """``apply(tensor, sizes)``: the same elements at other sizes."""
+    """``apply(tensor, sizes)``: a copy of ``tensor`` with another shape."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Any, sizes: Any) -> Any:
-        """``tensor`` at ``sizes``, whose product must be its number of elements."""
+    def forward(ctx: Any, tensor: Tensor, sizes: Sequence[int]) -> Tensor:
+        """Return a copy of ``tensor`` of shape ``sizes``; GradError if the number of elements differs."""
         if math.prod(sizes) != tensor.numel():
             raise GradError(
                 f"requested resize to {tuple(sizes)} ({math.prod(sizes)} elements in total), but the given"
@@ -25,6 +27,6 @@ class Resize(Function):
         return tensor.clone().reshape(sizes)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        """Back at the first sizes."""
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient in the shape of the input."""
         return grads[0].reshape(ctx.sizes), None

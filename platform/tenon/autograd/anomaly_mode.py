@@ -5,8 +5,8 @@ are checked for NaN and infinity. That is slow; disabled, it costs nothing. As i
 holds the stack as "traceback_", and as "parent_" the node whose gradient was being computed when this one was
 created.
 
-The first forward op that produces NaN from finite inputs is remembered, and so is the first that produces an
-infinity, which many programs do on purpose. The error in backward names both; if there is none, a warning
+The first forward op that produces NaN from finite inputs is recorded, and so is the first that produces an
+infinity, which many programs do on purpose. The error in backward names both; without an error, a warning
 names the NaN when the mode ends.
 """
 
@@ -16,13 +16,14 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from tenon.engine import scopes
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Kind
+from tenon.engine.types import Array, Attrs, Operand
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import AnomalyError, TenonWarning
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from tenon.engine.op import Op
     from tenon.engine.tape import Node
     from tenon.kernels.backend import Backend
-    from tenon.tensors.tensor import Tensor
+
+#: ``visit(node, gradient)`` of the sweep.
+Visit: TypeAlias = "Callable[[Node, Operand], None]"
 
 _CORE = tuple(str(Path(__file__).parents[1] / part) for part in ("engine", "tensors"))
 _UNKNOWN = (
@@ -52,7 +55,7 @@ class _State:
 class _Visited(threading.local):
     """The node whose gradient this thread is computing."""
 
-    node: Any = None
+    node: Node | None = None
 
 
 _VISITED = _Visited()
@@ -125,29 +128,30 @@ def _switch(enabled: bool, check_nan: bool) -> None:
         WATCHERS.around_visit = None
 
 
-def _with_traceback(visit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+def _with_traceback(visit: Visit) -> Visit:
     """Wrap ``visit`` to warn with the traceback of the forward call whose gradient raised."""
 
-    def reporting(node: Node, grad: Any) -> None:
-        around, _VISITED.node = _VISITED.node, node
+    def reporting(node: Node, grad: Operand) -> None:
+        outer, _VISITED.node = _VISITED.node, node
         try:
             visit(node, grad)
         except Exception:
             _warn(node)
             raise
         finally:
-            _VISITED.node = around
+            _VISITED.node = outer
 
     return reporting
 
 
-def _warn(node: Any) -> None:
+def _warn(node: Node) -> None:
     """Warn with the traceback of the forward call that created ``node``, and those of its parents."""
     text = _traceback_text(node, "Traceback of forward call that caused the error:")
     _report(f"Error detected in {node.name()}. {text}")
-    while (node := notes_on(node).get("parent_")) is not None:
-        text = _traceback_text(node, "Traceback of forward call that induced the previous calculation:")
-        _report(f"\n\nPrevious calculation was induced by {node.name()}. {text}")
+    parent: Node | None = node
+    while parent is not None and (parent := notes_on(parent).get("parent_")) is not None:
+        text = _traceback_text(parent, "Traceback of forward call that induced the previous calculation:")
+        _report(f"\n\nPrevious calculation was induced by {parent.name()}. {text}")
 
 
 def _report(text: str) -> None:
@@ -158,16 +162,18 @@ def _report(text: str) -> None:
         print(f"{type(refused).__name__}: {refused}", file=sys.stderr)
 
 
-def _traceback_text(node: Any, title: str) -> str:
+def _traceback_text(node: Node, title: str) -> str:
+    """Return ``title`` and the stack of the call that created ``node``."""
     stack = _stack_of(node)
     return f"{title}\n{stack}" if stack else _UNKNOWN
 
 
-def _stack_of(node: Any) -> str:
+def _stack_of(node: Node) -> str:
     return "".join(notes_on(node).get("traceback_", ()))
 
 
-def _record_stack(node: Any) -> None:
+def _record_stack(node: Node) -> None:
+    """Callback for new nodes: store the stack of the call, without tenon's own frames, in the metadata."""
     notes_on(node)["traceback_"] = traceback.format_list(
         [f for f in traceback.extract_stack() if f.filename != __file__ and not f.filename.startswith(_CORE)]
     )
@@ -181,40 +187,41 @@ class _ForwardCheck:
     #: Not used inside backward passes and optimizers.
     only_casts = True
 
-    def run(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def run(self, op: Op, args: tuple[Any, ...], attrs: Attrs) -> Any:
         """Call the op; record the first non-finite result computed from finite inputs."""
         result = SLOT.below(self)(op, args, attrs)
         if _State.check_nan and op.kind not in (Kind.CREATE, Kind.MEMORY, Kind.RANDOM):
-            for made in result if isinstance(result, tuple) else (result,):
-                kind = _not_finite(made.raw, made._backend) if isinstance(made, Value) else ""
+            for output in result if isinstance(result, tuple) else (result,):
+                kind = _not_finite(output.raw, output._backend) if isinstance(output, Value) else ""
                 if kind and kind not in _State.first:
-                    self._note(kind, op, args, made)
+                    self._record(kind, op, args, output)
         return result
 
-    def _note(self, kind: str, op: Op, args: tuple[Any, ...], made: Tensor) -> None:
-        given = [a for a in args if isinstance(a, Value)]
-        if any(_not_finite(a.raw, a._backend) for a in given):
+    def _record(self, kind: str, op: Op, args: tuple[object, ...], output: Value) -> None:
+        """Record the non-finite ``output``, unless an input is not finite either."""
+        inputs = [a for a in args if isinstance(a, Value)]
+        if any(_not_finite(a.raw, a._backend) for a in inputs):
             return
-        raw = made._backend.raw
+        raw = output._backend.raw
         count = int(
-            raw.sum(raw.isnan(made.raw) if kind == "nan" else raw.isinf(made.raw), axes=_axes(made.raw))
+            raw.sum(raw.isnan(output.raw) if kind == "nan" else raw.isinf(output.raw), axes=_axes(output.raw))
         )
         path = scopes.path_of(scopes.here.place)
         _State.first[kind] = (
             f"op {op.name}{f' in module {path}' if path else ''} made {kind} of finite numbers: inputs"
-            f" {', '.join(str(list(a.raw.shape)) for a in given) or 'none'}, output {list(made.raw.shape)},"
-            f" {count} of {made.raw.size} values"
+            f" {', '.join(str(list(a.raw.shape)) for a in inputs) or 'none'},"
+            f" output {list(output.raw.shape)}, {count} of {output.raw.size} values"
         )
 
 
 _FORWARD_CHECK = _ForwardCheck()
 
 
-def _axes(raw: Any) -> tuple[int, ...]:
+def _axes(raw: Array) -> tuple[int, ...]:
     return tuple(range(raw.ndim))
 
 
-def _not_finite(raw: Any, backend: Backend) -> str:
+def _not_finite(raw: Array, backend: Backend) -> str:
     """Return "nan" if ``raw`` contains NaN, "inf" if it contains an infinity, else ""."""
     if raw.dtype.kind not in "fcV" or backend.name == "meta" or not raw.size:
         return ""
@@ -224,7 +231,7 @@ def _not_finite(raw: Any, backend: Backend) -> str:
     return "nan" if bool(f.any(f.isnan(raw), axes=_axes(raw))) else "inf"
 
 
-def _check_gradients(node: Node, grads: Any) -> None:
+def _check_gradients(node: Node, grads: Iterable[Operand]) -> None:
     """Raise AnomalyError if a gradient that ``node`` computed for an input contains NaN."""
     if not _State.check_nan:
         return
@@ -237,10 +244,13 @@ def _check_gradients(node: Node, grads: Any) -> None:
         if kind == "nan":
             _raise(node, position, raw)
         elif kind:
-            _State.first.setdefault("inf gradient", f"{_named(node)}, gradient {position} {list(raw.shape)}")
+            _State.first.setdefault(
+                "inf gradient", f"{_described(node)}, gradient {position} {list(raw.shape)}"
+            )
 
 
-def _named(node: Any) -> str:
+def _described(node: Node) -> str:
+    """Describe a node in error messages: op, module and shapes of the inputs."""
     path = scopes.path_of(node.module)
     shapes = [str(list(a.shape)) for a in node.args or () if hasattr(a, "shape")]
     return (
@@ -250,7 +260,8 @@ def _named(node: Any) -> str:
     )
 
 
-def _raise(node: Any, position: int, raw: Any) -> None:
+def _raise(node: Node, position: int, raw: Array) -> None:
+    """Raise AnomalyError for a gradient with NaN, with what was recorded before."""
     first = _State.first
     before = [f"In forward, {first[kind]}." for kind in ("nan", "inf") if kind in first]
     if "inf gradient" in first:
@@ -258,7 +269,7 @@ def _raise(node: Any, position: int, raw: Any) -> None:
     first.clear()
     raise AnomalyError(
         f"Function '{node.name()}' returned nan values in its {position}th output"
-        f" ({_named(node)}, gradient {list(raw.shape)}). {' '.join((*before, ''))}"
+        f" ({_described(node)}, gradient {list(raw.shape)}). {' '.join((*before, ''))}"
         f"{_traceback_text(node, 'Look at the operands of this call:')}"
     )
 

@@ -10,6 +10,9 @@ from tenon.engine.value import Value
 from tenon.errors import FreedGraphError, GradError
 
 if TYPE_CHECKING:
+    import weakref
+
+    from tenon.autograd.function import Function, FunctionNode
     from tenon.tensors.tensor import Tensor
 
 
@@ -20,25 +23,28 @@ class FunctionCtx:
     #: Whether ``backward`` receives zeros, not None, for an output without a gradient.
     materialize_grads: bool = True
     _materialize_non_diff_grads: bool = True
-    to_save: tuple[Any, ...] = ()
-    to_push: tuple[Any, ...] = ()
-    #: Whether ``jvp`` is running, which reads what ``save_for_forward`` saved.
+    #: The tensors passed to ``save_for_backward``, until ``_keep`` saves them, and to ``save_for_forward``.
+    to_save: tuple[Tensor | None, ...] = ()
+    to_push: tuple[Tensor | None, ...] = ()
+    #: Whether ``jvp`` is running, for which ``saved_tensors`` are those of ``save_for_forward``.
     _pushing: bool = False
-    #: Set in ``forward`` by a Function that only views its one tensor: changes of that view go through it.
+    #: Set in ``forward`` by a Function that returns a view of its only tensor: in-place changes of the view
+    #: then run ``forward`` again.
     _is_pure_view: bool = False
-    dirty_tensors: tuple[Any, ...] = ()
-    non_differentiable: tuple[Any, ...] = ()
+    dirty_tensors: tuple[Tensor, ...] = ()
+    non_differentiable: tuple[Tensor, ...] = ()
     _saved: tuple[Saved | None, ...] | None = None
     _freed: bool = False
+    #: Whether ``saved_tensors`` was read and cleared.
     _read: bool = False
-    _forward_cls: Any = None
-    _node: Any = None
+    _forward_cls: type[Function] | None = None
+    _node: weakref.ref[FunctionNode] | None = None
 
-    def save_for_backward(self, *tensors: Tensor | int | None) -> None:
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Save inputs, outputs (or None) for ``backward``, which reads them as ``saved_tensors``."""
         self.to_save = tensors
 
-    def save_for_forward(self, *tensors: Tensor) -> None:
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
         """Save tensors (or None) for ``jvp``, which reads them as ``saved_tensors``."""
         self.to_push = tensors
 
@@ -46,7 +52,7 @@ class FunctionCtx:
         """Mark the inputs that ``forward`` modified in place; it must return them."""
         self.dirty_tensors = args
 
-    def mark_non_differentiable(self, *args: Any) -> None:
+    def mark_non_differentiable(self, *args: Tensor) -> None:
         """Mark outputs as not differentiable; ``backward`` receives zeros for them."""
         self.non_differentiable = args
 
@@ -56,8 +62,10 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What ``save_for_backward`` kept, unchanged since; FreedGraphError after a backward that freed
-        it."""
+        """The tensors (or None) that were saved; FreedGraphError after a backward pass that freed them.
+
+        ModifiedValueError if one was modified in place since.
+        """
         if self._pushing:
             return self.to_push
         self._check_freed()
@@ -69,10 +77,10 @@ class FunctionCtx:
         if self._saved is None:
             return self.to_save
         node = None if self._node is None else self._node()
-        found = tuple(None if s is None else s.unpack(node) for s in self._saved)
+        tensors = tuple(None if s is None else s.unpack(node) for s in self._saved)
         if self._forward_cls is not None and self._forward_cls.clear_saved_tensors_on_access:
             self._saved, self._read = None, True
-        return found
+        return tensors
 
     def _check_freed(self) -> None:
         if self._freed:
@@ -85,7 +93,7 @@ class FunctionCtx:
             )
 
     @property
-    def _raw_saved_tensors(self) -> tuple[Any, ...]:
+    def _raw_saved_tensors(self) -> tuple[Saved | SavedNone, ...]:
         self._check_freed()
         return tuple(SavedNone() if s is None else s for s in self._saved or ())
 
@@ -102,7 +110,10 @@ class FunctionCtx:
 
     def _keep(self, outputs: dict[int, int]) -> None:
         """Turn ``to_save`` into versioned values; ``outputs`` maps ids of tracked outputs to their index."""
-        values, self.to_save = self.to_save, ()  # also if a hook stops here: outputs would keep themselves
+        values, self.to_save = (
+            self.to_save,
+            (),
+        )  # even if a hook raises: else there would be a reference cycle
         for position, value in enumerate(values):
             if value is not None and not isinstance(value, Value):
                 raise TypeError(

@@ -7,24 +7,27 @@ from typing import Any, NoReturn
 from tenon.engine.aval import Aval
 from tenon.engine.tape import CustomNode, StandIn
 from tenon.errors import GradError
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["DelayedError", "UndefinedGrad"]
 
 
-def _behind(node: Any, title: StandIn, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Aliases of ``tensors`` whose history is ``node``, which is filled in; None where there is none."""
+def _aliases(
+    node: CustomNode, title: StandIn, tensors: tuple[Tensor | None, ...]
+) -> tuple[Tensor | None, ...]:
+    """Initialise ``node``; return aliases of ``tensors`` that have it as their ``grad_fn``."""
     backend: Any = next((t._backend for t in tensors if t is not None), None)
     CustomNode.__init__(node, title, backend, tensors)
     node.output_avals = tuple(None if t is None else Aval(tuple(t.raw.shape), t.raw.dtype) for t in tensors)
-    made = tuple(None if t is None else t.detach() for t in tensors)
-    for index, (alias, tensor) in enumerate(zip(made, tensors, strict=True)):
-        if alias is not None and tensor.requires_grad:
+    aliases = tuple(None if t is None else t.detach() for t in tensors)
+    for index, (alias, tensor) in enumerate(zip(aliases, tensors, strict=True)):
+        if alias is not None and tensor is not None and tensor.requires_grad:
             alias._node, alias._index, alias._track = node, index, True
-    return made
+    return aliases
 
 
 class DelayedError(CustomNode):
-    """``DelayedError(message, number)(*tensors)`` are the tensors; a gradient at one of them is an error."""
+    """``DelayedError(message, number)(*tensors)`` returns aliases whose gradient raises ``message``."""
 
     __slots__ = ()
 
@@ -33,31 +36,31 @@ class DelayedError(CustomNode):
     def __init__(self, message: str, num_inputs: int) -> None:
         self.message, self.number = message, num_inputs
 
-    def __call__(self, *tensors: Any) -> Any:
-        """``tensors``, behind a node of this kind: a tuple if there are several."""
-        made = _behind(DelayedError(self.message, self.number), _ERROR, tensors)
-        return made if self.number != 1 else made[0]
+    def __call__(self, *tensors: Tensor | None) -> Tensor | tuple[Tensor | None, ...] | None:
+        """Return aliases of ``tensors`` behind such a node: a tuple if there are several."""
+        aliases = _aliases(DelayedError(self.message, self.number), _ERROR, tensors)
+        return aliases if self.number != 1 else aliases[0]
 
-    def apply_tensors(self, grad: Any, create_graph: bool) -> NoReturn:
-        """Always the error."""
+    def apply_tensors(self, grad: object, create_graph: bool) -> NoReturn:
+        """Raise the error."""
         raise GradError(self.message)
 
 
 class UndefinedGrad(CustomNode):
-    """``UndefinedGrad()(tensor)`` is the tensor; of a gradient that comes to it nothing goes on."""
+    """``UndefinedGrad()(tensor)`` returns an alias that passes no gradient on."""
 
     __slots__ = ()
 
     def __init__(self) -> None:
-        """What it stands behind is known when it is called."""
+        """Create the function; its inputs are passed in the call."""
 
-    def __call__(self, *tensors: Any) -> Any:
-        """``tensors``, behind a node of this kind: a tuple if there are several."""
-        made = _behind(UndefinedGrad(), _UNDEFINED, tensors)
-        return made if len(made) != 1 else made[0]
+    def __call__(self, *tensors: Tensor | None) -> Tensor | tuple[Tensor | None, ...] | None:
+        """Return aliases of ``tensors`` behind such a node: a tuple if there are several."""
+        aliases = _aliases(UndefinedGrad(), _UNDEFINED, tensors)
+        return aliases if len(aliases) != 1 else aliases[0]
 
-    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
-        """Nothing."""
+    def apply_tensors(self, grad: object, create_graph: bool) -> list[None]:
+        """Return None for every input."""
         return [None] * len(self.edges)
 
 

@@ -1,17 +1,21 @@
-"""States of the random numbers of single devices, of which there are none: all draw from one stream."""
+"""Random states of single devices: none, as all devices share one generator."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+from tenon.device import DeviceLike
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["get_device_states", "set_device_states"]
 
 
-def get_device_states(*args: Any) -> tuple[list[int], list[Any]]:
-    """Numbers of the devices that ``args`` lie on, and the states of their own random numbers: none."""
+def get_device_states(*args: object) -> tuple[list[int], list[Tensor]]:
+    """Return the indices of devices that ``args`` are on, and their generators' states: empty lists."""
     return [], []
 
 
-def set_device_states(devices: Sequence[int], states: Sequence[Any], *, device_type: Any = None) -> None:
-    """Nothing: what ``get_device_states`` gave is empty."""
+def set_device_states(
+    devices: Sequence[int], states: Sequence[Tensor], *, device_type: DeviceLike = None
+) -> None:
+    """Do nothing, as ``get_device_states`` returns no states."""

@@ -3,17 +3,17 @@
 Ops have no forward-mode rules. A dual tensor has a node of its own on the tape, and ``unpack_dual`` computes
 the tangent of a result by differentiating the backward pass with respect to its seed (the transpose of the
 vector-Jacobian product is the Jacobian-vector product). The values are those of forward mode; the cost is a
-tape, and two backward passes per tangent. A custom Function with a ``jvp`` has it called immediately, and its
-outputs are duals; without one, its ``backward`` is transposed. ``no_grad`` stops gradients but not tangents:
-results of ops on duals are duals there too (``onward.py``).
+tape, and two backward passes per tangent. The ``jvp`` of a custom Function is called immediately, and its
+outputs are duals; without a ``jvp``, its ``backward`` is transposed. ``no_grad`` stops gradients but not
+tangents: results of ops on duals are duals there too (``tangent_taping.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
-from tenon.autograd.onward import Onward
+from tenon.autograd.tangent_taping import TangentTaping
 from tenon.engine.aval import Aval
 from tenon.engine.tape import CustomNode, StandIn
 from tenon.errors import ArgumentError, GradError
@@ -23,6 +23,10 @@ from tenon.tensors.autograd.passes import grad as differentiate
 from tenon.tensors.creation.factories import ones_like, zeros_like
 from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.autograd.context import FunctionCtx
+    from tenon.engine.tape import Node
 
 __all__ = [
     "UnpackedDualTensor",
@@ -37,15 +41,15 @@ __all__ = [
 class UnpackedDualTensor(NamedTuple):
     """The result of ``unpack_dual``: the primal value, and its tangent or None."""
 
-    primal: Any
-    tangent: Any
+    primal: Tensor
+    tangent: Tensor | None
 
 
 class _Level:
     """State shared by the duals of one level; they become plain tensors when it ends."""
 
     def __init__(self) -> None:
-        self.onward = Onward(lambda value: bool(_duals(value)), _carried)
+        self.taping = TangentTaping(lambda value: bool(_duals(value)), _make_dual_without_gradient)
 
 
 class _State:
@@ -66,16 +70,16 @@ class _Dual(CustomNode):
 
     __slots__ = ()
 
-    primal: Any
-    tangent: Any
+    primal: Tensor
+    tangent: Tensor
     level: _Level
 
-    def __init__(self, primal: Any, tangent: Any, level: _Level) -> None:
+    def __init__(self, primal: Tensor, tangent: Tensor, level: _Level) -> None:
         super().__init__(_DUAL, primal._backend, (primal,))
         self.primal, self.tangent, self.level = primal, tangent, level
         self.output_avals = (Aval(tuple(primal.raw.shape), primal.raw.dtype),)
 
-    def apply_tensors(self, grad: Tensor, create_graph: bool) -> list[Any]:
+    def apply_tensors(self, grad: Tensor, create_graph: bool) -> list[Tensor]:
         """Return ``grad`` unchanged."""
         return [grad]
 
@@ -89,7 +93,7 @@ def enter_dual_level() -> int:
         )
     global _current_level
     _State.level, _current_level = _Level(), 0
-    _State.level.onward.__enter__()
+    _State.level.taping.__enter__()
     return 0
 
 
@@ -98,8 +102,8 @@ def exit_dual_level(*, level: int | None = None) -> None:
     if _State.level is None or level not in (None, 0):
         raise GradError("Trying to exit a forward AD level that was not the last one that was created.")
     global _current_level
-    _State.level.onward.__exit__()
-    _State.level.onward.restore()
+    _State.level.taping.__exit__()
+    _State.level.taping.restore()
     _State.level, _current_level = None, -1
 
 
@@ -143,12 +147,12 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             " level, which is not supported."
         )
     dual = _alias(tensor)
-    carried = tangent if _laid_alike(tensor, tangent) else tangent.clone()
-    dual._node, dual._track = _Dual(tensor, carried, _State.level), True
+    own = tangent if _same_layout(tensor, tangent) else tangent.clone()
+    dual._node, dual._track = _Dual(tensor, own, _State.level), True
     return dual
 
 
-def _laid_alike(tensor: Tensor, tangent: Tensor) -> bool:
+def _same_layout(tensor: Tensor, tangent: Tensor) -> bool:
     """Whether both have equal strides and storage sizes, so that the same view applies to both."""
     return bool(
         tensor.raw.strides == tangent.raw.strides
@@ -167,50 +171,55 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     duals = _duals(tensor)
     if not duals:
         return UnpackedDualTensor(tensor, None)
-    asked = _asked(tensor) or any(d.tangent.requires_grad for d in duals)
-    return UnpackedDualTensor(tensor if asked else _alias(tensor), _pushed(tensor, duals, asked))
+    keep_graph = _reaches_leaf(tensor) or any(d.tangent.requires_grad for d in duals)
+    primal = tensor if keep_graph else _alias(tensor)
+    return UnpackedDualTensor(primal, _pushed(tensor, duals, keep_graph))
 
 
-def at_work() -> bool:
+def is_active() -> bool:
     """Whether a level is active, so that tensors may carry tangents."""
     return _State.level is not None
 
 
-def tangents_of(args: tuple[Any, ...]) -> list[Any] | None:
-    """The tangent or None of each of ``args``; None if no argument has a tangent."""
-    found = [unpack_dual(a).tangent if isinstance(a, Tensor) else None for a in args]
-    return None if all(t is None for t in found) else found
+def tangents_of(args: tuple[object, ...]) -> list[Tensor | None] | None:
+    """Return the tangent or None of each of ``args``; None if no argument has a tangent."""
+    tangents = [unpack_dual(a).tangent if isinstance(a, Tensor) else None for a in args]
+    return None if all(t is None for t in tangents) else tangents
 
 
 def pushed(
-    jvp: Any, ctx: Any, args: tuple[Any, ...], given: list[Any], outputs: tuple[Any, ...]
-) -> tuple[Any, ...]:
-    """Call ``jvp`` with the tangents ``given`` of ``args``; return the tangents of ``outputs``, checked."""
+    jvp: Callable[..., Any],
+    ctx: FunctionCtx,
+    args: tuple[Any, ...],
+    tangents: list[Tensor | None],
+    outputs: tuple[object, ...],
+) -> tuple[Tensor | None, ...]:
+    """Call ``jvp`` with the ``tangents`` of ``args``; return the tangents of ``outputs``, checked."""
     if ctx.materialize_grads:
-        given = [
+        tangents = [
             zeros_like(a.detach()) if t is None and isinstance(a, Tensor) and a.raw.dtype.kind in "fcV" else t
-            for t, a in zip(given, args, strict=True)
+            for t, a in zip(tangents, args, strict=True)
         ]
-    before = [0 if t is None or t.is_inference() else t._version for t in given]
+    before = [0 if t is None or t.is_inference() else t._version for t in tangents]
     ctx._pushing = True
     try:
-        made = jvp(ctx, *given)
+        result = jvp(ctx, *tangents)
     finally:
         ctx._pushing = False
-    tangents = made if isinstance(made, tuple) else (made,)
-    for position, (output, tangent) in enumerate(zip(outputs, tangents, strict=True)):
+    results: tuple[Tensor | None, ...] = result if isinstance(result, tuple) else (result,)
+    for position, (output, tangent) in enumerate(zip(outputs, results, strict=True)):
         if isinstance(output, Tensor):
-            _check_pushed(ctx, args, given, before, output, tangent, position)
-    return tangents
+            _check_pushed(ctx, args, tangents, before, output, tangent, position)
+    return results
 
 
 def _check_pushed(
-    ctx: Any,
+    ctx: FunctionCtx,
     args: tuple[Any, ...],
-    given: list[Any],
+    tangents: list[Tensor | None],
     before: list[int],
     output: Tensor,
-    tangent: Tensor,
+    tangent: Tensor | None,
     position: int,
 ) -> None:
     """Raise GradError unless ``tangent`` aliases the inputs' tangents as ``output`` does the inputs."""
@@ -224,7 +233,7 @@ def _check_pushed(
         )
     own = next((i for i, a in enumerate(args) if a is output), None)
     if any(output is t for t in ctx.dirty_tensors):
-        if own is not None and (tangent is not given[own] or tangent._version == before[own]):
+        if own is not None and (tangent is not tangents[own] or tangent._version == before[own]):
             raise GradError(
                 "An inplace custom Function is not modifying the forward mode gradients inplace. If the"
                 " forward is modifying an input inplace, then the jvp function must modify the corresponding"
@@ -232,7 +241,8 @@ def _check_pushed(
             )
         return
     source = own if own is not None else _viewed(args, output)
-    if source is None or given[source] is None:
+    input_tangent = None if source is None else tangents[source]
+    if source is None or input_tangent is None:
         return
     what = (
         "A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning a"
@@ -240,13 +250,13 @@ def _check_pushed(
     )
     if tangent._base is None:
         raise GradError(f"{what}. (output {position})")
-    if tangent._base is not given[source] and tangent._base is not given[source]._base:
+    if tangent._base is not input_tangent and tangent._base is not input_tangent._base:
         whose = "the same base as" if args[source]._base is not None else "the given"
         raise GradError(f"{what} of {whose} tangent of input {source}. (output {position})")
 
 
-def _viewed(args: tuple[Any, ...], output: Tensor) -> int | None:
-    """The index of the argument that ``output`` is a view of, directly or through its base."""
+def _viewed(args: tuple[object, ...], output: Tensor) -> int | None:
+    """Return the index of the argument that ``output`` is a view of, directly or through its base."""
     base = output._base
     if base is None:
         return None
@@ -255,7 +265,7 @@ def _viewed(args: tuple[Any, ...], output: Tensor) -> int | None:
     )
 
 
-def carry(outputs: tuple[Any, ...], tangents: tuple[Any, ...]) -> None:
+def carry(outputs: tuple[object, ...], tangents: tuple[Tensor | None, ...]) -> None:
     """Attach tangents to a custom Function's ``outputs``, which makes them duals."""
     assert _State.level is not None
     for output, tangent in zip(outputs, tangents, strict=True):
@@ -265,43 +275,45 @@ def carry(outputs: tuple[Any, ...], tangents: tuple[Any, ...]) -> None:
             output._node, output._index, output._track = _Dual(before, tangent, _State.level), 0, True
 
 
-def _carried(made: Tensor) -> None:
+def _make_dual_without_gradient(result: Tensor) -> None:
     """Turn a result computed under ``no_grad`` into a dual without gradients; computes its tangent now."""
-    duals = _duals(made)
+    duals = _duals(result)
     if duals:
-        tangent = _pushed(made, duals, False)
-        made._node, made._index, made._track = None, 0, False
-        carry((made,), (tangent,))
+        tangent = _pushed(result, duals, False)
+        result._node, result._index, result._track = None, 0, False
+        carry((result,), (tangent,))
 
 
 def _tangent_of(tensor: Tensor) -> Tensor | None:
-    """The tangent of ``tensor`` or None, for printing."""
+    """Return the tangent of ``tensor`` or None, for printing."""
     return None if _State.level is None else unpack_dual(tensor).tangent
 
 
 def _alias(tensor: Tensor) -> Tensor:
-    """A tensor on the same memory, sharing its version counter, without history."""
-    made = Tensor._of(tensor.raw, tensor._backend)
-    made._version_counter = tensor._counter()
-    return made
+    """Return a tensor on the same memory with the same version counter, without history."""
+    alias = Tensor._of(tensor.raw, tensor._backend)
+    alias._version_counter = tensor._counter()
+    return alias
 
 
-def _pushed(tensor: Tensor, duals: list[_Dual], asked: bool) -> Tensor:
-    """Compute the tangent of ``tensor`` by double backward: its VJP is linear in the seed; transposed, a JVP.
+def _pushed(tensor: Tensor, duals: list[_Dual], keep_graph: bool) -> Tensor:
+    """Return the tangent of ``tensor`` by double backward: its VJP is linear in the seed; transposed, a JVP.
 
-    The duals count as leaves meanwhile, since a dual's own tangent already covers what it depends on.
+    The duals are leaves meanwhile, since the tangent of a dual includes those of the tensors it depends on.
     """
-    behind = [d.edges for d in duals]
+    edges_before = [d.edges for d in duals]
     for d in duals:
         d.edges = (None,)
     try:
-        return _transposed(tensor, duals, asked)
+        return _transposed(tensor, duals, keep_graph)
     finally:
-        for d, edges in zip(duals, behind, strict=True):
+        for d, edges in zip(duals, edges_before, strict=True):
             d.edges = edges
 
 
-def _transposed(tensor: Tensor, duals: list[_Dual], asked: bool) -> Tensor:
+def _transposed(tensor: Tensor, duals: list[_Dual], keep_graph: bool) -> Tensor:
+    """Return the derivative of the backward pass with respect to its seed, times the tangents of
+    ``duals``."""
     with enable_grad():
         seed = ones_like(tensor.detach()).requires_grad_()  # linear rules may be computed via logarithms
         ends = [GradientEdge(d, 0) for d in duals]
@@ -311,37 +323,41 @@ def _transposed(tensor: Tensor, duals: list[_Dual], asked: bool) -> Tensor:
         ]
         if not pairs:
             return zeros_like(tensor.detach())
-        (found,) = differentiate(
-            [p for p, _ in pairs], [seed], [t for _, t in pairs], create_graph=asked, materialize_grads=True
+        (tangent,) = differentiate(
+            [p for p, _ in pairs],
+            [seed],
+            [t for _, t in pairs],
+            create_graph=keep_graph,
+            materialize_grads=True,
         )
-    return found if asked else found.detach()
+    return tangent if keep_graph else tangent.detach()
 
 
 def _duals(tensor: Tensor) -> list[_Dual]:
-    """The duals of the active level that ``tensor`` depends on, not followed past each dual."""
+    """Return the duals of the active level that ``tensor`` depends on, not those that duals depend on."""
     return [n for n in _nodes(tensor, _is_dual) if _is_dual(n)]
 
 
-def _is_dual(node: Any) -> bool:
+def _is_dual(node: object) -> TypeGuard[_Dual]:
     return isinstance(node, _Dual) and node.level is _State.level
 
 
-def _asked(tensor: Tensor) -> bool:
-    """Whether a gradient would reach a leaf."""
+def _reaches_leaf(tensor: Tensor) -> bool:
+    """Whether a gradient of ``tensor`` would reach a leaf."""
     return any(e is not None and e[1] < 0 for n in _nodes(tensor) for e in n.edges)
 
 
-def _nodes(tensor: Tensor, ends: Callable[[Any], bool] = lambda node: False) -> list[Any]:
-    """All nodes that ``tensor`` depends on, not followed past ``ends``."""
-    found: dict[int, Any] = {}
+def _nodes(tensor: Tensor, ends: Callable[[object], bool] = lambda node: False) -> list[Node]:
+    """Return all nodes that ``tensor`` depends on, not those past a node for which ``ends`` is true."""
+    nodes: dict[int, Node] = {}
     stack = [tensor.grad_fn]
     while stack:
         node = stack.pop()
-        if node is not None and id(node) not in found:
-            found[id(node)] = node
+        if node is not None and id(node) not in nodes:
+            nodes[id(node)] = node
             if not ends(node):
                 stack.extend(e[0] for e in node.edges if e is not None and e[1] >= 0)
-    return list(found.values())
+    return list(nodes.values())
 
 
 EXTENSIONS.tangent_of = _tangent_of

@@ -1,21 +1,20 @@
-"""Further checks of forward mode for ``gradcheck``: undefined tangents count as zeros; batched tangents."""
+"""Further checks of forward mode for ``gradcheck``: undefined tangents, and batched tangents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from tenon.autograd import forward_ad
-from tenon.autograd.jacobians import directions, joined, parts
+from tenon.autograd.jacobians import CheckedFunction, directions, joined, parts
 from tenon.engine.op import table
 from tenon.errors import GradcheckError
 from tenon.tensors.creation.factories import zeros_like
 from tenon.tensors.tensor import Tensor
 
 
-def check_undefined_tangents(func: Callable[..., Any], inputs: Sequence[Any], active: list[int]) -> None:
+def check_undefined_tangents(func: CheckedFunction, inputs: Sequence[Tensor], active: list[int]) -> None:
     """Check that omitting the tangent of an input equals passing zeros, for each input in turn."""
     with forward_ad.dual_level():
         duals = list(inputs)
@@ -38,9 +37,9 @@ def check_undefined_tangents(func: Callable[..., Any], inputs: Sequence[Any], ac
                     )
 
 
-def check_batched_tangents(func: Callable[..., Any], inputs: Sequence[Any], active: list[int]) -> None:
+def check_batched_tangents(func: CheckedFunction, inputs: Sequence[Tensor], active: list[int]) -> None:
     """Check that batched tangents (``vmap``) return what separate ones return."""
-    from tenon.compat._vmap_internals import vmap  # it stands on this package
+    from tenon.compat._vmap_internals import vmap  # it imports this package
 
     for i in active:
 
@@ -48,9 +47,8 @@ def check_batched_tangents(func: Callable[..., Any], inputs: Sequence[Any], acti
             with forward_ad.dual_level():
                 duals = list(inputs)
                 duals[i] = forward_ad.make_dual(inputs[i].detach(), tangent)
-                made = _outputs(func(*duals))
-                found = [forward_ad.unpack_dual(o) for o in made]
-                return tuple(zeros_like(f.primal) if f.tangent is None else f.tangent for f in found)
+                pairs = [forward_ad.unpack_dual(o) for o in _outputs(func(*duals))]
+                return tuple(zeros_like(p.primal) if p.tangent is None else p.tangent for p in pairs)
 
         steps = [joined(directions(inputs[i], i + k)[0], inputs[i]) for k in (0, 1000)]
         singly = [jvp(step) for step in steps]
@@ -70,11 +68,11 @@ def check_batched_tangents(func: Callable[..., Any], inputs: Sequence[Any], acti
                     )
 
 
-def _outputs(result: Sequence[Tensor]) -> list[Any]:
-    """The floating-point and complex tensors among what a function returned."""
+def _outputs(result: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    """Return the floating-point and complex tensors that a function returned."""
     several = result if isinstance(result, (tuple, list)) else (result,)
     return [o for o in several if isinstance(o, Tensor) and o.raw.dtype.kind in "fcV"]
 
 
-def _tangents(result: Sequence[Tensor]) -> list[Any]:
+def _tangents(result: Tensor | Sequence[Tensor]) -> list[Tensor | None]:
     return [forward_ad.unpack_dual(o).tangent for o in _outputs(result)]

@@ -1,8 +1,9 @@
 """Custom ops with a gradient written by hand: ``Function``, torch's contract.
 
-``apply`` runs ``forward`` untaped and puts one node behind its outputs; backward calls the class's
-``backward`` with tensors. What ``save_for_backward`` keeps is checked for in-place changes and freed
-like any saved value; saved outputs are kept without their history, so no reference cycle arises.
+``apply`` runs ``forward`` with gradients disabled and makes one node the ``grad_fn`` of its outputs; a
+backward pass calls the class's ``backward`` with tensors. Tensors of ``save_for_backward`` are checked for
+in-place changes and freed like any saved value; outputs are saved without their history, which avoids
+reference cycles.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import inspect
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tenon.autograd import forward_ad
 from tenon.autograd.context import FunctionCtx
@@ -23,12 +24,12 @@ from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
 from tenon.engine.tape import CustomNode, StandIn
 from tenon.engine.undefined import zeros
-from tenon.engine.value import Value
 from tenon.errors import DTypeError, GradError
 from tenon.tensors.autograd.grad_mode import no_grad
+from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tenon.tensors.tensor import Tensor
+    from tenon.engine.plans import EngineBackend
 
 
 class FunctionNode(CustomNode):
@@ -36,15 +37,17 @@ class FunctionNode(CustomNode):
 
     __slots__ = ()
 
-    def __init__(self, function: Any, ctx: Any, args: tuple[Any, ...], backend: Any) -> None:
+    def __init__(
+        self, function: type[Function], ctx: FunctionCtx, args: tuple[object, ...], backend: EngineBackend
+    ) -> None:
         title = f"{function.__name__}Backward"
         super().__init__(StandIn(title, title, 0, simple=False, saves=("ctx",)), backend, args)
         self.__dict__["ctx"] = ctx
         self.__dict__["function"] = function
         self.__dict__["inputs"] = tuple(
-            Aval(tuple(a.raw.shape), a.raw.dtype) if isinstance(a, Value) else None for a in args
+            Aval(tuple(a.raw.shape), a.raw.dtype) if isinstance(a, Tensor) else None for a in args
         )
-        self.__dict__["plain"] = frozenset[int]()  # which outputs are not differentiable
+        self.__dict__["plain"] = frozenset[int]()  # indices of outputs that are not differentiable
         ctx._node = weakref.ref(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -52,8 +55,8 @@ class FunctionNode(CustomNode):
             raise AttributeError(name)
         return getattr(self.ctx, name)
 
-    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
-        """Call the class's ``backward``; check what it returns."""
+    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Tensor | None]:
+        """Return the gradients that the class's ``backward`` computes, checked."""
         ctx, function = self.ctx, self.function
         grads = [grad] if self.op.outputs == 1 else list(grad)
         if ctx.materialize_grads and any(g is None for g in grads):
@@ -73,12 +76,13 @@ class FunctionNode(CustomNode):
         returned = rule(ctx, *grads)
         return self._checked(returned if isinstance(returned, tuple) else (returned,))
 
-    def apply_nothing(self, create_graph: bool) -> list[Any]:
+    def apply_nothing(self, create_graph: bool) -> list[Tensor | None]:
         """Call ``apply_tensors`` with zeros, or with None if the function does not materialize gradients."""
         grads = [None] * len(self.output_avals)
         return self.apply_tensors(grads[0] if self.op.outputs == 1 else grads, create_graph)
 
-    def _checked(self, grads: tuple[Any, ...]) -> list[Any]:
+    def _checked(self, grads: tuple[Any, ...]) -> list[Tensor | None]:
+        """Return ``grads`` in the shapes and dtypes of the inputs; GradError if they cannot be theirs."""
         name, inputs = self.op.name, self.inputs
         if len(grads) > len(inputs) and all(g is None for g in grads[len(inputs) :]):
             grads = grads[: len(inputs)]
@@ -88,9 +92,9 @@ class FunctionNode(CustomNode):
                 f" {len(grads)}): one for each argument of forward, None for what is no"
                 f" tensor{self._where()}."
             )
-        result: list[Any] = []
+        result: list[Tensor | None] = []
         for position, (g, own, edge) in enumerate(zip(grads, inputs, self.edges, strict=True)):
-            if g is not None and not isinstance(g, Value):
+            if g is not None and not isinstance(g, Tensor):
                 raise DTypeError(
                     f"expected Variable or None (got {type(g).__name__}) as gradient {position} of {name}"
                 )
@@ -104,8 +108,8 @@ class FunctionNode(CustomNode):
             )
         return result
 
-    def _fitted(self, g: Any, own: Aval, position: int) -> Any:
-        """``g`` summed down to its input's shape and cast to its dtype."""
+    def _fitted(self, g: Tensor, own: Aval, position: int) -> Tensor:
+        """Return ``g`` summed to the shape of its input and cast to its dtype."""
         if tuple(g.raw.shape) != tuple(own.shape):
             shape = tuple(g.raw.shape)
             lead = len(shape) - len(own.shape)
@@ -141,13 +145,16 @@ class Function:
     #: ``saved_tensors`` is cleared on first access, which frees memory within ``backward``.
     clear_saved_tensors_on_access: bool = False
     #: The class of this function's nodes, named after it.
-    _backward_cls: Any = FunctionNode
+    _backward_cls: type[FunctionNode] = FunctionNode
+    #: The class of this function's contexts, named after it.
+    _context_class: type[FunctionCtx] = FunctionCtx
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls._backward_cls = type(f"{cls.__name__}Backward", (FunctionNode,), {"__slots__": ()})
+        cls._context_class = type(f"{cls.__name__}Context", (FunctionCtx,), {"_forward_cls": cls})
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         warnings.warn(
             f"{type(self).__name__} should not be instantiated. Methods on autograd functions are all static,"
             f" so you should invoke them on the class itself: {type(self).__name__}.apply(...).",
@@ -155,7 +162,7 @@ class Function:
             stacklevel=2,
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         """Raise: a Function is run by ``apply``, not by calling an instance."""
         raise GradError(
             "Legacy autograd function with non-static forward method is deprecated. Please use new-style"
@@ -168,13 +175,13 @@ class Function:
         raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Save what ``backward`` needs in ``ctx``, after ``forward(*inputs)`` returned ``output``."""
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        """Gradients of ``forward``'s arguments, from those of its outputs."""
+        """Return the gradients of the arguments of ``forward`` from those of its outputs."""
         raise NotImplementedError(
             "You must implement either the backward or vjp method for your custom autograd.Function to use it"
             " with backward mode AD."
@@ -183,17 +190,17 @@ class Function:
     vjp = backward
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        """A batching rule for ``func.vmap``; accepted but unused, since rows run one by one."""
+    def vmap(info: object, in_dims: tuple[int | None, ...], *args: Any) -> Any:
+        """A batching rule for ``func.vmap``; accepted but unused, since it runs the function row by row."""
         raise NotImplementedError(
             "To use autograd.Function with vmap, you must define the vmap staticmethod."
         )
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        """Tangents of the outputs from those of the inputs, for ``autograd.forward_ad``.
+        """Return the tangents of the outputs from those of the inputs, for ``autograd.forward_ad``.
 
-        None for what is no tensor. Without it, forward mode transposes ``backward``.
+        They are None for inputs that are no tensors. Without a ``jvp``, forward mode transposes ``backward``.
         """
         raise NotImplementedError(
             "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
@@ -201,18 +208,17 @@ class Function:
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Run ``forward`` and connect its outputs to the graph."""
+        """Run ``forward``; return its outputs, connected to the graph."""
         separate = _is_separate(cls)
         if separate:
             bound = inspect.signature(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
-        made: Any = _context_of
-        ctx = made(cls)()
-        needs = tuple(isinstance(a, Value) and bool(a.requires_grad) for a in args)
+        ctx = cls._context_class()
+        needs = tuple(isinstance(a, Tensor) and bool(a.requires_grad) for a in args)
         ctx.needs_input_grad = needs
         tracked = MODE.enabled and any(needs)
-        tangents = _tangents(cls, args) if forward_ad.at_work() else None
+        tangents = _tangents(cls, args) if forward_ad.is_active() else None
         forward, MODE.forward = MODE.forward, False
         try:
             with no_grad():
@@ -223,7 +229,7 @@ class Function:
                     result = cls.forward(ctx, *args, **kwargs)
         finally:
             MODE.forward = forward
-        backend = next((a._backend for a in args if isinstance(a, Value)), None)
+        backend: Any = next((a._backend for a in args if isinstance(a, Tensor)), None)
         node = cls._backward_cls(cls, ctx, args, backend) if tracked else None
         returned = result if isinstance(result, tuple) else (result,)
         pushed = () if tangents is None else forward_ad.pushed(cls.jvp, ctx, args, tangents, returned)
@@ -234,41 +240,37 @@ class Function:
         return outputs if isinstance(result, tuple) else outputs[0]
 
     @classmethod
-    def _again(cls, *args: Tensor | bool) -> Tensor:
-        """Call ``forward`` alone on ``args``."""
-        made: Any = _context_of
-        return cls.forward(*args) if _is_separate(cls) else cls.forward(made(cls)(), *args)
+    def _call_forward(cls, *args: object) -> Tensor:
+        """Call ``forward`` with a new context, without connecting its output."""
+        return cls.forward(*args) if _is_separate(cls) else cls.forward(cls._context_class(), *args)
 
 
-def _is_separate(cls: Any) -> bool:
+def _is_separate(cls: type[Function]) -> bool:
     """Whether the class overrides ``setup_context``, so that ``forward`` takes no ``ctx``."""
     return cls.setup_context is not Function.setup_context
 
 
-def _tangents(cls: Any, args: tuple[Any, ...]) -> list[Tensor | None] | None:
-    """Those of ``args`` for ``cls.jvp``, before ``forward`` may change any; None if there is nothing to ask
-    it."""
-    found = forward_ad.tangents_of(args)
-    if found is not None and cls.jvp is Function.jvp:
+def _tangents(cls: type[Function], args: tuple[object, ...]) -> list[Tensor | None] | None:
+    """Return the tangents of ``args`` for ``cls.jvp``, before ``forward`` may change any.
+
+    None if no argument has one, or if ``backward`` is transposed as there is no ``jvp``.
+    """
+    tangents = forward_ad.tangents_of(args)
+    if tangents is not None and cls.jvp is Function.jvp:
         if cls.backward is Function.backward and cls.vjp is Function.vjp:
-            cls.jvp(None)  # says that it is missing; where there is a backward, that is transposed
+            cls.jvp(None)  # raises, as there is neither
         return None
-    return found
-
-
-@functools.cache
-def _context_of(cls: type) -> Any:
-    return type(f"{cls.__name__}Context", (FunctionCtx,), {"_forward_cls": cls})
+    return tangents
 
 
 def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a ``backward`` that is not differentiable: differentiating its results raises."""
 
     @functools.wraps(fn)
-    def wrapper(ctx: Any, *args: Any) -> Any:
+    def wrapper(ctx: FunctionCtx, *args: object) -> Any:
         with no_grad():
             outputs = fn(ctx, *args)
-        if not MODE.enabled or not any(isinstance(a, Value) and a.requires_grad for a in args):
+        if not MODE.enabled or not any(isinstance(a, Tensor) and a.requires_grad for a in args):
             return outputs
         refused = _refused(outputs if isinstance(outputs, tuple) else (outputs,))
         return refused if isinstance(outputs, tuple) else refused[0]
@@ -293,6 +295,6 @@ _TWICE = "trying to differentiate twice a function that was marked with @once_di
 
 def _refused(outputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Detach ``outputs`` and attach a node that raises when differentiated."""
-    leaves = [o.detach().requires_grad_() if isinstance(o, Value) else None for o in outputs]
+    leaves = [o.detach().requires_grad_() if isinstance(o, Tensor) else None for o in outputs]
     found = DelayedError(_TWICE, len(leaves))(*leaves)
     return found if isinstance(found, tuple) else (found,)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TypeAlias
 
-from tenon.autograd.onward import going_on, pushing
+from tenon.autograd.tangent_taping import pushing, taping_tangents
 from tenon.engine.op import table
 from tenon.errors import GradError, OptionError
 from tenon.tensors.autograd.grad_mode import enable_grad
@@ -16,61 +16,72 @@ from tenon.tensors.tensor import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
+#: One tensor or several; results have the form of the inputs or outputs.
+Tensors: TypeAlias = Tensor | tuple[Tensor, ...]
+#: A Jacobian: of one input and output, of several of either, or of several of both.
+JacobianOf: TypeAlias = Tensors | tuple[Tensors, ...]
 
-def _tuple(values: Any, name: str, to: str) -> tuple[bool, tuple[Any, ...]]:
-    """Whether ``values`` is a tuple, and its tensors as a tuple; TypeError for anything but tensors."""
+
+def _tuple(values: object, name: str, to: str) -> tuple[bool, tuple[Tensor, ...]]:
+    """Return whether ``values`` is a tuple, and its tensors; TypeError for anything but tensors."""
     several = isinstance(values, tuple)
-    found = values if isinstance(values, tuple) else (values,)
-    for position, value in enumerate(found):
+    tensors = values if isinstance(values, tuple) else (values,)
+    for position, value in enumerate(tensors):
         if not isinstance(value, Tensor):
             which = f"value at index {position}" if several else f"given {name}"
             raise TypeError(
                 f"The {name} given to {to} must be either a Tensor or a tuple of Tensors but the {which} has"
                 f" type {type(value)}."
             )
-    return several, found
+    return several, tensors
 
 
-def _outputs(values: Any, to: str, strict: bool) -> tuple[bool, tuple[Any, ...]]:
-    many, found = _tuple(values, "outputs of the user-provided function", to)
-    for number, output in enumerate(found):
+def _outputs(values: object, to: str, strict: bool) -> tuple[bool, tuple[Tensor, ...]]:
+    """Return whether a function returned a tuple, and its outputs; if ``strict`` they must require a
+    gradient."""
+    many, outputs = _tuple(values, "outputs of the user-provided function", to)
+    for number, output in enumerate(outputs):
         if strict and not output.requires_grad:
             raise GradError(
                 f"Output {number} of the user-provided function does not require gradients. The outputs must"
                 " be computed in a differentiable manner from the input when running in strict mode."
             )
-    return many, found
+    return many, outputs
 
 
-def _fresh(inputs: tuple[Any, ...], create_graph: bool) -> tuple[Any, ...]:
-    """Inputs to differentiate with respect to: aliases in the graph, or leaves outside of it."""
+def _fresh(inputs: tuple[Tensor, ...], create_graph: bool) -> tuple[Tensor, ...]:
+    """Return the inputs to differentiate with respect to: aliases in the graph, or leaves outside of it."""
     if create_graph:
         return tuple(x.view(x.shape) if x.requires_grad else x.detach().requires_grad_() for x in inputs)
     return tuple(x.detach().requires_grad_() for x in inputs)
 
 
-def _restored(values: tuple[Any, ...], several: bool, create_graph: bool) -> Tensor | tuple[Tensor, ...]:
+def _restored(values: tuple[Tensor, ...], several: bool, create_graph: bool) -> Tensors:
+    """Return results as a tuple or a single tensor, detached unless ``create_graph``."""
     values = values if create_graph else tuple(v.detach() for v in values)
     return values if several else values[0]
 
 
 def _vector(
-    v: Tensor | Sequence[Tensor] | None, like: tuple[Any, ...], several: bool, what: str, to: str
-) -> tuple[Any, ...]:
+    v: Tensors | None, like: tuple[Tensor, ...], several: bool, subject: str, to: str
+) -> tuple[Tensor, ...]:
+    """Return the vector ``v`` as a tuple, by default 1; GradError unless its shapes are those of ``like``."""
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
-            raise GradError(f"The vector v can only be None if {what} a single Tensor with a single element.")
+            raise GradError(
+                f"The vector v can only be None if {subject} a single Tensor with a single element."
+            )
         return (ones_like(like[0]),)
-    found = _tuple(v, "v", to)[1]
-    if len(found) != len(like):
+    vector = _tuple(v, "v", to)[1]
+    if len(vector) != len(like):
         if not several:
             raise GradError("The given v should contain a single Tensor.")
-        raise GradError(f"v is a tuple of invalid length: should be {len(like)} but got {len(found)}.")
-    for position, (a, b) in enumerate(zip(found, like, strict=True)):
+        raise GradError(f"v is a tuple of invalid length: should be {len(like)} but got {len(vector)}.")
+    for position, (a, b) in enumerate(zip(vector, like, strict=True)):
         if a.shape != b.shape:
             entry = f"Entry {position} of v" if several else "v"
             raise GradError(f"{entry} has invalid size: should be {b.shape} but got {a.shape}.")
-    return found
+    return vector
 
 
 _INDEPENDENT = (
@@ -92,13 +103,13 @@ def _grads(
     create_graph: bool,
     strict: bool = False,
     words: str = _INDEPENDENT,
-) -> tuple[Any, ...]:
-    """Gradients, with zeros for inputs that the output does not depend on (an error if ``strict``)."""
+) -> tuple[Tensor, ...]:
+    """Return gradients, with zeros for inputs that the output does not depend on (an error if ``strict``)."""
     pairs = [(o, v) for o, v in zip(outputs, vectors, strict=True) if o.requires_grad]
     if not pairs:
-        found: tuple[Any, ...] = (None,) * len(inputs)
+        grads: Sequence[Tensor | None] = (None,) * len(inputs)
     else:
-        found = grad(
+        grads = grad(
             [o for o, _ in pairs],
             inputs,
             [v for _, v in pairs],
@@ -106,63 +117,64 @@ def _grads(
             retain_graph=True,
             allow_unused=True,
         )
-    if strict and any(g is None for g in found):
-        position = next(i for i, g in enumerate(found) if g is None)
+    if strict and any(g is None for g in grads):
+        position = next(i for i, g in enumerate(grads) if g is None)
         raise GradError(words.format(position))
-    return tuple(zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True))
+    return tuple(zeros_like(x) if g is None else g for g, x in zip(grads, inputs, strict=True))
 
 
 def vjp(
-    func: Callable[..., Any],
-    inputs: Tensor | Sequence[Tensor],
-    v: Tensor | Sequence[Tensor] | None = None,
+    func: Callable[..., Tensors],
+    inputs: Tensors,
+    v: Tensors | None = None,
     create_graph: bool = False,
     strict: bool = False,
-) -> Any:
-    """``(func(inputs), v @ J)``: the outputs, and the product of ``v`` with the Jacobian."""
+) -> tuple[Tensors, Tensors]:
+    """Return ``(func(inputs), v @ J)``: the outputs, and the product of ``v`` with the Jacobian."""
     with enable_grad():
-        several, given = _tuple(inputs, "inputs", "vjp")
-        fresh = _fresh(given, create_graph)
+        several, points = _tuple(inputs, "inputs", "vjp")
+        fresh = _fresh(points, create_graph)
         many, outputs = _outputs(func(*fresh), "vjp", strict)
         vectors = _vector(v, outputs, many, _OUT, "vjp")
-        found = _grads(outputs, fresh, vectors, create_graph, strict)
+        grads = _grads(outputs, fresh, vectors, create_graph, strict)
         if strict and create_graph:
-            _need_graph([found])
-    return _restored(outputs, many, create_graph), _restored(found, several, create_graph)
+            _need_graph([grads])
+    return _restored(outputs, many, create_graph), _restored(grads, several, create_graph)
 
 
 def jvp(
-    func: Callable[..., Any],
-    inputs: Tensor | Sequence[Tensor],
-    v: Tensor | Sequence[Tensor] | None = None,
+    func: Callable[..., Tensors],
+    inputs: Tensors,
+    v: Tensors | None = None,
     create_graph: bool = False,
     strict: bool = False,
-) -> Any:
-    """``(func(inputs), J @ v)``, by differentiating the gradient with respect to its own seed."""
+) -> tuple[Tensors, Tensors]:
+    """Return ``(func(inputs), J @ v)``, by differentiating a backward pass with respect to its seed."""
     with enable_grad():
-        several, given = _tuple(inputs, "inputs", "jvp")
-        vectors = _vector(v, given, several, _IN, "jvp")
-        fresh = _fresh(given, create_graph)
+        several, points = _tuple(inputs, "inputs", "jvp")
+        vectors = _vector(v, points, several, _IN, "jvp")
+        fresh = _fresh(points, create_graph)
         many, outputs = _outputs(func(*fresh), "jvp", strict)
         seeds = tuple(ones_like(o).requires_grad_() for o in outputs)  # rules may be linear by logarithms
         pulled = _grads(outputs, fresh, seeds, True, strict)
-        found = _grads(pulled, seeds, vectors, create_graph)
+        pushed = _grads(pulled, seeds, vectors, create_graph)
         if strict and create_graph:
-            _need_graph([found])
-    return _restored(outputs, many, create_graph), _restored(found, many, create_graph)
+            _need_graph([pushed])
+    return _restored(outputs, many, create_graph), _restored(pushed, many, create_graph)
 
 
 def jacobian(
-    func: Callable[..., Any],
-    inputs: Tensor | Sequence[Tensor],
+    func: Callable[..., Tensors],
+    inputs: Tensors,
     create_graph: bool = False,
     strict: bool = False,
     vectorize: bool = False,
     strategy: str = "reverse-mode",
-) -> Any:
-    """d func / d inputs: for one input and output a tensor of shape ``output + input``, else tuples of them.
+) -> JacobianOf:
+    """Return the Jacobian: for one input and output a tensor of shape ``output.shape + input.shape``.
 
-    One backward pass a number of the output, also with ``vectorize`` and with ``strategy="forward-mode"``.
+    For several outputs or inputs it is a tuple per output, and in it a tensor per input. One backward pass
+    per element of the output, also with ``vectorize`` and with ``strategy="forward-mode"``.
     """
     if strategy not in ("forward-mode", "reverse-mode"):
         raise OptionError(
@@ -197,18 +209,20 @@ _OUTPUT = (
 
 
 def _jacobian(
-    func: Callable[..., Any],
-    inputs: Tensor | Sequence[Tensor],
+    func: Callable[..., Tensors],
+    inputs: Tensors,
     create_graph: bool,
     strict: bool,
     words: str,
     to: str,
     forward: bool,
-) -> Any:
+) -> JacobianOf:
+    """Return the Jacobian; ``words`` is the error if an output is independent of an input, ``to`` the
+    caller."""
     with enable_grad():
-        several, given = _tuple(inputs, "inputs", to)
-        fresh = _fresh(given, create_graph)
-        with going_on(fresh) if forward else nullcontext() as onward:
+        several, points = _tuple(inputs, "inputs", to)
+        fresh = _fresh(points, create_graph)
+        with taping_tangents(fresh) if forward else nullcontext() as taping:
             returned = func(*fresh)
         many, outputs = _outputs(returned, to, strict)
     with enable_grad(), pushing() if forward else nullcontext():
@@ -221,20 +235,21 @@ def _jacobian(
             ]
             if strict and create_graph:
                 _need_graph(columns)
-            made = []
+            jacobians = []
             for position, x in enumerate(fresh):
                 shape = (*output.shape, *x.shape)
                 stacked = [table.reshape(c[position], shape=(1, *x.shape)) for c in columns]
-                made.append(
+                jacobians.append(
                     table.cat(*stacked, axis=0).reshape(shape) if stacked else zeros_like(x).new_zeros(shape)
                 )
-            rows.append(_restored(tuple(made), several, create_graph))
-    if onward is not None:
-        onward.restore()
+            rows.append(_restored(tuple(jacobians), several, create_graph))
+    if taping is not None:
+        taping.restore()
     return tuple(rows) if many else rows[0]
 
 
-def _need_graph(columns: list[tuple[Any, ...]]) -> None:
+def _need_graph(columns: list[tuple[Tensor, ...]]) -> None:
+    """Raise GradError unless all results require a gradient."""
     for column in columns:
         for position, value in enumerate(column):
             if not value.requires_grad:
@@ -245,14 +260,14 @@ def _need_graph(columns: list[tuple[Any, ...]]) -> None:
 
 
 def hessian(
-    func: Callable[..., Any],
-    inputs: Any,
+    func: Callable[..., Tensor],
+    inputs: Tensors,
     create_graph: bool = False,
     strict: bool = False,
     vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
-) -> Any:
-    """Second derivatives of a scalar function: shape ``input + input``, or tuples of tuples of them."""
+) -> JacobianOf:
+    """Return the Hessian of a scalar function: shape ``input.shape + input.shape``, or tuples of tuples."""
     _check_forward(outer_jacobian_strategy, vectorize)
     if strict and vectorize:
         raise GradError(
@@ -261,22 +276,22 @@ def hessian(
         )
     several, _ = _tuple(inputs, "inputs", "hessian")
 
-    def gradient(*values: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def gradient(*values: Tensor) -> Tensors:
         output = _single(func(*values), "hessian", strict)
         flat = output.reshape(())
-        found = _grads((flat,), values, (ones_like(flat),), True, strict, _LINEAR)
+        grads = _grads((flat,), values, (ones_like(flat),), True, strict, _LINEAR)
         if strict:
-            for position, g in enumerate(found):
+            for position, g in enumerate(grads):
                 if not g.requires_grad:
                     raise GradError(_LINEAR.format(position))
-        return found if several else found[0]
+        return grads if several else grads[0]
 
     forward = outer_jacobian_strategy == "forward-mode"
     return _jacobian(gradient, inputs, create_graph, strict, _LINEAR, "hessian", forward)
 
 
-def _single(output: Tensor, name: str, strict: bool) -> Tensor:
-    """Return ``output``; an error unless it is a tensor of one element."""
+def _single(output: object, name: str, strict: bool) -> Tensor:
+    """Return ``output``; GradError unless it is a tensor of one element."""
     _outputs(output, name, strict)
     if not isinstance(output, Tensor):
         raise GradError(f"The function given to {name} should return a single Tensor")
@@ -288,36 +303,41 @@ def _single(output: Tensor, name: str, strict: bool) -> Tensor:
 
 
 def vhp(
-    func: Callable[..., Any],
-    inputs: Tensor | Sequence[Tensor],
-    v: Tensor | Sequence[Tensor] | None = None,
+    func: Callable[..., Tensors],
+    inputs: Tensors,
+    v: Tensors | None = None,
     create_graph: bool = False,
     strict: bool = False,
-) -> Any:
-    """``(func(inputs), v @ H)`` of a scalar function."""
+) -> tuple[Tensors, Tensors]:
+    """Return ``(func(inputs), v @ H)`` of a scalar function."""
     return _second(func, inputs, v, create_graph, strict, "vhp")
 
 
 def _second(
-    func: Callable[..., Any], inputs: Any, v: Any, create_graph: bool, strict: bool, name: str
-) -> Any:
+    func: Callable[..., Tensors],
+    inputs: Tensors,
+    v: Tensors | None,
+    create_graph: bool,
+    strict: bool,
+    name: str,
+) -> tuple[Tensors, Tensors]:
+    """Return the value of a scalar function, and ``v`` times its Hessian."""
     with enable_grad():
-        several, given = _tuple(inputs, "inputs", name)
-        vectors = _vector(v, given, several, _IN, name)
-        fresh = _fresh(given, create_graph)
+        several, points = _tuple(inputs, "inputs", name)
+        vectors = _vector(v, points, several, _IN, name)
+        fresh = _fresh(points, create_graph)
         output = _single(func(*fresh), name, strict)
         first = _grads((output,), fresh, (ones_like(output),), True, strict)
-        found = _grads(first, fresh, vectors, create_graph, strict, _LINEAR)
-    return _restored((output,), False, create_graph), _restored(found, several, create_graph)
+        product = _grads(first, fresh, vectors, create_graph, strict, _LINEAR)
+    return _restored((output,), False, create_graph), _restored(product, several, create_graph)
 
 
 def hvp(
-    func: Callable[..., Any],
-    inputs: Tensor | Sequence[Tensor],
-    v: Tensor | Sequence[Tensor] | None = None,
+    func: Callable[..., Tensors],
+    inputs: Tensors,
+    v: Tensors | None = None,
     create_graph: bool = False,
     strict: bool = False,
-) -> Any:
-    """``(func(inputs), H @ v)`` of a scalar function; as the Hessian is symmetric, the same numbers as
-    ``vhp``."""
+) -> tuple[Tensors, Tensors]:
+    """Return ``(func(inputs), H @ v)`` of a scalar function: the values of ``vhp``, as H is symmetric."""
     return _second(func, inputs, v, create_graph, strict, "hvp")

@@ -1,12 +1,12 @@
-"""Gradients against finite differences: ``gradcheck`` and, for second derivatives, ``gradgradcheck``.
+"""Compare gradients with finite differences: ``gradcheck`` and, for second derivatives, ``gradgradcheck``.
 
-Complex values count as pairs of reals: the gradient of a real loss L by z = x + iy is dL/dx + i dL/dy.
+Complex values are treated as pairs of reals: the gradient of a real loss L by z = x + iy is dL/dx + i dL/dy.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from tenon.autograd.forward_checks import check_batched_tangents, check_undefined_tangents
 from tenon.autograd.function import Function
 from tenon.autograd.jacobians import (
-    Array,
+    CheckedFunction,
     _get_numerical_jacobian,
     _iter_tensors,
     analytical,
@@ -53,7 +53,7 @@ _NEW_FEATURE = (
 
 
 def gradcheck(
-    func: Callable[..., Any],
+    func: CheckedFunction,
     inputs: Tensor | Sequence[Tensor],
     *,
     eps: float = 1e-6,
@@ -72,8 +72,8 @@ def gradcheck(
 ) -> bool:
     """Compare the gradients of ``func(*inputs)`` with central differences; inputs should be float64.
 
-    ``fast_mode`` compares one random projection of each Jacobian. True if all agree; else GradcheckError, or
-    False without ``raise_exception``.
+    ``fast_mode`` compares one random projection of each Jacobian. Returns True if all agree; else raises
+    GradcheckError, or returns False without ``raise_exception``.
     """
     if not check_forward_ad and not check_backward_ad:
         raise OptionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
@@ -83,10 +83,10 @@ def gradcheck(
         raise ArgumentError(
             "Setting check_batched_grad=True or check_grad_dtypes=True requires check_backward_ad to be True"
         )
-    given = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    args = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     try:
         _check(
-            func, given, eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes,
+            func, args, eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes,
             check_batched_grad, check_batched_forward_grad, fast_mode, check_forward_ad, check_backward_ad,
         )  # fmt: skip
     except GradcheckError:
@@ -97,9 +97,9 @@ def gradcheck(
 
 
 def gradgradcheck(
-    func: Callable[..., Any],
-    inputs: Sequence[Tensor],
-    grad_outputs: Any = None,
+    func: CheckedFunction,
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor] | None = None,
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -115,40 +115,42 @@ def gradgradcheck(
     fast_mode: bool = False,
     masked: bool = False,
 ) -> bool:
-    """Check second derivatives as ``gradcheck`` does first ones: those of the gradients with respect to the
-    inputs and ``grad_outputs`` (random if None)."""
-    given = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    """Check second derivatives as ``gradcheck`` checks first ones.
+
+    They are those of the gradients with respect to the inputs and ``grad_outputs`` (random if None).
+    """
+    points = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     if grad_outputs is None:
         rng = np.random.default_rng(0)
-        made = []
-        for out in differentiable(func(*given)):
+        random = []
+        for out in differentiable(func(*points)):
             noise = rng.standard_normal(tuple(out.shape))
             if out.is_complex():
                 noise = noise + 1j * rng.standard_normal(tuple(out.shape))
             if gen_non_contig_grad_outputs and noise.ndim:
                 noise = np.repeat(noise, 2, axis=-1)[..., ::2]
-            made.append(
+            random.append(
                 wrap(np.asarray(noise).astype(out.raw.dtype, copy=False), out.device).requires_grad_()
             )
-        seeds = tuple(made)
+        seeds: tuple[Tensor, ...] = tuple(random)
     else:
-        seeds = tuple(grad_outputs) if isinstance(grad_outputs, (tuple, list)) else (grad_outputs,)
+        seeds = (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs)
 
-    active = [isinstance(a, Tensor) and a.requires_grad for a in given + seeds]
+    active = [isinstance(a, Tensor) and a.requires_grad for a in points + seeds]
 
-    def first_order(*args: Tensor) -> tuple[Any, ...]:
-        for a, asks in zip(args, active, strict=True):  # forward checks come with detached ones
-            if asks and not a.requires_grad:
+    def first_order(*args: Tensor) -> tuple[Tensor, ...]:
+        for a, differentiated in zip(args, active, strict=True):  # forward checks pass detached tensors
+            if differentiated and not a.requires_grad:
                 a.requires_grad_()
-        own, vectors = args[: len(given)], args[len(given) :]
+        own, vectors = args[: len(points)], args[len(points) :]
         outputs = differentiable(func(*own))
         wanted = [a for a in own if isinstance(a, Tensor) and a.requires_grad]
-        found = grad(outputs, wanted, vectors, create_graph=True, allow_unused=True)
-        return tuple(g for g in found if g is not None)
+        grads = grad(outputs, wanted, vectors, create_graph=True, allow_unused=True)
+        return tuple(g for g in grads if g is not None)
 
     return gradcheck(
         first_order,
-        given + seeds,
+        points + seeds,
         eps=eps,
         atol=atol,
         rtol=rtol,
@@ -165,10 +167,11 @@ def gradgradcheck(
 
 
 def _check(
-    func: Any, inputs: tuple[Any, ...], eps: float, atol: float, rtol: float, nondet_tol: float,
+    func: CheckedFunction, inputs: tuple[Any, ...], eps: float, atol: float, rtol: float, nondet_tol: float,
     undefined: bool, dtypes: bool, batched: bool, batched_forward: bool, fast: bool, forward: bool,
     backward: bool,
 ) -> None:  # fmt: skip
+    """Raise GradcheckError unless all gradients agree; the arguments are those of ``gradcheck``."""
     active = _active(inputs)
     result = func(*inputs)
     everything = tuple(result) if isinstance(result, (tuple, list)) else (result,)
@@ -179,14 +182,14 @@ def _check(
     seeds = [seeds_of(o, fast, position) for position, o in enumerate(outputs)]
     wanted = [inputs[i] for i in active]
 
-    def compare(kind: str, found: Array, expected: Array, position: int, i: int) -> None:
+    def compare(kind: str, actual: np.ndarray, expected: np.ndarray, position: int, i: int) -> None:
         scale = seeds[position].sum() * directions(inputs[i], i).sum() if fast else 1.0
-        one, other = (_paired(m) if inputs[i].is_complex() else m for m in (found, expected))
+        one, other = (_paired(m) if inputs[i].is_complex() else m for m in (actual, expected))
         if not np.allclose(one, other, rtol, atol * scale):
             raise GradcheckError(
-                f"{_part_of(outputs[position], found, expected, fast)}Jacobian {kind}mismatch for output"
+                f"{_part_of(outputs[position], actual, expected, fast)}Jacobian {kind}mismatch for output"
                 f" {position} with respect to input {i},\n"
-                f"numerical:{_shown(expected.T)}\nanalytical:{_shown(found.T)}\n"
+                f"numerical:{_printed(expected.T)}\nanalytical:{_printed(actual.T)}\n"
             )
 
     slopes = []
@@ -200,8 +203,8 @@ def _check(
         rows = analytical(output, wanted, seeds[position], dtypes)
         again = analytical(output, wanted, seeds[position], dtypes)
         for place, i in enumerate(active):
-            found = rows[place] @ directions(inputs[i], i).T if fast else rows[place]
-            compare("", found, columns[place], position, i)
+            actual = rows[place] @ directions(inputs[i], i).T if fast else rows[place]
+            compare("", actual, columns[place], position, i)
             if np.abs(rows[place] - again[place]).max(initial=0.0) > nondet_tol:
                 raise GradcheckError(
                     "Backward is not reentrant, i.e., running backward with same input and grad_output"
@@ -212,9 +215,9 @@ def _check(
             _check_batched(output, wanted, seeds[position], rows)
     pushed = tangents(func, inputs, active, outputs, fast) if forward else []
     for (place, i), jacobians in zip(enumerate(active), pushed, strict=False):
-        for position, found in enumerate(jacobians):
-            found = seeds[position] @ found if fast else found
-            compare("computed with forward mode ", found, slopes[position][place], position, i)
+        for position, jacobian in enumerate(jacobians):
+            actual = seeds[position] @ jacobian if fast else jacobian
+            compare("computed with forward mode ", actual, slopes[position][place], position, i)
     if batched_forward:
         check_batched_tangents(func, inputs, active)
     if forward and undefined:
@@ -225,35 +228,37 @@ def _check(
             _check_undefined(func, inputs, wanted)
 
 
-def _paired(found: Array) -> Array:
-    """Slopes by the real and the imaginary part of a number as one number: their distance is its distance."""
-    made: Array = found[:, ::2] + 1j * found[:, 1::2]
-    return made
+def _paired(jacobian: np.ndarray) -> np.ndarray:
+    """Return the columns of real and imaginary parts as complex columns, so that their distances are one."""
+    pairs: np.ndarray = jacobian[:, ::2] + 1j * jacobian[:, 1::2]
+    return pairs
 
 
-def _part_of(output: Tensor, found: Array, expected: Array, fast: bool) -> str:
+def _part_of(output: Tensor, actual: np.ndarray, expected: np.ndarray, fast: bool) -> str:
     """Name the part of a complex output that differs, in PyTorch's words."""
     if fast or not output.is_complex():
         return ""
-    wrong = np.logical_not(np.isclose(found, expected).all(axis=1))
+    wrong = np.logical_not(np.isclose(actual, expected).all(axis=1))
     part = "imaginary" if wrong[1::2].any() else "real"
     return f"While considering the {part} part of complex outputs only, "
 
 
-def _check_batched(output: Any, wanted: Sequence[Any], seeds: Array, rows: list[Array]) -> None:
+def _check_batched(
+    output: Tensor, wanted: Sequence[Tensor], seeds: np.ndarray, rows: list[np.ndarray]
+) -> None:
     """Check that batched passes (``is_grads_batched``) return what separate passes return."""
     if not len(seeds):  # an output without elements: no pass to batch
         return
     stacked = table.stack(*[joined(seed.copy(), output) for seed in seeds], axis=0)
-    found = grad(output, list(wanted), stacked, retain_graph=True, allow_unused=True, is_grads_batched=True)
-    for g, expected in zip(found, rows, strict=True):
+    grads = grad(output, list(wanted), stacked, retain_graph=True, allow_unused=True, is_grads_batched=True)
+    for g, expected in zip(grads, rows, strict=True):
         if g is not None and not np.allclose(parts(g).reshape(expected.shape), expected):
             raise GradcheckError(
                 "gradcheck or gradgradcheck failed while testing batched gradient computation."
             )
 
 
-def _check_linear(outputs: tuple[Any, ...], wanted: Sequence[Any]) -> None:
+def _check_linear(outputs: tuple[Tensor, ...], wanted: Sequence[Tensor]) -> None:
     """Check that a zero output gradient yields zero input gradients."""
     zero = [joined(np.zeros(parts(o).size), o) for o in outputs]
     for g in grad(outputs, list(wanted), zero, retain_graph=True, allow_unused=True):
@@ -261,16 +266,15 @@ def _check_linear(outputs: tuple[Any, ...], wanted: Sequence[Any]) -> None:
             raise GradcheckError("backward not multiplied by grad_output")
 
 
-def _active(inputs: tuple[Any, ...]) -> list[int]:
-    """Positions of the inputs to differentiate by."""
-    active = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
-    if not active:
+def _active(inputs: tuple[object, ...]) -> list[int]:
+    """Return the positions of the inputs that require a gradient; ValueError if there are none."""
+    tensors = {i: x for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad}
+    if not tensors:
         raise ValueError(
             "gradcheck expects at least one input tensor to require gradient, but none of the them have"
             " requires_grad=True."
         )
-    for i in active:
-        x = inputs[i]
+    for i, x in tensors.items():
         if x.raw.dtype not in (np.dtype(np.float64), np.dtype(np.complex128)):
             warnings.warn(
                 f"Input #{i} requires gradient and is not a double precision floating point or complex. This"
@@ -285,10 +289,13 @@ def _active(inputs: tuple[Any, ...]) -> list[int]:
                 " non-overlapping to be able to compute the numerical gradients correctly. You should call"
                 " .contiguous on the input before passing it to gradcheck."
             )
-    return active
+    return list(tensors)
 
 
-def _check_constant(func: Any, inputs: Any, active: list[int], outputs: tuple[Any, ...], eps: float) -> None:
+def _check_constant(
+    func: CheckedFunction, inputs: tuple[Any, ...], active: list[int], outputs: tuple[object, ...], eps: float
+) -> None:
+    """Check that outputs without a gradient do not depend on the inputs."""
     for position, output in enumerate(outputs):
         if not isinstance(output, Tensor) or output.raw.dtype.kind in "iub":
             continue
@@ -297,10 +304,10 @@ def _check_constant(func: Any, inputs: Any, active: list[int], outputs: tuple[An
             for step in np.eye(start.size):
                 put(inputs[i], start + eps * step)
                 try:
-                    high = func(*inputs)
+                    result: Any = func(*inputs)
                 finally:
                     put(inputs[i], start)
-                high = high[position] if isinstance(high, (tuple, list)) else high
+                high = result[position] if isinstance(result, (tuple, list)) else result
                 if not np.array_equal(parts(high), parts(output)):
                     raise GradcheckError("Numerical gradient for function expected to be zero")
 
@@ -309,18 +316,18 @@ class _Undefined(Function):
     """Identity whose gradient is undefined."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Any:
-        """``x``."""
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        """Return a copy of ``x``."""
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        """Nothing."""
+    def backward(ctx: object, *grads: Tensor) -> None:
+        """Return no gradient."""
         return None
 
 
-def _check_undefined(func: Any, inputs: tuple[Any, ...], wanted: Sequence[Any]) -> None:
-    """Leave out the gradient of each output at a time, and of all: as if those were zeros."""
+def _check_undefined(func: CheckedFunction, inputs: tuple[Any, ...], wanted: Sequence[Tensor]) -> None:
+    """Check that a missing gradient of an output equals zeros, for each output in turn and for all."""
     outputs = differentiable(func(*inputs))
     every = set(range(len(outputs)))
     for left_out in [every] + [{p} for p in every if len(every) > 1]:
@@ -337,8 +344,8 @@ def _check_undefined(func: Any, inputs: tuple[Any, ...], wanted: Sequence[Any]) 
             ) from error
         for p in left_out:
             vectors[p] = joined(np.zeros(parts(outputs[p]).size), outputs[p])
-        whole = grad(outputs, list(wanted), vectors, retain_graph=True, allow_unused=True)
-        for a, b in zip(partial, whole, strict=True):
+        with_zeros = grad(outputs, list(wanted), vectors, retain_graph=True, allow_unused=True)
+        for a, b in zip(partial, with_zeros, strict=True):
             x, y = (0.0 if g is None else parts(g) for g in (a, b))
             if not np.allclose(x, y):
                 raise GradcheckError(
@@ -347,6 +354,6 @@ def _check_undefined(func: Any, inputs: tuple[Any, ...], wanted: Sequence[Any]) 
                 )
 
 
-def _shown(matrix: Array) -> str:
-    """As torch prints a tensor."""
+def _printed(matrix: np.ndarray) -> str:
+    """Return the repr of ``matrix`` as a tensor."""
     return repr(wrap(np.ascontiguousarray(matrix), "cpu"))

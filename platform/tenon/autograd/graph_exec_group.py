@@ -1,11 +1,11 @@
-"""Backward passes that share what checkpointed parts compute again."""
+"""``GraphExecGroup``: several backward passes that share the recomputed activations of checkpoints."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 from tenon.engine.backward_end import PASS
+from tenon.engine.sweep import Sweep
 from tenon.errors import GradError
 
 __all__ = ["GraphExecGroup"]
@@ -21,10 +21,10 @@ _ACTIVE = _Active()
 
 
 class GraphExecGroup:
-    """Inside, a checkpointed part runs again once for all backward passes, not once for each.
+    """Within the block, a checkpoint is recomputed once for all backward passes, not once for each.
 
-    The passes must go through different stretches of the graph: each kept activation is used once. What was
-    computed again and not used goes with the group.
+    The passes must go through different parts of the graph, as each recomputed activation is used once.
+    Activations that were not used are freed with the group.
     """
 
     def __enter__(self) -> GraphExecGroup:
@@ -37,6 +37,6 @@ class GraphExecGroup:
         _ACTIVE.group = None
 
 
-def group_of_pass() -> Any:
-    """The active group, else the innermost backward pass, else None."""
+def group_of_pass() -> GraphExecGroup | Sweep | None:
+    """Return the active group, else the innermost backward pass, else None."""
     return _ACTIVE.group or PASS.sweep

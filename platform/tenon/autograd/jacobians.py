@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
 from tenon.autograd import forward_ad
 from tenon.dtypes import float64
+from tenon.engine.types import Nested
 from tenon.errors import ArgumentError, GradcheckError, UnstableOutputError
 from tenon.random.generator import Generator
 from tenon.tensors.autograd.passes import grad
@@ -20,106 +21,118 @@ from tenon.tensors.creation.create import wrap
 from tenon.tensors.creation.draws import rand
 from tenon.tensors.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
+#: A function to check: of tensors, returning a tensor or several.
+CheckedFunction: TypeAlias = Callable[..., Tensor | Sequence[Tensor]]
 
 
-def differentiable(result: Tensor | Sequence[Tensor]) -> tuple[Any, ...]:
-    """The differentiable tensors among a function's outputs."""
+def differentiable(result: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return the tensors among a function's outputs that require a gradient."""
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     return tuple(o for o in outputs if isinstance(o, Tensor) and o.requires_grad)
 
 
-def parts(t: Tensor) -> Array:
-    """``t``'s values as a flat float64 vector; complex numbers as two neighbours."""
+def parts(t: Tensor) -> np.ndarray:
+    """Return the values of ``t`` as a flat float64 vector; a complex number as two consecutive elements."""
     host = np.ascontiguousarray(t._backend.to_host(t.raw))
     if host.dtype.kind == "c":
         return host.astype(np.complex128).reshape(-1).view(np.float64)
     return host.astype(np.float64).reshape(-1)
 
 
-def joined(values: Array, like: Tensor) -> Tensor:
-    """The reverse of ``parts``: a tensor of ``like``'s shape and dtype."""
+def joined(values: np.ndarray, like: Tensor) -> Tensor:
+    """Return a tensor of the shape and dtype of ``like`` from its ``parts``."""
     values = values.view(np.complex128) if like.raw.dtype.kind == "c" else values
     return wrap(values.reshape(like.raw.shape).astype(like.raw.dtype), like.device)
 
 
-def seeds_of(output: Tensor, fast: bool, position: int) -> Array:
-    """Rows to pull back: the identity, or one random row of length 1."""
+def seeds_of(output: Tensor, fast: bool, position: int) -> np.ndarray:
+    """Return output gradients as rows: the identity matrix; if ``fast`` one random row of length 1."""
     size = parts(output).size
     return _random(_generator(100 + position), size)[None] if fast else np.eye(size)
 
 
-def directions(x: Tensor, position: int) -> Array:
-    """A random step of length 1 as a row, the same at every call; a real and an imaginary one for complex
-    ``x``."""
+def directions(x: Tensor, position: int) -> np.ndarray:
+    """Return a random direction of length 1 as a row, the same in every call; for complex ``x`` two rows, a
+    real and an imaginary direction."""
     size, generator = parts(x).size, _generator(position)
     if not x.is_complex():
         return _random(generator, size)[None]
-    made = np.zeros((2, size))
-    made[0, ::2], made[1, 1::2] = _random(generator, size // 2), _random(generator, size // 2)
-    return made
+    rows = np.zeros((2, size))
+    rows[0, ::2], rows[1, 1::2] = _random(generator, size // 2), _random(generator, size // 2)
+    return rows
 
 
 def _generator(position: int) -> Generator:
-    """Of its own for each position, the first as torch's: how large an error along a direction is depends on
-    where it points."""
+    """Return the generator for input ``position``, the first one seeded as torch's.
+
+    Whether an error exceeds the tolerance depends on the direction.
+    """
     generator = Generator()
     return generator.manual_seed(generator.initial_seed() + position)
 
 
-def _random(generator: Generator, size: int) -> Array:
-    found: Array = parts(rand(size, generator=generator, dtype=float64))
-    return found / max(float(np.linalg.norm(found)), 1e-300)
+def _random(generator: Generator, size: int) -> np.ndarray:
+    row = parts(rand(size, generator=generator, dtype=float64))
+    return row / max(float(np.linalg.norm(row)), 1e-300)
 
 
 def tangents(
-    func: Any, inputs: Sequence[Tensor], active: list[int], outputs: tuple[Any, ...], fast: bool
-) -> list[list[Array]]:
-    """Per active input the Jacobian of each of ``outputs``, one dual a column, or its products with random
-    directions."""
-    found = []
+    func: CheckedFunction,
+    inputs: Sequence[Tensor],
+    active: list[int],
+    outputs: tuple[Tensor, ...],
+    fast: bool,
+) -> list[list[np.ndarray]]:
+    """Return for each active input the Jacobian of each of ``outputs``, by forward mode.
+
+    One pass computes one column; if ``fast``, the product with a random direction is returned instead.
+    """
+    jacobians = []
     for i in active:
         steps = list(directions(inputs[i], i) if fast else np.eye(parts(inputs[i]).size))
-        columns: list[list[Array]] = [[] for _ in outputs]
+        columns: list[list[np.ndarray]] = [[] for _ in outputs]
         for step in steps:
             with forward_ad.dual_level():
                 duals = list(inputs)
-                for j in active:  # all, as a function may ask any of them for its tangent
+                for j in active:  # all, as a function may read the tangent of any
                     tangent = step if j == i else np.zeros(parts(inputs[j]).size)
                     duals[j] = forward_ad.make_dual(inputs[j].detach(), joined(tangent, inputs[j]))
-                made = differentiable(func(*duals))
-                for column, output in zip(columns, made, strict=True):
+                for column, output in zip(columns, differentiable(func(*duals)), strict=True):
                     pushed = forward_ad.unpack_dual(output).tangent
                     column.append(np.zeros(parts(output).size) if pushed is None else parts(pushed))
-        found.append(
+        jacobians.append(
             [
                 np.stack(c, axis=1) if c else np.zeros((parts(o).size, 0))
                 for c, o in zip(columns, outputs, strict=True)
             ]
         )
-    return found
+    return jacobians
 
 
-def _step(func: Any, inputs: tuple[Any, ...], position: int, like: Any) -> Array:
-    """Differentiable output ``position`` of inputs that moved a little: only values may differ from ``like``.
+def _step(func: CheckedFunction, inputs: Sequence[Tensor], position: int, like: Tensor) -> np.ndarray:
+    """Return differentiable output ``position`` of perturbed inputs; only its values may differ from
+    ``like``.
 
-    Taped, since a function may return other outputs without a graph.
+    Gradients stay enabled, since a function may return other outputs without a graph.
     """
-    found = differentiable(func(*inputs))[position]
-    for what, now, before in (("shape", found.shape, like.shape), ("dtype", found.dtype, like.dtype)):
+    output = differentiable(func(*inputs))[position]
+    for what, now, before in (("shape", output.shape, like.shape), ("dtype", output.dtype, like.dtype)):
         if now != before:
             raise UnstableOutputError(
                 f"Expected `func` to return outputs with the same {what} when inputs are perturbed up to eps,"
                 f" but got {before} and {now}."
             )
-    return parts(found)
+    return parts(output)
 
 
 def numerical(
-    func: Any, inputs: Any, active: list[int], position: int, eps: float, fast: bool
-) -> list[Array]:
-    """Per active input the Jacobian of one output, or its products with random directions."""
-    found = []
+    func: CheckedFunction, inputs: Sequence[Tensor], active: list[int], position: int, eps: float, fast: bool
+) -> list[np.ndarray]:
+    """Return for each active input the Jacobian of one output, by central differences.
+
+    If ``fast``, return the product with a random direction instead.
+    """
+    jacobians = []
     for i in active:
         x = inputs[i]
         like = differentiable(func(*inputs))[position]
@@ -136,21 +149,22 @@ def numerical(
                     put(x, start)
             columns.append((ends[0] - ends[1]) / (2 * eps))
         size = parts(like).size
-        found.append(np.stack(columns, axis=1) if columns else np.zeros((size, 0)))
-    return found
+        jacobians.append(np.stack(columns, axis=1) if columns else np.zeros((size, 0)))
+    return jacobians
 
 
-def put(x: Tensor, values: Array) -> None:
-    """Write values without autograd seeing it: no version count, no history."""
+def put(x: Tensor, values: np.ndarray) -> None:
+    """Write values into ``x`` without incrementing its version or recording history."""
     x.raw[...] = joined(values, x).raw
 
 
-def analytical(output: Tensor, wanted: Sequence[Any], seeds: Array, dtypes: bool) -> list[Array]:
-    """Per input the rows ``seed @ J``."""
-    rows: list[list[Array]] = [[] for _ in wanted]
+def analytical(output: Tensor, wanted: Sequence[Tensor], seeds: np.ndarray, dtypes: bool) -> list[np.ndarray]:
+    """Return for each input the rows ``seed @ J``, by backward passes; with ``dtypes`` check the
+    gradients'."""
+    rows: list[list[np.ndarray]] = [[] for _ in wanted]
     for seed in seeds:
-        found = grad(output, list(wanted), joined(seed.copy(), output), retain_graph=True, allow_unused=True)
-        for place, (g, x) in enumerate(zip(found, wanted, strict=True)):
+        grads = grad(output, list(wanted), joined(seed.copy(), output), retain_graph=True, allow_unused=True)
+        for place, (g, x) in enumerate(zip(grads, wanted, strict=True)):
             if g is None:
                 rows[place].append(np.zeros(parts(x).size))
                 continue
@@ -164,7 +178,8 @@ def analytical(output: Tensor, wanted: Sequence[Any], seeds: Array, dtypes: bool
     return [np.stack(r) if r else np.zeros((0, parts(x).size)) for r, x in zip(rows, wanted, strict=True)]
 
 
-def _as_before(name: str, grad_out: float, outputs: tuple[Any, ...]) -> None:
+def _check_deprecated(name: str, grad_out: float, outputs: tuple[Tensor, ...]) -> None:
+    """Warn that the function ``name`` is deprecated; ArgumentError for arguments that it does not take."""
     warnings.warn(
         f"`{name}` was part of PyTorch's private API and is kept for old code only: use gradcheck, or"
         " func.jacrev where the matrix itself is wanted.",
@@ -179,30 +194,39 @@ def _as_before(name: str, grad_out: float, outputs: tuple[Any, ...]) -> None:
 
 
 def get_numerical_jacobian(
-    fn: Callable[[Any], Any], inputs: Any, target: Any = None, eps: float = 1e-3, grad_out: float = 1.0
-) -> tuple[Any, ...]:
-    """Deprecated: the Jacobians ``[input, output]`` of the first output of ``fn(inputs)`` by its inputs, or
-    by ``target``, from central differences."""
-    _as_before("get_numerical_jacobian", grad_out, differentiable(fn(inputs)))
+    fn: CheckedFunction,
+    inputs: Tensor | Sequence[Tensor],
+    target: Tensor | Sequence[Tensor] | None = None,
+    eps: float = 1e-3,
+    grad_out: float = 1.0,
+) -> tuple[Tensor, ...]:
+    """Deprecated. Return the Jacobians of the first output of ``fn(inputs)`` by central differences.
+
+    They are matrices ``[input, output]`` with respect to ``target``, by default the inputs.
+    """
+    _check_deprecated("get_numerical_jacobian", grad_out, differentiable(fn(inputs)))
     moved = [t for t in _listed(inputs if target is None else target) if t.requires_grad]
-    found = numerical(lambda *args: fn(inputs), moved, list(range(len(moved))), 0, eps, False)
-    return tuple(_matrix(rows, like) for rows, like in zip(found, moved, strict=True))
+    jacobians = numerical(lambda *args: fn(inputs), moved, list(range(len(moved))), 0, eps, False)
+    return tuple(_matrix(rows, like) for rows, like in zip(jacobians, moved, strict=True))
 
 
 def get_analytical_jacobian(
-    inputs: Any, output: Any, nondet_tol: float = 0.0, grad_out: float = 1.0
-) -> tuple[tuple[Any, ...], bool, bool, bool]:
-    """Deprecated: the Jacobians ``[input, output]`` of ``output`` from backward passes; whether two passes
-    agreed within ``nondet_tol``; and whether sizes and dtypes are the inputs', which is checked at once."""
-    _as_before("get_analytical_jacobian", grad_out, (output,))
+    inputs: Tensor | Sequence[Tensor], output: Tensor, nondet_tol: float = 0.0, grad_out: float = 1.0
+) -> tuple[tuple[Tensor, ...], bool, bool, bool]:
+    """Deprecated. Return the Jacobians ``[input, output]`` of ``output`` by backward passes, and three bools.
+
+    They tell whether two passes agree within ``nondet_tol``, and whether sizes and dtypes are those of the
+    inputs: always True, as GradcheckError is raised otherwise.
+    """
+    _check_deprecated("get_analytical_jacobian", grad_out, (output,))
     moved = [t for t in _listed(inputs) if t.requires_grad]
     first, again = (analytical(output, moved, seeds_of(output, False, 0), True) for _ in range(2))
     agreed = all(np.abs(a - b).max(initial=0.0) <= nondet_tol for a, b in zip(first, again, strict=True))
     return tuple(_matrix(rows, like) for rows, like in zip(first, moved, strict=True)), agreed, True, True
 
 
-def _iter_tensors(x: Any, only_requiring_grad: bool = False) -> Iterator[Any]:
-    """The tensors in nested sequences, or those that require gradients."""
+def _iter_tensors(x: Nested, only_requiring_grad: bool = False) -> Iterator[Tensor]:
+    """Yield the tensors in nested sequences, or only those that require a gradient."""
     if isinstance(x, Tensor):
         if x.requires_grad or not only_requiring_grad:
             yield x
@@ -212,33 +236,35 @@ def _iter_tensors(x: Any, only_requiring_grad: bool = False) -> Iterator[Any]:
 
 
 def _get_numerical_jacobian(
-    fn: Callable[..., Any],
-    inputs: Any,
-    outputs: Any = None,
-    target: Any = None,
+    fn: Callable[..., Nested],
+    inputs: Nested,
+    outputs: object = None,
+    target: Nested = None,
     eps: float = 1e-3,
     is_forward_ad: bool = False,
-) -> list[tuple[Any, ...]]:
-    """Per tensor of ``target`` (or ``inputs``) that requires gradients the Jacobians ``[input, output]`` of
-    the outputs of ``fn(*inputs)`` by it; PyTorch's tests of modules ask for them."""
-    given = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+) -> list[tuple[Tensor, ...]]:
+    """Return the Jacobians ``[input, output]`` of the outputs of ``fn(*inputs)``; PyTorch's tests use it.
+
+    One tuple for each tensor of ``target`` (by default ``inputs``) that requires a gradient.
+    """
+    args = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     moved = list(_iter_tensors(inputs if target is None else target, True))
 
-    def run(*_: Any) -> tuple[Any, ...]:  # the outputs need no history of their own
-        kinds = (o for o in _iter_tensors(fn(*given)) if o.is_floating_point() or o.is_complex())
-        return tuple(o.detach().requires_grad_() for o in kinds)
+    def run(*_: Tensor) -> tuple[Tensor, ...]:  # the outputs need no history of their own
+        outputs = (o for o in _iter_tensors(fn(*args)) if o.is_floating_point() or o.is_complex())
+        return tuple(o.detach().requires_grad_() for o in outputs)
 
-    found = run()
-    if not is_forward_ad and any(o.is_complex() for o in found):
+    results = run()
+    if not is_forward_ad and any(o.is_complex() for o in results):
         raise ArgumentError("Expected output to be non-complex, as numbers that are moved are real.")
     active = list(range(len(moved)))
-    rows = [numerical(run, moved, active, k, eps, False) for k in range(len(found))]
-    return [tuple(_matrix(rows[k][i], moved[i]) for k in range(len(found))) for i in active]
+    rows = [numerical(run, moved, active, k, eps, False) for k in range(len(results))]
+    return [tuple(_matrix(rows[k][i], moved[i]) for k in range(len(results))) for i in active]
 
 
-def _listed(tensors: Tensor | Sequence[Tensor]) -> list[Any]:
+def _listed(tensors: Tensor | Sequence[Tensor]) -> list[Tensor]:
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
-def _matrix(rows: Array, like: Tensor) -> Tensor:
+def _matrix(rows: np.ndarray, like: Tensor) -> Tensor:
     return wrap(np.ascontiguousarray(rows.T).astype(like.raw.dtype), like.device)

@@ -1,22 +1,26 @@
 """Connect the outputs of a custom Function's ``forward`` to its autograd node.
 
-Outputs that are inputs as they are, or views, become tensors of their own: their gradient goes through the
-Function, not through what they show. Most refuse to be changed in place for that reason.
+Outputs that are unchanged inputs, or views, are replaced by new tensors on the same memory, as their gradient
+goes through the Function, not through the view. Most of them may not be modified in place for that reason.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
-from tenon.engine.value import FixedView, Value
+from tenon.engine.value import FixedView
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import GradError, TenonWarning
 from tenon.tensors.inplace import adopt, check_leaf
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.autograd.context import FunctionCtx
+    from tenon.autograd.function import Function, FunctionNode
 
 _ONE_OF_SEVERAL = (
     "Output {} of {} is a view and {{}} inplace. This view is the output of a function that returns multiple"
@@ -32,10 +36,14 @@ _RETURNED_VIEW = (
 
 
 def connected(
-    cls: Any, ctx: Any, node: Any, args: tuple[Any, ...], outputs: tuple[Any, ...]
+    cls: type[Function],
+    ctx: FunctionCtx,
+    node: FunctionNode | None,
+    args: tuple[Any, ...],
+    outputs: tuple[Any, ...],
 ) -> tuple[Any, ...]:
-    """Set ``node`` as the ``grad_fn`` of ``outputs``."""
-    inputs = {id(a) for a in args if isinstance(a, Value)}
+    """Return ``outputs`` with ``node`` as their ``grad_fn``; without a node, none is connected."""
+    inputs = {id(a) for a in args if isinstance(a, Tensor)}
     dirty = {id(t) for t in ctx.dirty_tensors}
     plain = {id(t) for t in ctx.non_differentiable}
     for t in ctx.dirty_tensors:
@@ -70,15 +78,15 @@ def connected(
     if node is not None:
         node.__dict__["plain"] = frozenset(i for i, o in enumerate(outputs) if id(o) in plain)
     flowing = [
-        o for o in outputs if isinstance(o, Value) and id(o) not in plain and o.raw.dtype.kind not in "iub"
+        o for o in outputs if isinstance(o, Tensor) and id(o) not in plain and o.raw.dtype.kind not in "iub"
     ]
-    why = _ONE_OF_SEVERAL if len(flowing) > 1 else _RETURNED_VIEW
-    again = _replayed(cls, args, outputs) if ctx._is_pure_view else None
-    connected: list[Any] = []
+    message = _ONE_OF_SEVERAL if len(flowing) > 1 else _RETURNED_VIEW
+    replay = _replayed(cls, args, outputs) if ctx._is_pure_view else None
+    connected: list[object] = []
     saved_as: dict[int, int] = {}
-    avals: list[Any] = []
+    avals: list[Aval | None] = []
     for index, o in enumerate(outputs):
-        if not isinstance(o, Value):
+        if not isinstance(o, Tensor):
             connected.append(o)
             avals.append(None)
             continue
@@ -91,12 +99,12 @@ def connected(
                 and MODE.enabled
                 and o._view[2].__class__ is not FixedView
             ):
-                fixed = FixedView(why.format(index, f"{cls.__name__}Backward"))
+                fixed = FixedView(message.format(index, f"{cls.__name__}Backward"))
                 o._view = [o._view[0], o._view[1], fixed, {}, o._view[4]]
         else:
             saved_as[id(o)] = index
-            reason = why.format(index, f"{cls.__name__}Backward")
-            o = _tracked_output(node, index, o, id(o) in inputs, id(o) in dirty, reason, again)
+            reason = message.format(index, f"{cls.__name__}Backward")
+            o = _tracked_output(node, index, o, id(o) in inputs, id(o) in dirty, reason, replay)
         connected.append(o)
     if node is not None:
         node.op.outputs = 1 if len(outputs) == 1 else 0
@@ -109,10 +117,18 @@ def connected(
 
 
 def _tracked_output(
-    node: Any, index: int, o: Any, is_input: bool, is_dirty: bool, reason: str, again: Any
-) -> Any:
-    """``o`` as output ``index`` of ``node``; a view refuses changes by ``reason``, or is made ``again`` by
-    them."""
+    node: FunctionNode,
+    index: int,
+    o: Tensor,
+    is_input: bool,
+    is_dirty: bool,
+    reason: str,
+    replay: tuple[Tensor, Callable[[Tensor], Tensor]] | None,
+) -> Tensor:
+    """Return ``o`` as output ``index`` of ``node``.
+
+    In-place changes of a view raise ``reason``; those of a pure view call ``replay``, its input and function.
+    """
     if is_dirty:
         result = Tensor._of(o.raw, o._backend)
         result._node, result._index, result._track = node, index, True
@@ -120,27 +136,29 @@ def _tracked_output(
         return o
     if is_input or o._view is not None or (o._track and o._node is None):
         base, parent = (o, o) if o._view is None else (o._view[0], o)
-        made_by: Any = FixedView(reason)
-        if again is not None:
-            source, made_by = again
+        op: FixedView | Callable[[Tensor], Tensor] = FixedView(reason)
+        if replay is not None:
+            source, op = replay
             parent = source if base is source or (source._view and base is source._view[0]) else o
-        shown = Tensor._of(o.raw, o._backend)
-        counter = shown._version_counter = o._counter()
-        shown._view = [base, parent, made_by, {}, counter[0]]
-        o = shown
+        alias = Tensor._of(o.raw, o._backend)
+        counter = alias._version_counter = o._counter()
+        alias._view = [base, parent, op, {}, counter[0]]
+        o = alias
     o._node, o._index, o._track = node, index, True
     return o
 
 
-def _replayed(cls: Any, args: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, Callable[..., Any]]:
-    """The one input of a pure view, and ``cls.forward`` as a function of it."""
-    places = [i for i, a in enumerate(args) if isinstance(a, Value)]
-    if len(places) != 1 or sum(isinstance(o, Value) for o in outputs) != 1:
+def _replayed(
+    cls: type[Function], args: tuple[Any, ...], outputs: tuple[object, ...]
+) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Return the only tensor input of a pure view, and ``cls.forward`` as a function of it."""
+    positions = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+    if len(positions) != 1 or sum(isinstance(o, Tensor) for o in outputs) != 1:
         raise GradError(
             "Pure view custom Function can only have one input Tensor and one output Tensor. Open an issue if"
-            f" you need to support more. ({cls.__name__} has {len(places)} and"
-            f" {sum(isinstance(o, Value) for o in outputs)})"
+            f" you need to support more. ({cls.__name__} has {len(positions)} and"
+            f" {sum(isinstance(o, Tensor) for o in outputs)})"
         )
-    before, after = args[: places[0]], args[places[0] + 1 :]
+    before, after = args[: positions[0]], args[positions[0] + 1 :]
 
-    return args[places[0]], lambda x: cls._again(*before, x, *after)
+    return args[positions[0]], lambda x: cls._call_forward(*before, x, *after)

@@ -1,26 +1,28 @@
-"""One value that a custom Function keeps for its backward: an input as it is, an output without its
-history."""
+"""Values that a custom Function saves for its backward: inputs unchanged, outputs without their history."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tenon.compat.saved_attributes import SavedTensor
 from tenon.engine.grad_mode import UNCOUNTED
+from tenon.engine.types import Array
 from tenon.engine.value import Value, refuse_saving
 from tenon.errors import FreedGraphError, GradError, ModifiedValueError
 from tenon.tensors.autograd.saved_tensor_hooks import Packed, SavedTensorsHooks, check_hooks, innermost
 
 if TYPE_CHECKING:
+    from tenon.engine.tape import Node
     from tenon.tensors.tensor import Tensor
 
 
 class Saved:
-    """A tensor, its version when it was saved, and, if it is an output of the function, which one."""
+    """A saved tensor, its version at that time, and its index among the outputs, None for an input."""
 
     __slots__ = ("backend", "counter", "index", "owner", "packed", "raw", "tensor", "then")
 
-    def __init__(self, value: Any, index: int | None, owner: str) -> None:
+    def __init__(self, value: Tensor, index: int | None, owner: str) -> None:
         self.counter = value._counter()
         if self.counter is UNCOUNTED:
             refuse_saving()
@@ -28,35 +30,39 @@ class Saved:
         self.index = index
         self.backend = value._backend
         self.owner = owner
-        # An output kept whole would keep the node that keeps it: a cycle that only the garbage collector
-        # ends.
+        # A saved output with its history would refer to the node that saves it: a reference cycle.
         hooks = innermost()
         self.packed = None if hooks is None else Packed(hooks, value)
         if self.packed is not None and index is not None:
             self.packed.edge = None
         self.tensor = value if index is None and hooks is None else None
-        self.raw: Any = value.raw if index is not None and hooks is None else None
+        self.raw: Array = value.raw if index is not None and hooks is None else None
 
-    def register_hooks(self, pack_hook: Any, unpack_hook: Any = None) -> None:
+    def register_hooks(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Any = None) -> None:
         """Save ``pack_hook(tensor)``, and unpack it with ``unpack_hook``; may be called only once."""
         check_hooks(pack_hook, unpack_hook, self.packed is not None)
         value = Value.make(self.raw, self.backend) if self.tensor is None else self.tensor
         self.packed = Packed(SavedTensorsHooks(pack_hook, unpack_hook), value)
         self.tensor = self.raw = None
 
-    def unpack(self, node: Any) -> Tensor:
-        """The tensor; ModifiedValueError if its memory was changed since it was saved."""
+    def unpack(self, node: Node | None) -> Tensor:
+        """Return the tensor; ModifiedValueError if its memory was changed since it was saved.
+
+        An output is connected to ``node`` again.
+        """
         if node is None and self.index is not None:
             raise FreedGraphError(
                 f"The graph of {self.owner} is gone, and with it the output that it saved: read saved_tensors"
                 " while a tensor that the function returned is alive."
             )
         if self.packed is not None:
-            made = self.packed.unpack()
+            tensor = self.packed.unpack()
             if self.index is not None:
-                made = Value.make(made.raw, made._backend)  # the hook's own tensor must not keep the node
-                made._node, made._index, made._track = node, self.index, True
-            return made
+                tensor = Value.make(
+                    tensor.raw, tensor._backend
+                )  # the hook's tensor must not refer to the node
+                tensor._node, tensor._index, tensor._track = node, self.index, True
+            return tensor
         if self.counter[0] != self.then:
             shape = list((self.raw if self.tensor is None else self.tensor.raw).shape)
             raise ModifiedValueError(
@@ -66,30 +72,30 @@ class Saved:
             )
         if self.tensor is not None:
             return self.tensor
-        made = Value.make(self.raw, node.backend)
-        made._version_counter = self.counter
-        made._node, made._index, made._track = node, self.index, True
-        return made
+        output = Value.make(self.raw, self.backend)
+        output._version_counter = self.counter
+        output._node, output._index, output._track = node, self.index, True
+        return output
 
 
 class KeptTensor(Saved):
-    """A tensor that no node keeps, for ``_C._autograd._make_saved_tensor``."""
+    """A saved tensor without a node that owns it, for ``_C._autograd._make_saved_tensor``."""
 
     __slots__ = ("node",)
 
-    def __init__(self, value: Any, is_output: bool) -> None:
+    def __init__(self, value: Tensor, is_output: bool) -> None:
         super().__init__(value, value._index if is_output else None, "a SavedTensor")
         self.node = value._node if is_output else None
 
-    def unpack(self, node: Any = None) -> Any:
-        """The tensor, with its history."""
+    def unpack(self, node: Node | None = None) -> Tensor:
+        """Return the tensor, with its history."""
         return super().unpack(self.node)
 
 
 class SavedNone:
-    """Represents a None that a custom Function saved."""
+    """Stands for a None that a custom Function saved."""
 
-    def register_hooks(self, pack_hook: Any, unpack_hook: Any = None) -> None:
+    def register_hooks(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Any = None) -> None:
         """Raise: there is nothing to pack."""
         raise GradError("Calling register_hooks on a saved tensor with value None is forbidden")
 

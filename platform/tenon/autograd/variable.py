@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tenon.engine.backward_end import queue_callback
-from tenon.engine.value import Value
 from tenon.tensors.creation.create import tensor as _tensor
 from tenon.tensors.tensor import Tensor
 
@@ -20,17 +19,18 @@ class _Engine:
 
 
 class _VariableMeta(type):
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Tensor)
 
 
 class Variable(metaclass=_VariableMeta):
-    """``Variable(data, requires_grad)`` is ``data`` as a tensor; ``isinstance(t, Variable)`` is true of every
-    tensor."""
+    """``Variable(data, requires_grad)`` returns a tensor; every tensor is an instance of ``Variable``."""
 
     _execution_engine = _Engine()
 
-    def __new__(cls, data: Any, requires_grad: bool = False, volatile: Any = None) -> Any:
-        """``data`` as a tensor."""
-        found: Any = data.detach() if isinstance(data, Value) else _tensor(data)
-        return found.requires_grad_(requires_grad)
+    def __new__(  # type: ignore[misc]  # returns a tensor, as in torch
+        cls, data: Any, requires_grad: bool = False, volatile: object = None
+    ) -> Tensor:
+        """Return ``data`` (a tensor, or what ``tensor()`` takes) as a new tensor."""
+        result: Tensor = data.detach() if isinstance(data, Tensor) else _tensor(data)
+        return result.requires_grad_(requires_grad)

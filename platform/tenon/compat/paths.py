@@ -118,6 +118,7 @@ MODULES: dict[str, str] = {
     "tenon._logging.scribe": "tenon.compat.scribe",
     "tenon._subclasses.fake_tensor": "tenon.compat.fake_tensor",
     "tenon._subclasses.meta_utils": "tenon.compat.tensor_metadata",
+    "tenon.autograd.onward": "tenon.autograd.tangent_taping",
     "tenon.autograd.profiler": "tenon.compat.autograd_profiler",
     "tenon.autograd.profiler_util": "tenon.compat.autograd_events",
     "tenon.ao.nn": "tenon.compat.quantized_layers",

@@ -1,8 +1,8 @@
 """``func.grad``, ``vjp``, ``jvp``, ``jacrev``, ``jacfwd``, ``hessian``: derivatives of functions of nested
 tensors.
 
-All are made of backward passes. A result keeps its own graph where something outside could ask for it: the
-inputs, or a tensor that the function captured, require a gradient. So the transforms nest.
+All are computed by backward passes. A result keeps its autograd history if the inputs, or a tensor that the
+function captured, require a gradient. So the transforms nest.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
-from tenon.autograd.onward import going_on, pushing
+from tenon.autograd.tangent_taping import pushing, taping_tangents
 from tenon.engine.op import table
+from tenon.engine.types import Nested
 from tenon.errors import ArgumentError, GradError
 from tenon.tensors.autograd.grad_mode import enable_grad, is_grad_enabled
 from tenon.tensors.autograd.passes import grad as differentiate
@@ -24,45 +25,48 @@ from tenon.tensors.tensor import Tensor
 
 __all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp"]
 
-Argnums = int | tuple[int, ...]
+#: Indices of the arguments to differentiate with respect to.
+Argnums: TypeAlias = int | tuple[int, ...]
 
 
 def _positions(argnums: Argnums, count: int) -> list[int]:
-    given = argnums if isinstance(argnums, tuple) else (argnums,)
-    for position in given:
+    """Return ``argnums`` as indices from 0; ArgumentError unless they are unique and below ``count``."""
+    numbers = argnums if isinstance(argnums, tuple) else (argnums,)
+    for position in numbers:
         if not -count <= position < count:
             raise ArgumentError(f"Got argnum={position}, but only {count} positional inputs")
-    found = [position % count for position in given]
-    if not found or len(set(found)) < len(found):
+    positions = [position % count for position in numbers]
+    if not positions or len(set(positions)) < len(positions):
         raise ArgumentError(f"argnums elements must be unique, got {argnums}")
-    return found
+    return positions
 
 
-#: On a leaf that a transform made: whether that transform is still at work, so that others inside it have to
-#: keep their graph.
+#: Attribute of a leaf that a transform created, and its value once that transform has returned. Until then
+#: transforms inside of it keep their history.
 _OWN, _DONE = "_of_transform", "done"
 
 
 def _own(value: Tensor) -> Tensor:
+    """Return an alias of ``value`` as a leaf of a transform."""
     leaf = value.detach().requires_grad_()
-    leaf.__dict__[_OWN] = "at work"
+    leaf.__dict__[_OWN] = "active"
     return leaf
 
 
-def _asks(leaf: Tensor) -> bool:
-    """Whether somebody may still want the gradient of ``leaf``."""
+def _needs_gradient(leaf: Tensor) -> bool:
+    """Whether the gradient of ``leaf`` may still be needed: it is of no transform that has returned."""
     return bool(leaf.__dict__.get(_OWN) != _DONE)
 
 
 class _Run:
-    """One call of a function: its inputs as fresh leaves (or aliases of what is tracked), and its outputs."""
+    """One call of a function: its inputs as new leaves, or as aliases of tracked tensors, and its output."""
 
     def __init__(
         self,
-        func: Callable[..., Any],
-        args: tuple[Any, ...],
+        func: Callable[..., Nested],
+        args: tuple[Nested, ...],
         chosen: list[int],
-        kwargs: Mapping[str, Any] = MappingProxyType({}),
+        kwargs: Mapping[str, Nested] = MappingProxyType({}),
         forward: bool = False,
     ) -> None:
         self.forward = forward
@@ -79,63 +83,69 @@ class _Run:
             fresh = list(args)
             for i, value in zip(chosen, tree_unflatten(self.leaves, self.spec), strict=True):
                 fresh[i] = value
-            with going_on(self.leaves) if forward else nullcontext() as self.onward:
-                self.output = func(*fresh, **kwargs)
+            with taping_tangents(self.leaves) if forward else nullcontext() as self.taping:
+                self.output: Nested = func(*fresh, **kwargs)
         outer = any(leaf.requires_grad for leaf in leaves)
         self.watched = self.taped and (outer or self._captures())
 
     def _captures(self) -> bool:
-        """Whether the outputs lead to a leaf that is not ours."""
+        """Whether the outputs depend on a leaf outside of this transform."""
         own = {id(leaf) for leaf in self.leaves}
-        waiting = [leaf for leaf in tree_flatten(self.output)[0] if isinstance(leaf, Tensor)]
-        if any(t._node is None and t.requires_grad and id(t) not in own and _asks(t) for t in waiting):
+        outputs = [leaf for leaf in tree_flatten(self.output)[0] if isinstance(leaf, Tensor)]
+        if any(
+            t._node is None and t.requires_grad and id(t) not in own and _needs_gradient(t) for t in outputs
+        ):
             return True
-        nodes = [t._node for t in waiting if t._node is not None]
+        nodes = [t._node for t in outputs if t._node is not None]
         seen = set(map(id, nodes))
         while nodes:
             for edge in nodes.pop().edges:
                 if edge is None or id(edge[0]) in own:
                     continue
                 if edge[1] < 0:
-                    if _asks(edge[0]):
+                    if _needs_gradient(edge[0]):
                         return True
                 elif id(edge[0]) not in seen:
                     seen.add(id(edge[0]))
                     nodes.append(edge[0])
         return False
 
-    def gradients(self, outputs: Iterable[Any], vectors: Iterable[Any], keep: bool = True) -> list[Any]:
-        """``vectors`` times the derivative of ``outputs`` by each leaf, zeros where nothing flows."""
+    def gradients(
+        self, outputs: Iterable[Tensor], vectors: Iterable[Tensor | None], keep: bool = True
+    ) -> list[Tensor]:
+        """Return ``vectors @ J`` for each leaf, zeros if it does not affect ``outputs``; ``keep`` the
+        graph."""
         pairs = [(o, v) for o, v in zip(outputs, vectors, strict=True) if o.requires_grad]
         if not pairs:
             return [zeros_like(leaf.detach()) for leaf in self.leaves]
         tensors, seeds = [o for o, _ in pairs], [v for _, v in pairs]
         with enable_grad(), pushing() if self.forward else nullcontext():
-            found = differentiate(
+            grads = differentiate(
                 tensors, self.leaves, seeds, keep or self.watched, self.watched, allow_unused=True
             )
-        return [zeros_like(x.detach()) if g is None else g for g, x in zip(found, self.leaves, strict=True)]
+        return [zeros_like(x.detach()) if g is None else g for g, x in zip(grads, self.leaves, strict=True)]
 
-    def shown(self, values: Any) -> Any:
-        """What the caller gets: without our graph, unless it is part of a larger one."""
+    def finished(self, values: Nested) -> Nested:
+        """End the transform; return ``values``, detached unless their history is part of a larger graph."""
         for leaf in self.leaves:
             if _OWN in leaf.__dict__:
                 leaf.__dict__[_OWN] = _DONE
-        if self.onward is not None and not self.watched:
-            self.onward.restore()
+        if self.taping is not None and not self.watched:
+            self.taping.restore()
         return values if self.watched else tree_map(_detached, values)
 
-    def as_given(self, values: list[Any], argnums: Argnums) -> Any:
-        """One value a leaf, as nested as the inputs."""
-        made = tree_unflatten(values, self.spec)
-        return tuple(made) if isinstance(argnums, tuple) else made[0]
+    def nested(self, values: list[Tensor], argnums: Argnums) -> Nested:
+        """Return one value per leaf, nested as the inputs are."""
+        result = tree_unflatten(values, self.spec)
+        return tuple(result) if isinstance(argnums, tuple) else result[0]
 
 
 def _detached(value: Tensor | None) -> Tensor | None:
     return value.detach() if isinstance(value, Tensor) else value
 
 
-def _split(output: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
+def _split(output: Nested, has_aux: bool, name: str) -> tuple[Nested, Nested]:
+    """Return the output to differentiate, and the auxiliary one or None."""
     if not has_aux:
         return output, None
     if not isinstance(output, tuple) or len(output) != 2:
@@ -147,16 +157,16 @@ def _split(output: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
 
 
 def grad_and_value(
-    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
-) -> Callable[..., Any]:
-    """A function that returns ``(gradient, value)`` of ``func``, which returns a scalar.
+    func: Callable[..., Nested], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Nested]:
+    """Return a function that returns ``(gradient, value)`` of ``func``, which returns a scalar tensor.
 
-    ``argnums`` says by which arguments: any nests of tensors. With ``has_aux`` ``func`` returns
-    ``(scalar, aux)``, and the new function ``(gradient, (value, aux))``.
+    ``argnums`` selects the arguments, each a tensor or a nested structure of tensors. With ``has_aux``,
+    ``func`` returns ``(scalar, aux)``, and the new function ``(gradient, (value, aux))``.
     """
 
     @functools.wraps(func)
-    def both(*args: Any, **kwargs: Any) -> Any:
+    def both(*args: Nested, **kwargs: Nested) -> Nested:
         run = _Run(func, args, _positions(argnums, len(args)), kwargs)
         value, aux = _split(run.output, has_aux, "grad_and_value(f)(*args)")
         if not isinstance(value, Tensor):
@@ -168,16 +178,17 @@ def grad_and_value(
                 "grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got tensor with"
                 f" {value.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?"
             )
-        found = run.as_given(run.gradients((value,), (None,), keep=False), argnums)
-        value = run.shown(value)
-        return found, ((value, run.shown(aux)) if has_aux else value)
+        gradient = run.nested(run.gradients((value,), (None,), keep=False), argnums)
+        value = run.finished(value)
+        return gradient, ((value, run.finished(aux)) if has_aux else value)
 
     return both
 
 
-def grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """A function that returns the gradient of ``func``, which returns a scalar; ``(gradient, aux)`` with
-    ``has_aux``.
+def grad(func: Callable[..., Nested], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Nested]:
+    """Return a function that returns the gradient of ``func``, which returns a scalar tensor.
+
+    With ``has_aux``, ``func`` returns ``(scalar, aux)``, and the new function ``(gradient, aux)``.
 
     >>> import tenon
     >>> from tenon.func import grad
@@ -187,14 +198,15 @@ def grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) 
     both = grad_and_value(func, argnums, has_aux)
 
     @functools.wraps(func)
-    def gradient(*args: Any, **kwargs: Any) -> Any:
-        found, value = both(*args, **kwargs)
-        return (found, value[1]) if has_aux else found
+    def gradient(*args: Nested, **kwargs: Nested) -> Nested:
+        result, value = both(*args, **kwargs)
+        return (result, value[1]) if has_aux else result
 
     return gradient
 
 
-def _tensors(tree: Any, name: str) -> tuple[list[Any], TreeSpec]:
+def _tensors(tree: Nested, name: str) -> tuple[list[Tensor], TreeSpec]:
+    """Return the leaves of an output and its structure; GradError unless all are tensors."""
     leaves, spec = tree_flatten(tree)
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
@@ -202,41 +214,47 @@ def _tensors(tree: Any, name: str) -> tuple[list[Any], TreeSpec]:
     return leaves, spec
 
 
-def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """``(func(*primals), pull)``; ``pull(cotangents)`` returns ``cotangents`` times the Jacobian, one value a
-    primal. With ``has_aux`` also what ``func`` returned besides."""
+def vjp(func: Callable[..., Nested], *primals: Nested, has_aux: bool = False) -> tuple[Any, ...]:
+    """Return ``(func(*primals), pull)``, where ``pull(cotangents)`` returns ``cotangents @ J`` for each
+    primal.
+
+    With ``has_aux``, ``func`` returns ``(output, aux)``, and the result is ``(output, pull, aux)``.
+    """
     run = _Run(func, primals, list(range(len(primals))))
     output, aux = _split(run.output, has_aux, "vjp(f, *primals)")
     outputs, spec = _tensors(output, "vjp(f, *primals)")
 
-    def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
-        given, own = tree_flatten(cotangents)
+    def pull(cotangents: Nested, retain_graph: bool = True, create_graph: bool | None = None) -> Nested:
+        vectors, own = tree_flatten(cotangents)
         if own != spec:
             raise GradError(
                 "Expected pytree structure of cotangents to be the same as pytree structure of outputs to the"
                 f" function. cotangents: {own}, primal output: {spec}"
             )
         watched = run.watched
-        run.watched = watched or bool(create_graph) or any(v.requires_grad for v in given)
+        run.watched = watched or bool(create_graph) or any(v.requires_grad for v in vectors)
         try:
-            found = run.gradients(outputs, given, keep=retain_graph)
+            grads = run.gradients(outputs, vectors, keep=retain_graph)
         finally:
             run.watched = watched
-        return run.as_given(found, tuple(range(len(primals))))
+        return run.nested(grads, tuple(range(len(primals))))
 
-    shown = run.shown(output)
-    return (shown, pull, run.shown(aux)) if has_aux else (shown, pull)
+    result = run.finished(output)
+    return (result, pull, run.finished(aux)) if has_aux else (result, pull)
 
 
 def jvp(
-    func: Callable[..., Any],
+    func: Callable[..., Nested],
     primals: Sequence[Tensor],
     tangents: Sequence[Tensor],
     *,
     strict: bool = False,
     has_aux: bool = False,
-) -> Any:
-    """``(func(*primals), Jacobian times tangents)``, by differentiating a backward pass by its own seed."""
+) -> tuple[Any, ...]:
+    """Return ``(func(*primals), J @ tangents)``; with ``has_aux`` also the second output of ``func``.
+
+    It is computed by differentiating a backward pass with respect to its output gradients.
+    """
     if not isinstance(primals, tuple):
         raise GradError(
             "jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to call"
@@ -258,14 +276,14 @@ def jvp(
             )
     run = _Run(func, primals, list(range(len(primals))), forward=True)
     output, aux = _split(run.output, has_aux, "jvp(f, primals, tangents)")
-    outputs, made = _tensors(output, "jvp(f, primals, tangents)")
+    outputs, structure = _tensors(output, "jvp(f, primals, tangents)")
     run.watched = run.watched or (run.taped and any(d.requires_grad for d in directions))
-    pushed = tree_unflatten(_pushed(run, outputs, directions, strict), made)
-    return (run.shown(output), pushed, run.shown(aux)) if has_aux else (run.shown(output), pushed)
+    pushed = tree_unflatten(_pushed(run, outputs, directions, strict), structure)
+    return (run.finished(output), pushed, run.finished(aux)) if has_aux else (run.finished(output), pushed)
 
 
-def _pushed(run: _Run, outputs: list[Any], directions: list[Any], strict: bool) -> list[Any]:
-    """The Jacobian times ``directions``: a backward pass is linear in its seeds, and this is its slope."""
+def _pushed(run: _Run, outputs: list[Tensor], directions: list[Tensor], strict: bool) -> list[Tensor]:
+    """Return ``J @ directions``: the derivative of a backward pass, which is linear in its seeds."""
     reached = [o for o in outputs if o.requires_grad]
     if strict and len(reached) < len(outputs):
         raise GradError("jvp: an output is independent of the inputs. This is not allowed in strict mode.")
@@ -277,7 +295,7 @@ def _pushed(run: _Run, outputs: list[Any], directions: list[Any], strict: bool) 
         pairs = [
             (p, d) for p, d in zip(pulled, directions, strict=False) if p is not None and p.requires_grad
         ]
-        slopes: tuple[Any, ...] = (None,) * len(seeds)
+        slopes: tuple[Tensor | None, ...] = (None,) * len(seeds)
         if pairs:
             slopes = differentiate(
                 [p for p, _ in pairs],
@@ -288,47 +306,52 @@ def _pushed(run: _Run, outputs: list[Any], directions: list[Any], strict: bool) 
             )
     for seed in seeds:
         seed.__dict__[_OWN] = _DONE
-    found = iter(slopes)
-    made = [next(found) if o.requires_grad else None for o in outputs]
-    return [zeros_like(o.detach()) if m is None else m for m, o in zip(made, outputs, strict=True)]
+    remaining = iter(slopes)
+    pushed = [next(remaining) if o.requires_grad else None for o in outputs]
+    return [zeros_like(o.detach()) if p is None else p for p, o in zip(pushed, outputs, strict=True)]
 
 
-def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
-    """``(func(*primals), push)``; ``push(*tangents)`` returns the Jacobian times ``tangents``."""
+def linearize(func: Callable[..., Nested], *primals: Nested) -> tuple[Nested, Callable[..., Nested]]:
+    """Return ``(func(*primals), push)``, where ``push(*tangents)`` returns ``J @ tangents``."""
 
-    def push(*tangents: Any) -> Any:
+    def push(*tangents: Nested) -> Nested:
         return jvp(func, primals, tangents)[1]
 
     return func(*primals), push
 
 
 def jacrev(
-    func: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False, chunk_size: int | None = None,
-    _preallocate_and_copy: bool = False,
-) -> Callable[..., Any]:  # fmt: skip
-    """A function that returns the Jacobian of ``func``: for a tensor by a tensor ``output shape + input
-    shape``, else nests of them, outputs outside.
+    func: Callable[..., Nested], argnums: Argnums = 0, *, has_aux: bool = False,
+    chunk_size: int | None = None, _preallocate_and_copy: bool = False,
+) -> Callable[..., Nested]:  # fmt: skip
+    """Return a function that returns the Jacobian of ``func``.
 
-    One backward pass a number of the output, so that ``chunk_size`` changes nothing.
+    For one output and one input it is a tensor of shape ``output.shape + input.shape``; else these are
+    nested as the outputs, and inside of that as the inputs. ``chunk_size`` has no effect: there is one
+    backward pass per output element.
     """
     return _jacobian(func, argnums, has_aux, False)
 
 
-def _jacobian(func: Callable[..., Any], argnums: Argnums, has_aux: bool, forward: bool) -> Callable[..., Any]:
+def _jacobian(
+    func: Callable[..., Nested], argnums: Argnums, has_aux: bool, forward: bool
+) -> Callable[..., Nested]:
+    """Return the function of ``jacrev``; with ``forward``, that of ``jacfwd``."""
+
     @functools.wraps(func)
-    def jacobian(*args: Any, **kwargs: Any) -> Any:
+    def jacobian(*args: Nested, **kwargs: Nested) -> Nested:
         run = _Run(func, args, _positions(argnums, len(args)), kwargs, forward)
         output, aux = _split(run.output, has_aux, "jacrev(f)(*args)")
         outputs, spec = _tensors(output, "jacrev(f)(*args)")
-        made = tree_unflatten([run.as_given(_rows(run, each), argnums) for each in outputs], spec)
-        aux = run.shown(aux)
-        return (made, aux) if has_aux else made
+        result = tree_unflatten([run.nested(_rows(run, each), argnums) for each in outputs], spec)
+        aux = run.finished(aux)
+        return (result, aux) if has_aux else result
 
     return jacobian
 
 
-def _rows(run: _Run, output: Tensor) -> list[Any]:
-    """The Jacobian of one output by every leaf."""
+def _rows(run: _Run, output: Tensor) -> list[Tensor]:
+    """Return the Jacobian of one output with respect to each leaf."""
     with enable_grad():
         flat = output.reshape(-1)
     rows = [run.gradients((flat[i],), (None,)) for i in range(flat.shape[0])]
@@ -342,13 +365,12 @@ def _rows(run: _Run, output: Tensor) -> list[Any]:
 
 
 def jacfwd(
-    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *, randomness: str = "error"
-) -> Callable[..., Any]:
-    """``jacrev`` under the name of torch's forward mode, whose numbers it gives: as there, ``no_grad`` in
-    ``func`` is no hindrance."""
+    func: Callable[..., Nested], argnums: Argnums = 0, has_aux: bool = False, *, randomness: str = "error"
+) -> Callable[..., Nested]:
+    """As ``jacrev``, under the name of torch's forward mode; ``no_grad`` in ``func`` does not stop it."""
     return _jacobian(func, argnums, has_aux, True)
 
 
-def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
-    """A function that returns the second derivatives of ``func``: the Jacobian of its Jacobian."""
+def hessian(func: Callable[..., Nested], argnums: Argnums = 0) -> Callable[..., Nested]:
+    """Return a function that returns the Hessian of ``func``: the Jacobian of its Jacobian."""
     return jacfwd(jacrev(func, argnums), argnums)

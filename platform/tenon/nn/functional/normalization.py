@@ -88,7 +88,7 @@ def _channel_norm(
 
 def _refuse_tangents(input: Tensor, *statistics: Tensor) -> None:
     """Raise GradError if ``input`` and a running statistic carry tangents: PyTorch has no rule for it."""
-    if not forward_ad.at_work() or forward_ad.unpack_dual(input).tangent is None:
+    if not forward_ad.is_active() or forward_ad.unpack_dual(input).tangent is None:
         return
     if any(forward_ad.unpack_dual(statistic).tangent is not None for statistic in statistics):
         raise GradError("batch_norm is not differentiable wrt running_mean and running_var")

@@ -17,6 +17,7 @@ from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite
 from tenon.engine.tape import CustomNode, StandIn
+from tenon.engine.types import Attrs
 from tenon.engine.watchers import WATCHERS
 from tenon.tensors.inplace import inplace
 from tenon.tensors.tensor import Tensor
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from tenon.engine.op import Op
 
 
-class Onward:
-    """Interceptor that records ops under ``no_grad`` if ``carries(input)`` is true for any input.
+class TangentTaping:
+    """Interceptor that tapes ops under ``no_grad`` if ``carries(input)`` is true for any input.
 
     ``then`` is called with each tensor that such an op returns.
     """
@@ -34,40 +35,44 @@ class Onward:
     #: Not used inside backward passes.
     only_casts = True
 
-    def __init__(self, carries: Callable[[Any], bool], then: Callable[[Any], None]) -> None:
+    def __init__(self, carries: Callable[[Tensor], bool], then: Callable[[Tensor], None]) -> None:
         self.carries = carries
         self.then = then
-        self.around: Any = None
-        self.plain: list[weakref.ref[Any]] = []
+        #: The listener of ``WATCHERS.changes`` before this one.
+        self.previous: Callable[[Op, Tensor, tuple[Any, ...], Attrs], bool] | None = None
+        #: Tensors without history that an in-place op connected to the graph.
+        self.connected: list[weakref.ref[Tensor]] = []
 
-    def run(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """Run the op, recorded if an input carries a tangent."""
+    def run(self, op: Op, args: tuple[Any, ...], attrs: Attrs) -> Any:
+        """Run the op, taped if an input carries a tangent."""
         if MODE.enabled:
             return self._taped(op, args, attrs)
-        given = self._given(args)
-        if given is None:
+        operands = self._operands(args)
+        if operands is None:
             return SLOT.below(self)(op, args, attrs)
         MODE.enabled = True
         try:
-            made = self._taped(op, given, attrs)
-            for each in made if isinstance(made, tuple) else (made,):
+            result = self._taped(op, operands, attrs)
+            for each in result if isinstance(result, tuple) else (result,):
                 if isinstance(each, Tensor) and each._track:
                     self.then(each)
         finally:
             MODE.enabled = False
-        return made
+        return result
 
-    def changes(self, op: Any, x: Tensor, args: tuple[Any, ...], attrs: dict[str, Any]) -> bool:
-        """Apply ``op`` to ``x`` in place, recorded; returns False, having done nothing, if no input carries a
-        tangent."""
-        given = self._given((x, *args))
-        if given is None or (given[0] is not x and x._track):  # a leaf cannot store a tangent
+    def changes(self, op: Op, x: Tensor, args: tuple[Any, ...], attrs: Attrs) -> bool:
+        """Apply ``op`` to ``x`` in place, taped, and return True.
+
+        If no input carries a tangent, do nothing and return False.
+        """
+        operands = self._operands((x, *args))
+        if operands is None or (operands[0] is not x and x._track):  # a leaf cannot store a tangent
             return False
         base = x if x._view is None else x._view[0]
-        self.plain += [weakref.ref(each) for each in (x, base) if not each._track]
+        self.connected += [weakref.ref(each) for each in (x, base) if not each._track]
         MODE.enabled = True
         try:
-            inplace(op, x, *given[1:], **attrs)
+            inplace(op, x, *operands[1:], **attrs)
             self.then(base)
         finally:
             MODE.enabled = False
@@ -75,14 +80,14 @@ class Onward:
 
     def restore(self) -> None:
         """Remove the autograd history of tensors that had none before an in-place op, such as buffers."""
-        for reference in self.plain:
+        for reference in self.connected:
             tensor = reference()
             if tensor is not None:
                 tensor._node, tensor._index, tensor._track = None, 0, False
-        self.plain.clear()
+        self.connected.clear()
 
-    def _given(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """``args`` with those that carry no tangent detached; None if no argument carries one."""
+    def _operands(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Return ``args``, those without a tangent detached; None if no argument carries a tangent."""
         if MODE.inference or not MODE.forward or PASS.sweep is not None:
             return None
         carry = [isinstance(a, Tensor) and (a._track or a._stale()) and self.carries(a) for a in args]
@@ -92,31 +97,31 @@ class Onward:
             a if c or not isinstance(a, Tensor) else a.detach() for a, c in zip(args, carry, strict=True)
         )
 
-    def _taped(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def _taped(self, op: Op, args: tuple[Any, ...], attrs: Attrs) -> Any:
         tracked = any(isinstance(a, Tensor) and (a._track or a._stale()) for a in args)
         if tracked and isinstance(op, Composite) and not op.differentiable:
             return SLOT.parts(op, args, attrs)  # its parts have the gradient rules
         return SLOT.below(self)(op, args, attrs)
 
     def __enter__(self) -> None:
-        self.around, WATCHERS.changes = WATCHERS.changes, self.changes
+        self.previous, WATCHERS.changes = WATCHERS.changes, self.changes
         SLOT.push(self)
 
     def __exit__(self, *exc: object) -> None:
-        WATCHERS.changes = self.around
+        WATCHERS.changes = self.previous
         SLOT.pop(self)
 
 
 @contextmanager
-def going_on(inputs: Sequence[Any]) -> Iterator[Onward]:
-    """Within the block, keep the graph to ``inputs`` even under ``no_grad``, for passes in ``pushing`` only.
+def taping_tangents(inputs: Sequence[Tensor]) -> Iterator[TangentTaping]:
+    """Within the block, tape ops on ``inputs`` even under ``no_grad``, for passes in ``pushing`` only.
 
     Call ``restore`` on the value yielded once those passes are done.
     """
     ends = {id(x) if x._node is None else id(x._node) for x in inputs}
-    onward = Onward(lambda value: _leads(value, ends), _gate)
-    with onward:
-        yield onward
+    taping = TangentTaping(lambda value: _depends_on(value, ends), _gate)
+    with taping:
+        yield taping
 
 
 @contextmanager
@@ -134,7 +139,7 @@ class _Gate(CustomNode):
 
     __slots__ = ()
 
-    def apply_tensors(self, grad: Tensor, create_graph: bool) -> list[Any]:
+    def apply_tensors(self, grad: Tensor, create_graph: bool) -> list[Tensor | None]:
         """Return ``grad`` inside ``pushing``, else None."""
         return [grad if MODE.pushing else None]
 
@@ -142,23 +147,24 @@ class _Gate(CustomNode):
 _GATE = StandIn("onward", "OnwardBackward0")
 
 
-def _gate(made: Tensor) -> None:
-    behind = Tensor._of(made.raw, made._backend)
-    behind._node, behind._index, behind._track = made._node, made._index, True
-    node = _Gate(_GATE, made._backend, (behind,))
-    node.output_avals = (Aval(tuple(made.raw.shape), made.raw.dtype),)
-    made._node, made._index = node, 0
+def _gate(result: Tensor) -> None:
+    """Insert a ``_Gate`` between ``result`` and its history."""
+    source = Tensor._of(result.raw, result._backend)
+    source._node, source._index, source._track = result._node, result._index, True
+    node = _Gate(_GATE, result._backend, (source,))
+    node.output_avals = (Aval(tuple(result.raw.shape), result.raw.dtype),)
+    result._node, result._index = node, 0
 
 
-def _leads(value: Tensor, ends: set[int]) -> bool:
-    """Whether the graph behind ``value`` contains one of ``ends``, ids of nodes and leaves."""
+def _depends_on(value: Tensor, ends: set[int]) -> bool:
+    """Whether the history of ``value`` contains one of ``ends``, ids of nodes and leaves."""
     stack: list[Any] = [value if value._node is None else value._node]
     seen: set[int] = set()
     while stack:
-        here = stack.pop()
-        if id(here) in ends:
+        node = stack.pop()
+        if id(node) in ends:
             return True
-        if id(here) not in seen:
-            seen.add(id(here))
-            stack.extend(e[0] for e in getattr(here, "edges", ()) if e is not None)
+        if id(node) not in seen:
+            seen.add(id(node))
+            stack.extend(e[0] for e in getattr(node, "edges", ()) if e is not None)
     return False
