@@ -1,23 +1,23 @@
-"""Offsets in one arena for blocks of bytes whose lives are known.
+"""Assign offsets in one arena to blocks of bytes with known lifetimes.
 
-Two blocks whose lives do not overlap may share bytes. Exact packing is hard; three greedy orders are tried
-(largest first, longest-lived first, in order of birth), each block at the lowest offset that fits most
-tightly, and the smallest arena wins. The lower bound is the most bytes that are alive at one time.
+Two blocks whose lifetimes do not overlap may share bytes. Optimal packing is NP-hard; three greedy orders are
+tried (largest first, longest lifetime first, earliest first), each block in the smallest gap that holds it,
+and the smallest arena is used. The lower bound is the largest number of bytes that are alive at one time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
-#: Of every block, in bytes: a cache line, and the widest vector register.
+#: Alignment of every block in bytes: a cache line, and the widest vector register.
 ALIGNMENT = 64
 
 
 class Life:
-    """Bytes that are needed from step ``first`` to step ``last``, both included."""
+    """A block that is needed from step ``first`` to step ``last``, both included; ``offset`` is the
+    result."""
 
     __slots__ = ("first", "last", "nbytes", "offset")
 
@@ -26,11 +26,11 @@ class Life:
 
 
 def aligned(nbytes: int) -> int:
-    """``nbytes`` rounded up to the alignment."""
+    """Return ``nbytes`` rounded up to the alignment."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-_ORDERS: tuple[Callable[[Life], Any], ...] = (
+_ORDERS: tuple[Callable[[Life], tuple[int, int]], ...] = (
     lambda b: (-b.nbytes, b.first),
     lambda b: (b.first - b.last, -b.nbytes),
     lambda b: (b.first, -b.nbytes),
@@ -38,13 +38,13 @@ _ORDERS: tuple[Callable[[Life], Any], ...] = (
 
 
 def arrange(blocks: Sequence[Life]) -> int:
-    """Give every block its offset; the bytes that all take together."""
+    """Set the offset of every block; return the size of the arena."""
     best, offsets = -1, [0] * len(blocks)
     bound = aligned_bound(blocks)
     for order in _ORDERS:
-        total, found = _greedy(blocks, order)
+        total, candidate = _greedy(blocks, order)
         if best < 0 or total < best:
-            best, offsets = total, found
+            best, offsets = total, candidate
         if best <= bound:
             break
     for block, offset in zip(blocks, offsets, strict=True):
@@ -52,12 +52,13 @@ def arrange(blocks: Sequence[Life]) -> int:
     return max(best, 0)
 
 
-def _greedy(blocks: Sequence[Life], order: Callable[[Life], Any]) -> tuple[int, list[int]]:
+def _greedy(blocks: Sequence[Life], order: Callable[[Life], tuple[int, int]]) -> tuple[int, list[int]]:
+    """Place the blocks one by one in ``order``; return the size of the arena, and the offsets."""
     count = len(blocks)
-    turns = sorted(range(count), key=lambda i: order(blocks[i]))
+    sequence = sorted(range(count), key=lambda i: order(blocks[i]))
     firsts, lasts, starts, stops = (np.zeros(count, np.int64) for _ in range(4))
     offsets, total = [0] * count, 0
-    for placed, index in enumerate(turns):
+    for placed, index in enumerate(sequence):
         block = blocks[index]
         size = aligned(block.nbytes)
         alive = (firsts[:placed] <= block.last) & (lasts[:placed] >= block.first)
@@ -69,8 +70,8 @@ def _greedy(blocks: Sequence[Life], order: Callable[[Life], Any]) -> tuple[int, 
     return total, offsets
 
 
-def _tightest(starts: Any, stops: Any, size: int) -> int:
-    """Start of the smallest gap between the given intervals that holds ``size``, else their end."""
+def _tightest(starts: np.ndarray, stops: np.ndarray, size: int) -> int:
+    """Return the start of the smallest gap between intervals that holds ``size`` bytes, else their end."""
     if not len(starts):
         return 0
     order = np.argsort(starts, kind="stable")
@@ -84,16 +85,17 @@ def _tightest(starts: Any, stops: Any, size: int) -> int:
 
 
 def lower_bound(blocks: Sequence[Life]) -> int:
-    """The most bytes alive at one time: no arrangement takes less."""
+    """Return the largest number of bytes alive at one time, below which no arena can be."""
     return _most(blocks, lambda n: n)
 
 
 def aligned_bound(blocks: Sequence[Life]) -> int:
-    """The same, with every block rounded up to the alignment."""
+    """Return the lower bound with every block rounded up to the alignment."""
     return _most(blocks, aligned)
 
 
 def _most(blocks: Sequence[Life], size: Callable[[int], int]) -> int:
+    """Return the largest sum of ``size(nbytes)`` over the blocks alive at one time."""
     changes: dict[int, int] = {}
     for block in blocks:
         changes[block.first] = changes.get(block.first, 0) + size(block.nbytes)

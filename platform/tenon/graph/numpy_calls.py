@@ -1,63 +1,66 @@
-"""Calls of ops as NumPy calls that write into given arrays: what a program does without a better kernel.
+"""Write calls of ops as NumPy calls that store into planned arrays, for ops without a prepared kernel.
 
-``lines(step)`` gives the Python statements of a call, or None where only the backend's kernel and a copy of
-its result will do. An output may lie where an operand did, so no statement reads an operand after an output
-was written, unless the memory plan keeps them apart.
+``lines(step)`` returns the Python statements of a call, or None if it needs the backend's kernel and a copy
+of the result. An output may overwrite an operand, so no statement reads an operand after an output was
+written, unless the memory plan keeps them apart.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tenon.engine.op import table
+from tenon.engine.types import Operand
 from tenon.graph.graph import Node
 from tenon.ops.movement import Reshape
 
 _WIDE = frozenset("fdFDlqiLQI?bBhH")
 _FLOATS = frozenset("fd")
-#: Multiplications from which the backend's kernel, which uses several threads, wins in spite of a copy.
+#: Number of multiplications from which the backend's multithreaded kernel is faster in spite of a copy.
 _LARGE_PRODUCT = 1 << 21
 
 
 class Step:
-    """One call to be written as Python: its node, arrays and the names they go by."""
+    """One call to be written as Python: its node, its arrays and their names in the source."""
 
     def __init__(
-        self, node: Node, ins: list[Any], outs: list[Any], names: list[str], made: list[str]
+        self, node: Node, ins: list[Operand], outs: list[np.ndarray], names: list[str], made: list[str]
     ) -> None:
-        #: Per argument: an array, a Python number, None; or the node of a scalar.
+        #: The arguments are arrays, Python numbers, None, or nodes of scalars.
         self.node, self.ins, self.outs = node, ins, outs
-        #: What stands for each argument and output in the source.
+        #: The text of each argument, and the name of each output.
         self.names, self.made = names, made
+        #: Global variables that the statements use.
         self.space: dict[str, Any] = {}
 
-    def bind(self, value: Any, hint: str) -> str:
-        """A name for ``value`` in the program's namespace."""
+    def bind(self, value: object, hint: str) -> str:
+        """Make ``value`` a global variable of the program; return its name, which begins with ``hint``."""
         name = f"{hint}_{self.made[0] if self.made else f'x{id(self.node)}'}_{len(self.space)}"
         self.space[name] = value
         return name
 
     def function(self, name: str) -> str:
-        """NumPy's function of that (dotted) name."""
+        """Make NumPy's function of that (dotted) name available; return the name."""
         head = name.partition(".")[0]
         self.space[head] = getattr(np, head)
         return name
 
 
-Form = Callable[[Step], "list[str] | None"]
+#: Returns the statements of a call; None to leave it to the backend's kernel.
+Form: TypeAlias = Callable[[Step], "list[str] | None"]
 
 
 def lines(step: Step) -> list[str] | None:
-    """The statements of one call; None leaves it to the backend's kernel."""
+    """Return the statements of one call; None to leave it to the backend's kernel."""
     op = step.node.op
     arrays = [a for a in (*step.ins, *step.outs) if isinstance(a, np.ndarray)]
     form = _copy if isinstance(op, Reshape) else FORMS.get(op.name)
     if form not in _MOVES and any(a.dtype.char not in _WIDE for a in arrays):
-        return None  # half-width floats: the kernels know where to round
+        return None  # 16-bit floats: their kernels round in the right places
     if form is not None:
         return form(step)
     if op.joined_by and not op.boolean:
@@ -73,15 +76,15 @@ def lines(step: Step) -> list[str] | None:
 
 
 def _operands(step: Step) -> list[str]:
-    """Names of the operands; a number beside a float array becomes a 0-d array, converted only once."""
+    """Return the names of the operands; a number beside a float array becomes a 0-d array."""
     kinds = {a.dtype for a in step.ins if isinstance(a, np.ndarray)}
     only = next(iter(kinds)) if len(kinds) == 1 else None
-    found = []
+    names = []
     for value, name in zip(step.ins, step.names, strict=True):
         if value.__class__ in (int, float) and only is not None and only.char in _FLOATS:
             name = step.bind(np.array(value, only), "number")
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
 def _reduce(step: Step) -> list[str]:
@@ -121,11 +124,11 @@ def _matmul(step: Step) -> list[str] | None:
 
 
 def _copy(step: Step) -> list[str]:
-    """Of a view op that NumPy cannot do without copying: the source, into the output seen in its shape."""
+    """Copy the source into the output, viewed in the source's shape: a view op that NumPy can only copy."""
     source, out = step.ins[0], step.outs[0]
     target = step.made[0]
     if source.shape != out.shape:
-        target = step.bind(out.reshape(source.shape, copy=False), "seen")
+        target = step.bind(out.reshape(source.shape, copy=False), "view")
     return [f"{step.function('copyto')}({target}, {step.names[0]})"]
 
 
@@ -149,12 +152,12 @@ def _put_view(step: Step) -> list[str] | None:
     if not np.may_share_memory(region, out):
         return None
     copy, place = step.function("copyto"), step.bind(region, "region")
-    made = [] if same_array(x, out) else [f"{copy}({step.made[0]}, {step.names[0]})"]
-    return [*made, f"{copy}({place}, {step.names[1]}, casting='unsafe')"]
+    copied = [] if same_array(x, out) else [f"{copy}({step.made[0]}, {step.names[0]})"]
+    return [*copied, f"{copy}({place}, {step.names[1]}, casting='unsafe')"]
 
 
-def same_array(a: Any, b: Any) -> bool:
-    """Whether two arrays are the same memory in the same layout."""
+def same_array(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays have the same memory, shape and strides."""
     return bool(
         a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
         and a.shape == b.shape
@@ -185,5 +188,5 @@ FORMS: dict[str, Form] = {
     "cat": _concatenate,
     "relu": _relu,
 }
-#: Forms that only copy, whatever the dtype.
+#: Forms that only copy, and so work for every dtype.
 _MOVES = frozenset((_copy, _fill, _put_view, _concatenate))

@@ -1,4 +1,4 @@
-"""Bring the nodes of a graph into an order in which they can run."""
+"""Sort the nodes of a graph topologically."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tenon.graph.graph import Graph, Node
 
 
 def sort_topologically(graph: Graph) -> None:
-    """Move every node after what it reads, and leave it where it was otherwise; effects keep their order."""
+    """Move each node after those that it reads; other nodes, and effects, keep their order."""
     before: dict[Node, Node] = {}
     last = None
     for node in graph.nodes:

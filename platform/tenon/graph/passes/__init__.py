@@ -1,8 +1,8 @@
-"""Rewrites of a graph, one small file each: ``name(graph) -> None``.
+"""Passes: rewrites of a graph, one small file each: ``name(graph) -> None``.
 
-``DEFAULT`` lists the built-in ones in the order in which ``simplify`` runs them; plugins add theirs
-(``tenon_graph_passes``) before fusion. A pass may assume a verified graph and leaves one. Passes that ask
-what a backend can do take it as second argument here, and as ``functools.partial`` where they run.
+``default`` returns the built-in ones in order, with those of plugins (``tenon_graph_passes``) between
+``SIMPLIFY`` and ``LOWER``. A pass may assume a verified graph and must leave one. Passes that depend on the
+backend take it as a second argument, which ``ready`` binds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tenon.plugins.manager import host
 
 Pass = Callable[[Graph], None]
 
-#: Before the passes of plugins.
+#: Passes before those of plugins.
 SIMPLIFY: tuple[Callable[..., None], ...] = (
     dead_code,
     canonicalise,
@@ -38,7 +38,7 @@ SIMPLIFY: tuple[Callable[..., None], ...] = (
     relu_after_pool,
     sum_before_unpool,
 )
-#: After them.
+#: Passes after those of plugins.
 LOWER: tuple[Callable[..., None], ...] = (
     dead_code,
     epilogue,
@@ -53,24 +53,24 @@ _ASK_BACKEND = frozenset({constant_fold, epilogue, layout, decompose, fuse})
 
 
 def default(backend: Backend) -> list[Pass]:
-    """The built-in passes and those of plugins, ready to run for ``backend``."""
-    found = [p for group in host().hook.tenon_graph_passes(target=backend.name) for p in group or ()]
-    added = [functools.partial(checked, p) for p in found]
+    """Return the built-in passes and those of plugins, ready to run for ``backend``."""
+    plugin_passes = [p for group in host().hook.tenon_graph_passes(target=backend.name) for p in group or ()]
+    added = [functools.partial(checked, p) for p in plugin_passes]
     return [*(ready(p, backend) for p in SIMPLIFY), *added, *(ready(p, backend) for p in LOWER)]
 
 
 def ready(transform: Callable[..., None], backend: Backend) -> Pass:
-    """A built-in pass as ``pass(graph)``."""
+    """Return a built-in pass as a function of the graph only."""
     return functools.partial(transform, backend=backend) if transform in _ASK_BACKEND else transform
 
 
 def checked(transform: Pass, graph: Graph) -> None:
-    """``transform``, whose author may not know all that a graph has to be."""
+    """Run a plugin's pass and verify the graph afterwards."""
     run(graph, [transform])
 
 
 def run(graph: Graph, passes: Sequence[Pass]) -> None:
-    """Apply ``passes`` in turn; GraphError, naming the pass, from one that leaves a broken graph."""
+    """Apply ``passes`` in turn; GraphError that names the pass after which the graph is not consistent."""
     for transform in passes:
         transform(graph)
         try:

@@ -1,44 +1,44 @@
-"""Drop calls that change nothing, and merge movements."""
+"""Remove calls that return an operand unchanged, and merge reshapes and transposes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from tenon.engine.op import table
-from tenon.graph.graph import Graph, Node, Ref
+from tenon.graph.graph import Graph, Node, NodeArgument, Ref
 from tenon.ops.movement import Reshape
 
+#: Number of elements up to which a constant is compared with 1.
 _LARGEST = 1 << 12
 
 
 def canonicalise(graph: Graph) -> None:
-    """Copies, aliases, casts to the same dtype, sums over nothing and products with 1 become their operand;
-    reshapes of reshapes and transposes of transposes become one.
+    """Replace copies, aliases, casts to the same dtype, sums over no axes and products with 1 by their
+    operand, and merge reshapes of reshapes and transposes of transposes.
 
-    Values never change in a graph, so a copy is the value itself. ``x + 0`` stays: it makes 0.0 of -0.0.
+    Values never change in a graph, so a copy is the value itself. ``x + 0`` stays: it turns -0.0 into 0.0.
     """
     changes: dict[Ref, Ref] = {}
     for node in graph.calls:
         if changes:
             node.args = tuple(_final(a, changes) for a in node.args)
-        found = _simpler(node)
-        if found is not None:
-            changes[node.out()] = found
+        simpler = _simpler(node)
+        if simpler is not None:
+            changes[node.out()] = simpler
     graph.replace(changes)
     graph.erase({ref.node for ref in changes})
 
 
-def _final(value: Any, changes: dict[Ref, Ref]) -> Any:
+def _final(value: NodeArgument, changes: dict[Ref, Ref]) -> NodeArgument:
     while value.__class__ is Ref and value in changes:
         value = changes[value]
     return value
 
 
 def _simpler(node: Node) -> Ref | None:
-    """The value that is that of ``node``, if there is one; ``node`` itself may become another call."""
+    """Return a value equal to that of ``node``, or None; ``node`` itself may become another call."""
     rule = RULES.get(node.op.name)
     if rule is not None:
         return rule(node)
@@ -85,7 +85,7 @@ def _transpose(node: Node) -> Ref | None:
 
 
 def _copy(node: Node) -> Ref | None:
-    """``copy(place, value)``: the value in the place's shape and dtype."""
+    """Replace ``copy(target, value)`` by the value in the shape and dtype of the target."""
     value, aval = node.args[1], node.avals[0]
     if value.__class__ is not Ref or value.scalar or value.aval.dtype.kind == "c":
         return None
@@ -99,14 +99,14 @@ def _copy(node: Node) -> Ref | None:
 
 
 def _mul(node: Node) -> Ref | None:
-    """A product with ones, as the gradient of a loss begins with."""
+    """Return the other factor of a product with ones, with which the gradient of a loss begins."""
     for one, other in (node.args, node.args[::-1]):
         if other.__class__ is Ref and not other.scalar and other.aval == node.avals[0] and _is_one(one):
             return other
     return None
 
 
-def _is_one(value: Any) -> bool:
+def _is_one(value: NodeArgument) -> bool:
     if value.__class__ is Ref:
         array = value.node.value
         return bool(value.node.kind == "constant" and array.size <= _LARGEST and np.all(array == 1))

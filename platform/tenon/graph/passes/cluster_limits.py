@@ -1,26 +1,27 @@
-"""Whether a cluster can be one kernel: of the size that a backend compiles fast, its rows at hand."""
+"""Limits of clusters: the size that a backend compiles fast, and reductions that one kernel can run."""
 
 from __future__ import annotations
 
 from tenon.graph.cluster import Cluster
 from tenon.kernels.backend import Backend
 
-#: A cluster's limits: what compiles fast, and what stays in registers.
+#: Maximum numbers of steps, which bounds the compile time, and of arrays, which bounds register use.
 STEPS, ARRAYS = 80, 24
-#: Elements of the longest row that may be reduced and used again in one kernel.
+#: Maximum length of a row that is reduced and read again in one kernel.
 ROW = 1 << 16
 
 
 def is_one_kernel(backend: Backend, cluster: Cluster) -> bool:
     """Whether ``backend`` has one kernel for ``cluster``."""
     compiler = backend.compiler
-    if compiler is None or not 0 < len(cluster.steps) <= STEPS or not _rows_at_hand(cluster):
+    if compiler is None or not 0 < len(cluster.steps) <= STEPS or not _reduces_rows(cluster):
         return False
     return compiler.fuse(cluster) is not None
 
 
-def _rows_at_hand(cluster: Cluster) -> bool:
-    """Whether reductions whose result is used again all run over rows of one length, not too long."""
+def _reduces_rows(cluster: Cluster) -> bool:
+    """Whether all reductions whose result is used in the cluster run over rows of one length up to
+    ``ROW``."""
     count = len(cluster.inputs)
     moved: dict[int, int] = {}
     length = None
@@ -41,7 +42,8 @@ def _rows_at_hand(cluster: Cluster) -> bool:
 
 
 def _row_length(shape: tuple[int, ...], axes: tuple[int, ...]) -> int | None:
-    """Elements of a row if ``axes`` are the last ones of ``shape`` (but for sizes of 1), else None."""
+    """Return the length of a row if ``axes`` are the last axes of ``shape``, ignoring sizes of 1; else
+    None."""
     length, ended = 1, False
     for axis in reversed(range(len(shape))):
         if axis in axes and shape[axis] != 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from tenon.graph.graph import Graph, Node, Ref
 
 
 def common_subexpr(graph: Graph) -> None:
-    """Merge calls and scalars of the same op on the same values; effects stay apart."""
-    seen: dict[Any, Node] = {}
+    """Merge calls and scalars of the same op on the same arguments, except effects."""
+    seen: dict[Hashable, Node] = {}
     changes: dict[Ref, Ref] = {}
     gone: set[Node] = set()
     for node in graph.nodes:
@@ -29,8 +29,8 @@ def common_subexpr(graph: Graph) -> None:
     graph.erase(gone)
 
 
-def frozen(value: Any) -> Any:
-    """A hashable stand-in for an attr: equal only where the values are the same in kind, too."""
+def frozen(value: object) -> Hashable:
+    """Return a hashable key of an attr or argument; keys are equal only if value and type are."""
     if isinstance(value, dict):
         return tuple((k, frozen(v)) for k, v in sorted(value.items()))
     if value.__class__ is Ref:

@@ -1,4 +1,4 @@
-"""Copy returned values that alias memory which the same run overwrites."""
+"""Copy returned values that alias memory that the same run overwrites."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from tenon.graph.graph import Graph, Node, Ref, Write
 
 
 def copy_overwritten(graph: Graph) -> None:
-    """Outputs and written values that are (views of) inputs about to be overwritten become copies.
+    """Copy outputs and written values that are, or are views of, inputs that a write overwrites.
 
-    ``return p`` beside ``p <- p - g`` is the old ``p``; two parameters that change places need a third place.
+    ``return p`` with the write ``p <- p - g`` returns the old ``p``; swapping two parameters needs a copy
+    of one.
     """
     written = {w.target for w in graph.writes}
     copies: dict[Ref, Ref] = {}
@@ -29,7 +30,7 @@ def copy_overwritten(graph: Graph) -> None:
 
 
 def _source(node: Node) -> Node:
-    """The node whose memory ``node`` may be a view of."""
+    """Return the node that owns the memory of ``node``, which may be a view."""
     while node.kind == "call" and node.op.view and node.args[0].__class__ is Ref:
         node = node.args[0].node
     return node

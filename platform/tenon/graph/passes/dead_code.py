@@ -6,7 +6,7 @@ from tenon.graph.graph import Graph, Node
 
 
 def dead_code(graph: Graph) -> None:
-    """Erase nodes that no output, write or effect needs; random draws stay: later ones count on them."""
+    """Remove nodes that no output, write or effect needs; random draws stay, as later ones depend on them."""
     needed: set[Node] = {r.node for r in graph.roots()} | {w.target for w in graph.writes}
     for node in reversed(graph.nodes):
         if node.effect:

@@ -1,23 +1,24 @@
-"""Write composites (softmax, layer norm, GELU, losses, ...) as the primitives that they are made of.
+"""Replace composites (softmax, layer norm, GELU, losses, ...) by the primitives that they consist of.
 
-Three answers, and the backend gives them. Where all parts are one cluster that it takes (``Compiler.fuse``),
-they become calls that know what they are parts of (``Node.part_of``): ``fuse`` keeps them together, and adds
-what is around them. Else a composite stays whole if the backend has a kernel of its name, or if it is a
-product, whose bias and sums belong to the product's kernel. Otherwise its parts become independent calls.
+There are three cases, which depend on the backend. If all parts fit one cluster that it can fuse
+(``Compiler.fuse``), they become calls with ``Node.part_of``, which ``fuse`` keeps together and extends.
+Else a composite stays one call if the backend has a kernel for it, or if it is a product, whose kernel adds
+the bias. Otherwise its parts become independent calls.
 
-What has an expression of its own (``silu``) counts as a primitive, as far as no slope is kept beside it.
+A composite with an ``expression`` (``silu``) counts as a primitive, unless it has a residual output.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind, Op
+from tenon.engine.types import Attrs, Operand, OpNamespace
 from tenon.errors import NotFusableError
 from tenon.graph.cluster import Builder, Namespace, Value
-from tenon.graph.cluster import Ref as Place
-from tenon.graph.graph import Graph, Node, Ref
+from tenon.graph.cluster import Ref as BuilderRef
+from tenon.graph.graph import Graph, Node, NodeArgument, Ref
 from tenon.graph.passes.cluster_limits import is_one_kernel
 from tenon.graph.passes.common_subexpr import frozen
 from tenon.kernels.backend import Backend
@@ -27,65 +28,67 @@ _EFFECTS = frozenset({Kind.RANDOM, Kind.COLLECTIVE})
 
 
 def decompose(graph: Graph, backend: Backend) -> None:
-    """Replace composites by their parts where ``backend`` gains by it."""
-    known: dict[Any, bool] = {}
+    """Replace composites by their parts where that is faster on ``backend``."""
+    known: dict[Hashable, bool] = {}
     nodes: list[Node] = []
     changes: dict[Ref, Ref] = {}
     for node in graph.nodes:
-        found = None
+        replacement = None
         if node.kind == "call" and isinstance(node.op, Composite) and "layouts" not in node.attrs:
             together = not _elementary(node) and _fuses(node, backend, known)
             if together or _dissolves(node, backend):
-                found = parts(node)
-        if found is None:
+                replacement = parts(node)
+        if replacement is None:
             nodes.append(node)
             continue
-        made, values = found
-        for part in made:
+        calls, values = replacement
+        for part in calls:
             part.part_of = node if together else None
-        nodes += made
+        nodes += calls
         changes.update((node.out(i), ref) for i, ref in enumerate(values) if ref != node.out(i))
     graph.nodes = nodes
     graph.replace(changes)
 
 
 def parts(node: Node) -> tuple[list[Node], list[Ref]] | None:
-    """The calls that compute what the composite ``node`` does, and its values among theirs; None where it
-    is no graph of calls."""
+    """Return calls that compute the composite ``node``, and its outputs among theirs.
+
+    None if it cannot be written as calls.
+    """
     calls = _Calls(node)
     try:
-        made = _outputs(node, Namespace(calls), [calls.given(a) for a in node.args])
+        outputs = _outputs(node, Namespace(calls), [calls.operand(a) for a in node.args])
     except NotFusableError:
         return None
-    if tuple(m.aval for m in made) != node.avals:
+    if tuple(o.aval for o in outputs) != node.avals:
         return None
-    return calls.nodes, [calls.ref(m) for m in made]
+    return calls.nodes, [calls.ref(o) for o in outputs]
 
 
 def _elementary(node: Node) -> bool:
     return node.op.expression is not None and len(node.avals) == 1
 
 
-def _outputs(node: Node, f: Any, args: list[Any]) -> tuple[Value, ...]:
-    """All outputs of ``node``, residuals included where it has them, as written with ``f``."""
+def _outputs(node: Node, f: OpNamespace, args: list[Operand]) -> tuple[Value, ...]:
+    """Compute all outputs of ``node`` with ``f``, including residuals if it has them."""
     op = node.op
     hidden = op.residuals and len(node.avals) > op.outputs
-    made = (op.raw_forward if hidden else op.decompose)(f, *args, **node.attrs)
-    several = made if isinstance(made, tuple) else (made,)
-    if len(several) != len(node.avals) or not all(isinstance(m, Value) for m in several):
+    result = (op.raw_forward if hidden else op.decompose)(f, *args, **node.attrs)
+    outputs = result if isinstance(result, tuple) else (result,)
+    if len(outputs) != len(node.avals) or not all(isinstance(o, Value) for o in outputs):
         raise NotFusableError(f"{op.name} does not make all its outputs of its parts.")
-    return several
+    return outputs
 
 
-def _fuses(node: Node, backend: Backend, known: dict[Any, bool]) -> bool:
-    """Whether all parts of ``node`` are one cluster that ``backend`` takes."""
-    places = {ref: i for i, ref in enumerate(dict.fromkeys(node.refs))}
-    given = ((places[a], a.scalar, a.aval) if a.__class__ is Ref else frozen(a) for a in node.args)
-    key = (node.op, frozen(node.attrs), node.avals, *given)
-    found = known.get(key)
-    if found is None:
-        found = known[key] = _one_cluster(node, backend)
-    return found
+def _fuses(node: Node, backend: Backend, known: dict[Hashable, bool]) -> bool:
+    """Whether all parts of ``node`` are one cluster that ``backend`` can fuse; cached in ``known``."""
+    positions = {ref: i for i, ref in enumerate(dict.fromkeys(node.refs))}
+    args = ((positions[a], a.scalar, a.aval) if a.__class__ is Ref else frozen(a) for a in node.args)
+    key = (node.op, frozen(node.attrs), node.avals, *args)
+    fuses = known.get(key)
+    if fuses is None:
+        fuses = known[key] = _one_cluster(node, backend)
+    return fuses
 
 
 def _one_cluster(node: Node, backend: Backend) -> bool:
@@ -98,8 +101,9 @@ def _one_cluster(node: Node, backend: Backend) -> bool:
     }
     args = [values[a] if a.__class__ is Ref else a for a in node.args]
     try:
-        made = _outputs(node, Namespace(builder), args)
-        return tuple(m.aval for m in made) == node.avals and is_one_kernel(backend, builder.build(made))
+        outputs = _outputs(node, Namespace(builder), args)
+        avals = tuple(o.aval for o in outputs)
+        return avals == node.avals and is_one_kernel(backend, builder.build(outputs))
     except NotFusableError:
         return False
 
@@ -115,29 +119,29 @@ def _dissolves(node: Node, backend: Backend) -> bool:
 
 
 class _Calls(Builder):
-    """A builder whose steps are calls of a graph."""
+    """A builder that appends calls of a graph."""
 
     def __init__(self, node: Node) -> None:
         super().__init__()
         self.node = node
         self.nodes: list[Node] = []
-        #: The graph's values by place.
+        #: The graph's values, by the index of the builder's values.
         self.refs: list[Ref] = []
 
-    def given(self, value: Any) -> Any:
-        """An argument of the composite."""
+    def operand(self, value: NodeArgument) -> Operand:
+        """Return an argument of the composite as a value of the builder."""
         return self._valued(value) if value.__class__ is Ref else value
 
     def ref(self, value: Value) -> Ref:
-        """The graph's value that ``value`` stands for."""
+        """Return the graph's value of a value of the builder."""
         return self.refs[value.ref.index]
 
     def _valued(self, ref: Ref) -> Value:
         self.refs.append(ref)
-        return Value(self, Place(len(self.refs) - 1), ref.aval, weak=ref.scalar)
+        return Value(self, BuilderRef(len(self.refs) - 1), ref.aval, weak=ref.scalar)
 
-    def apply(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """Append a call of ``op``, or those of its parts; its value."""
+    def apply(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operand:
+        """Append a call of ``op``, or calls of its parts; return its value."""
         if isinstance(op, Composite) and op.expression is None:
             return op.decompose(Namespace(self), *args, **attrs)
         if op.kind in _EFFECTS or op.outputs != 1:
@@ -145,12 +149,12 @@ class _Calls(Builder):
         values = [a for a in args if isinstance(a, Value)]
         if values and all(v.weak for v in values):
             raise NotFusableError(f"{op.name} of numbers that change is no call.")
-        given = ((1.0 if a.weak else a.aval) if isinstance(a, Value) else a for a in args)
-        found = getattr(META.raw, op.name)(*given, **attrs)
-        if not isinstance(found, Aval):
-            return found  # of numbers only
-        made = Node("call", op, tuple(self.ref(a) if isinstance(a, Value) else a for a in args))
-        made.attrs, made.avals, made.module, made.where = attrs, (found,), self.node.module, self.node.where
-        made.phase = self.node.phase
-        self.nodes.append(made)
-        return self._valued(made.out())
+        inputs = ((1.0 if a.weak else a.aval) if isinstance(a, Value) else a for a in args)
+        aval = getattr(META.raw, op.name)(*inputs, **attrs)
+        if not isinstance(aval, Aval):
+            return aval  # computed from numbers only
+        call = Node("call", op, tuple(self.ref(a) if isinstance(a, Value) else a for a in args))
+        call.attrs, call.avals, call.module, call.where = attrs, (aval,), self.node.module, self.node.where
+        call.phase = self.node.phase
+        self.nodes.append(call)
+        return self._valued(call.out())

@@ -1,15 +1,14 @@
-"""Do what follows a product or a convolution while its result is at hand: a bias, batch norm of inference, a
-residual.
+"""Fuse a product or convolution with the steps that follow it: a bias, an inference batch norm, a residual.
 
-Steps are multiplications and additions, also those that a composite is made of (``decompose.parts``): a batch
-norm with given statistics is one of each, by two vectors that are computed by themselves. The backend says
-how much it takes (``Compiler.layouts().finishes``). What follows must be the only reader of the result, whose
-shape it keeps.
+Steps are multiplications and additions, including the parts of a composite (``decompose.parts``): a batch
+norm with fixed statistics is one of each, by two vectors that are computed separately. The backend decides
+which steps it supports (``Compiler.layouts().finishes``). Each step must be the only reader of the result
+before it, and keep its shape.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite
@@ -17,61 +16,64 @@ from tenon.graph.epilogue import epilogue as epilogue_op
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.passes.decompose import parts
 from tenon.kernels.backend import Backend
+from tenon.kernels.compiler import LayoutRules
 
-Steps = list[tuple[str, Ref]]
+#: ``("add" or "mul", operand)`` for each step.
+Steps: TypeAlias = list[tuple[str, Ref]]
 _STEPS = frozenset({"add", "mul"})
 
 
 def epilogue(graph: Graph, backend: Backend) -> None:
-    """Replace products and what follows them by ``epilogue`` calls."""
-    offer = backend.compiler.layouts() if backend.compiler else None
-    if offer is not None and any(n.op.name in offer.FINISHED for n in graph.calls):
-        _Epilogues(graph, offer).run()
+    """Replace products and the steps that follow them by ``epilogue`` calls."""
+    rules = backend.compiler.layouts() if backend.compiler else None
+    if rules is not None and any(n.op.name in rules.FINISHED for n in graph.calls):
+        _Epilogues(graph, rules).run()
 
 
 class _Epilogues:
-    def __init__(self, graph: Graph, offer: Any) -> None:
-        self.graph, self.offer = graph, offer
+    def __init__(self, graph: Graph, rules: LayoutRules) -> None:
+        self.graph, self.rules = graph, rules
         self.users, self.roots = graph.users(), set(graph.roots())
         self.gone: set[Node] = set()
         self.changes: dict[Ref, Ref] = {}
-        #: What takes the place of the last node of each epilogue.
-        self.instead: dict[Node, list[Node]] = {}
+        #: The nodes that replace the last node of each epilogue.
+        self.replacements: dict[Node, list[Node]] = {}
 
     def run(self) -> None:
-        """All products, in order."""
+        """Rewrite the graph: all products, in order."""
         for node in self.graph.calls:
-            if node.op.name in self.offer.FINISHED:
+            if node.op.name in self.rules.FINISHED:
                 self._finish(node)
         nodes: list[Node] = []
         for node in self.graph.nodes:
-            nodes += self.instead.get(node, [] if node in self.gone else [node])
+            nodes += self.replacements.get(node, [] if node in self.gone else [node])
         self.graph.nodes = nodes
         self.graph.replace(self.changes)
 
     def _finish(self, node: Node) -> None:
+        """Fuse the product ``node`` with as many steps as the backend supports."""
         steps: Steps = []
-        made: list[Node] = []
+        vectors: list[Node] = []
         last = node
         while (user := self._only_reader(last.out())) is not None and user.avals == node.avals:
-            found, vectors = self._steps(user, last.out())
-            if not found or not self._takes(node, [*steps, *found]):
+            more, operands = self._steps(user, last.out())
+            if not more or not self._supports(node, [*steps, *more]):
                 break
-            steps, made, last = [*steps, *found], [*made, *vectors], user
+            steps, vectors, last = [*steps, *more], [*vectors, *operands], user
             self.gone.add(user)
         if last is node:
             return
         self.gone.add(node)
-        whole = Node("call", epilogue_op, (*node.args, *(ref for _, ref in steps)))
-        whole.attrs = {
+        fused = Node("call", epilogue_op, (*node.args, *(ref for _, ref in steps)))
+        fused.attrs = {
             "base": node.op, "count": len(node.args), "steps": tuple(name for name, _ in steps),
             "attrs": node.attrs,
         }  # fmt: skip
-        whole.avals, whole.module, whole.where = node.avals, node.module, node.where
-        whole.phase = node.phase
-        whole.label = "+".join([node.op.name, *(name for name, _ in steps)])
-        self.instead[last] = [*made, whole]
-        self.changes[last.out()] = whole.out()
+        fused.avals, fused.module, fused.where = node.avals, node.module, node.where
+        fused.phase = node.phase
+        fused.label = "+".join([node.op.name, *(name for name, _ in steps)])
+        self.replacements[last] = [*vectors, fused]
+        self.changes[last.out()] = fused.out()
 
     def _only_reader(self, ref: Ref) -> Node | None:
         readers = self.users.get(ref, ())
@@ -79,22 +81,23 @@ class _Epilogues:
             return None
         return readers[0]
 
-    def _takes(self, node: Node, steps: Steps) -> bool:
+    def _supports(self, node: Node, steps: Steps) -> bool:
         ins = [a.aval if a.__class__ is Ref else a for a in node.args]
-        asked = [(name, ref.aval) for name, ref in steps]
-        return bool(self.offer.finishes(node.op, ins, node.avals, node.attrs, asked))
+        step_avals = [(name, ref.aval) for name, ref in steps]
+        return bool(self.rules.finishes(node.op, ins, node.avals, node.attrs, step_avals))
 
     def _steps(self, user: Node, ref: Ref) -> tuple[Steps, list[Node]]:
-        """What ``user`` does to ``ref``, and the calls that compute its operands."""
-        found = parts(user) if isinstance(user.op, Composite) else ([user], [user.out()])
-        if found is None or len(found[1]) != 1:
+        """Return the steps of ``user`` on ``ref``, and the calls that compute their operands; else empty
+        lists."""
+        calls = parts(user) if isinstance(user.op, Composite) else ([user], [user.out()])
+        if calls is None or len(calls[1]) != 1:
             return [], []
         steps: Steps = []
         beside: list[Node] = []
         passed: set[Ref] = set()
-        for node in found[0]:
+        for node in calls[0]:
             if not passed.isdisjoint(node.refs):
-                return [], []  # what the kernel never writes is read once more
+                return [], []  # it reads an intermediate value, which the kernel does not store
             if ref not in node.refs:
                 beside.append(node)
                 continue
@@ -104,11 +107,11 @@ class _Epilogues:
             steps.append((node.op.name, _vector(other, beside)))
             passed.add(ref)
             ref = node.out()
-        return (steps, beside) if ref == found[1][0] else ([], [])
+        return (steps, beside) if ref == calls[1][0] else ([], [])
 
 
 def _vector(ref: Ref, beside: list[Node]) -> Ref:
-    """``ref`` without leading axes of size 1, if it came out of a reshape beside the product."""
+    """Return ``ref`` without leading axes of size 1, if a reshape among ``beside`` computes it."""
     shape = ref.aval.shape
     while shape and shape[0] == 1:
         shape = shape[1:]

@@ -1,4 +1,4 @@
-"""A partition of a graph's calls into groups that can run as one, without ever closing a circle."""
+"""``Groups``: a partition of a graph's calls into groups that can be fused without creating cycles."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from tenon.graph.graph import Graph, Node
 
 
 class Groups:
-    """Every node is in a group of its own at first, but the parts of one call, which come one after the
-    other, are in one; ``join`` merges two where ``can_join`` allows it.
+    """Initially every node is a group, except that the parts of one call, which are consecutive, form one.
 
-    Bit sets are of node numbers: ``own[g]`` are those of the group's nodes, ``needs[g]`` those that must run
-    before it, directly or not. So a merge changes only the sets of groups that come after it.
+    ``join`` merges two groups if ``can_join``. The sets are bit sets of node numbers: ``own[g]`` has the
+    nodes of a group, ``direct[g]`` those that it reads, ``needs[g]`` all that must run before it. So a
+    merge changes only the sets of later groups.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -46,7 +46,7 @@ class Groups:
             before = node
 
     def can_join(self, a: int, b: int) -> bool:
-        """Whether no third group has to run between them."""
+        """Whether no third group has to run between the two."""
         return not (self._through(a, b) or self._through(b, a))
 
     def _through(self, first: int, second: int) -> bool:
@@ -58,7 +58,7 @@ class Groups:
         return any(self.needs[g] & own for g in between)
 
     def join(self, a: int, b: int) -> int:
-        """Merge both; the group's number afterwards, which is ``a``."""
+        """Merge group ``b`` into ``a``; return ``a``."""
         for node in self.members[b]:
             self.of[node] = a
         self.members[a] += self.members.pop(b)
@@ -74,10 +74,10 @@ class Groups:
 
 
 def _ones(bits: int) -> list[int]:
-    """Positions of the bits that are set."""
-    found = []
+    """Return the positions of the bits that are set."""
+    positions = []
     while bits:
         low = bits & -bits
-        found.append(low.bit_length() - 1)
+        positions.append(low.bit_length() - 1)
         bits ^= low
-    return found
+    return positions

@@ -1,4 +1,4 @@
-"""Take a ``relu`` of maxima, not the maxima of a ``relu``: of fewer elements, with the same result."""
+"""Apply ``relu`` after a maximum pooling instead of before: the same result, on fewer elements."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def relu_after_pool(graph: Graph) -> None:
         if pool is None or relu.out() in roots:
             continue
         x, out = relu.args[0], pool.out()
-        spreads = [n for n in users[relu.out()] if n is not pool]
-        if not all(_closed(n, relu.out(), out) for n in spreads):
+        unpoolings = [n for n in users[relu.out()] if n is not pool]
+        if not all(_is_gated(n, relu.out(), out) for n in unpoolings):
             continue
         relu.op, relu.attrs, relu.avals, pool.op, pool.attrs = pool.op, pool.attrs, pool.avals, relu.op, {}
         relu.module, relu.where, pool.module, pool.where = pool.module, pool.where, relu.module, relu.where
-        for spread in spreads:
-            spread.args = (spread.args[0], x, out)
+        for unpooling in unpoolings:
+            unpooling.args = (unpooling.args[0], x, out)
 
 
 def _pool(relu: Node, users: list[Node] | tuple[()]) -> Node | None:
-    """The one ``max_pool`` that reads ``relu``, if it is worth going first."""
+    """Return the only ``max_pool`` that reads ``relu``, if it should come first, or None."""
     x = relu.args[0] if relu.op.name == "relu" else None
     if x.__class__ is not Ref or (x.node.kind == "call" and x.node.op.kind is Kind.ELEMENTWISE):
         return None
@@ -42,13 +42,13 @@ def _pool(relu: Node, users: list[Node] | tuple[()]) -> Node | None:
     return pools[0]
 
 
-def _closed(spread: Node, x: Ref, out: Ref) -> bool:
-    """Whether ``spread`` sends back a gradient that is zero wherever ``out`` is."""
+def _is_gated(unpooling: Node, x: Ref, out: Ref) -> bool:
+    """Whether the incoming gradient of the ``max_pool_grad`` call is zero wherever ``out`` is."""
     if (
-        spread.op.name != "max_pool_grad"
-        or spread.args[1:] != (x, out)
-        or spread.args[0].__class__ is not Ref
+        unpooling.op.name != "max_pool_grad"
+        or unpooling.args[1:] != (x, out)
+        or unpooling.args[0].__class__ is not Ref
     ):
         return False
-    gate = spread.args[0].node
+    gate = unpooling.args[0].node
     return gate.kind == "call" and gate.op.name == "relu_grad" and gate.args[1] == out

@@ -1,9 +1,9 @@
-"""Reorder calls to lower the peak of memory that is live at one time.
+"""Reorder calls to lower the peak memory.
 
-What counts is the most bytes alive at once (the lower bound of any arena). Two orders are tried against the
-one that is there: each time the call that frees most beyond what it makes; and every call as late as its
-readers allow, so that a value is not made long before it is needed. The best of the three stays. Effects keep
-their order, as always.
+The peak is the largest number of bytes alive at one time, the lower bound of any arena. Two orders are
+compared with the present one: greedily, next the call that frees most relative to what it allocates; and
+every call as late as its readers allow, so that values are not computed long before they are needed. The
+best of the three is used. Effects keep their order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tenon.graph.arena import aligned
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.memory_plan import replaceable
 
-#: Peaks below this many bytes are left alone, as they fit into the caches.
+#: The order changes only if that saves so many bytes; less fits into the caches anyway.
 LEAST = 1 << 16
 
 
@@ -30,10 +30,10 @@ def schedule(graph: Graph) -> None:
 
 
 class _Lives:
-    """Which memory the values of a graph need, views counted with what they show, and how long."""
+    """The memory of a graph's values, views counted as part of their base, and its readers."""
 
     def __init__(self, graph: Graph) -> None:
-        #: The value whose memory each one uses.
+        #: The value that owns the memory of each value.
         self.base: dict[Ref, Ref] = {}
         self.users: dict[Ref, set[Node]] = {}
         for node in graph.nodes:
@@ -44,42 +44,46 @@ class _Lives:
             for ref in node.refs:
                 if ref in self.base:
                     self.users.setdefault(self.base[ref], set()).add(node)
-        #: Memory that is nobody's after the last reader; the rest belongs to others, or is returned.
+        # Only memory that is freed after its last reader counts: not external memory and outputs.
         kept = {self.base[r] for r in graph.roots() if r in self.base}
+        #: The size of each value that is freed after its last reader.
         self.bytes = {
             base: aligned(base.aval.nbytes)
             for base in set(self.base.values())
             if base.node.kind == "call" and base not in kept
         }
 
-    def made(self, node: Node) -> int:
-        """Bytes that a call begins to use."""
+    def allocated(self, node: Node) -> int:
+        """Return the bytes that a call allocates."""
         own = (node.out(i) for i in range(len(node.avals)))
         return sum(self.bytes.get(ref, 0) for ref in own if self.base[ref] == ref)
 
     def read(self, node: Node) -> set[Ref]:
-        """What a call reads and somebody frees in the end."""
+        """Return the values that a call reads and that are freed after their last reader."""
         return {self.base[r] for r in node.refs if self.base.get(r) in self.bytes}
 
     def peak(self, order: list[Node]) -> int:
-        """The most bytes alive at one time."""
+        """Return the largest number of bytes alive at one time."""
         left = {base: len(self.users.get(base, ())) for base in self.bytes}
         now = most = 0
         for node in order:
-            made, freed = self.made(node), 0
+            allocated, freed = self.allocated(node), 0
             for base in self.read(node):
                 left[base] -= 1
                 freed += self.bytes[base] if not left[base] else 0
-            # A result may take the place of an operand that dies with it.
-            most = max(most, now + made - (min(made, freed) if made and replaceable(node) else 0))
-            now += made - freed
+            # A result may overwrite an operand that is freed after this call.
+            reused = min(allocated, freed) if allocated and replaceable(node) else 0
+            most = max(most, now + allocated - reused)
+            now += allocated - freed
         return most
 
 
 def _waits(graph: Graph) -> dict[Node, list[Node]]:
-    """What has to run before each node, or does now and has to: readers of memory that it can write into as
-    long as nobody reads that later."""
-    found: dict[Node, list[Node]] = {}
+    """Map each node to those that must run before it.
+
+    Besides those that it reads, these are readers of memory that it can overwrite if nothing reads it later.
+    """
+    waits: dict[Node, list[Node]] = {}
     last = None
     targets: dict[Node, list[Ref]] = {}
     for write in graph.writes:
@@ -87,18 +91,19 @@ def _waits(graph: Graph) -> dict[Node, list[Node]]:
     readers: dict[Ref, list[Node]] = {}
     for node in graph.nodes:
         before = [reader for target in targets.get(node, ()) for reader in readers.get(target, ())]
-        found[node] = list(dict.fromkeys([*(r.node for r in node.refs), *before]))
+        waits[node] = list(dict.fromkeys([*(r.node for r in node.refs), *before]))
         for ref in node.refs:
             readers.setdefault(ref, []).append(node)
         if node.effect:
-            if last is not None and last not in found[node]:
-                found[node].append(last)
+            if last is not None and last not in waits[node]:
+                waits[node].append(last)
             last = node
-    return found
+    return waits
 
 
 def _greedy(graph: Graph, lives: _Lives) -> list[Node]:
-    """Of the calls that can run, first the one after which least is alive; ties as they were."""
+    """Return an order in which next is the ready call that leaves least memory alive; ties keep their
+    order."""
     waits = _waits(graph)
     after: dict[Node, list[Node]] = {}
     for node, before in waits.items():
@@ -106,18 +111,18 @@ def _greedy(graph: Graph, lives: _Lives) -> list[Node]:
             after.setdefault(each, []).append(node)
     open_count = {node: len(before) for node, before in waits.items()}
     left = {base: len(lives.users.get(base, ())) for base in lives.bytes}
-    place = {node: i for i, node in enumerate(graph.nodes)}
+    position = {node: i for i, node in enumerate(graph.nodes)}
 
     def cost(node: Node) -> int:
-        return lives.made(node) - sum(lives.bytes[b] for b in lives.read(node) if left[b] == 1)
+        return lives.allocated(node) - sum(lives.bytes[b] for b in lives.read(node) if left[b] == 1)
 
-    ready = [(cost(n), place[n], n) for n in graph.nodes if not open_count[n]]
+    ready = [(cost(n), position[n], n) for n in graph.nodes if not open_count[n]]
     heapq.heapify(ready)
     order: list[Node] = []
     while ready:
         was, _, node = heapq.heappop(ready)
         if (now := cost(node)) != was:  # a reader of the same value has run since
-            heapq.heappush(ready, (now, place[node], node))
+            heapq.heappush(ready, (now, position[node], node))
             continue
         order.append(node)
         for base in lives.read(node):
@@ -125,12 +130,12 @@ def _greedy(graph: Graph, lives: _Lives) -> list[Node]:
         for each in after.get(node, ()):
             open_count[each] -= 1
             if not open_count[each]:
-                heapq.heappush(ready, (cost(each), place[each], each))
+                heapq.heappush(ready, (cost(each), position[each], each))
     return order
 
 
 def _late(graph: Graph) -> list[Node]:
-    """Every node just before the first one that reads it, in the order of those."""
+    """Return an order in which each node comes just before its first reader."""
     waits = _waits(graph)
     done: set[Node] = set()
     order: list[Node] = []
