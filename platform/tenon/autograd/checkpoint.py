@@ -14,7 +14,7 @@ import contextlib
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenon.amp.autocast_mode import autocast
 from tenon.amp.state import STATE
@@ -26,7 +26,11 @@ from tenon.autograd.selective_checkpoint import (
     SelectiveCheckpointContext,
     create_selective_checkpoint_contexts,
 )
+from tenon.device import Device
+from tenon.dtypes import dtype
 from tenon.engine.backward_end import PASS
+from tenon.engine.sweep import Sweep
+from tenon.engine.types import Nested
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CheckpointMismatchError, GradError, TenonWarning
 from tenon.random import default_generator, fork_rng
@@ -35,6 +39,9 @@ from tenon.tensors.autograd.passes import backward
 from tenon.tensors.autograd.saved_tensor_hooks import Packed, SavedTensorsHooks, innermost
 from tenon.tensors.tensor import Tensor
 from tenon.tensors.where import user_line
+
+if TYPE_CHECKING:
+    from tenon.nn.containers import Sequential
 
 __all__ = [
     "CheckpointError",
@@ -51,13 +58,18 @@ __all__ = [
 ]
 
 CheckpointError = CheckpointMismatchError
-Contexts = Callable[[], tuple[contextlib.AbstractContextManager[Any], contextlib.AbstractContextManager[Any]]]
+#: Returns the contexts of the forward and of the recomputation.
+Contexts: TypeAlias = Callable[
+    [], tuple[contextlib.AbstractContextManager[object], contextlib.AbstractContextManager[object]]
+]
+#: Shape, dtype and device of a saved tensor.
+Metadata: TypeAlias = tuple[list[int], dtype, Device]
 
 
 def noop_context_fn() -> tuple[
     contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]
 ]:
-    """Null contexts for the forward and for the recomputation: the default ``context_fn``."""
+    """Return null contexts for the forward and the recomputation: the default ``context_fn``."""
     return contextlib.nullcontext(), contextlib.nullcontext()
 
 
@@ -115,20 +127,20 @@ class _RunState:
 
 
 def checkpoint(
-    function: Callable[..., Any],
-    *args: Any,
+    function: Callable[..., Nested],
+    *args: Nested,
     use_reentrant: bool | None = None,
     context_fn: Contexts = noop_context_fn,
     determinism_check: str = "default",
     debug: bool = False,
     early_stop: bool = True,
-    **kwargs: Any,
-) -> Any:
+    **kwargs: Nested,
+) -> Nested:
     """Call ``function(*args, **kwargs)``; backward recomputes its activations instead of keeping them.
 
     ``preserve_rng_state`` (default True) gives the recomputation the random numbers of the forward.
     ``context_fn`` returns two context managers, for the forward and for the recomputation. The recomputation
-    must save as many tensors as the forward, with the same shapes and dtypes, or ``CheckpointError`` tells
+    must save as many tensors as the forward, with the same shapes and dtypes; else ``CheckpointError`` tells
     what differs (``determinism_check="none"`` compares the number only); with ``debug`` the error also lists
     the lines at which both runs saved tensors. Under ``tenon.compile`` this is a plain call, as its memory
     plan decides what to keep.
@@ -186,30 +198,30 @@ class _Holder:
 
     __slots__ = ("__weakref__", "metadata", "number")
 
-    def __init__(self, number: int, metadata: tuple[Any, ...]) -> None:
+    def __init__(self, number: int, metadata: Metadata) -> None:
         self.number = number
         self.metadata = metadata
 
 
-def _metadata_of(tensor: Any) -> tuple[Any, ...]:
+def _metadata_of(tensor: Tensor) -> Metadata:
     return list(tensor.shape), tensor.dtype, tensor.device
 
 
 class _CheckpointFrame:
-    """One checkpointed call: what recomputing it takes, and the tensors that the recomputation saved."""
+    """One checkpointed call: its arguments and state for the recomputation, and the recomputed tensors."""
 
-    #: ``debug``: an error lists the lines at which both runs saved tensors.
+    #: Whether an error lists the lines at which both runs saved tensors.
     debug = False
-    #: Whether the forward has returned: a gradient computed inside of it may unpack tensors before that.
+    #: Whether the forward has returned; a gradient that it computes itself unpacks tensors before that.
     complete = False
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        function: Callable[..., Nested],
+        args: tuple[Nested, ...],
+        kwargs: dict[str, Nested],
         state: _RunState,
-        context: contextlib.AbstractContextManager[Any],
+        context: contextlib.AbstractContextManager[object],
         check: str,
         early: bool,
     ) -> None:
@@ -217,7 +229,10 @@ class _CheckpointFrame:
         self._state, self._context, self._check, self._early = state, context, check, early
         self._holders: list[weakref.ref[_Holder]] = []
         #: Recomputed tensors by backward pass (or group of passes), freed together with it.
-        self._recomputed: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
+        self._recomputed: weakref.WeakKeyDictionary[
+            GraphExecGroup | Sweep | _CheckpointFrame, dict[int, Tensor | None]
+        ] = weakref.WeakKeyDictionary()
+        #: The lines at which the forward saved tensors, if ``debug``.
         self._calls: list[str] = []
         # In a nested checkpoint the arguments are activations of the outer one, which packs them.
         outer = innermost()
@@ -226,7 +241,7 @@ class _CheckpointFrame:
             self._args = tuple(_packed(outer, a) for a in args)
             self._kwargs = {name: _packed(outer, a) for name, a in kwargs.items()}
 
-    def pack(self, tensor: Any) -> _Holder:
+    def pack(self, tensor: Tensor) -> _Holder:
         """Pack hook of the forward: return a holder instead of ``tensor``."""
         holder = _Holder(len(self._holders), _metadata_of(tensor))
         self._holders.append(weakref.ref(holder))
@@ -234,8 +249,8 @@ class _CheckpointFrame:
             self._calls.append(user_line(text=True))
         return holder
 
-    def unpack(self, holder: _Holder) -> Any:
-        """Unpack hook: the tensor of ``holder``; the first one in a pass recomputes the function."""
+    def unpack(self, holder: _Holder) -> Tensor:
+        """Unpack hook: return the tensor of ``holder``; the first call in a pass recomputes the function."""
         group = group_of_pass()
         recomputed = self._recomputed.setdefault(group or self, {})
         if holder.number not in recomputed:
@@ -255,7 +270,8 @@ class _CheckpointFrame:
             )
         return tensor
 
-    def _recompute(self, recomputed: dict[int, Any]) -> None:
+    def _recompute(self, recomputed: dict[int, Tensor | None]) -> None:
+        """Run the function again, which fills ``recomputed``; with ``debug`` extend errors by both stacks."""
         calls: list[str] = []
         try:
             self._rerun(recomputed, calls)
@@ -271,11 +287,12 @@ class _CheckpointFrame:
                 + "\n  ".join(calls)
             ) from error
 
-    def _rerun(self, recomputed: dict[int, Any], calls: list[str]) -> None:
+    def _rerun(self, recomputed: dict[int, Tensor | None], calls: list[str]) -> None:
+        """Run the function again; fill ``recomputed`` and, with ``debug``, ``calls``."""
         recomputed.clear()
         run = 0
 
-        def take(tensor: Any) -> Any:
+        def pack(tensor: Tensor) -> Tensor:
             nonlocal run
             number, run = run, run + 1
             if self.debug:
@@ -301,7 +318,7 @@ class _CheckpointFrame:
                 raise _StopRecomputation
             return tensor
 
-        with self._state.restored(), enable_grad(), SavedTensorsHooks(take, lambda t: t), self._context:
+        with self._state.restored(), enable_grad(), SavedTensorsHooks(pack, lambda t: t), self._context:
             args = [_unpacked(a) for a in self._args]
             kwargs = {name: _unpacked(a) for name, a in self._kwargs.items()}
             with contextlib.suppress(_StopRecomputation):
@@ -314,11 +331,12 @@ class _CheckpointFrame:
             )
 
 
-def _packed(outer: SavedTensorsHooks, value: Any) -> Any:
+def _packed(outer: SavedTensorsHooks, value: object) -> Any:
+    """Return a tensor packed by the hooks ``outer``; any other value unchanged."""
     return Packed(outer, value) if isinstance(value, Tensor) else value
 
 
-def _unpacked(value: Any) -> Any:
+def _unpacked(value: object) -> Any:
     return value.unpack() if isinstance(value, Packed) else value
 
 
@@ -326,7 +344,9 @@ class CheckpointFunction(Function):
     """``use_reentrant=True``: a forward without a graph, and a nested backward pass in backward."""
 
     @staticmethod
-    def forward(ctx: Any, run_function: Any, preserve_rng_state: bool, *args: Any) -> Any:
+    def forward(
+        ctx: Any, run_function: Callable[..., Nested], preserve_rng_state: bool, *args: Nested
+    ) -> Nested:
         """Run the function without recording a graph."""
         ctx.run_function = run_function
         ctx.state = _RunState(preserve_rng_state)
@@ -337,7 +357,7 @@ class CheckpointFunction(Function):
             return run_function(*args)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Rerun the function with a graph and backpropagate through it; parameters accumulate gradients."""
         if PASS.partial:
             raise GradError(
@@ -363,8 +383,12 @@ class CheckpointFunction(Function):
 
 
 def checkpoint_sequential(
-    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
-) -> Any:
+    functions: Sequential | Sequence[Callable[..., Nested]],
+    segments: int,
+    input: Nested,
+    use_reentrant: bool | None = None,
+    **kwargs: bool,
+) -> Nested:
     """Call ``functions`` in sequence, split into ``segments`` of which all but the last are checkpointed.
 
     ``functions`` is a ``Sequential`` or a list of modules or functions.
@@ -380,19 +404,22 @@ def checkpoint_sequential(
     preserve = kwargs.pop("preserve_rng_state", True)
     if kwargs:
         raise ArgumentError(f"Unexpected keyword arguments: {','.join(kwargs)}")
-    each: Sequence[Any] = list(functions.children() if hasattr(functions, "children") else functions)
-    if not 1 <= segments <= len(each):
-        raise ArgumentError(f"segments={segments} must be from 1 to the number of functions, {len(each)}.")
-    size = len(each) // segments
+    stages: list[Callable[..., Nested]]
+    stages = list(functions.children() if hasattr(functions, "children") else functions)
+    if not 1 <= segments <= len(stages):
+        raise ArgumentError(f"segments={segments} must be from 1 to the number of functions, {len(stages)}.")
+    size = len(stages) // segments
     last = size * (segments - 1)
     for start in range(0, last, size):
-        segment = _in_a_row(each[start : start + size])
+        segment = _composed(stages[start : start + size])
         input = checkpoint(segment, input, use_reentrant=use_reentrant, preserve_rng_state=preserve)
-    return _in_a_row(each[last:])(input)
+    return _composed(stages[last:])(input)
 
 
-def _in_a_row(functions: Sequence[Any]) -> Callable[[Any], Any]:
-    def run(value: Any) -> Any:
+def _composed(functions: Sequence[Callable[..., Nested]]) -> Callable[[Nested], Nested]:
+    """Return a function that calls ``functions`` in sequence."""
+
+    def run(value: Nested) -> Nested:
         for function in functions:
             value = function(value)
         return value

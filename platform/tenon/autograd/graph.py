@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 from tenon.autograd.context import FunctionCtx
 from tenon.engine import tape
 from tenon.engine.backward_end import PASS, queue_callback
 from tenon.engine.grad_mode import UNCOUNTED
-from tenon.engine.value import Value
+from tenon.engine.sweep import Sweep
 from tenon.errors import GradError, MutationError
 from tenon.tensors.autograd.handles import RemovableHandle
 from tenon.tensors.autograd.nodes import AccumulateGrad, GradientEdge, accumulator_of
 from tenon.tensors.autograd.saved_tensor_hooks import SavedTensorsHooks, disable_saved_tensors_hooks
-
-if TYPE_CHECKING:
-    from tenon.tensors.tensor import Tensor
+from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "AccumulateGrad",
@@ -34,11 +32,15 @@ __all__ = [
 ]
 
 
+#: The counter's id, version, address, shape and strides of a saved tensor.
+CopyKey: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
+
+
 class _NodeMeta(type):
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, (tape.Node, AccumulateGrad, FunctionCtx))
 
-    def __subclasscheck__(cls, subclass: Any) -> bool:
+    def __subclasscheck__(cls, subclass: type) -> bool:
         return subclass is cls or issubclass(subclass, (tape.Node, AccumulateGrad, FunctionCtx))
 
 
@@ -46,9 +48,9 @@ class Node(metaclass=_NodeMeta):
     """Base class of ``grad_fn`` and of a custom Function's ``ctx``, for ``isinstance`` as in PyTorch."""
 
 
-def increment_version(tensor: Any) -> None:
+def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
     """Increment the version counter of ``tensor`` (or several) after a change that autograd did not see."""
-    for each in (tensor,) if isinstance(tensor, Value) else tensor:
+    for each in (tensor,) if isinstance(tensor, Tensor) else tensor:
         if each._version_counter is not UNCOUNTED:
             each._counter()[0] += 1
 
@@ -56,8 +58,8 @@ def increment_version(tensor: Any) -> None:
 class _unsafe_preserve_version_counter:
     """Restore the version counters of ``tensors`` at the end of the block, hiding in-place changes in it."""
 
-    def __init__(self, tensors: Any) -> None:
-        self.tensors = (tensors,) if isinstance(tensors, Value) else tuple(tensors)
+    def __init__(self, tensors: Tensor | Iterable[Tensor]) -> None:
+        self.tensors = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
         self.versions = [t._version for t in self.tensors]
 
     def __enter__(self) -> None:
@@ -79,12 +81,11 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 
 class saved_tensors_hooks(SavedTensorsHooks):
-    """While active, every value that the tape saves goes through ``pack_hook``, and back through
-    ``unpack_hook``."""
+    """While active, the tape saves ``pack_hook(tensor)``, and backward reads it through ``unpack_hook``."""
 
 
 class save_on_cpu(SavedTensorsHooks):
-    """While active, the tape keeps what it saves on the CPU, and brings it back for backward."""
+    """While active, the tape keeps saved tensors on the CPU, and copies them back for backward."""
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         super().__init__(lambda t: (t.device, t.cpu()), lambda packed: packed[1].to(packed[0]))
@@ -95,7 +96,7 @@ class _Copy:
 
     __slots__ = ("__weakref__", "context", "counter", "tensor", "then")
 
-    def __init__(self, value: Any, context: Any) -> None:
+    def __init__(self, value: Tensor, context: _CopiesSaved) -> None:
         self.tensor, self.context, self.counter = value.clone(), context, value._counter()
         self.then = self.counter[0]
 
@@ -104,30 +105,30 @@ class _CopiesSaved:
     """The context that ``allow_mutation_on_saved_tensors`` yields: values saved by graphs still alive."""
 
     def __init__(self) -> None:
-        #: By memory, shape and version of the value.
-        self.tid_to_weakhandle: weakref.WeakValueDictionary[Any, _Copy] = weakref.WeakValueDictionary()
+        #: By memory, shape and version of the saved tensor.
+        self.tid_to_weakhandle: weakref.WeakValueDictionary[CopyKey, _Copy] = weakref.WeakValueDictionary()
 
     @property
-    def cloned(self) -> dict[Any, Any]:
+    def cloned(self) -> dict[CopyKey, Tensor]:
         """The copies whose originals were modified since they were saved."""
-        kept = self.tid_to_weakhandle.items()
-        return {key: c.tensor for key, c in kept if c.counter[0] != c.then}
+        copies = self.tid_to_weakhandle.items()
+        return {key: c.tensor for key, c in copies if c.counter[0] != c.then}
 
     def pack(self, value: Tensor) -> _Copy:
         """Copy ``value``, once for all nodes that save it."""
         counter, raw = value._counter(), value.raw
         key = id(counter), counter[0], value.data_ptr(), tuple(raw.shape), tuple(raw.strides)
-        found = self.tid_to_weakhandle.get(key)
-        if found is None:
-            found = self.tid_to_weakhandle[key] = _Copy(value, self)
-        return found
+        copy = self.tid_to_weakhandle.get(key)
+        if copy is None:
+            copy = self.tid_to_weakhandle[key] = _Copy(value, self)
+        return copy
 
 
 class allow_mutation_on_saved_tensors(SavedTensorsHooks):
     """Allow in-place modification of saved tensors within the block: the tape copies each as it is saved.
 
-    torch copies when a value is modified; so here this costs the memory of all that is saved. The backward
-    pass has to run inside.
+    torch copies only when a tensor is modified; here the copies take as much memory as all saved tensors. The
+    backward pass has to run within the block.
     """
 
     _active = threading.local()
@@ -136,15 +137,15 @@ class allow_mutation_on_saved_tensors(SavedTensorsHooks):
         self.copies = _CopiesSaved()
         super().__init__(self.copies.pack, self._unpack)
 
-    def _unpack(self, kept: _Copy) -> Tensor:
-        if getattr(self._active, "copies", None) is not kept.context:
+    def _unpack(self, copy: _Copy) -> Tensor:
+        if getattr(self._active, "copies", None) is not copy.context:
             raise MutationError(
                 "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the"
                 " graph was originally recorded."
             )
-        return kept.tensor
+        return copy.tensor
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> _CopiesSaved:  # type: ignore[override]
         if getattr(self._active, "copies", None) is not None:
             raise GradError("allow_mutation_on_saved_tensors contexts cannot be nested.")
         super().__enter__()
@@ -157,16 +158,18 @@ class allow_mutation_on_saved_tensors(SavedTensorsHooks):
         self.copies.tid_to_weakhandle.clear()
 
 
-class _Multi:
+class _MultiHook:
     """Collects the gradients for ``register_multi_grad_hook``, separately for each backward pass."""
 
-    def __init__(self, count: int, fn: Callable[[Any], None]) -> None:
+    def __init__(self, count: int, fn: Callable[[list[Tensor | None]], None]) -> None:
         self.count = count
         self.fn = fn
-        self.passes: weakref.WeakKeyDictionary[Any, _Arrived] = weakref.WeakKeyDictionary()
+        self.passes: weakref.WeakKeyDictionary[Sweep | _MultiHook, _Arrived] = weakref.WeakKeyDictionary()
         self.lock = threading.Lock()
 
-    def at(self, index: int) -> Callable[[Any], None]:
+    def at(self, index: int) -> Callable[[Tensor], None]:
+        """Return the hook for the tensor number ``index``."""
+
         def hook(grad: Tensor) -> None:
             with self.lock:
                 key = PASS.sweep or self
@@ -183,11 +186,11 @@ class _Multi:
 
 
 class _Arrived:
-    """The gradients that one backward pass computed for a ``_Multi``."""
+    """The gradients that one backward pass computed for a ``_MultiHook``."""
 
-    def __init__(self, owner: _Multi) -> None:
+    def __init__(self, owner: _MultiHook) -> None:
         self.fn = owner.fn
-        self.grads: list[Any] = [None] * owner.count
+        self.grads: list[Tensor | None] = [None] * owner.count
         self.number = 0
 
     def finish(self) -> None:
@@ -200,7 +203,7 @@ class _Arrived:
 class _Handles(RemovableHandle):
     """A handle that removes several hooks."""
 
-    def __init__(self, handles: Sequence[Any]) -> None:
+    def __init__(self, handles: Sequence[RemovableHandle]) -> None:
         self.handles = tuple(handles)
 
     def remove(self) -> None:
@@ -215,18 +218,20 @@ class _Handles(RemovableHandle):
 
 
 def register_multi_grad_hook(
-    tensors: Sequence[Any], fn: Callable[[Any], None], *, mode: str = "all"
+    tensors: Sequence[Tensor], fn: Callable[[Any], None], *, mode: str = "all"
 ) -> RemovableHandle:
-    """Call ``fn`` with the gradients of all ``tensors`` (None where none came), or with the first one
-    (``mode="any"``)."""
+    """Call ``fn`` with the list of gradients of ``tensors`` once per backward pass, None where there is none.
+
+    With ``mode="any"``, call it with the first gradient that is computed.
+    """
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     if mode == "all":
-        shared = _Multi(len(tensors), fn)
+        shared = _MultiHook(len(tensors), fn)
         return _Handles([t.register_hook(shared.at(i)) for i, t in enumerate(tensors)])
-    seen: weakref.WeakSet[Any] = weakref.WeakSet()
+    seen: weakref.WeakSet[object] = weakref.WeakSet()
 
-    def first(grad: Any) -> None:
+    def first(grad: Tensor) -> None:
         key = PASS.sweep or PASS
         if key not in seen:
             seen.add(key)

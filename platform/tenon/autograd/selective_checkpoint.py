@@ -11,20 +11,26 @@ import contextlib
 import enum
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, table
-from tenon.engine.value import Value
+from tenon.engine.types import Array, Attrs
 from tenon.errors import ArgumentError, CheckpointMismatchError, GradError, ModifiedValueError
 from tenon.ops.aten import Operator, called
+from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tenon.engine.op import Op
-    from tenon.tensors.tensor import Tensor
 
 __all__ = ["CheckpointPolicy", "SelectiveCheckpointContext", "create_selective_checkpoint_contexts"]
+
+
+#: The result of a kernel: an array, or a tuple of arrays and residuals.
+Arrays: TypeAlias = Array | tuple[Array, ...]
 
 
 class CheckpointPolicy(enum.Enum):
@@ -48,13 +54,16 @@ _OFFLOAD = (CheckpointPolicy.MUST_CPU_OFFLOAD, CheckpointPolicy.PREFER_CPU_OFFLO
 class SelectiveCheckpointContext:
     """The first argument of a policy, called in the forward only: ``op_output`` is the op's result."""
 
-    def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
+    def __init__(self, *, is_recompute: bool, op_output: Tensor | tuple[Tensor, ...] | None = None) -> None:
         self.is_recompute = is_recompute
         self.op_output = op_output
 
 
-Policy = Callable[..., "CheckpointPolicy | bool"]
-Context = contextlib.AbstractContextManager[Any]
+#: ``policy(context, operator, *args, **attrs)``; True is MUST_SAVE.
+Policy: TypeAlias = Callable[..., "CheckpointPolicy | bool"]
+Context: TypeAlias = contextlib.AbstractContextManager[None]
+#: ``compute(kernel, *arrays, **attrs)`` calls a kernel in an interceptor's place: see ``dispatch.run``.
+Compute: TypeAlias = Callable[..., Any]
 
 
 def create_selective_checkpoint_contexts(
@@ -86,16 +95,18 @@ def create_selective_checkpoint_contexts(
                     f"Expected op in `op_list` to be an OpOverload but got: {op!r}, which has several. Please"
                     f" update the OpOverloadPacket to a specific OpOverload: {op!r}.default."
                 )
-        policy = _among(frozenset(policy_fn_or_list))
+        policy = _saving(frozenset(policy_fn_or_list))
     cache: dict[int, _CachedResult] = {}
     return _CachingRun(policy, cache), _CachedRun(cache, allow_cache_entry_mutation)
 
 
-def _among(chosen: frozenset[Operator]) -> Policy:
+def _saving(operators: frozenset[Operator]) -> Policy:
+    """Return the policy that saves the results of ``operators``."""
+
     def policy(
-        context: SelectiveCheckpointContext, op: Operator, *args: Tensor | None, **attrs: Any
+        context: SelectiveCheckpointContext, op: Operator, *args: object, **attrs: object
     ) -> CheckpointPolicy:
-        return CheckpointPolicy.MUST_SAVE if op in chosen else CheckpointPolicy.PREFER_RECOMPUTE
+        return CheckpointPolicy.MUST_SAVE if op in operators else CheckpointPolicy.PREFER_RECOMPUTE
 
     return policy
 
@@ -103,14 +114,18 @@ def _among(chosen: frozenset[Operator]) -> Policy:
 class _CachedResult:
     """The result arrays of one op call with their version counters; the arrays are None once used."""
 
-    def __init__(self, op: Any, arrays: Any, results: tuple[Any, ...], offloaded: bool) -> None:
+    def __init__(self, op: Op, arrays: Arrays, results: tuple[Tensor, ...], offloaded: bool) -> None:
         self.op, self.offloaded = op, offloaded
         self.counters = [(r._counter(), r._counter()[0]) for r in results]
         self.backend, self.device = results[0]._backend, results[0].device
-        self.arrays = self._each(self.backend.to_host, arrays) if offloaded else arrays
+        self.arrays: Arrays | None = self._each(self.backend.to_host, arrays) if offloaded else arrays
 
-    def take(self, op: Op, mutable: bool) -> Any:
-        """Return the arrays and drop them; an error if used before, modified, or if ``op`` differs."""
+    def take(self, op: Op, mutable: bool) -> Arrays:
+        """Return the arrays and drop them.
+
+        GradError if they were used before, ModifiedValueError if they were modified and are not ``mutable``,
+        CheckpointMismatchError if ``op`` is another op.
+        """
         if self.arrays is None:
             raise GradError(
                 "Trying to backward an extra time. You are only allowed to backward once on any region"
@@ -130,11 +145,11 @@ class _CachedResult:
         arrays, self.arrays = self.arrays, None
         return self._each(self._back, arrays) if self.offloaded else arrays
 
-    def _back(self, array: Any) -> Any:
+    def _back(self, array: np.ndarray) -> Array:
         return self.backend.from_host(array, self.device)
 
     @staticmethod
-    def _each(move: Callable[[Any], Any], arrays: Any) -> Any:
+    def _each(move: Callable[[Array], Array], arrays: Arrays) -> Arrays:
         return tuple(map(move, arrays)) if isinstance(arrays, (tuple, list)) else move(arrays)
 
 
@@ -153,7 +168,7 @@ class _NumberedRun:
     def __exit__(self, *exc: object) -> None:
         SLOT.pop(self)
 
-    def run(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = None) -> Any:
+    def run(self, op: Op, args: tuple[Any, ...], attrs: Attrs, compute: Compute | None = None) -> Any:
         """Number an op of this thread and pass it to ``one``; pass ops of other threads and views on.
 
         ``compute`` is the argument of ``dispatch.run``; the next interceptor may be an outer checkpoint's.
@@ -165,7 +180,7 @@ class _NumberedRun:
         self._number += 1
         return self.one(op, args, attrs, compute)
 
-    def one(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any) -> Any:
+    def one(self, op: Op, args: tuple[Any, ...], attrs: Attrs, compute: Compute | None) -> Any:
         """Run a numbered op."""
         raise TypeError("_NumberedRun is a base class; use _CachingRun or _CachedRun.")
 
@@ -177,11 +192,11 @@ class _CachingRun(_NumberedRun):
         super().__init__(cache)
         self._policy = policy
 
-    def one(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any) -> Tensor:
+    def one(self, op: Op, args: tuple[Any, ...], attrs: Attrs, compute: Compute | None) -> Any:
         """Run ``op`` and cache its result if the policy selects it."""
-        arrays: Any = None
+        arrays: Arrays = None
 
-        def caching(kernel: Any, /, *raw: Any, **options: Any) -> Any:
+        def caching(kernel: Callable[..., Arrays], /, *raw: Array, **options: object) -> Arrays:
             nonlocal arrays
             arrays = kernel(*raw, **options) if compute is None else compute(kernel, *raw, **options)
             return arrays
@@ -197,7 +212,7 @@ class _CachingRun(_NumberedRun):
             self._thread, MODE.enabled = thread, enabled
         if decision is True or decision in _SAVE or decision in _OFFLOAD:
             results = tuple(
-                r for r in (result if isinstance(result, tuple) else (result,)) if isinstance(r, Value)
+                r for r in (result if isinstance(result, tuple) else (result,)) if isinstance(r, Tensor)
             )
             self._cache[number] = _CachedResult(op, arrays, results, decision in _OFFLOAD)
         return result
@@ -210,14 +225,14 @@ class _CachedRun(_NumberedRun):
         super().__init__(cache)
         self._mutable = mutable
 
-    def one(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any) -> Tensor:
+    def one(self, op: Op, args: tuple[Any, ...], attrs: Attrs, compute: Compute | None) -> Any:
         """Run ``op``, or take its cached result if there is one."""
         cached = self._cache.get(self._number)
         if cached is None:
             return SLOT.below(self)(op, args, attrs, compute)
         arrays = cached.take(op, self._mutable)
 
-        def from_cache(kernel: Any, /, *raw: Any, **options: Any) -> Any:
+        def from_cache(kernel: Callable[..., Arrays], /, *raw: Array, **options: object) -> Arrays:
             return arrays if compute is None else compute(lambda *a, **k: arrays, *raw, **options)
 
         return SLOT.below(self)(op, args, attrs, from_cache)
