@@ -8,9 +8,8 @@ orthogonal weight can be assigned (Lezcano-Casado, 2019).
 
 from __future__ import annotations
 
-from typing import Any
-
 import tenon
+from tenon import Tensor
 from tenon.errors import ModuleValueError
 from tenon.nn import Module
 from tenon.nn.utils.parametrize import is_parametrized, register_parametrization
@@ -18,19 +17,19 @@ from tenon.nn.utils.parametrize import is_parametrized, register_parametrization
 MAPS = ("matrix_exp", "cayley", "householder")
 
 
-def _is_orthogonal(q: Any) -> bool:
+def _is_orthogonal(q: Tensor) -> bool:
     n, k = q.shape[-2:]
     identity = tenon.eye(k, dtype=q.dtype, device=q.device)
     return bool(tenon.allclose(q.mH @ q, identity, atol=10 * n * tenon.finfo(q.dtype).eps))
 
 
-def _nearest_factor(a: Any) -> Any:
+def _nearest_factor(a: Tensor) -> Tensor:
     """Return the unique ``Q`` of ``a = Q R`` for which the diagonal of ``R`` is positive."""
     q, r = tenon.linalg.qr(a)
     return q * r.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
 
 
-def _reflectors(a: Any) -> Any:
+def _reflectors(a: Tensor) -> Tensor:
     """Return the stored form from which ``householder`` computes the ``Q`` of ``a = Q R``.
 
     Each column holds a reflector below the diagonal, and on the diagonal the sign of that column of ``Q``.
@@ -56,9 +55,10 @@ def _reflectors(a: Any) -> Any:
 class Orthogonal(Module):
     """Map the last two axes to an orthogonal matrix by ``orthogonal_map``."""
 
-    base: Any
+    #: The matrix that the rotation is applied to, with ``use_trivialization``.
+    base: Tensor
 
-    def __init__(self, weight: Any, orthogonal_map: str, *, use_trivialization: bool = True) -> None:
+    def __init__(self, weight: Tensor, orthogonal_map: str, *, use_trivialization: bool = True) -> None:
         super().__init__()
         if weight.is_complex() and orthogonal_map == "householder":
             raise ModuleValueError(
@@ -68,7 +68,7 @@ class Orthogonal(Module):
         if use_trivialization:
             self.register_buffer("base", None)
 
-    def forward(self, X: Any) -> Any:
+    def forward(self, X: Tensor) -> Tensor:
         """Return the orthogonal matrix computed from one triangle of ``X``."""
         wide = X.size(-2) < X.size(-1)
         x = X.mT if wide else X
@@ -77,7 +77,8 @@ class Orthogonal(Module):
             q = self.base @ q
         return q.mT if wide else q
 
-    def _rotated(self, x: Any) -> Any:
+    def _rotated(self, x: Tensor) -> Tensor:
+        """Return the first columns of a rotation: the matrix exponential or Cayley map of a skew matrix."""
         n, k = x.size(-2), x.size(-1)
         x = x.tril()
         if n != k:
@@ -90,13 +91,14 @@ class Orthogonal(Module):
             q = tenon.linalg.solve(identity - skew / 2, identity + skew / 2)
         return q if n == k else q[..., :k]
 
-    def _reflected(self, x: Any) -> Any:
+    def _reflected(self, x: Tensor) -> Tensor:
+        """Return a product of one Householder reflection per column."""
         a = x.tril(-1)
         q = tenon.linalg.householder_product(a, 2.0 / (1.0 + (a * a).sum(dim=-2)))
         # The diagonal is not learned: it holds the signs of the columns.
         return q * x.diagonal(dim1=-2, dim2=-1).detach().sign().unsqueeze(-2)
 
-    def right_inverse(self, Q: Any) -> Any:
+    def right_inverse(self, Q: Tensor) -> Tensor:
         """Return the tensor to store for ``Q``; if ``Q`` is not orthogonal, for its QR factor."""
         if Q.shape != self.shape:
             raise ModuleValueError(
@@ -116,7 +118,8 @@ class Orthogonal(Module):
             stored = _reflectors(q)
             return stored.mT if wide else stored
 
-    def _based_on(self, q: Any, like: Any) -> Any:
+    def _based_on(self, q: Tensor, like: Tensor) -> Tensor:
+        """Set ``base`` to ``q``; return the stored tensor of the zero rotation."""
         n, k = q.size(-2), q.size(-1)
         if n != k:
             # Extend the columns to an orthonormal basis of the whole space.
@@ -132,8 +135,12 @@ class Orthogonal(Module):
 
 
 def orthogonal(
-    module: Any, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
-) -> Any:
+    module: Module,
+    name: str = "weight",
+    orthogonal_map: str | None = None,
+    *,
+    use_trivialization: bool = True,
+) -> Module:
     """Parametrize ``module.<name>`` as an orthogonal matrix, or a batch of them; return ``module``.
 
     ``orthogonal_map`` is ``"matrix_exp"``, ``"cayley"`` or ``"householder"``; by default the first for square
@@ -156,5 +163,5 @@ def orthogonal(
         )
     parametrization = Orthogonal(weight, orthogonal_map, use_trivialization=use_trivialization)
     if use_trivialization and is_parametrized(module, name):
-        parametrization.right_inverse(weight)  # sets the base, as no one calls it after other steps
+        parametrization.right_inverse(weight)  # sets the base; registration does not call it after others
     return register_parametrization(module, name, parametrization, unsafe=True)

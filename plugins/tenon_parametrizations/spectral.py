@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tenon
+from tenon import Tensor
 from tenon.errors import ModuleValueError
 from tenon.nn import Module
 from tenon.nn.functional import normalize
@@ -13,12 +12,13 @@ from tenon.nn.utils.spectral_norm import as_matrix, iterate, over_norm, transpos
 
 
 class SpectralNorm(Module):
-    """Divide by the spectral norm; ``_u``, ``_v``: its singular vectors, iterated per read in training."""
+    """Divide by the spectral norm, estimated by power iteration at each access in training mode."""
 
-    _u: Any
-    _v: Any
+    #: The estimated left and right singular vectors.
+    _u: Tensor
+    _v: Tensor
 
-    def __init__(self, weight: Any, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
+    def __init__(self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
         super().__init__()
         if not -weight.ndim <= dim < weight.ndim:
             raise IndexError(
@@ -37,7 +37,7 @@ class SpectralNorm(Module):
                 self.register_buffer(name, normalize(drawn, dim=0, eps=eps))
             iterate(matrix.mH, self._v, self._u, 15, eps)
 
-    def forward(self, weight: Any) -> Any:
+    def forward(self, weight: Tensor) -> Tensor:
         """Return ``weight`` over its spectral norm; in training mode, iterate first."""
         if weight.ndim == 1:
             return normalize(weight, dim=0, eps=self.eps)
@@ -46,14 +46,18 @@ class SpectralNorm(Module):
             iterate(matrix.mH, self._v, self._u, self.n_power_iterations, self.eps)
         return over_norm(weight, matrix, self._u, self._v)
 
-    def right_inverse(self, value: Any) -> Any:
+    def right_inverse(self, value: Tensor) -> Tensor:
         """Return ``value`` itself: a weight of norm 1 is its own normalization."""
         return value
 
 
 def spectral_norm(
-    module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
-) -> Any:
+    module: Module,
+    name: str = "weight",
+    n_power_iterations: int = 1,
+    eps: float = 1e-12,
+    dim: int | None = None,
+) -> Module:
     """Parametrize ``module.<name>`` so that its largest singular value is 1; return ``module``.
 
     The tensor is reshaped to a matrix of axis ``dim`` by all others; by default ``dim`` is 1 for transposed

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import tenon
+from tenon import Tensor
 from tenon.errors import ModuleValueError
 from tenon.nn import Module
 from tenon.nn.utils.parametrize import register_parametrization
@@ -19,16 +19,16 @@ class WeightNorm(Module):
         super().__init__()
         self.dim = -1 if dim is None else dim
 
-    def forward(self, weight_g: Any, weight_v: Any) -> Any:
+    def forward(self, weight_g: Tensor, weight_v: Tensor) -> Tensor:
         """Return the weight of these magnitudes and directions."""
         return weight_v * (weight_g / norm_except_dim(weight_v, 2, self.dim))
 
-    def right_inverse(self, weight: Any) -> Any:
+    def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Return the norms of ``weight``, and ``weight`` itself as the directions."""
         return norm_except_dim(weight, 2, self.dim), weight
 
 
-def _rename_old_keys(name: str, state_dict: Any, prefix: str, *rest: Any) -> None:
+def _rename_old_keys(name: str, state_dict: dict[str, Tensor], prefix: str, *rest: object) -> None:
     """Accept the keys ``weight_g`` and ``weight_v`` of the older ``weight_norm`` on loading."""
     for old, new in (("g", 0), ("v", 1)):
         if f"{prefix}{name}_{old}" in state_dict:
@@ -37,7 +37,7 @@ def _rename_old_keys(name: str, state_dict: Any, prefix: str, *rest: Any) -> Non
             )
 
 
-def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
+def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
     """Split ``module.<name>`` into magnitudes and directions of its slices along ``dim``; return ``module``.
 
     With None the whole tensor has one magnitude. State dicts of ``nn.utils.weight_norm`` load too.
