@@ -13,11 +13,16 @@ from __future__ import annotations
 import contextlib
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tenon.amp.autocast_mode import autocast
-from tenon.amp.state import STATE
+from tenon.autograd.checkpoint_settings import (
+    Debug,
+    EarlyStop,
+    RunState,
+    set_checkpoint_debug_enabled,
+    set_checkpoint_early_stop,
+)
 from tenon.autograd.device_states import get_device_states, set_device_states  # noqa: F401 - torch has them here
 from tenon.autograd.function import Function
 from tenon.autograd.graph_exec_group import GraphExecGroup, group_of_pass
@@ -71,59 +76,6 @@ def noop_context_fn() -> tuple[
 ]:
     """Return null contexts for the forward and the recomputation: the default ``context_fn``."""
     return contextlib.nullcontext(), contextlib.nullcontext()
-
-
-class _EarlyStop:
-    """Whether recomputation stops once all holders are filled; None: each call's ``early_stop`` decides."""
-
-    forced: bool | None = None
-
-
-class _Debug:
-    """Whether errors list where tensors were saved; None: each call's ``debug`` decides."""
-
-    forced: bool | None = None
-
-
-@contextlib.contextmanager
-def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
-    """Override the ``debug`` argument of checkpoints called in the block; None restores the argument."""
-    before, _Debug.forced = _Debug.forced, enabled
-    try:
-        yield
-    finally:
-        _Debug.forced = before
-
-
-@contextlib.contextmanager
-def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
-    """Override the ``early_stop`` argument of checkpoints called in the block: whether recomputation stops as
-    soon as the last needed tensor has been saved."""
-    before, _EarlyStop.forced = _EarlyStop.forced, enable
-    try:
-        yield
-    finally:
-        _EarlyStop.forced = before
-
-
-class _RunState:
-    """The random generator's state and the autocast regions at the time of the forward run."""
-
-    def __init__(self, preserve_rng_state: bool) -> None:
-        self._random = default_generator.get_state() if preserve_rng_state else None
-        self._regions = [(d, STATE.dtypes[d], on) for d, on in STATE.enabled.items()]
-        self._cache = STATE.cache_enabled
-
-    @contextlib.contextmanager
-    def restored(self) -> Iterator[None]:
-        """Restore that state for the recomputation; on exit, restore the caller's."""
-        with contextlib.ExitStack() as stack:
-            if self._random is not None:
-                stack.enter_context(fork_rng())
-                default_generator.set_state(self._random)
-            for device, dtype, enabled in self._regions:
-                stack.enter_context(autocast(device, dtype, enabled, self._cache))
-            yield
 
 
 def checkpoint(
@@ -180,9 +132,9 @@ def checkpoint(
             )
         return CheckpointFunction.apply(function, preserve, *args)
     first, second = context_fn()
-    early = early_stop if _EarlyStop.forced is None else _EarlyStop.forced
-    frame = _CheckpointFrame(function, args, kwargs, _RunState(preserve), second, determinism_check, early)
-    frame.debug = debug if _Debug.forced is None else _Debug.forced
+    early = early_stop if EarlyStop.forced is None else EarlyStop.forced
+    frame = _CheckpointFrame(function, args, kwargs, RunState(preserve), second, determinism_check, early)
+    frame.debug = debug if Debug.forced is None else Debug.forced
     with SavedTensorsHooks(frame.pack, frame.unpack), first:
         result = function(*args, **kwargs)
     frame.complete = True
@@ -220,7 +172,7 @@ class _CheckpointFrame:
         function: Callable[..., Nested],
         args: tuple[Nested, ...],
         kwargs: dict[str, Nested],
-        state: _RunState,
+        state: RunState,
         context: contextlib.AbstractContextManager[object],
         check: str,
         early: bool,
@@ -349,7 +301,7 @@ class CheckpointFunction(Function):
     ) -> Nested:
         """Run the function without recording a graph."""
         ctx.run_function = run_function
-        ctx.state = _RunState(preserve_rng_state)
+        ctx.state = RunState(preserve_rng_state)
         ctx.others = [None if isinstance(a, Tensor) else a for a in args]
         ctx.tensors = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         ctx.save_for_backward(*(args[i] for i in ctx.tensors))
