@@ -124,12 +124,9 @@ def _grads(
 
 
 def vjp(
-    func: Callable[..., Tensors],
-    inputs: Tensors,
-    v: Tensors | None = None,
-    create_graph: bool = False,
+    func: Callable[..., Tensors], inputs: Tensors, v: Tensors | None = None, create_graph: bool = False,
     strict: bool = False,
-) -> tuple[Tensors, Tensors]:
+) -> tuple[Tensors, Tensors]:  # fmt: skip
     """Return ``(func(inputs), v @ J)``: the outputs, and the product of ``v`` with the Jacobian."""
     with enable_grad():
         several, points = _tuple(inputs, "inputs", "vjp")
@@ -143,12 +140,9 @@ def vjp(
 
 
 def jvp(
-    func: Callable[..., Tensors],
-    inputs: Tensors,
-    v: Tensors | None = None,
-    create_graph: bool = False,
+    func: Callable[..., Tensors], inputs: Tensors, v: Tensors | None = None, create_graph: bool = False,
     strict: bool = False,
-) -> tuple[Tensors, Tensors]:
+) -> tuple[Tensors, Tensors]:  # fmt: skip
     """Return ``(func(inputs), J @ v)``, by differentiating a backward pass with respect to its seed."""
     with enable_grad():
         several, points = _tuple(inputs, "inputs", "jvp")
@@ -303,12 +297,9 @@ def _single(output: object, name: str, strict: bool) -> Tensor:
 
 
 def vhp(
-    func: Callable[..., Tensors],
-    inputs: Tensors,
-    v: Tensors | None = None,
-    create_graph: bool = False,
+    func: Callable[..., Tensors], inputs: Tensors, v: Tensors | None = None, create_graph: bool = False,
     strict: bool = False,
-) -> tuple[Tensors, Tensors]:
+) -> tuple[Tensors, Tensors]:  # fmt: skip
     """Return ``(func(inputs), v @ H)`` of a scalar function."""
     return _second(func, inputs, v, create_graph, strict, "vhp")
 
@@ -333,11 +324,8 @@ def _second(
 
 
 def hvp(
-    func: Callable[..., Tensors],
-    inputs: Tensors,
-    v: Tensors | None = None,
-    create_graph: bool = False,
+    func: Callable[..., Tensors], inputs: Tensors, v: Tensors | None = None, create_graph: bool = False,
     strict: bool = False,
-) -> tuple[Tensors, Tensors]:
+) -> tuple[Tensors, Tensors]:  # fmt: skip
     """Return ``(func(inputs), H @ v)`` of a scalar function: the values of ``vhp``, as H is symmetric."""
     return _second(func, inputs, v, create_graph, strict, "hvp")

@@ -6,10 +6,13 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType, MethodType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tenon.tensors.generation import Generation
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
 
 #: A module's dictionaries of hooks that run in calls.
 HOOKS = (
@@ -90,8 +93,6 @@ def literal(value: object, names: Names) -> str:
     return repr(value) if value is None or value is True or value is False else names(value)
 
 
-#: A module, a class that lies above this package: read here are ``modules()`` and its dictionaries.
-ModuleLike: TypeAlias = Any
 #: The state of a module or leaf: the object, keys of its hooks, parameters and buffers, training mode, and
 #: the plain attributes.
 Inspection: TypeAlias = tuple[
@@ -112,7 +113,7 @@ class ModulesGuard(Guard):
 
     __slots__ = ("_changes", "_counters", "_ignored", "_mentioned", "_snapshot", "leaves", "roots")
 
-    def __init__(self, roots: Iterable[ModuleLike], leaves: Iterable[Tensor], mentioned: set[str]) -> None:
+    def __init__(self, roots: Iterable[Module], leaves: Iterable[Tensor], mentioned: set[str]) -> None:
         super().__init__("the modules", self._same, self._expression)
         self.roots, self.leaves = list(roots), list(leaves)
         #: The names in the code that ran.

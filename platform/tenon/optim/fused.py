@@ -31,7 +31,7 @@ from tenon.optim import recording
 from tenon.optim.batch import Member
 from tenon.optim.recording import OPS, Recording, SymbolicArray
 from tenon.optim.types import Hyperparameters, ParamGroup, Update
-from tenon.optim.update import count_change, own_state
+from tenon.optim.update import own_state
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -304,6 +304,10 @@ def run(optimizer: Optimizer, group: ParamGroup, h: Hyperparameters, maximize: b
 def _count_step(each: _Set, steps: int | None) -> None:
     """Store the step count, and increment the version counters that autograd checks."""
     for m in each.members:
-        count_change(m.p)
+        counter = m.p._version_counter  # as count_change does, without a call per parameter
+        if counter is None:
+            m.p._version_counter = [1]
+        else:
+            counter[0] += 1
         if m.step is not None:
             m.step[()] = steps
