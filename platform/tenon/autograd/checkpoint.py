@@ -38,7 +38,6 @@ from tenon.engine.sweep import Sweep
 from tenon.engine.types import Nested
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CheckpointMismatchError, GradError, TenonWarning
-from tenon.random import default_generator, fork_rng
 from tenon.tensors.autograd.grad_mode import enable_grad, is_grad_enabled, no_grad
 from tenon.tensors.autograd.passes import backward
 from tenon.tensors.autograd.saved_tensor_hooks import Packed, SavedTensorsHooks, innermost
