@@ -2,4 +2,4 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon.nn.conversion import *
+from tenon.nn.conversion_settings import *

@@ -128,16 +128,16 @@ _home(
 )
 
 _home("tenon.nn.functional.masked_softmax", "_masked_softmax _softmax _softmax_backward_data")
-_home("tenon.nn.functional.any_convolution", "conv_tbc convolution")
+_home("tenon.nn.functional.general_convolution", "conv_tbc convolution")
 _home(
     "tenon.nn.functional.sampling",
     "_grid_sampler_2d_cpu_fallback grid_sampler grid_sampler_2d grid_sampler_3d",
 )
 _home("tenon.compat.backends.nnpack", "_nnpack_available")
 _home("tenon.nn.functional.recurrent", "gru lstm rnn_relu rnn_tanh")
-_home("tenon.nn.functional.cells", "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell")
+_home("tenon.nn.functional.recurrent_cells", "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell")
 _home(
-    "tenon.nn.functional.older_names",
+    "tenon.nn.functional.torch_namespace",
     "_embedding_bag _embedding_bag_forward_only alpha_dropout batch_norm batch_norm_update_stats celu_ "
     "channel_shuffle dropout dropout_ embedding embedding_bag feature_alpha_dropout feature_dropout "
     "hardshrink instance_norm native_channel_shuffle native_dropout pixel_shuffle pixel_unshuffle selu_ "

@@ -14,7 +14,7 @@ class TenonError(Exception):
     """Base class of every error that tenon raises on purpose."""
 
     def __str__(self) -> str:
-        passed = self.__dict__.get("_tenon_passed")  # set by nn/placement.py as the error leaves modules
+        passed = self.__dict__.get("_tenon_passed")  # set by nn/error_context.py as the error leaves modules
         text = super().__str__()
         return text if passed is None else f"{text} ({passed.note})"
 

@@ -8,7 +8,7 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.nn import scopes
+from tenon.nn import call_listeners
 
 
 class Double(nn.Module):
@@ -155,13 +155,13 @@ class Recorder:
 @pytest.fixture
 def recorder():
     recorder = Recorder()
-    scopes.listen(recorder)
+    call_listeners.listen(recorder)
     yield recorder
-    scopes.unlisten(recorder)
+    call_listeners.unlisten(recorder)
 
 
 def test_nobody_listening_costs_nothing():
-    assert scopes.active is None
+    assert call_listeners.active is None
 
 
 def test_scopes_report_paths_of_the_outermost_module(recorder):
@@ -186,7 +186,7 @@ def test_scopes_are_balanced_after_an_error(recorder):
     entered = [path for kind, path, *_ in recorder.seen if kind == "enter"]
     assert entered == ["", "encoder", "encoder.0", "encoder.1", "encoder.1.layers.0", "encoder.1.layers.1"]
     assert sum(kind == "enter" for kind, *_ in recorder.seen) == sum(k == "leave" for k, *_ in recorder.seen)
-    assert scopes.active._running.stack == []
+    assert call_listeners.active._running.stack == []
 
 
 def test_a_changed_tree_changes_the_paths(recorder):
@@ -228,7 +228,7 @@ def test_scopes_of_threads_do_not_mix(recorder):
 
 def test_unlistening_twice_is_an_error():
     with pytest.raises(ValueError, match=r"not listening"):
-        scopes.unlisten(Recorder())
+        call_listeners.unlisten(Recorder())
 
 
 def test_a_gradient_error_names_the_module(recorder):

@@ -16,7 +16,7 @@ from tenon.engine.interceptor import SLOT
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, TraceError, UnsupportedError
 from tenon.graph import program
-from tenon.nn import scopes
+from tenon.nn import call_listeners
 from tenon.profiler import (
     ProfilerAction,
     merge,
@@ -323,7 +323,7 @@ def test_nothing_is_left_when_the_block_raises(training):
         training.step()
         1 / 0  # noqa: B018
 
-    assert SLOT.top is None and OPEN.tap is None and scopes.active is None
+    assert SLOT.top is None and OPEN.tap is None and call_listeners.active is None
     assert WATCHERS.around_visit is WATCHERS.span is communicator.around_call is program.on_bind is None
     assert "linear" not in vars(training.x._backend.raw)
     training.step()

@@ -71,10 +71,10 @@ FACES: dict[str, tuple[str, ...]] = {
         " Hardtanh, LeakyReLU, LogSigmoid, Mish, PReLU, ReLU, ReLU6, Sigmoid, SiLU, Softplus, Softshrink,"
         " Softsign, Tanh, Tanhshrink, Threshold",
         "tenon.nn.layers.attention: MultiheadAttention",
-        "tenon.nn.layers.randomised_activation: RReLU",
+        "tenon.nn.layers.randomized_relu: RReLU",
         "tenon.nn.layers.softmax: LogSoftmax, Softmax, Softmax2d, Softmin",
     ),
-    "tenon.nn.modules.adaptive": ("tenon.nn.layers.adaptive: AdaptiveLogSoftmaxWithLoss",),
+    "tenon.nn.modules.adaptive": ("tenon.nn.layers.adaptive_softmax: AdaptiveLogSoftmaxWithLoss",),
     "tenon.nn.modules.batchnorm": (
         "tenon.nn.layers.lazy: LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d",
         "tenon.nn.layers.norm: BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm, _NormBase",
@@ -109,7 +109,7 @@ FACES: dict[str, tuple[str, ...]] = {
         "tenon.nn.layers.linear: Bilinear, Identity, Linear",
     ),
     "tenon.nn.modules.linear_cross_entropy_options": (
-        "tenon.nn.functional.linear_classes: LinearCrossEntropyOptions",
+        "tenon.nn.functional.linear_cross_entropy: LinearCrossEntropyOptions",
     ),
     "tenon.nn.modules.loss": (
         "tenon.nn.layers.likelihood: CTCLoss, GaussianNLLLoss, LinearCrossEntropyLoss, PoissonNLLLoss",
@@ -130,7 +130,7 @@ FACES: dict[str, tuple[str, ...]] = {
     ),
     "tenon.nn.modules.pixelshuffle": ("tenon.nn.layers.resizing: PixelShuffle, PixelUnshuffle",),
     "tenon.nn.modules.pooling": (
-        "tenon.nn.layers.chosen_pool: AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d,"
+        "tenon.nn.layers.pool_variants: AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d,"
         " FractionalMaxPool2d, FractionalMaxPool3d, LPPool1d, LPPool2d, LPPool3d, MaxUnpool1d,"
         " MaxUnpool2d, MaxUnpool3d",
         "tenon.nn.layers.pool: AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AvgPool1d,"

@@ -76,6 +76,25 @@ _MOVED: dict[str, dict[str, str]] = {
             " spread_sum>sum_before_unpool takes>cluster_limits"
         ),
     },
+    "tenon.nn": {
+        "tenon.nn": (
+            "compiled>optimized_module conversion>conversion_settings"
+            " old_backward_hooks>legacy_backward_hooks placement>error_context scopes>call_listeners"
+            " traverse>traversal"
+        ),
+    },
+    "tenon.nn.functional": {
+        "tenon.nn.functional": (
+            "any_convolution>general_convolution cells>recurrent_cells chosen_pooling>pooling_variants"
+            " linear_classes>linear_cross_entropy older_names>torch_namespace"
+            " randomised_activation>randomized_relu"
+        ),
+    },
+    "tenon.nn.layers": {
+        "tenon.nn.layers": (
+            "adaptive>adaptive_softmax chosen_pool>pool_variants randomised_activation>randomized_relu"
+        ),
+    },
     "tenon.core.methods": {
         "tenon.compat": "titles>node_names",
         "tenon.tensors.methods": "elsewhere>forwarded",
@@ -113,7 +132,7 @@ MODULES: dict[str, str] = {
         for name in names.split()
     },
     **_moved(),
-    "tenon.__future__": "tenon.nn.conversion",
+    "tenon.__future__": "tenon.nn.conversion_settings",
     "tenon._inductor.config": "tenon.compat.inductor_config",
     "tenon._logging.scribe": "tenon.compat.scribe",
     "tenon._subclasses.fake_tensor": "tenon.compat.fake_tensor",

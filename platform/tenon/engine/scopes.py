@@ -1,7 +1,8 @@
 """Which module call is running in this thread: named in errors, and by nodes of the tape.
 
 ``Module.__call__`` maintains ``here``, and the tape stores it on every node, so that an error in a backward
-pass can name the module: about 0.1 us per module call. ``nn/scopes.py`` tells listeners of each module call.
+pass can name the module: about 0.1 us per module call. ``nn/call_listeners.py`` tells listeners of each
+module call.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CaptureError
 from tenon.graph.compile import EVERY, Compiled
 from tenon.graph.stance import set_stance
-from tenon.nn.compiled import OptimizedModule
 from tenon.nn.module import Module
+from tenon.nn.optimized_module import OptimizedModule
 
 
 def compile(

@@ -14,12 +14,12 @@ from typing import Any, Self
 from tenon import dtypes
 from tenon.device import Device
 from tenon.errors import GradError, ModuleError, ModuleTypeError, NoDataError
-from tenon.nn.conversion import (
+from tenon.nn.conversion_settings import (
     get_overwrite_module_params_on_conversion,
     get_swap_module_params_on_conversion,
 )
 from tenon.nn.parameter import Parameter, is_lazy
-from tenon.nn.traverse import Traversal
+from tenon.nn.traversal import Traversal
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.factories import empty_like
 from tenon.tensors.methods.convert import parse_to

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenon.errors import ModuleError
-from tenon.nn import hooks, scopes
+from tenon.nn import call_listeners, hooks
 from tenon.nn.backward_hooks import BackwardHook
-from tenon.nn.old_backward_hooks import OldBackwardHook
+from tenon.nn.legacy_backward_hooks import LegacyBackwardHook
 
 if TYPE_CHECKING:
     from tenon.nn.module import Module
@@ -31,7 +31,7 @@ def call(module: Module, args: tuple[object, ...], kwargs: dict[str, object]) ->
 
 def call_eagerly(module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """Call ``module`` with its hooks, never compiled."""
-    active = scopes.active
+    active = call_listeners.active
     if active is None:
         return _hooked(module, args, kwargs)
     active.push(module)
@@ -176,7 +176,7 @@ class _Call:
         ):
             (old if is_full is False else full).extend(table.values())
         around = [BackwardHook(self.module, full, pre)] if full or pre else []
-        return [*around, OldBackwardHook(self.module, old)] if old else around
+        return [*around, LegacyBackwardHook(self.module, old)] if old else around
 
     def _run_always_called(self) -> None:
         """Run the ``always_call`` hooks that have not run; their errors become warnings."""

@@ -1,7 +1,7 @@
 """``Module``: the base class of all neural networks: calls, hooks and ``repr``.
 
 Its other parts are mixins: registration of members in ``registration.py``, traversal of the module tree in
-``traverse.py``, conversion in ``convert.py``, state dicts in ``state.py``.
+``traversal.py``, conversion in ``convert.py``, state dicts in ``state.py``.
 
 Calls are a hot path: three checks, then ``forward``. All other cases go to ``hooked_call.py``.
 """
@@ -14,10 +14,10 @@ from weakref import ref
 
 from tenon.engine.scopes import here
 from tenon.errors import MissingForwardError, ModuleError, ModuleTypeError
-from tenon.nn import hooks, scopes
+from tenon.nn import call_listeners, hooks
+from tenon.nn.error_context import place
 from tenon.nn.hooked_call import call, call_eagerly
 from tenon.nn.hooks import HookAttribute, HookDict
-from tenon.nn.placement import place
 from tenon.nn.registration import typename
 from tenon.nn.state import State
 from tenon.tensors.autograd.handles import RemovableHandle
@@ -97,7 +97,7 @@ class Module(State):
         outer = here.place
         here.place = (ref(self) if outer is None else outer[0], id(self), type(self))
         try:
-            if self._hooks is None and hooks.global_hooks is None and scopes.active is None:
+            if self._hooks is None and hooks.global_hooks is None and call_listeners.active is None:
                 return self.forward(*args, **kwargs)
             return call(self, args, kwargs)
         except Exception as error:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenon.errors import ModuleError
-from tenon.nn.conversion import get_swap_module_params_on_conversion
+from tenon.nn.conversion_settings import get_swap_module_params_on_conversion
 from tenon.nn.parameter import Buffer, Parameter, is_lazy
 from tenon.nn.registry import NAMES
 from tenon.tensors.autograd.grad_mode import no_grad

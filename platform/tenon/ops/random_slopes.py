@@ -1,4 +1,4 @@
-"""The random slopes of the randomised leaky ReLU."""
+"""The random slopes of the randomized leaky ReLU."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeGuard
 from tenon.compat.finder import second_names
 from tenon.dtypes import dtype
 from tenon.errors import CheckpointError, UnsafeCheckpointError, UnsavableError
-from tenon.nn.functional.linear_classes import LinearCrossEntropyOptions
+from tenon.nn.functional.linear_cross_entropy import LinearCrossEntropyOptions
 from tenon.nn.hooks import HookAttribute
 from tenon.nn.lazy import LazyModuleMixin
 from tenon.nn.module import Module

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tenon import float32, ops
-from tenon.nn.functional.cells import step
+from tenon.nn.functional.recurrent_cells import step
 from tenon.nn.layers.recurrent import GRU, LSTM, RNN
 from tenon.nn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell
 from tenon.nn.module import Module

@@ -26,7 +26,7 @@ from tenon.nn.layers.activation import Tanh as Tanh
 from tenon.nn.layers.activation import Tanhshrink as Tanhshrink
 from tenon.nn.layers.activation import Threshold as Threshold
 from tenon.nn.layers.attention import MultiheadAttention as MultiheadAttention
-from tenon.nn.layers.randomised_activation import RReLU as RReLU
+from tenon.nn.layers.randomized_relu import RReLU as RReLU
 from tenon.nn.layers.softmax import LogSoftmax as LogSoftmax
 from tenon.nn.layers.softmax import Softmax as Softmax
 from tenon.nn.layers.softmax import Softmax2d as Softmax2d

@@ -2,4 +2,4 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon.nn.layers.adaptive import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
+from tenon.nn.layers.adaptive_softmax import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss

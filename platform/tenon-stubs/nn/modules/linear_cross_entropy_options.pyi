@@ -2,4 +2,4 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon.nn.functional.linear_classes import LinearCrossEntropyOptions as LinearCrossEntropyOptions
+from tenon.nn.functional.linear_cross_entropy import LinearCrossEntropyOptions as LinearCrossEntropyOptions

@@ -1,7 +1,6 @@
 """torch's ``torch._dynamo``, as far as eager code names it; the compiler itself is ``tenon.compiler``."""
 
 from tenon.compat._dynamo import config, eval_frame
-from tenon.nn.compiled import OptimizedModule
 from tenon.nn.compiler import (
     allow_in_graph,
     assume_constant_result,
@@ -9,6 +8,7 @@ from tenon.nn.compiler import (
     is_compiling,
     reset,
 )
+from tenon.nn.optimized_module import OptimizedModule
 
 __all__ = [
     "OptimizedModule",

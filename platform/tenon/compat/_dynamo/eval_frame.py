@@ -1,6 +1,6 @@
-"""PyTorch's path for the module that ``compile`` returns; the code is in ``tenon.nn.compiled``."""
+"""PyTorch's path for the module that ``compile`` returns; the code is in ``tenon.nn.optimized_module``."""
 
-from tenon.nn.compiled import OptimizedModule
+from tenon.nn.optimized_module import OptimizedModule
 
 __all__ = ["OptimizedModule", "is_dynamo_supported"]
 

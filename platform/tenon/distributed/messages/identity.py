@@ -27,7 +27,7 @@ from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tenon.nn.module import Module
-    from tenon.nn.traverse import Traversal
+    from tenon.nn.traversal import Traversal
 
 LONGEST = 80
 """Maximal length of an expression that is used as a name."""

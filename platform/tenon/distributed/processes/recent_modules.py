@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tenon.nn.traverse import Traversal
+    from tenon.nn.traversal import Traversal
 
 
 class _RecentModules:

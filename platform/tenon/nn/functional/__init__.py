@@ -39,26 +39,7 @@ from tenon.nn.functional.activation import (
     threshold,
     threshold_,
 )
-from tenon.nn.functional.any_convolution import conv_tbc
 from tenon.nn.functional.attention import scaled_dot_product_attention
-from tenon.nn.functional.chosen_pooling import (
-    adaptive_max_pool1d,
-    adaptive_max_pool1d_with_indices,
-    adaptive_max_pool2d,
-    adaptive_max_pool2d_with_indices,
-    adaptive_max_pool3d,
-    adaptive_max_pool3d_with_indices,
-    fractional_max_pool2d,
-    fractional_max_pool2d_with_indices,
-    fractional_max_pool3d,
-    fractional_max_pool3d_with_indices,
-    lp_pool1d,
-    lp_pool2d,
-    lp_pool3d,
-    max_unpool1d,
-    max_unpool2d,
-    max_unpool3d,
-)
 from tenon.nn.functional.convolution import (
     conv1d,
     conv2d,
@@ -86,10 +67,11 @@ from tenon.nn.functional.folding import (
     pixel_unshuffle,
     unfold,
 )
+from tenon.nn.functional.general_convolution import conv_tbc
 from tenon.nn.functional.interpolation import interpolate, upsample, upsample_bilinear, upsample_nearest
 from tenon.nn.functional.likelihood import gaussian_nll_loss, poisson_nll_loss
 from tenon.nn.functional.linear import bilinear, linear
-from tenon.nn.functional.linear_classes import linear_cross_entropy
+from tenon.nn.functional.linear_cross_entropy import linear_cross_entropy
 from tenon.nn.functional.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -129,7 +111,25 @@ from tenon.nn.functional.pooling import (
     max_pool3d,
     max_pool3d_with_indices,
 )
-from tenon.nn.functional.randomised_activation import rrelu, rrelu_
+from tenon.nn.functional.pooling_variants import (
+    adaptive_max_pool1d,
+    adaptive_max_pool1d_with_indices,
+    adaptive_max_pool2d,
+    adaptive_max_pool2d_with_indices,
+    adaptive_max_pool3d,
+    adaptive_max_pool3d_with_indices,
+    fractional_max_pool2d,
+    fractional_max_pool2d_with_indices,
+    fractional_max_pool3d,
+    fractional_max_pool3d_with_indices,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
+)
+from tenon.nn.functional.randomized_relu import rrelu, rrelu_
 from tenon.nn.functional.response_norm import local_response_norm
 from tenon.nn.functional.sampling import (
     GRID_SAMPLE_INTERPOLATION_MODES,

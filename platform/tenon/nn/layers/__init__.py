@@ -8,9 +8,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tenon.nn.layers.activation import *
-from tenon.nn.layers.adaptive import *
+from tenon.nn.layers.adaptive_softmax import *
 from tenon.nn.layers.attention import *
-from tenon.nn.layers.chosen_pool import *
 from tenon.nn.layers.conv import *
 from tenon.nn.layers.distance import *
 from tenon.nn.layers.drop_path import *
@@ -27,8 +26,9 @@ from tenon.nn.layers.norm import *
 from tenon.nn.layers.padding import *
 from tenon.nn.layers.patch_embed import *
 from tenon.nn.layers.pool import *
+from tenon.nn.layers.pool_variants import *
 from tenon.nn.layers.positions import *
-from tenon.nn.layers.randomised_activation import *
+from tenon.nn.layers.randomized_relu import *
 from tenon.nn.layers.recurrent import *
 from tenon.nn.layers.recurrent_cells import *
 from tenon.nn.layers.resizing import *

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tenon.errors import ArgumentError, ShapeError
 from tenon.nn import functional as F
-from tenon.nn.functional.linear_classes import LinearCrossEntropyOptions
+from tenon.nn.functional.linear_cross_entropy import LinearCrossEntropyOptions
 from tenon.nn.layers.linear import Linear
 from tenon.nn.layers.loss import _Loss, _WeightedLoss
 

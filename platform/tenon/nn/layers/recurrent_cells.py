@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tenon.engine.op import table
 from tenon.errors import MissingForwardError, ModuleError, ModuleValueError
 from tenon.nn import init
-from tenon.nn.functional.cells import check_sizes, step
+from tenon.nn.functional.recurrent_cells import check_sizes, step
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.factories import empty, zeros

@@ -35,7 +35,7 @@ from tenon.errors import UnsupportedError
 from tenon.graph import program
 from tenon.graph.program import Program
 from tenon.kernels.backend import backend_for, backends_in_use
-from tenon.nn import scopes
+from tenon.nn import call_listeners
 from tenon.optim import step_hooks
 from tenon.profiler.observe.crossings import Crossings
 from tenon.profiler.observe.devices import marked_kernel, marked_op
@@ -103,7 +103,7 @@ class Tap:
             SLOT.single, SLOT.pair, SLOT.execute = (
                 marked_op(self, run, devices) for run in (SLOT.single, SLOT.pair, SLOT.execute)
             )
-        scopes.listen(self._crossings)
+        call_listeners.listen(self._crossings)
         WATCHERS.around_visit, WATCHERS.span = self._visiting, self._crossings.span
         communicator.around_call, program.on_bind = self._crossings.collective, self._bound
         WATCHERS.around_kernel, WATCHERS.around_creation = self._in_place, self._making
@@ -120,7 +120,7 @@ class Tap:
             return
         OPEN.tap = None
         SLOT.single, SLOT.pair, SLOT.execute, SLOT.parts = self._plain
-        scopes.unlisten(self._crossings)
+        call_listeners.unlisten(self._crossings)
         for backend in backends_in_use():
             for raw in (backend.raw, backend.short_raw):
                 raw.watch(None)

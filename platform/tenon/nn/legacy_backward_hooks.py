@@ -28,7 +28,7 @@ _ADVICE = (
 )
 
 
-class OldBackwardHook(BackwardHook):
+class LegacyBackwardHook(BackwardHook):
     """One call of one module with hooks of ``register_backward_hook``; inputs and outputs may be nested."""
 
     def __init__(self, module: Module, hooks: list[Callable[..., Any]]) -> None:

@@ -1,4 +1,4 @@
-"""The randomised leaky ReLU."""
+"""The randomized leaky ReLU."""
 
 from __future__ import annotations
 
