@@ -29,9 +29,9 @@ ELTWISE = frozenset(
 BINARY = frozenset({"add", "mul", "max", "min", "div", "sub"})
 
 
-def post_op_argument(place: int) -> int:
+def post_op_argument(index: int) -> int:
     """Position of the operand of the binary post-op at ``place``."""
-    return POST_OP * (place + 1) | SRC_1
+    return POST_OP * (index + 1) | SRC_1
 
 
 class Attributes:

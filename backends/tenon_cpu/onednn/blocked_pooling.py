@@ -27,8 +27,8 @@ from tenon_cpu.onednn.primitives import address_of
 def takes(x: np.ndarray, y: np.ndarray, attrs: Attrs, *layouts: Layout) -> bool:
     """Whether all lies in blocks, and the windows cut ``x`` into whole quarters."""
     quarters = attrs["kernel"] == attrs["stride"] == (2, 2) and not any(attrs["padding"])
-    whole = y.ndim == 4 and x.shape == (*y.shape[:2], 2 * y.shape[2], 2 * y.shape[3])
-    return quarters and whole and all(layout.block for layout in layouts) and llvm.available()
+    halved = y.ndim == 4 and x.shape == (*y.shape[:2], 2 * y.shape[2], 2 * y.shape[3])
+    return quarters and halved and all(layout.block for layout in layouts) and llvm.available()
 
 
 def max_pool(x: np.ndarray, out: np.ndarray, block: int) -> Thunk:
@@ -58,9 +58,9 @@ class _Windows(Code):
         self.across = self.let(f"load i64, ptr {words[0]}")
         self.words = words[1:]
 
-    def array(self, place: int) -> str:
+    def array(self, index: int) -> str:
         """The address of the array at ``place`` of the table, counted from ``x``."""
-        return self.let(f"load ptr, ptr {self.words[place]}")
+        return self.let(f"load ptr, ptr {self.words[index]}")
 
     @contextmanager
     def windows(self, line: str) -> Iterator[tuple[list[int | str], int | str]]:
@@ -131,7 +131,7 @@ def _forward(block: int) -> str:
 @functools.cache
 def _backward(block: int) -> str:
     code = _Windows(block)
-    x, out, g, dx = (code.array(place) for place in range(4))
+    x, out, g, dx = (code.array(index) for index in range(4))
 
     def spread(places: list[int | str], own: int | str, left: str) -> None:
         top = code.get(out, own)
@@ -149,12 +149,12 @@ def _backward(block: int) -> str:
             spread(four[:2], own, code.get(g, own))
         with code.windows(line) as (four, own):
             a, b = (f"une {code.vector} {code.get(dx, at)}, zeroinitializer" for at in four[:2])
-            given = code.get(g, own)
-            left = code.choose(code.either(a, b), "zeroinitializer", given)
+            gradient = code.get(g, own)
+            left = code.choose(code.either(a, b), "zeroinitializer", gradient)
             c, d = (code.get(x, at) for at in four[2:])
             strange = code.let(f"fcmp uno {code.vector} {c}, {d}")
             with code.rarely(strange, block):
                 for at in four[:2]:
                     code.put(code.choose(strange, "zeroinitializer", code.get(dx, at)), dx, at)
-            spread(four[2:], own, code.choose(strange, given, left))
+            spread(four[2:], own, code.choose(strange, gradient, left))
     return code.module()

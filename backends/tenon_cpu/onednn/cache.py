@@ -30,27 +30,27 @@ class Counts(NamedTuple):
 class Entries:
     """The entries of one thread; the least recently used leaves first."""
 
-    __slots__ = ("__weakref__", "capacity", "found", "hits", "misses")
+    __slots__ = ("__weakref__", "capacity", "hits", "misses", "values")
 
     def __init__(self, capacity: int) -> None:
         self.capacity, self.hits, self.misses = capacity, 0, 0
-        self.found: dict[Hashable, Any] = {}
+        self.values: dict[Hashable, Any] = {}
 
     def get(self, key: Hashable, make: Callable[..., T], *arguments: object) -> T:
         """What is kept for ``key``, else ``make(*arguments)``, kept from now on."""
-        found = self.found
+        values = self.values
         try:
             # Out and in again: a dict is ordered, so that the first key is always the least recently used.
-            kept = found[key] = found.pop(key)
+            value = values[key] = values.pop(key)
         except KeyError:
             self.misses += 1
-            kept = make(*arguments)
-            while len(found) >= self.capacity:
-                del found[next(iter(found))]
-            found[key] = kept
-            return kept
+            value = make(*arguments)
+            while len(values) >= self.capacity:
+                del values[next(iter(values))]
+            values[key] = value
+            return value
         self.hits += 1
-        return kept
+        return value
 
 
 class Cache:
@@ -71,12 +71,12 @@ class Cache:
     def entries(self) -> Entries:
         """The calling thread's entries."""
         try:
-            found: Entries = self._local.entries
+            entries: Entries = self._local.entries
         except AttributeError:
-            found = self._local.entries = Entries(self.capacity)
+            entries = self._local.entries = Entries(self.capacity)
             with self._lock:
-                self._tables.add(found)
-        return found
+                self._tables.add(entries)
+        return entries
 
     def get(self, key: Hashable, make: Callable[..., T], *arguments: object) -> T:
         """What the calling thread keeps for ``key``, else ``make(*arguments)``, kept from now on."""
@@ -88,14 +88,14 @@ class Cache:
 
     def clear(self) -> None:
         """Forget the calling thread's entries."""
-        self.entries().found.clear()
+        self.entries().values.clear()
 
     def counts(self) -> Counts:
         """Entries, the bound of each thread, hits and misses."""
         with self._lock:
             tables = list(self._tables)
         return Counts(
-            sum(len(t.found) for t in tables),
+            sum(len(t.values) for t in tables),
             self.capacity,
             sum(t.hits for t in tables),
             sum(t.misses for t in tables),

@@ -22,7 +22,7 @@ from tenon_cpu.onednn.signatures import DST, SCRATCHPAD, SRC
 Array = np.ndarray
 
 #: Bytes of shared memory kept by each thread; a chain that needs more takes it anew in every call.
-KEPT = 256 << 20
+MAX_KEPT_BYTES = 256 << 20
 
 
 class Shared(threading.local):
@@ -36,10 +36,10 @@ class Shared(threading.local):
         if self.buffer.size >= size:
             return self.buffer
         self.buffer = Buffer(0)  # the old one goes first: the larger may take its place
-        made = Buffer(size)
-        if size <= KEPT:
-            self.buffer = made
-        return made
+        buffer = Buffer(size)
+        if size <= MAX_KEPT_BYTES:
+            self.buffer = buffer
+        return buffer
 
     def release(self) -> None:
         """Keep nothing of the calling thread's; its next chain takes what it needs."""
@@ -62,37 +62,37 @@ class Chain:
         self.primitive, self.size = primitive, 0
         self._set = library.quick["dnnl_memory_set_data_handle"]
         self._execute = library.functions["dnnl_primitive_execute"]
-        self._seat = 0  # where shared memory was at the last call
+        self._base = 0  # where shared memory was at the last call
         self._inner: list[tuple[ctypes.c_void_p, int]] = []
         self._outer: list[ctypes.c_void_p] = []
         main = primitive.execution(dict.fromkeys((*inputs, *outputs)))
         before: list[Execution] = []
         after: list[Execution] = []
-        for position, given in (*inputs.items(), *outputs.items()):
-            layout, first = primitive.layout(position), position in inputs
-            if layout == given:
+        for position, descriptor in (*inputs.items(), *outputs.items()):
+            layout, is_input = primitive.layout(position), position in inputs
+            if layout == descriptor:
                 self._outer.append(main.memory(position))
                 continue
-            moved = (reorder(given, layout) if first else reorder(layout, given)).execution(
+            copy = (reorder(descriptor, layout) if is_input else reorder(layout, descriptor)).execution(
                 {SRC: None, DST: None}
             )
-            (before if first else after).append(moved)
-            self._outer.append(moved.memory(SRC if first else DST))
-            place = self._take(layout.size)
+            (before if is_input else after).append(copy)
+            self._outer.append(copy.memory(SRC if is_input else DST))
+            offset = self._reserve(layout.size)
             self._inner += [
-                (moved.memory(DST if first else SRC), place),
-                (main.memory(position), place),
+                (copy.memory(DST if is_input else SRC), offset),
+                (main.memory(position), offset),
             ]
         self._steps: list[Execution] = [*before, main, *after]
         for step in self._steps:
             if step.primitive.scratchpad is not None:
-                self._inner.append((step.memory(SCRATCHPAD), self._take(step.primitive.scratchpad.size)))
+                self._inner.append((step.memory(SCRATCHPAD), self._reserve(step.primitive.scratchpad.size)))
         self._runs = [step.run for step in self._steps]
 
-    def _take(self, size: int) -> int:
-        place = self.size
+    def _reserve(self, size: int) -> int:
+        offset = self.size
         self.size += size + -size % ALIGNMENT
-        return place
+        return offset
 
     @property
     def reorders(self) -> int:
@@ -107,8 +107,8 @@ class Chain:
     def bind(self, *addresses: int | None) -> None:
         """Point the arguments at arrays by their addresses."""
         status, set_handle = 0, self._set
-        for handle, place in zip(self._outer, addresses, strict=True):
-            status |= set_handle(handle, place)
+        for handle, start in zip(self._outer, addresses, strict=True):
+            status |= set_handle(handle, start)
         if status:
             raise failure("dnnl_memory_set_data_handle", status, f"({self.primitive!r})")
 
@@ -119,22 +119,22 @@ class Chain:
 
     def run(self) -> None:
         """Compute on what the arguments point to."""
-        memory = self._placed() if self.size else None
+        memory = self._scratch() if self.size else None
         execute = self._execute
         for run, step in zip(self._runs, self._steps, strict=True):
             if status := execute(*run):
                 raise step.failed(status)
         del memory  # until here it may be held by nobody else
 
-    def _placed(self) -> Buffer:
+    def _scratch(self) -> Buffer:
         memory = shared.at_least(self.size)
-        if memory.address != self._seat:
-            self._seat, status = 0, 0
-            for handle, place in self._inner:
-                status |= self._set(handle, memory.address + place)
+        if memory.address != self._base:
+            self._base, status = 0, 0
+            for handle, offset in self._inner:
+                status |= self._set(handle, memory.address + offset)
             if status:
                 raise failure("dnnl_memory_set_data_handle", status, f"({self.primitive!r})")
-            self._seat = memory.address if memory is shared.buffer else 0
+            self._base = memory.address if memory is shared.buffer else 0
         return memory
 
 

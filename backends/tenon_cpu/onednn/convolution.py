@@ -49,15 +49,15 @@ def _key(kind: str, a: np.ndarray, b: np.ndarray, *rest: Hashable) -> tuple[Hash
 def readable_as_copies(*arrays: np.ndarray | None) -> bool:
     """Whether oneDNN can read contiguous copies of the arrays, of which some may be None, but not all as they
     lie."""
-    given = [a for a in arrays if a is not None]
-    return all(a.size and str(a.dtype) in FLOATS for a in given) and not all(map(representable, given))
+    present = [a for a in arrays if a is not None]
+    return all(a.size and str(a.dtype) in FLOATS for a in present) and not all(map(representable, present))
 
 
 def one_short_dtype(*arrays: np.ndarray | None) -> bool:
     """Whether the arrays, of which some may be None, hold 16-bit floats of one dtype and are not empty."""
-    given = [a for a in arrays if a is not None]
-    dtype = given[0].dtype
-    return str(dtype) in _SHORT and all(a.size and a.dtype == dtype for a in given)
+    present = [a for a in arrays if a is not None]
+    dtype = present[0].dtype
+    return str(dtype) in _SHORT and all(a.size and a.dtype == dtype for a in present)
 
 
 def of_copies(kernel: Kernel) -> Kernel:
@@ -97,10 +97,10 @@ def convolution(
     dilation: Sizes, groups: int,
 ) -> np.ndarray:  # fmt: skip
     """``conv``, and the bias of each channel."""
-    own = None if bias is None else (bias.shape, bias.strides, bias.dtype)
+    bias_key = None if bias is None else (bias.shape, bias.strides, bias.dtype)
     geometry = (tuple(stride), tuple(padding), tuple(dilation), groups)
     ready = _cache.get(
-        _key("forward", x, weight, own, geometry), lambda: _prepare_forward(x, weight, bias, geometry)
+        _key("forward", x, weight, bias_key, geometry), lambda: _prepare_forward(x, weight, bias, geometry)
     )
     if ready is None:
         return NotImplemented
@@ -123,20 +123,20 @@ def problem_of(
     return Problem(tuple(x), tuple(weight), tuple(y), dtype, *geometry)
 
 
-def chosen(
+def with_best_layouts(
     kind: str, problem: Problem | None, make: Callable[[Problem, Layouts], Primitive | None]
 ) -> Primitive | None:
     """``make(problem, layouts)`` with the best layouts that it takes."""
     if problem is None:
         return None
     if problem.plain_is_better(kind):
-        tries = [(PLAIN, PLAIN), (None, None)]
+        candidates = [(PLAIN, PLAIN), (None, None)]
     else:
-        tries = [(None, None), (PLAIN, PLAIN)]
+        candidates = [(None, None), (PLAIN, PLAIN)]
         if (blocks := problem.blocks()) is not None:
-            tries.insert(0, blocks)
-    made = (make(problem, layouts) for layouts in tries)
-    return next((m for m in made if m is not None), None)
+            candidates.insert(0, blocks)
+    primitives = (make(problem, layouts) for layouts in candidates)
+    return next((primitive for primitive in primitives if primitive is not None), None)
 
 
 def _prepare_forward(
@@ -149,13 +149,13 @@ def _prepare_forward(
         check_bias(weight, bias, weight.shape[0])
         arrays.append(bias)
     problem = problem_of(arrays, x.shape, weight.shape, shape, geometry)
-    made = chosen("forward", problem, lambda p, layouts: p.forward(layouts, bias is not None))
-    if problem is None or made is None:
+    primitive = with_best_layouts("forward", problem, lambda p, layouts: p.forward(layouts, bias is not None))
+    if problem is None or primitive is None:
         return None
     inputs = {c.SRC: Descriptor.of(x), c.WEIGHTS: problem.weight_like(weight)}
     if bias is not None:
         inputs[c.BIAS] = Descriptor.of(bias)
-    return chain("forward", problem, made, inputs, {c.DST: Descriptor.rows(shape, x.dtype)}), shape
+    return chain("forward", problem, primitive, inputs, {c.DST: Descriptor.rows(shape, x.dtype)}), shape
 
 
 def conv_input_grad(
@@ -183,11 +183,11 @@ def _prepare_input_grad(
     attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv_input_grad.infer(g, weight, sizes=sizes, **attrs).shape
     problem = problem_of([g, weight], shape, weight.shape, g.shape, geometry)
-    made = chosen("input", problem, Problem.input_grad)
-    if problem is None or made is None:
+    primitive = with_best_layouts("input", problem, Problem.input_grad)
+    if problem is None or primitive is None:
         return None
     inputs = {c.DIFF_DST: Descriptor.of(g), c.WEIGHTS: problem.weight_like(weight)}
-    return chain("input", problem, made, inputs, {c.DIFF_SRC: Descriptor.rows(shape, g.dtype)}), shape
+    return chain("input", problem, primitive, inputs, {c.DIFF_SRC: Descriptor.rows(shape, g.dtype)}), shape
 
 
 def conv_weight_grad(
@@ -212,18 +212,20 @@ def _prepare_weight_grad(
     x: np.ndarray, g: np.ndarray, kernel: Sizes, geometry: Geometry
 ) -> tuple[Compute, Sizes] | None:
     stride, padding, dilation, groups = geometry
-    reach = output_sizes(x.shape[2:], kernel, stride, padding, dilation)
-    if tuple(g.shape[2:]) != reach:
-        raise errors.ShapeError(f"conv_weight_grad: g has sizes {list(g.shape[2:])}, expected {list(reach)}.")
+    expected = output_sizes(x.shape[2:], kernel, stride, padding, dilation)
+    if tuple(g.shape[2:]) != expected:
+        raise errors.ShapeError(
+            f"conv_weight_grad: g has sizes {list(g.shape[2:])}, expected {list(expected)}."
+        )
     attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv_weight_grad.infer(x, g, kernel=kernel, **attrs).shape
     problem = problem_of([x, g], x.shape, shape, g.shape, geometry)
-    made = chosen("weight", problem, Problem.weight_grad)
-    if problem is None or made is None:
+    primitive = with_best_layouts("weight", problem, Problem.weight_grad)
+    if problem is None or primitive is None:
         return None
-    target = problem.weight_like(np.empty(shape, x.dtype))
+    descriptor = problem.weight_like(np.empty(shape, x.dtype))
     inputs = {c.SRC: Descriptor.of(x), c.DIFF_DST: Descriptor.of(g)}
-    return chain("weight", problem, made, inputs, {c.DIFF_WEIGHTS: target}), shape
+    return chain("weight", problem, primitive, inputs, {c.DIFF_WEIGHTS: descriptor}), shape
 
 
 __all__ = [

@@ -42,13 +42,13 @@ class Descriptor:
     @classmethod
     def strided(cls, shape: Sequence[int], strides: Sequence[int], dtype: npt.DTypeLike) -> Descriptor:
         """``strides`` are in elements, as is everything in oneDNN; none may be negative."""
-        made = ctypes.c_void_p()
+        handle = ctypes.c_void_p()
         name = str(np.dtype(dtype))
         runtime().call(
             "dnnl_memory_desc_create_with_strides",
-            ctypes.byref(made), len(shape), dims(shape), DTYPES[name], dims(strides),
+            ctypes.byref(handle), len(shape), dims(shape), DTYPES[name], dims(strides),
         )  # fmt: skip
-        return cls(made, f"{name}{list(shape)} strides {list(strides)}")
+        return cls(handle, f"{name}{list(shape)} strides {list(strides)}")
 
     @classmethod
     def of(cls, array: np.ndarray) -> Descriptor:
@@ -63,20 +63,20 @@ class Descriptor:
     @classmethod
     def any(cls, shape: Sequence[int], dtype: npt.DTypeLike) -> Descriptor:
         """A layout that the primitive is to choose; ask it with ``Primitive.layout``."""
-        made = ctypes.c_void_p()
+        handle = ctypes.c_void_p()
         name = str(np.dtype(dtype))
         runtime().call(
             "dnnl_memory_desc_create_with_tag",
-            ctypes.byref(made), len(shape), dims(shape), DTYPES[name], FORMAT_ANY,
+            ctypes.byref(handle), len(shape), dims(shape), DTYPES[name], FORMAT_ANY,
         )  # fmt: skip
-        return cls(made, f"{name}{list(shape)} any layout")
+        return cls(handle, f"{name}{list(shape)} any layout")
 
     @classmethod
-    def copy(cls, borrowed: int) -> Descriptor:
+    def copy(cls, handle_of_primitive: int) -> Descriptor:
         """Our own copy of a descriptor that belongs to a primitive."""
-        made = ctypes.c_void_p()
-        runtime().call("dnnl_memory_desc_clone", ctypes.byref(made), borrowed)
-        return cls(made)
+        handle = ctypes.c_void_p()
+        runtime().call("dnnl_memory_desc_clone", ctypes.byref(handle), handle_of_primitive)
+        return cls(handle)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Descriptor):
@@ -91,8 +91,8 @@ class Descriptor:
     def __repr__(self) -> str:
         return f"<{self.words or f'layout of {self.size} bytes'}>"
 
-    def _query(self, what: int, result: Query) -> Query:
-        runtime().call("dnnl_memory_desc_query", self.handle, what, ctypes.byref(result))
+    def _query(self, query: int, result: Query) -> Query:
+        runtime().call("dnnl_memory_desc_query", self.handle, query, ctypes.byref(result))
         return result
 
     @property
@@ -123,21 +123,21 @@ class Descriptor:
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Strides in elements of a contiguous array."""
-    made, step = [], 1
+    strides, stride = [], 1
     for size in reversed(shape):
-        made.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(made))
+        strides.append(stride)
+        stride *= max(size, 1)
+    return tuple(reversed(strides))
 
 
 def element_strides(array: np.ndarray) -> tuple[int, ...]:
     """NumPy's strides in elements; an axis of one element, whose stride means nothing, gets a usual one."""
-    made, width, usual = [], array.itemsize, 1
+    strides, width, contiguous = [], array.itemsize, 1
     for size, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
-        step = usual if size == 1 else stride // width
-        made.append(step)
-        usual = max(usual, step * size)
-    return tuple(reversed(made))
+        elements = contiguous if size == 1 else stride // width
+        strides.append(elements)
+        contiguous = max(contiguous, elements * size)
+    return tuple(reversed(strides))
 
 
 def representable(array: np.ndarray) -> bool:

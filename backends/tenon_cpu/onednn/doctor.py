@@ -18,9 +18,9 @@ _ISA = {
 
 def rows() -> Iterable[tuple[str, str]]:
     """Library or reason, instruction set, threads, a product by way of trial, and each cache's counters."""
-    found = available()
-    yield "library", found.reason
-    if not found:
+    availability = available()
+    yield "library", availability.reason
+    if not availability:
         return
     here = runtime()
     isa = here.library.functions["dnnl_get_effective_cpu_isa"]()
@@ -41,5 +41,5 @@ def rows() -> Iterable[tuple[str, str]]:
 def _trial() -> str:
     """What oneDNN makes of a product whose result NumPy knows too, through the cache of eager products."""
     x = np.random.default_rng(0).normal(size=(256, 256)).astype(np.float32)
-    off = max(float(np.abs(matmul(x, x) - x.astype(np.float64) @ x).max()) for _ in range(2))
-    return f"{'agrees with' if off < 1e-3 else 'DIFFERS from'} NumPy's (by {off:.1g} at most)"
+    difference = max(float(np.abs(matmul(x, x) - x.astype(np.float64) @ x).max()) for _ in range(2))
+    return f"{'agrees with' if difference < 1e-3 else 'DIFFERS from'} NumPy's (by {difference:.1g} at most)"

@@ -31,9 +31,9 @@ class Ready:
 
     __slots__ = ("_bias", "_dtype", "_execution", "_out", "_run", "_set", "_shape", "_x", "_y")
 
-    def __init__(self, made: Primitive, shape: tuple[int, ...], dtype: np.dtype, bias: bool) -> None:
-        places = {c.SRC: None, c.WEIGHTS: None, c.DST: None, **({c.BIAS: None} if bias else {})}
-        execution = made.execution(places)
+    def __init__(self, primitive: Primitive, shape: tuple[int, ...], dtype: np.dtype, bias: bool) -> None:
+        arguments = {c.SRC: None, c.WEIGHTS: None, c.DST: None, **({c.BIAS: None} if bias else {})}
+        execution = primitive.execution(arguments)
         self._execution, self._shape, self._dtype = execution, shape, dtype
         self._x, self._y = execution.memory(c.SRC), execution.memory(c.WEIGHTS)
         self._out = execution.memory(c.DST)
@@ -70,8 +70,8 @@ def _prepared(x: np.ndarray, y: np.ndarray, bias: np.ndarray | None = None) -> R
     product = arranged(_operand(x), _operand(y))
     if product is None or (x.dtype is _FLOAT and not _pays(product)):
         return None
-    made = primitive(product, x.dtype, bias is not None)
-    return None if made is None else Ready(made, product.shape, x.dtype, bias is not None)
+    created = primitive(product, x.dtype, bias is not None)
+    return None if created is None else Ready(created, product.shape, x.dtype, bias is not None)
 
 
 def _pays(product: Product) -> bool:

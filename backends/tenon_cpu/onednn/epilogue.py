@@ -39,7 +39,7 @@ def divisions(epilogue: Sequence[Step]) -> Iterator[tuple[list[Step], list[Step]
         yield steps[:cut], steps[cut:]
 
 
-def placed(
+def post_ops_for(
     epilogue: Sequence[Step], product: Product, out: np.ndarray
 ) -> tuple[list[Step], dict[int, np.ndarray]] | None:
     """Post-ops and their operands by position, for the axes of ``product``; None where one cannot be read."""
@@ -48,10 +48,10 @@ def placed(
     for name, *parameters in epilogue:
         if name in OPERATORS and len(parameters) == 1:
             if isinstance(parameters[0], (int, float)):
-                found = _number(name, float(parameters[0]))
-                if found is None:
+                step = _number(name, float(parameters[0]))
+                if step is None:
                     return None
-                post_ops.append(found)
+                post_ops.append(step)
                 continue
             operand = _operand(parameters[0], product, out)
             if operand is None:
@@ -78,20 +78,20 @@ def _operand(x: object, product: Product, out: np.ndarray) -> np.ndarray | None:
     if np.may_share_memory(x, out):
         return None
     x = x.reshape((1,) * (out.ndim - x.ndim) + x.shape)
-    axes, merged = product.out.shape, product.out.shape[-2] != out.shape[-2]
+    axes, rows_merged = product.out.shape, product.out.shape[-2] != out.shape[-2]
     if x.size == 1:
-        made = x.reshape((1,) * len(axes))
+        view = x.reshape((1,) * len(axes))
     elif x.shape[-1] == x.size:  # one number per column
-        made = x.reshape((1,) * (len(axes) - 1) + x.shape[-1:])
+        view = x.reshape((1,) * (len(axes) - 1) + x.shape[-1:])
     elif x.shape == out.shape and (len(axes) == 2 or element_strides(x) == element_strides(out)):
-        made = x.reshape(axes)
+        view = x.reshape(axes)
     elif x.shape[:-1] == out.shape[:-1]:  # one per row
-        made = x.reshape((*axes[:-1], 1))
-    elif x.shape[-2:] == (out.shape[-2:]) and x.shape[-2] * x.shape[-1] == x.size and not merged:
-        made = x.reshape((1,) * (len(axes) - 2) + x.shape[-2:])
+        view = x.reshape((*axes[:-1], 1))
+    elif x.shape[-2:] == (out.shape[-2:]) and x.shape[-2] * x.shape[-1] == x.size and not rows_merged:
+        view = x.reshape((1,) * (len(axes) - 2) + x.shape[-2:])
     else:
         return None
-    return made if np.may_share_memory(made, x) and representable(made) else None
+    return view if np.may_share_memory(view, x) and representable(view) else None
 
 
 _ZERO = {t.char: np.zeros((), t) for t in (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16))}

@@ -30,27 +30,27 @@ def exact(kind: str, *parameters: Any, attributes: Attributes) -> Primitive | No
     Without VNNI or AMX it adds two products in 16 bits, and takes what does not fit for the largest number.
     """
     try:
-        made = Primitive(kind, *parameters, attributes=attributes)
+        primitive = Primitive(kind, *parameters, attributes=attributes)
     except OneDnnError as error:
         if error.unimplemented:
             return None
         raise
-    return made if not made.reference and _EXACT.search(made.implementation) else None
+    return primitive if not primitive.reference and _EXACT.search(primitive.implementation) else None
 
 
 def offered(probe: Callable[[], object]) -> Availability:
     """Whether oneDNN is in use and has exact kernels for this processor: ``probe`` returns one, or None."""
-    found = available()
-    if found and probe() is None:
+    availability = available()
+    if availability and probe() is None:
         return Availability(False, "oneDNN has no exact kernel of 8 bits for this processor")
-    return found
+    return availability
 
 
 def generated() -> Availability:
     """Whether oneDNN, whose descriptors it needs, is in use, and code is generated for exact products."""
-    found = available()
-    if not found or integer.usable():
-        return found
+    availability = available()
+    if not availability or integer.usable():
+        return availability
     return Availability(False, "exact products of 8 bits are generated for AVX2, with numba")
 
 

@@ -35,15 +35,15 @@ _empty = np.empty
 class Dynamic:
     """A product of ``rows`` activations; the weight, the bias and the result are given at each call."""
 
-    def __init__(self, made: Primitive, rows: int, inner: int, columns: int, biased: bool) -> None:
-        self.whole, self.step = np.empty((rows, inner), np.uint8), np.empty(1, np.float32)
+    def __init__(self, primitive: Primitive, rows: int, inner: int, columns: int, biased: bool) -> None:
+        self.quantized, self.step = np.empty((rows, inner), np.uint8), np.empty(1, np.float32)
         self.sizes = np.empty(rows, np.float32)
-        self.layout = made.layout(c.WEIGHTS)
-        places: dict[int, Memory | None] = {c.SRC: self.whole, c.WEIGHTS: None, c.DST: None}
-        places |= {c.SCALES | c.SRC: self.step, c.SCALES | c.WEIGHTS: np.ones(columns, np.float32)}
+        self.layout = primitive.layout(c.WEIGHTS)
+        arguments: dict[int, Memory | None] = {c.SRC: self.quantized, c.WEIGHTS: None, c.DST: None}
+        arguments |= {c.SCALES | c.SRC: self.step, c.SCALES | c.WEIGHTS: np.ones(columns, np.float32)}
         if biased:
-            places[c.BIAS] = None
-        self.execution = execution = made.execution(places)
+            arguments[c.BIAS] = None
+        self.execution = execution = primitive.execution(arguments)
         self._out, self._weight = execution.memory(c.DST), execution.memory(c.WEIGHTS)
         self._scale = execution.memory(c.SCALES | c.WEIGHTS)
         self._bias = execution.memory(c.BIAS) if biased else None
@@ -53,7 +53,7 @@ class Dynamic:
     @classmethod
     def of(cls, rows: int, inner: int, columns: int, biased: bool) -> Dynamic | None:
         """The product by oneDNN's exact kernel; None if it has none."""
-        made = exact(
+        primitive = exact(
             "inner_product_forward",
             c.FORWARD_INFERENCE,
             Descriptor.rows((rows, inner), np.int8),
@@ -62,7 +62,7 @@ class Dynamic:
             Descriptor.rows((rows, columns), np.float32),
             attributes=Attributes(scales={c.SRC: 0, c.WEIGHTS: 1}),
         )
-        return None if made is None else cls(made, rows, inner, columns, biased)
+        return None if primitive is None else cls(primitive, rows, inner, columns, biased)
 
     def __call__(self, x: Array, values: Array, scale: Array, bias: Array | None, out: Array) -> None:
         """``out``, the product of float32 rows."""
@@ -81,16 +81,16 @@ class Dynamic:
 
     def _round(self, x: Array) -> None:
         if not fits(x):
-            self.step[0], self.whole.view(np.int8)[...] = rounded(np, x)
+            self.step[0], self.quantized.view(np.int8)[...] = rounded(np, x)
             return
         if x.size < SHARED:
-            rounding.all_whole.ready()(x.reshape(-1), self.step, self.whole.reshape(-1))
+            rounding.all_whole.ready()(x.reshape(-1), self.step, self.quantized.reshape(-1))
             return
         self.step[0], factor = _step(x, self.sizes)
         if factor:
-            share(rounding.whole, (x, factor, self.whole), x.shape[0], x.size)
+            share(rounding.whole, (x, factor, self.quantized), x.shape[0], x.size)
         else:
-            self.whole.fill(0)
+            self.quantized.fill(0)
 
 
 def _step(x: Array, sizes: Array) -> tuple[Any, Any]:
@@ -108,10 +108,10 @@ class DynamicWords:
 
     def __init__(self, rows: int, inner: int, columns: int, biased: bool = False) -> None:
         del biased  # the code adds zeros where there is no bias
-        places = np.arange(rows) * inner
-        self.rows, self.sizes = integer.Rows(rows * inner, places, inner), np.empty(rows, np.float32)
+        starts = np.arange(rows) * inner
+        self.rows, self.sizes = integer.Rows(rows * inner, starts, inner), np.empty(rows, np.float32)
         self.flat, self.step = self.rows.source[: rows * inner], np.empty(1, np.float32)
-        self.product = integer.Product(self.rows.source, places, [0], inner, columns, columns)
+        self.product = integer.Product(self.rows.source, starts, [0], inner, columns, columns)
 
     def __call__(self, x: Array, values: Array, scale: Array, bias: Array | None, out: Array) -> None:
         """``out``, the product of float32 rows."""
@@ -123,7 +123,7 @@ class DynamicWords:
                 self.rows.fill_scaled(x, factor)
             else:
                 self.flat.fill(0)
-        weight = _weights.get(values, scale).made("rows", lambda: integer.panels(values[:, None, :]))
+        weight = _weights.get(values, scale).custom("rows", lambda: integer.panels(values[:, None, :]))
         self.product(weight, scale, self.step[0], bias, address_of(out))
 
 
@@ -131,8 +131,12 @@ def product(rows: int, inner: int, columns: int, biased: bool) -> Dynamic | Dyna
     """The product by oneDNN, else by generated code; None where neither is exact."""
     if inner > LONGEST:
         return None
-    found = Dynamic.of(rows, inner, columns, biased)
-    return DynamicWords(rows, inner, columns) if found is None and integer.usable() else found
+    by_onednn_product = Dynamic.of(rows, inner, columns, biased)
+    return (
+        DynamicWords(rows, inner, columns)
+        if by_onednn_product is None and integer.usable()
+        else by_onednn_product
+    )
 
 
 def _kernel(make: Callable[[int, int, int, bool], Dynamic | DynamicWords | None]) -> Kernel:

@@ -28,13 +28,13 @@ class PackedWeight:
 
     def __init__(self) -> None:
         self._packed: list[tuple[Descriptor, Buffer]] = []
-        self._made: dict[Hashable, Any] = {}
+        self._custom: dict[Hashable, Any] = {}
 
-    def made(self, key: Hashable, make: Callable[[], T]) -> T:
+    def custom(self, key: Hashable, make: Callable[[], T]) -> T:
         """What ``make()`` packs in a way of its own, named by ``key``."""
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+        if key not in self._custom:
+            self._custom[key] = make()
+        return self._custom[key]
 
     def packed(self, values: Array, layout: Descriptor, window: Descriptor | None = None) -> Buffer:
         """The ``values`` in ``layout``; ``window`` describes them where the groups are an axis."""
@@ -59,20 +59,20 @@ class PackedWeights:
     def get(self, values: Array, scale: Array) -> PackedWeight:
         """The packed weight; the kept one if it is of these very arrays."""
         key = id(values), id(scale)
-        found = self._kept.get(key)
+        entry = self._kept.get(key)
         # An array that died and another at its place have the same id: the references tell.
-        same = found is not None and found[0]() is values and found[1]() is scale
-        if found is not None and same and not (values.flags.writeable or scale.flags.writeable):
-            kept_weight: PackedWeight = found[2]
+        same = entry is not None and entry[0]() is values and entry[1]() is scale
+        if entry is not None and same and not (values.flags.writeable or scale.flags.writeable):
+            kept_weight: PackedWeight = entry[2]
             return kept_weight
-        made = PackedWeight()
-        if _lasting(values) and _lasting(scale):
-            kept, forget = self._kept, lambda _: self._kept.pop(key, None)
-            kept[key] = weakref.ref(values, forget), weakref.ref(scale, forget), made
-        return made
+        packed_weight = PackedWeight()
+        if _immutable(values) and _immutable(scale):
+            entries, forget = self._kept, lambda _: self._kept.pop(key, None)
+            entries[key] = weakref.ref(values, forget), weakref.ref(scale, forget), packed_weight
+        return packed_weight
 
 
-def _lasting(array: object) -> bool:
+def _immutable(array: object) -> bool:
     """Whether nobody can write the memory of ``array`` through NumPy."""
     while isinstance(array, np.ndarray):
         if array.flags.writeable:

@@ -20,18 +20,18 @@ def pool(x: Sizes, y: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes) -> Ex
     after = [
         (n - 1) * t + k - s - p for n, t, k, s, p in zip(y[2:], stride, kernel, x[2:], padding, strict=True)
     ]
-    made = Primitive(
+    primitive = Primitive(
         "pooling_forward", c.FORWARD_INFERENCE, c.ALGORITHMS["pooling_max"], channels_last(x, np.uint8),
         channels_last(y, np.uint8), stride, kernel, (0,) * len(kernel), padding, tuple(after),
     )  # fmt: skip
-    return None if made.reference else made.execution({c.SRC: None, c.DST: None})
+    return None if primitive.reference else primitive.execution({c.SRC: None, c.DST: None})
 
 
 def _prepare(x: np.ndarray, attrs: Attrs) -> tuple[Execution, tuple[int, ...]] | None:
     """The pool, and the shape of what it writes."""
     shape = _op.infer(x, **attrs).shape
-    made = pool(x.shape, shape, **attrs)
-    return None if made is None else (made, (shape[0], *shape[2:], shape[1]))
+    execution = pool(x.shape, shape, **attrs)
+    return None if execution is None else (execution, (shape[0], *shape[2:], shape[1]))
 
 
 def channels_lie_last(x: np.ndarray) -> bool:
@@ -42,10 +42,10 @@ def channels_lie_last(x: np.ndarray) -> bool:
 def int8_max_pool(x: np.ndarray, *, kernel: Sizes, stride: Sizes, padding: Sizes) -> np.ndarray:
     """``int8_max_pool`` where ``channels_lie_last``; declines where oneDNN has only its reference."""
     attrs = {"kernel": kernel, "stride": stride, "padding": padding}
-    found = _cache.get((x.shape, x.dtype, kernel, stride, padding), _prepare, x, attrs)
-    if found is None:
+    prepared = _cache.get((x.shape, x.dtype, kernel, stride, padding), _prepare, x, attrs)
+    if prepared is None:
         return NotImplemented
-    ready, shape = found
+    ready, shape = prepared
     out = np.empty(shape, np.uint8)
     ready.bind(c.SRC, x)
     ready.bind(c.DST, out)

@@ -42,19 +42,21 @@ def _product(rows: int, inner: int, columns: int) -> Primitive | None:
 
 
 def _ready(rows: int, inner: int, columns: int) -> tuple[Execution, Descriptor] | None:
-    made = _product(rows, inner, columns)
-    if made is None:
+    primitive = _product(rows, inner, columns)
+    if primitive is None:
         return None
     scales = {c.SCALES | c.WEIGHTS: np.ones(columns, np.float32)}
-    return made.execution({c.SRC: None, c.WEIGHTS: None, c.DST: None, **scales}), made.layout(c.WEIGHTS)
+    return primitive.execution({c.SRC: None, c.WEIGHTS: None, c.DST: None, **scales}), primitive.layout(
+        c.WEIGHTS
+    )
 
 
 class _States(Products):
     """Products of rounded states and int8 weights."""
 
-    def __init__(self, whole: Array, values: Array, scale: Array) -> None:
+    def __init__(self, rounded_states: Array, values: Array, scale: Array) -> None:
         columns, inner = values.shape
-        super().__init__(Weights(None, inner, columns, "int8"), whole, c.DST, False)
+        super().__init__(Weights(None, inner, columns, "int8"), rounded_states, c.DST, False)
         self.values, self.scale = values, scale
         self.packed = _weights.get(values, scale)
         self.window = Descriptor.strided((inner, columns), (1, inner), np.int8)
@@ -70,12 +72,12 @@ class _States(Products):
         return execution
 
 
-class _Words:
+class _GeneratedProducts:
     """The same by generated code, where oneDNN's kernels are not exact; see ``jit/loops/rnn_int8.py``."""
 
-    def __init__(self, words: Array, own: Array, values: Array, scale: Array) -> None:
-        self.words, self.own, self.values, self.scale = words, own, values, scale
-        self.panels = _weights.get(values, scale).made("rows", lambda: integer.panels(values[:, None, :]))
+    def __init__(self, words: Array, out: Array, values: Array, scale: Array) -> None:
+        self.words, self.out, self.values, self.scale = words, out, values, scale
+        self.panels = _weights.get(values, scale).custom("rows", lambda: integer.panels(values[:, None, :]))
 
     def lines(
         self, starts: Array, sizes: Array, first: int, last: int, alone: bool
@@ -85,13 +87,13 @@ class _Words:
         steps[:, 0] = starts
         counts = steps[:, 1] = np.clip(sizes, first, last) - first
         columns, inner = self.values.shape
-        places = (address_of(a) + first * a.strides[0] for a in (self.words, self.own))
-        source, target = places
+        addresses = (address_of(a) + first * a.strides[0] for a in (self.words, self.out))
+        source, target = addresses
         library = np.zeros(3, np.int64)
         for count in np.unique(counts[counts > 0]).tolist():
-            made = _cache.get(("words", count, inner, columns), _by_words, count, inner, columns)
-            steps[counts == count, 2] = made.table(self.panels, self.scale, source, target)
-            library[[0, 2]] = made.address, 1 if alone else made.threads
+            product = _cache.get(("words", count, inner, columns), _by_words, count, inner, columns)
+            steps[counts == count, 2] = product.table(self.panels, self.scale, source, target)
+            library[[0, 2]] = product.address, 1 if alone else product.threads
         return library, steps, []
 
 
@@ -107,11 +109,11 @@ def walks(h0: Array, s_ih: Array, s_hh: Array, b_ih: Array | None, b_hh: Array |
 
 
 class _Walk(NamedTuple):
-    """The products of states, the states as they begin, to be written, and the room that both need."""
+    """The products of states, the states as they begin, to be written, and the buffers that both need."""
 
     products: StepProducts
     h: Array
-    room: tuple[Array, ...]
+    buffers: tuple[Array, ...]
 
 
 #: Begins a walk from ``h0``, ``w_hh`` and the scales of its rows; None where its products are not exact.
@@ -122,17 +124,26 @@ def _by_onednn(h0: Array, w_hh: Array, scale: Array) -> _Walk | None:
     (batch, width), columns = h0.shape, w_hh.shape[0]
     if _cache.get((batch, width, columns, False), _ready, batch, width, columns) is None:
         return None
-    whole = np.empty((batch, width), np.uint8)
-    room = (np.empty((batch, columns), _FLOAT), whole, np.empty((0, 0), np.uint16), np.empty(batch, _FLOAT))
-    return _Walk(_States(whole, w_hh, np.ascontiguousarray(scale)), np.array(h0, order="C"), room)
+    rounded = np.empty((batch, width), np.uint8)
+    buffers = (
+        np.empty((batch, columns), _FLOAT),
+        rounded,
+        np.empty((0, 0), np.uint16),
+        np.empty(batch, _FLOAT),
+    )
+    return _Walk(_States(rounded, w_hh, np.ascontiguousarray(scale)), np.array(h0, order="C"), buffers)
 
 
 def _by_generated(h0: Array, w_hh: Array, scale: Array) -> _Walk:
     (batch, width), columns = h0.shape, w_hh.shape[0]
-    own = np.empty((batch, columns), _FLOAT)
+    products = np.empty((batch, columns), _FLOAT)
     words = np.zeros(batch * width + 2, np.uint16)[:-2].reshape(batch, width)  # the last pair may be half
-    room = (own, np.empty((0, 0), np.uint8), words, np.empty(batch, _FLOAT))
-    return _Walk(_Words(words, own, w_hh, np.ascontiguousarray(scale)), np.array(h0, order="C"), room)
+    buffers = (products, np.empty((0, 0), np.uint8), words, np.empty(batch, _FLOAT))
+    return _Walk(
+        _GeneratedProducts(words, products, w_hh, np.ascontiguousarray(scale)),
+        np.array(h0, order="C"),
+        buffers,
+    )
 
 
 def _lstm_sequence(
@@ -144,13 +155,13 @@ def _lstm_sequence(
     if walked is None:
         return NotImplemented
     gates = f.int8_dynamic_linear(x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
-    products, h, room = walked
+    products, h, buffers = walked
     out, cell, zeros = (
         np.empty((len(x), h.shape[1]), _FLOAT),
         np.array(c0, order="C"),
         np.zeros(len(w_hh), _FLOAT),
     )
-    walk(rnn_int8.lstm.ready(), products, sizes, reverse, gates, *room, zeros, out, h, cell)
+    walk(rnn_int8.lstm.ready(), products, sizes, reverse, gates, *buffers, zeros, out, h, cell)
     return out, h, cell
 
 
@@ -164,9 +175,9 @@ def _gru_sequence(
         return NotImplemented
     gates = f.int8_dynamic_linear(x, w_ih, s_ih, b_ih)
     bias = np.zeros(w_hh.shape[0], _FLOAT) if b_hh is None else np.array(b_hh)
-    products, h, room = walked
+    products, h, buffers = walked
     out = np.empty((len(x), h.shape[1]), _FLOAT)
-    walk(rnn_int8.gru.ready(), products, sizes, reverse, gates, *room, bias, out, h)
+    walk(rnn_int8.gru.ready(), products, sizes, reverse, gates, *buffers, bias, out, h)
     return out, h
 
 
@@ -181,8 +192,8 @@ def _rnn_sequence(
     if walked is None:
         return NotImplemented
     out = f.int8_dynamic_linear(x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
-    products, h, room = walked
-    walk(rnn_int8.rnn.ready(), products, sizes, reverse, nonlinearity == "relu", *room, out, h)
+    products, h, buffers = walked
+    walk(rnn_int8.rnn.ready(), products, sizes, reverse, nonlinearity == "relu", *buffers, out, h)
     return out, h
 
 

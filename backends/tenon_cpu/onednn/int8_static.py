@@ -48,53 +48,56 @@ class Static:
 
     def __init__(
         self,
-        made: Primitive,
-        given: Descriptor,
+        primitive: Primitive,
+        source: Descriptor,
         target: Descriptor,
         rounds: bool,
         numbers: Numbers,
         window: Descriptor,
     ) -> None:
         x_step, x_zero, out_step, out_zero, columns, biased = numbers
-        self.layout, self.window = made.layout(c.WEIGHTS), window
-        wanted, made_there = made.layout(c.SRC), made.layout(c.DST)
+        self.layout, self.window = primitive.layout(c.WEIGHTS), window
+        input_layout, output_layout = primitive.layout(c.SRC), primitive.layout(c.DST)
         self.before = self.after = None
-        places: dict[int, Memory | None] = {c.SRC: None, c.WEIGHTS: None, c.DST: None}
-        if given != wanted:
+        arguments: dict[int, Memory | None] = {c.SRC: None, c.WEIGHTS: None, c.DST: None}
+        if source != input_layout:
             scales, zeros = ({c.DST: 0}, {c.DST: 0} if x_zero else {}) if rounds else ({}, {})
             step = Primitive(
-                "reorder", given, wanted, attributes=Attributes(scales=scales, zero_points=zeros)
+                "reorder", source, input_layout, attributes=Attributes(scales=scales, zero_points=zeros)
             )
-            places[c.SRC] = wanted.buffer()
+            arguments[c.SRC] = input_layout.buffer()
             self.before = step.execution(
-                {c.SRC: None, c.DST: places[c.SRC], **_constants(c.DST, scales, x_step, x_zero, zeros)}
+                {c.SRC: None, c.DST: arguments[c.SRC], **_constants(c.DST, scales, x_step, x_zero, zeros)}
             )
-        places |= _constants(c.SRC, True, x_step, x_zero, x_zero)
-        places[c.SCALES | c.WEIGHTS] = np.ones(columns, np.float32)
+        arguments |= _constants(c.SRC, True, x_step, x_zero, x_zero)
+        arguments[c.SCALES | c.WEIGHTS] = np.ones(columns, np.float32)
         if out_step is not None:
-            places |= _constants(c.DST, True, out_step, out_zero, out_zero)
+            arguments |= _constants(c.DST, True, out_step, out_zero, out_zero)
         if biased:
-            places[c.BIAS] = None
-        if target != made_there:
-            places[c.DST] = made_there.buffer()
-            self.after = Primitive("reorder", made_there, target).execution(
-                {c.SRC: places[c.DST], c.DST: None}
+            arguments[c.BIAS] = None
+        if target != output_layout:
+            arguments[c.DST] = output_layout.buffer()
+            self.after = Primitive("reorder", output_layout, target).execution(
+                {c.SRC: arguments[c.DST], c.DST: None}
             )
-        self.main = main = made.execution(places)
+        self.main = main = primitive.execution(arguments)
         self._point = main.set_handle
         self._in = main.memory(c.SRC) if self.before is None else self.before.memory(c.SRC)
         self._out = main.memory(c.DST) if self.after is None else self.after.memory(c.DST)
         self._weight, self._scale = main.memory(c.WEIGHTS), main.memory(c.SCALES | c.WEIGHTS)
         self._bias = main.memory(c.BIAS) if biased else None
-        self._of: PackedWeight | None = None
+        self._packed_weight: PackedWeight | None = None
         self._packed: Buffer | None = None
 
     def __call__(self, x: Array, weight: Array, scale: Array, bias: Array | None, out: Array) -> None:
         """Compute ``out``; the arrays lie as they were described."""
         point = self._point
-        found = _weights.get(weight, scale)
-        if found is not self._of:
-            self._packed, self._of = found.packed(weight, self.layout, self.window), found
+        packed_weight = _weights.get(weight, scale)
+        if packed_weight is not self._packed_weight:
+            self._packed, self._packed_weight = (
+                packed_weight.packed(weight, self.layout, self.window),
+                packed_weight,
+            )
             point(self._weight, self._packed.address)
         point(self._scale, address_of(scale))
         if bias is not None:
@@ -109,12 +112,14 @@ class Static:
 
 
 def _constants(
-    place: int, scaled: object, step: float, zero: int, shifted: object
+    position: int, scaled: object, step: float, zero: int, shifted: object
 ) -> dict[int, Memory | None]:
-    made: dict[int, Memory | None] = {c.SCALES | place: np.array([step], np.float32)} if scaled else {}
+    constants: dict[int, Memory | None] = (
+        {c.SCALES | position: np.array([step], np.float32)} if scaled else {}
+    )
     if shifted:
-        made[c.ZERO_POINTS | place] = np.array([zero], np.int32)
-    return made
+        constants[c.ZERO_POINTS | position] = np.array([zero], np.int32)
+    return constants
 
 
 def _attributes(
@@ -162,15 +167,15 @@ def linear(rows: Array, weight: Array, biased: bool, steps: Steps) -> Static | L
     """The product of ``rows`` in two axes; None where there is no exact kernel."""
     if weight.shape[1] > LONGEST:
         return None
-    found = _linear_by_onednn(rows, weight, biased, steps)
-    return _linear_by_words(rows, weight, biased, steps) if found is None and integer.usable() else found
+    product = _linear_by_onednn(rows, weight, biased, steps)
+    return _linear_by_words(rows, weight, biased, steps) if product is None and integer.usable() else product
 
 
 def _linear_by_onednn(rows: Array, weight: Array, biased: bool, steps: Steps) -> Static | None:
     x_step, x_zero, out_step, out_zero, relu = steps
     columns, inner = weight.shape
     target = Descriptor.rows((rows.shape[0], columns), _FLOAT if out_step is None else _BYTE)
-    made = exact(
+    primitive = exact(
         "matmul",
         Descriptor.rows(rows.shape, _BYTE),
         Descriptor.any((inner, columns), _INT8),
@@ -178,11 +183,11 @@ def _linear_by_onednn(rows: Array, weight: Array, biased: bool, steps: Steps) ->
         target,
         attributes=_attributes(1 << 1, x_zero, out_step, out_zero, relu),
     )
-    if made is None:
+    if primitive is None:
         return None
     window = Descriptor.strided((inner, columns), (1, inner), _INT8)
     numbers = (x_step, x_zero, out_step, out_zero, columns, biased)
-    return Static(made, Descriptor.of(rows), target, rows.dtype != _BYTE, numbers, window)
+    return Static(primitive, Descriptor.of(rows), target, rows.dtype != _BYTE, numbers, window)
 
 
 def _linear_by_words(rows: Array, weight: Array, biased: bool, steps: Steps) -> LinearWords:
@@ -237,34 +242,34 @@ def convolution(shapes: Shapes, biased: bool, steps: Steps, geometry: Geometry) 
 
 
 def bound_convolution(
-    given: Descriptor, target: Descriptor, rounds: bool, shapes: Shapes, biased: bool, steps: Steps,
+    source: Descriptor, target: Descriptor, rounds: bool, shapes: Shapes, biased: bool, steps: Steps,
     geometry: Geometry,
 ) -> Static | ConvolutionWords | None:  # fmt: skip
     """The convolution between arrays that lie so; None where there is no exact kernel."""
-    found = _convolution_by_onednn(given, target, rounds, shapes, biased, steps, geometry)
-    if found is None and _words_serve(shapes, geometry):
-        return _convolution_by_words(given, target, rounds, shapes, biased, steps, geometry)
-    return found
+    compute = _convolution_by_onednn(source, target, rounds, shapes, biased, steps, geometry)
+    if compute is None and _words_serve(shapes, geometry):
+        return _convolution_by_words(source, target, rounds, shapes, biased, steps, geometry)
+    return compute
 
 
 def _convolution_by_onednn(
-    given: Descriptor, target: Descriptor, rounds: bool, shapes: Shapes, biased: bool, steps: Steps,
+    source: Descriptor, target: Descriptor, rounds: bool, shapes: Shapes, biased: bool, steps: Steps,
     geometry: Geometry,
 ) -> Static | None:  # fmt: skip
-    made = convolution(shapes, biased, steps, geometry)
-    if made is None:
+    primitive = convolution(shapes, biased, steps, geometry)
+    if primitive is None:
         return None
     (outputs, *filters), groups = shapes[1], geometry[3]
     window = Descriptor.rows(shapes[1] if groups == 1 else (groups, outputs // groups, *filters), _INT8)
-    return Static(made, given, target, rounds, (*steps[:4], shapes[2][1], biased), window)
+    return Static(primitive, source, target, rounds, (*steps[:4], shapes[2][1], biased), window)
 
 
 def _convolution_by_words(
-    given: Descriptor, target: Descriptor, rounds: bool, shapes: Shapes, biased: bool, steps: Steps,
+    source: Descriptor, target: Descriptor, rounds: bool, shapes: Shapes, biased: bool, steps: Steps,
     geometry: Geometry,
 ) -> ConvolutionWords:  # fmt: skip
     del biased  # the code adds zeros where there is no bias
-    last = given == channels_last(shapes[0], _FLOAT if rounds else _BYTE)
+    last = source == channels_last(shapes[0], _FLOAT if rounds else _BYTE)
     plain = target != channels_last(shapes[2], _FLOAT if steps[2] is None else _BYTE)
     return ConvolutionWords(shapes, steps, geometry, last, plain)
 
@@ -297,19 +302,19 @@ def _conv_kernel(make: Callable[..., Static | ConvolutionWords | None]) -> Kerne
     that is None."""
 
     def prepare(
-        x: Array, weight: Array, scale: Array, bias: Array | None, named: Attrs, geometry: Geometry
+        x: Array, weight: Array, scale: Array, bias: Array | None, attrs: Attrs, geometry: Geometry
     ) -> _Ready | None:
-        shape = _conv.infer(x, weight, scale, bias, **named).shape
+        shape = _conv.infer(x, weight, scale, bias, **attrs).shape
         if not math.prod(shape):
             return None
-        steps: Steps = tuple(named[name] for name in STEPS)
-        whole = steps[2] is not None
-        target = channels_last(shape, _BYTE) if whole else Descriptor.rows(shape, _FLOAT)
+        steps: Steps = tuple(attrs[name] for name in STEPS)
+        quantized = steps[2] is not None
+        target = channels_last(shape, _BYTE) if quantized else Descriptor.rows(shape, _FLOAT)
         shapes, rounds = (x.shape, weight.shape, shape), x.dtype != _BYTE
         ready = make(Descriptor.of(x), target, rounds, shapes, bias is not None, steps, geometry)
         if ready is None:
             return None
-        if not whole:
+        if not quantized:
             return _Ready(ready, shape, _FLOAT, None)
         return _Ready(ready, (shape[0], *shape[2:], shape[1]), _BYTE, (0, x.ndim - 1, *range(1, x.ndim - 1)))
 
@@ -320,14 +325,14 @@ def _conv_kernel(make: Callable[..., Static | ConvolutionWords | None]) -> Kerne
     ) -> Array:  # fmt: skip
         steps, geometry = (x_step, x_zero, out_step, out_zero, relu), (stride, padding, dilation, groups)
         key = (make, x.shape, x.strides, x.dtype, weight.shape, bias is None, steps, geometry)
-        named = {
+        attrs = {
             "x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero, "relu": relu,
             "stride": stride, "padding": padding, "dilation": dilation, "groups": groups,
         }  # fmt: skip
-        found = _cache.get(key, prepare, x, weight, scale, bias, named, geometry)
-        if found is None:
+        prepared = _cache.get(key, prepare, x, weight, scale, bias, attrs, geometry)
+        if prepared is None:
             return NotImplemented
-        ready, shape, dtype, axes = found
+        ready, shape, dtype, axes = prepared
         out = np.empty(shape, dtype)
         ready(x, weight, scale, bias, out)
         return out if axes is None else out.transpose(axes)

@@ -42,12 +42,12 @@ class _Words:
 
     def multiply(self, weight: Array, scale: Array, bias: Array | None, target: int, item: int) -> None:
         """The results, of ``item`` bytes each, to the address ``target``."""
-        packed = _weights.get(weight, scale).made(self.key, lambda: self._panels(weight))
+        packed = _weights.get(weight, scale).custom(self.key, lambda: self._panels(weight))
         columns = weight.shape[0] // len(self.products)
         for g, (product, panels) in enumerate(zip(self.products, packed, strict=True)):
-            own = slice(g * columns, (g + 1) * columns)
-            added = None if bias is None else bias[own]
-            product(panels, scale[own], self.x_step, added, target + g * columns * item)
+            group = slice(g * columns, (g + 1) * columns)
+            added = None if bias is None else bias[group]
+            product(panels, scale[group], self.x_step, added, target + g * columns * item)
 
     def _panels(self, weight: Array) -> list[Array]:
         runs = self.key
@@ -64,9 +64,9 @@ class LinearWords(_Words):
     """``int8_linear`` of ``count`` rows."""
 
     def __init__(self, count: int, inner: int, columns: int, steps: Steps) -> None:
-        places = np.arange(count) * inner
-        rows = integer.Rows(count * inner, places, inner)
-        product = integer.Product(rows.source, places, [0], inner, columns, columns, **_numbers(steps))
+        starts = np.arange(count) * inner
+        rows = integer.Rows(count * inner, starts, inner)
+        product = integer.Product(rows.source, starts, [0], inner, columns, columns, **_numbers(steps))
         super().__init__(rows, [product], 1, steps)
 
     def __call__(self, x: Array, weight: Array, scale: Array, bias: Array | None, out: Array) -> None:
@@ -80,15 +80,15 @@ class ConvolutionWords(_Words):
     is to have them second."""
 
     def __init__(self, shapes: Shapes, steps: Steps, geometry: Geometry, last: bool, plain: bool) -> None:
-        (count, channels, *sizes), (outputs, inner, *kernel), (_, _, *made) = shapes
+        (count, channels, *sizes), (outputs, inner, *kernel), (_, _, *out_sizes) = shapes
         stride, padding, dilation, groups = geometry
-        reach = [
+        padded = [
             max(s + p, (n - 1) * t + d * (k - 1) + 1)
-            for s, p, n, t, d, k in zip(sizes, padding, made, stride, dilation, kernel, strict=True)
+            for s, p, n, t, d, k in zip(sizes, padding, out_sizes, stride, dilation, kernel, strict=True)
         ]
-        reach = [max(r, s + 2 * p) for r, s, p in zip(reach, sizes, padding, strict=True)]
-        step = [channels * math.prod(reach[i + 1 :]) for i in range(len(reach))]
-        image = channels * math.prod(reach)
+        padded = [max(r, s + 2 * p) for r, s, p in zip(padded, sizes, padding, strict=True)]
+        step = [channels * math.prod(padded[i + 1 :]) for i in range(len(padded))]
+        image = channels * math.prod(padded)
 
         def at(starts: npt.ArrayLike, *axes: np.ndarray) -> Array:
             total = np.asarray(starts)
@@ -100,7 +100,9 @@ class ConvolutionWords(_Words):
         lines = at(
             images, *((np.arange(s) + p) * n for s, p, n in zip(sizes[:-1], padding, step, strict=False))
         )
-        places = at(images, *(np.arange(n) * t * k for n, t, k in zip(made, stride, step, strict=True)))
+        row_starts = at(
+            images, *(np.arange(n) * t * k for n, t, k in zip(out_sizes, stride, step, strict=True))
+        )
         joined = groups == 1 and dilation[-1] == 1
         windows = [np.arange(k) * d * n for k, d, n in zip(kernel, dilation, step, strict=True)]
         taps = at(0, *(windows[:-1] if joined else windows))
@@ -108,28 +110,28 @@ class ConvolutionWords(_Words):
         rows = integer.Rows(count * image, lines + padding[-1] * channels, sizes[-1] * channels)
         products = [
             integer.Product(
-                rows.source, places + g * inner, taps.tolist(), run, outputs // groups, outputs,
+                rows.source, row_starts + g * inner, taps.tolist(), run, outputs // groups, outputs,
                 **_numbers(steps),
             )
             for g in range(groups)
         ]  # fmt: skip
         super().__init__(rows, products, len(taps), steps)
-        self.lie, self.last = (count, *sizes, channels), last
-        self.whole = np.empty((count, *made, outputs), _FLOAT) if plain else None
+        self.channels_last_shape, self.last = (count, *sizes, channels), last
+        self.result = np.empty((count, *out_sizes, outputs), _FLOAT) if plain else None
 
     def __call__(self, x: Array, weight: Array, scale: Array, bias: Array | None, out: Array) -> None:
         """Compute ``out``."""
         if self.last and x.flags.c_contiguous:
-            turned = x.reshape(self.lie)
+            turned = x.reshape(self.channels_last_shape)
         else:
             turned = np.ascontiguousarray(np.moveaxis(x, 1, -1))
         self.fill(turned.reshape(-1, self.rows.inner))
-        made = self.whole
-        if made is None:
+        result = self.result
+        if result is None:
             self.multiply(weight, scale, bias, address_of(out), out.itemsize)
         else:
-            self.multiply(weight, scale, bias, address_of(made), made.itemsize)
-            out[...] = np.moveaxis(made, -1, 1)
+            self.multiply(weight, scale, bias, address_of(result), result.itemsize)
+            out[...] = np.moveaxis(result, -1, 1)
 
 
 def serves(weight: tuple[int, ...], groups: int) -> bool:

@@ -19,28 +19,28 @@ Packed = tuple[Thunk, Thunk]
 
 
 class Lasting:
-    """A computation: ``meanwhile`` reads the weight as it lies; ``make`` gives the one on a packed copy, or
+    """A computation: ``on_plain`` reads the weight as it lies; ``make`` gives the one on a packed copy, or
     None where there is no better layout. It is asked only once the weight has lasted for a call."""
 
-    __slots__ = ("_compute", "_counter", "_list", "_make", "_meanwhile", "_number", "_pack", "_packed")
+    __slots__ = ("_compute", "_counter", "_list", "_make", "_number", "_on_plain", "_pack", "_packed")
 
-    def __init__(self, counter: Counter, meanwhile: Thunk, make: Callable[[], Packed | None]) -> None:
-        self._counter, self._meanwhile, self._make = counter, meanwhile, make
+    def __init__(self, counter: Counter, on_plain: Thunk, make: Callable[[], Packed | None]) -> None:
+        self._counter, self._on_plain, self._make = counter, on_plain, make
         self._list: list[int] = []
         self._number, self._packed = -1, False
         self._compute: Thunk | None = None
-        self._pack: Thunk = meanwhile
+        self._pack: Thunk = on_plain
 
     def __call__(self) -> None:
         """Compute."""
         now = self._counter()
         if now is not self._list or now[0] != self._number or len(now) > 1:
             self._list, self._number, self._packed = now, now[0], False
-            self._meanwhile()
+            self._on_plain()
             return
         if not self._packed:
             if self._compute is None:
-                self._compute, self._pack = self._make() or (self._meanwhile, _nothing)
+                self._compute, self._pack = self._make() or (self._on_plain, _nothing)
             self._pack()
             self._packed = True
         compute = self._compute

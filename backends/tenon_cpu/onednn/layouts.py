@@ -93,8 +93,8 @@ class Assigned:
 
 def named(descriptor: Descriptor, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Layout | None:
     """The layout that an activation's descriptor is of; None if it is none of ours."""
-    own = blocked()
-    for layout in (PLAIN, own, LAST):
+    block_layout = blocked()
+    for layout in (PLAIN, block_layout, LAST):
         if layout.fits(shape) and layout.descriptor(shape, dtype) == descriptor:
             return layout
     return None
@@ -114,60 +114,60 @@ def _blocked(shape: tuple[int, ...], dtype: npt.DTypeLike, block: int) -> Descri
             f"no layout of {list(shape)} in blocks of {block} channels: it needs 3 to 5 axes and a multiple"
             f" of {block} channels. Ask Layout.fits first."
         )
-    made = ctypes.c_void_p()
+    handle = ctypes.c_void_p()
     runtime().call(
         "dnnl_memory_desc_create_with_tag",
-        ctypes.byref(made), len(shape), dims(shape), c.DTYPES[str(np.dtype(dtype))], tag,
+        ctypes.byref(handle), len(shape), dims(shape), c.DTYPES[str(np.dtype(dtype))], tag,
     )  # fmt: skip
-    return Descriptor(made, f"{dtype}{list(shape)} in blocks of {block} channels")
+    return Descriptor(handle, f"{dtype}{list(shape)} in blocks of {block} channels")
 
 
-def own_block() -> int:
+def preferred_block() -> int:
     """The block that this processor's convolutions want; 0 where they want none."""
-    global _own_block
-    if _own_block is None:
+    global _preferred_block
+    if _preferred_block is None:
         shape, dtype = (2, 32, 8, 8), np.dtype(np.float32)
         probe = Primitive(
             "convolution_forward", c.FORWARD_TRAINING, c.ALGORITHMS["convolution_direct"],
             Descriptor.any(shape, dtype), Descriptor.any((32, 32, 3, 3), dtype), None,
             Descriptor.any(shape, dtype), (1, 1), (0, 0), (1, 1), (1, 1),
         )  # fmt: skip
-        wanted = probe.layout(c.SRC)
-        _own_block = next((b for b in (16, 8) if wanted == _blocked(shape, dtype, b)), 0)
-    return _own_block
+        layout = probe.layout(c.SRC)
+        _preferred_block = next((b for b in (16, 8) if layout == _blocked(shape, dtype, b)), 0)
+    return _preferred_block
 
 
-_own_block: int | None = None
+_preferred_block: int | None = None
 
 
 def blocked() -> Layout:
     """The blocked layout of this processor; ``PLAIN`` where it has none."""
-    block = own_block()
+    block = preferred_block()
     return Layout("blocked", block) if block else PLAIN
 
 
 def reorder(src: Array, src_layout: Layout, dst: Array, dst_layout: Layout) -> Callable[[], None]:
     """A function that copies ``src`` to ``dst``, each in its layout; plain ones may have any strides."""
     if src_layout == PLAIN and not representable(src):  # repeated or reversed
-        whole = np.empty(src.shape, src.dtype)
-        moved = reorder(whole, PLAIN, dst, dst_layout)
+        contiguous = np.empty(src.shape, src.dtype)
+        copy = reorder(contiguous, PLAIN, dst, dst_layout)
 
         def run() -> None:
-            np.copyto(whole, src)
-            moved()
+            np.copyto(contiguous, src)
+            copy()
 
         return run
     packed = src_layout.packed or dst_layout.packed
-    sides = []
+    descriptors = []
     for array, layout in ((src, src_layout), (dst, dst_layout)):
         if packed is not None and layout.packed is None:
-            sides.append(_window(array, packed.shape))
+            descriptors.append(_window(array, packed.shape))
         elif layout == PLAIN:
-            sides.append(Descriptor.of(array))
+            descriptors.append(Descriptor.of(array))
         else:
-            sides.append(layout.descriptor(array.shape, array.dtype))
-    made = Primitive("reorder", *sides)
-    return made.execution({c.SRC: src, c.DST: dst}, own_scratch=True)
+            descriptors.append(layout.descriptor(array.shape, array.dtype))
+    primitive = Primitive("reorder", *descriptors)
+    return primitive.execution({c.SRC: src, c.DST: dst}, own_scratch=True)
 
 
 def _window(weight: Array, shape: tuple[int, ...]) -> Descriptor:

@@ -102,14 +102,14 @@ def failure(name: str, status: int, args: str | Sequence[object]) -> OneDnnError
         if status != UNIMPLEMENTED
         else "This oneDNN has no kernel for it; use the NumPy kernel for this case."
     )
-    return OneDnnError(f"{name} returned status {status} ({title}) for {_words(args)}. {advice}", status)
+    return OneDnnError(f"{name} returned status {status} ({title}) for {_describe(args)}. {advice}", status)
 
 
-def _words(args: str | Sequence[object]) -> str:
-    return args if isinstance(args, str) else f"({', '.join(_word(a) for a in args)})"
+def _describe(args: str | Sequence[object]) -> str:
+    return args if isinstance(args, str) else f"({', '.join(_describe_argument(a) for a in args)})"
 
 
-def _word(value: object) -> str:
+def _describe_argument(value: object) -> str:
     if isinstance(value, ctypes.Array):
         return str(list(value))
     if isinstance(value, ctypes.c_void_p):
@@ -124,28 +124,32 @@ def find(config: Config) -> Outcome:
         return Outcome(None, f"switched off by TENON_ONEDNN={switch}; NumPy computes instead")
     named = config.setting("onednn_library")
     if named:
-        found = _try(named)
-        if isinstance(found, Library):
-            return Outcome(found, f"oneDNN {_dotted(found)} ({found.runtime}) from {named}")
+        library = _try(named)
+        if isinstance(library, Library):
+            return Outcome(library, f"oneDNN {_version_text(library)} ({library.runtime}) from {named}")
         return Outcome(
-            None, f"TENON_ONEDNN_LIBRARY={named} cannot be used: {found}; NumPy computes instead", named=True
+            None,
+            f"TENON_ONEDNN_LIBRARY={named} cannot be used: {library}; NumPy computes instead",
+            named=True,
         )
     tried = []
-    for where, path in _places():
-        found = _try(path)
-        if isinstance(found, Library):
-            return Outcome(found, f"oneDNN {_dotted(found)} ({found.runtime}) from {where}: {path}")
-        tried.append(f"{where}: {found}")
+    for origin, path in _candidates():
+        library = _try(path)
+        if isinstance(library, Library):
+            return Outcome(
+                library, f"oneDNN {_version_text(library)} ({library.runtime}) from {origin}: {path}"
+            )
+        tried.append(f"{origin}: {library}")
     return Outcome(
         None, f"{'; '.join(tried)}; NumPy computes instead. `pip install {WHEEL}` brings the library"
     )
 
 
-def _dotted(library: Library) -> str:
+def _version_text(library: Library) -> str:
     return ".".join(str(part) for part in library.version)
 
 
-def _places() -> Iterator[tuple[str, str]]:
+def _candidates() -> Iterator[tuple[str, str]]:
     path = _wheel_file()
     if path is not None:
         yield f"the wheel {WHEEL}", str(path)

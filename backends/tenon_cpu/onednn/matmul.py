@@ -55,7 +55,7 @@ def arranged(x: Strided, y: Strided, out: Strided | None = None) -> Product | No
     axes = [
         (xn, xs if xn > 1 else 0, yn, ys if yn > 1 else 0, n, s)
         for (xn, xs), (yn, ys), n, s in zip(
-            _padded(x, rank), _padded(y, rank), shape[:-2], out.strides[:-2], strict=True
+            _batch_axes(x, rank), _batch_axes(y, rank), shape[:-2], out.strides[:-2], strict=True
         )
         if n != 1
     ]
@@ -63,7 +63,7 @@ def arranged(x: Strided, y: Strided, out: Strided | None = None) -> Product | No
     axes = [(n if xs else 1, xs, n if ys else 1, ys, n, s) for _, xs, _, ys, n, s in axes]
     merged: list[Ints] = []
     for axis in axes:
-        if merged and (joined := _joined(merged[-1], axis)):
+        if merged and (joined := _merged_axes(merged[-1], axis)):
             merged[-1] = joined
         else:
             merged.append(axis)
@@ -79,32 +79,32 @@ def arranged(x: Strided, y: Strided, out: Strided | None = None) -> Product | No
             rows, merged = n, []
         else:
             row_stride, out_row = x.strides[-2], out.strides[-2]
-    made = Product(
+    product = Product(
         _operand([(a[0], a[1]) for a in merged], (rows, row_stride), (inner, x.strides[-1])),
         _operand([(a[2], a[3]) for a in merged], (inner, y.strides[-2]), (columns, y.strides[-1])),
         _operand([(a[4], a[5]) for a in merged], (rows, out_row), (columns, out.strides[-1])),
         shape,
     )
-    return made if all(map(_readable, made[:3])) and made.out.strides[-1] == 1 else None
+    return product if all(map(_readable, product[:3])) and product.out.strides[-1] == 1 else None
 
 
 def _batch(x: Ints, y: Ints) -> Ints | None:
-    made = []
+    shape = []
     short, long = sorted((x, y), key=len)
     for a, b in zip((1,) * (len(long) - len(short)) + short, long, strict=True):
         if a != b and 1 not in (a, b):
             return None
-        made.append(b if a == 1 else a)
-    return tuple(made)
+        shape.append(b if a == 1 else a)
+    return tuple(shape)
 
 
-def _padded(x: Strided, rank: int) -> list[tuple[int, int]]:
+def _batch_axes(x: Strided, rank: int) -> list[tuple[int, int]]:
     """Sizes and strides of the axes of the batch, as many as the result has."""
     missing = rank - len(x.shape)
     return [(1, 0)] * missing + list(zip(x.shape[:-2], x.strides[:-2], strict=True))
 
 
-def _joined(a: Ints, b: Ints) -> Ints | None:
+def _merged_axes(a: Ints, b: Ints) -> Ints | None:
     """Two neighbouring axes as one, where all three operands allow it."""
     if (a[0] == 1) != (b[0] == 1) or (a[2] == 1) != (b[2] == 1):
         return None
@@ -115,12 +115,12 @@ def _joined(a: Ints, b: Ints) -> Ints | None:
 
 def _operand(batch: Sequence[tuple[int, int]], rows: tuple[int, int], columns: tuple[int, int]) -> Strided:
     """With a usual stride where an axis has one element, which oneDNN's choice of kernel looks at."""
-    shape, strides, usual = [], [], 1
+    shape, strides, contiguous = [], [], 1
     for size, stride in reversed((*batch, rows, columns)):
-        step = usual if size == 1 else stride
+        elements = contiguous if size == 1 else stride
         shape.append(size)
-        strides.append(step)
-        usual = max(usual, step * size)
+        strides.append(elements)
+        contiguous = max(contiguous, elements * size)
     return Strided(tuple(reversed(shape)), tuple(reversed(strides)))
 
 
@@ -161,12 +161,12 @@ def primitive(
     of ``out_dtype``, the operands' if None.
     """
     if weights is None and few_rows(product):
-        made = _inner_product(product, dtype, bias, post_ops, out_dtype)
-        if made is not None:
-            return made
+        created = _inner_product(product, dtype, bias, post_ops, out_dtype)
+        if created is not None:
+            return created
     rank = len(product.out.shape)
     row = Descriptor.rows((1,) * (rank - 1) + product.out.shape[-1:], dtype) if bias else None
-    return _made(
+    return _create(
         "matmul",
         Descriptor.strided(*product.x, dtype),
         weights or Descriptor.strided(*product.y, dtype),
@@ -184,7 +184,7 @@ def _inner_product(
     out_dtype: npt.DTypeLike | None,
 ) -> Primitive | None:
     (inner, columns), (_, step) = product.y
-    return _made(
+    return _create(
         "inner_product_forward",
         FORWARD_INFERENCE,
         Descriptor.strided(*product.x, dtype),
@@ -195,11 +195,11 @@ def _inner_product(
     )
 
 
-def _made(kind: str, *parameters: Any, post_ops: Sequence[PostOp]) -> Primitive | None:
+def _create(kind: str, *parameters: Any, post_ops: Sequence[PostOp]) -> Primitive | None:
     try:
-        made = Primitive(kind, *parameters, attributes=Attributes(post_ops))
+        created = Primitive(kind, *parameters, attributes=Attributes(post_ops))
     except OneDnnError as error:
         if error.unimplemented:
             return None
         raise
-    return None if made.reference else made
+    return None if created.reference else created

@@ -29,8 +29,8 @@ def forward(shape: tuple[int, ...], layout: Layout, scale: bool, shift: bool, ep
     """``SRC``, ``SCALE``, ``SHIFT`` -> ``DST``, ``MEAN``, ``VARIANCE``."""
     data = layout.descriptor(shape, _FLOAT)
     flags = scale * c.USE_SCALE | shift * c.USE_SHIFT
-    made = Primitive("batch_normalization_forward", c.FORWARD_TRAINING, data, data, eps, flags)
-    return None if made.reference else made
+    primitive = Primitive("batch_normalization_forward", c.FORWARD_TRAINING, data, data, eps, flags)
+    return None if primitive.reference else primitive
 
 
 def backward(shape: tuple[int, ...], layout: Layout, scale: bool, shift: bool) -> Primitive | None:
@@ -41,8 +41,8 @@ def backward(shape: tuple[int, ...], layout: Layout, scale: bool, shift: bool) -
         return None
     data = layout.descriptor(shape, _FLOAT)
     flags = scale * c.USE_SCALE | shift * c.USE_SHIFT
-    made = Primitive("batch_normalization_backward", c.BACKWARD, data, data, data, 0.0, flags, hint)
-    return None if made.reference else made
+    primitive = Primitive("batch_normalization_backward", c.BACKWARD, data, data, data, 0.0, flags, hint)
+    return None if primitive.reference else primitive
 
 
 def _vector(array: np.ndarray) -> Descriptor:
@@ -50,8 +50,8 @@ def _vector(array: np.ndarray) -> Descriptor:
 
 
 def _takes(*arrays: np.ndarray) -> bool:
-    given = [a for a in arrays if a is not None]
-    return all(a.dtype == _FLOAT and representable(a) for a in given)
+    present = [a for a in arrays if a is not None]
+    return all(a.dtype == _FLOAT and representable(a) for a in present)
 
 
 def prepare_batch_norm(
@@ -66,13 +66,13 @@ def prepare_batch_norm(
     if layout == PLAIN or not _takes(x, *outs, *small) or not all(a.flags.c_contiguous for a in small):
         return None
     eps = attrs.get("eps", 1e-5)
-    made = forward(x.shape, layout, weight is not None, bias is not None, eps)
-    if made is None:
+    primitive = forward(x.shape, layout, weight is not None, bias is not None, eps)
+    if primitive is None:
         return None
     data = layout.descriptor(x.shape, _FLOAT)
     inputs = {c.SRC: data}
     inputs |= {p: _vector(a) for p, a in ((c.SCALE, weight), (c.SHIFT, bias)) if a is not None}
-    chain = Chain(made, inputs, {c.DST: data, c.MEAN: _vector(mean), c.VARIANCE: _vector(variance)})
+    chain = Chain(primitive, inputs, {c.DST: data, c.MEAN: _vector(mean), c.VARIANCE: _vector(variance)})
     compute = chain.bound(x, *(a for a in (weight, bias) if a is not None), out, mean, variance)
     flat_mean, flat_deviation, constant = kept_mean.reshape(-1), deviation.reshape(-1), np.float32(eps)
 
@@ -99,8 +99,8 @@ def prepare_batch_norm_grad(
         return None
     if not all(a.flags.c_contiguous for a in small) or (needs[1] and weight is None):
         return None
-    made = backward(x.shape, layout, weight is not None, bool(needs[2]))
-    if made is None:
+    primitive = backward(x.shape, layout, weight is not None, bool(needs[2]))
+    if primitive is None:
         return None
     data, vector, variance = layout.descriptor(x.shape, _FLOAT), _vector(mean), np.empty(mean.size, _FLOAT)
     inputs = {c.SRC: data, c.DIFF_DST: data, c.MEAN: vector, c.VARIANCE: vector}
@@ -112,7 +112,7 @@ def prepare_batch_norm_grad(
     if needs[2]:
         outputs[c.DIFF_SHIFT] = vector
         results.append(dbias)
-    compute = Chain(made, inputs, outputs).bound(*arrays, *results)
+    compute = Chain(primitive, inputs, outputs).bound(*arrays, *results)
     flat = deviation.reshape(-1)
 
     def run() -> None:
@@ -131,15 +131,15 @@ _ALONE = 1 << 15
 def blocks(*arrays: np.ndarray) -> bool:
     """Whether the arrays can be brought into blocks."""
     x = arrays[0]
-    own = blocked()
-    whole = own != PLAIN and own.fits(x.shape)
-    return bool(whole and _takes(*arrays) and all(a.shape == x.shape for a in arrays))
+    layout = blocked()
+    divides = layout != PLAIN and layout.fits(x.shape)
+    return bool(divides and _takes(*arrays) and all(a.shape == x.shape for a in arrays))
 
 
-def vectors(channels: int, *given: np.ndarray | None) -> bool:
+def vectors(channels: int, *arrays: np.ndarray | None) -> bool:
     """float32, one element for each channel."""
     return all(
-        v.dtype == _FLOAT and v.size == channels and v.flags.c_contiguous for v in given if v is not None
+        v.dtype == _FLOAT and v.size == channels and v.flags.c_contiguous for v in arrays if v is not None
     )
 
 
@@ -154,22 +154,22 @@ def batch_norm(
     channels = x.shape[1]
     out, mean, variance = np.empty(x.shape, _FLOAT), np.empty(channels, _FLOAT), np.empty(channels, _FLOAT)
     chain(x, *(v for v in (weight, bias) if v is not None), out, mean, variance)
-    kept = (1, channels, *(1,) * (x.ndim - 2))
+    broadcast = (1, channels, *(1,) * (x.ndim - 2))
     deviation = np.add(variance, np.float32(eps))
     np.sqrt(deviation, out=deviation)
     np.reciprocal(deviation, out=deviation)
-    return out, mean, variance, mean.copy().reshape(kept), deviation.reshape(kept)
+    return out, mean, variance, mean.copy().reshape(broadcast), deviation.reshape(broadcast)
 
 
 def _forward_chain(x: np.ndarray, scale: bool, shift: bool, eps: float) -> Chain | None:
-    made = forward(x.shape, blocked(), scale, shift, eps)
-    if made is None:
+    primitive = forward(x.shape, blocked(), scale, shift, eps)
+    if primitive is None:
         return None
     vector = Descriptor.rows((x.shape[1],), _FLOAT)
     inputs = {c.SRC: Descriptor.of(x)}
-    inputs |= {p: vector for p, given in ((c.SCALE, scale), (c.SHIFT, shift)) if given}
+    inputs |= {p: vector for p, used in ((c.SCALE, scale), (c.SHIFT, shift)) if used}
     outputs = {c.DST: Descriptor.rows(x.shape, _FLOAT), c.MEAN: vector, c.VARIANCE: vector}
-    return Chain(made, inputs, outputs)
+    return Chain(primitive, inputs, outputs)
 
 
 def batch_norm_grad(
@@ -188,14 +188,14 @@ def batch_norm_grad(
 
 
 def _backward_chain(x: np.ndarray, g: np.ndarray) -> Chain | None:
-    made = backward(x.shape, blocked(), True, True)
-    if made is None:
+    primitive = backward(x.shape, blocked(), True, True)
+    if primitive is None:
         return None
     vector = Descriptor.rows((x.shape[1],), _FLOAT)
     inputs = {c.SRC: Descriptor.of(x), c.DIFF_DST: Descriptor.of(g)}
     inputs |= dict.fromkeys((c.MEAN, c.VARIANCE, c.SCALE), vector)
     outputs = {c.DIFF_SRC: Descriptor.rows(x.shape, _FLOAT), c.DIFF_SCALE: vector, c.DIFF_SHIFT: vector}
-    return Chain(made, inputs, outputs)
+    return Chain(primitive, inputs, outputs)
 
 
 def batch_norm_inference(
@@ -214,19 +214,19 @@ def batch_norm_inference(
     shift = np.multiply(mean, scale)
     shift = np.negative(shift) if bias is None else np.subtract(bias, shift)
     images, out = x.reshape(x.shape[0], x.shape[1], -1), np.empty_like(x)
-    made = out.reshape(images.shape)
+    flat_out = out.reshape(images.shape)
     if x.size >= WORTH and fits(x):
-        share(lines.scale_and_shift, (images, scale, shift, made), x.shape[0], 2 * x.size)
+        share(lines.scale_and_shift, (images, scale, shift, flat_out), x.shape[0], 2 * x.size)
         return out
     scale, shift = scale[:, None], shift[:, None]
     if x.size <= _ALONE:
-        np.multiply(images, scale, out=made)
-        np.add(made, shift, out=made)
+        np.multiply(images, scale, out=flat_out)
+        np.add(flat_out, shift, out=flat_out)
         return out
 
     def work(a: int, b: int) -> None:
         for i in range(a, b):
-            part = np.multiply(images[i], scale, out=made[i])
+            part = np.multiply(images[i], scale, out=flat_out[i])
             np.add(part, shift, out=part)
 
     split(work, x.shape[0], max(1, _ALONE // images[0].size))

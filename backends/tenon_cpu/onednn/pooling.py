@@ -57,14 +57,14 @@ class Windows:
         )
 
 
-def _usable(made: Primitive) -> Primitive | None:
-    return None if made.reference else made
+def _usable(primitive: Primitive) -> Primitive | None:
+    return None if primitive.reference else primitive
 
 
-def _simple(made: Primitive) -> bool:
+def _unvectorized(primitive: Primitive) -> bool:
     """Whether it is written in plain C++, as for plain arrays where there is no AVX-512: our loops are eight
     times as fast."""
-    return "simple" in made.implementation
+    return "simple" in primitive.implementation
 
 
 def _takes(*arrays: np.ndarray) -> bool:
@@ -109,21 +109,21 @@ def max_pool(x: np.ndarray, **attrs: Any) -> np.ndarray:
     chain, shape = ready
     out = np.empty(shape, _FLOAT)
     chain(x, out)
-    return _max_pool.forward(np, x, **attrs) if _wrong(x, out) else out
+    return _max_pool.forward(np, x, **attrs) if _untrustworthy(x, out) else out
 
 
 def _forward_chain(x: np.ndarray, attrs: Attrs) -> tuple[Chain, tuple[int, ...]] | None:
     shape = _max_pool.infer(x, **attrs).shape
     windows = Windows(x.shape, shape, attrs, (PLAIN, PLAIN))
-    made = windows.forward("pooling_max", training=False)
+    primitive = windows.forward("pooling_max", training=False)
     return (
         None
-        if made is None or _simple(made)
-        else (Chain(made, {c.SRC: windows.x}, {c.DST: windows.y}), shape)
+        if primitive is None or _unvectorized(primitive)
+        else (Chain(primitive, {c.SRC: windows.x}, {c.DST: windows.y}), shape)
     )
 
 
-def _wrong(x: np.ndarray, out: np.ndarray) -> bool:
+def _untrustworthy(x: np.ndarray, out: np.ndarray) -> bool:
     """Whether oneDNN's maximum cannot be trusted: NaN in, or the least number out."""
     return bool(np.isnan(x.max()) or out.min() == _LOWEST)
 
@@ -133,11 +133,11 @@ def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Any) -
     ready = _cache.get(_key("max grad", x, attrs), _backward_pair, x, g, attrs)
     if ready is None or np.isnan(out.max()) or out.min() <= _LOWEST:
         return NotImplemented
-    noted, spread, size = ready
-    dx, again, marks = np.empty(x.shape, _FLOAT), np.empty(g.shape, _FLOAT), Buffer(size)
+    forward, backward, size = ready
+    dx, recomputed, workspace = np.empty(x.shape, _FLOAT), np.empty(g.shape, _FLOAT), Buffer(size)
     bound: tuple[tuple[Execution, dict[int, Memory]], ...] = (
-        (noted, {c.SRC: x, c.DST: again, c.WORKSPACE: marks}),
-        (spread, {c.DIFF_DST: g, c.WORKSPACE: marks, c.DIFF_SRC: dx}),
+        (forward, {c.SRC: x, c.DST: recomputed, c.WORKSPACE: workspace}),
+        (backward, {c.DIFF_DST: g, c.WORKSPACE: workspace, c.DIFF_SRC: dx}),
     )
     for execution, arrays in bound:
         for position, array in arrays.items():
@@ -150,12 +150,12 @@ def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Any) -
 def _backward_pair(x: np.ndarray, g: np.ndarray, attrs: Attrs) -> tuple[Execution, Execution, int] | None:
     windows = Windows(x.shape, g.shape, attrs, (PLAIN, PLAIN))
     hint = windows.forward("pooling_max", training=True)
-    made = None if hint is None else windows.backward("pooling_max", hint)
-    if hint is None or made is None or _simple(made):
+    gradient = None if hint is None else windows.backward("pooling_max", hint)
+    if hint is None or gradient is None or _unvectorized(gradient):
         return None
-    noted = hint.execution(dict.fromkeys((c.SRC, c.DST, c.WORKSPACE)))
-    spread = made.execution(dict.fromkeys((c.DIFF_DST, c.WORKSPACE, c.DIFF_SRC)))
-    return noted, spread, hint.layout(c.WORKSPACE).size
+    forward = hint.execution(dict.fromkeys((c.SRC, c.DST, c.WORKSPACE)))
+    backward = gradient.execution(dict.fromkeys((c.DIFF_DST, c.WORKSPACE, c.DIFF_SRC)))
+    return forward, backward, hint.layout(c.WORKSPACE).size
 
 
 def prepare_max_pool(
@@ -165,20 +165,20 @@ def prepare_max_pool(
     (x,), (out,) = ins, outs
     if not _takes(x, out) or (layouts.all_plain and _quarters(attrs)):
         return None
-    given = (layouts.inputs[0], layouts.outputs[0])
-    if blocked_pooling.takes(x, out, attrs, *given):
-        return blocked_pooling.max_pool(x, out, given[0].block)
-    windows = Windows(x.shape, out.shape, attrs, given)
-    made = windows.forward("pooling_max", training=False)
-    if made is None:
+    pair = (layouts.inputs[0], layouts.outputs[0])
+    if blocked_pooling.takes(x, out, attrs, *pair):
+        return blocked_pooling.max_pool(x, out, pair[0].block)
+    windows = Windows(x.shape, out.shape, attrs, pair)
+    primitive = windows.forward("pooling_max", training=False)
+    if primitive is None:
         return None
-    compute = Chain(made, {c.SRC: windows.x}, {c.DST: windows.y}).bound(x, out)
-    plain = _Plain([(x, layouts.inputs[0])], (out, layouts.outputs[0]))
+    compute = Chain(primitive, {c.SRC: windows.x}, {c.DST: windows.y}).bound(x, out)
+    plain = _OnPlainCopies([(x, layouts.inputs[0])], (out, layouts.outputs[0]))
 
     def run() -> None:
         compute()
-        if _wrong(x, out):
-            plain(lambda given: _max_pool.forward(np, given, **attrs))
+        if _untrustworthy(x, out):
+            plain(lambda copy: _max_pool.forward(np, copy, **attrs))
 
     return run
 
@@ -196,22 +196,22 @@ def prepare_max_pool_grad(
         return blocked_pooling.max_pool_grad(g, x, out, dx, layouts.inputs[0].block)
     windows = Windows(x.shape, out.shape, attrs, (layouts.inputs[1], layouts.inputs[0]))
     hint = windows.forward("pooling_max", training=True)
-    made = None if hint is None else windows.backward("pooling_max", hint)
-    if hint is None or made is None or layouts.outputs[0] != layouts.inputs[1]:
+    gradient = None if hint is None else windows.backward("pooling_max", hint)
+    if hint is None or gradient is None or layouts.outputs[0] != layouts.inputs[1]:
         return None
-    compute = _Noted(hint, made, x, g, dx)
-    plain = _Plain(list(zip(ins, layouts.inputs, strict=True)), (dx, layouts.outputs[0]))
+    compute = _MaxGradient(hint, gradient, x, g, dx)
+    plain = _OnPlainCopies(list(zip(ins, layouts.inputs, strict=True)), (dx, layouts.outputs[0]))
 
     def run() -> None:
         if np.isnan(out.max()) or out.min() <= _LOWEST:
-            plain(lambda *given: _max_pool_grad.forward(np, *given, **attrs))
+            plain(lambda *arrays: _max_pool_grad.forward(np, *arrays, **attrs))
             return
         compute()
 
     return run
 
 
-class _Noted:
+class _MaxGradient:
     """The gradient of a maximum: ``hint`` notes where it was, ``made`` sends the gradient there.
 
     The notes, and the maximum that comes with them, lie in the memory that a thread's chains share. What
@@ -219,43 +219,43 @@ class _Noted:
     """
 
     def __init__(
-        self, hint: Primitive, made: Primitive, x: np.ndarray, g: np.ndarray, dx: np.ndarray
+        self, hint: Primitive, gradient: Primitive, x: np.ndarray, g: np.ndarray, dx: np.ndarray
     ) -> None:
-        again, notes = hint.layout(c.DST).size, hint.layout(c.WORKSPACE).size
-        again += -again % ALIGNMENT
-        self.size, self._seat = again + notes, 0
+        offset, notes = hint.layout(c.DST).size, hint.layout(c.WORKSPACE).size
+        offset += -offset % ALIGNMENT
+        self.size, self._base = offset + notes, 0
         self._note = hint.execution({c.SRC: x, c.DST: None, c.WORKSPACE: None}, own_scratch=True)
-        self._send = made.execution({c.DIFF_DST: g, c.WORKSPACE: None, c.DIFF_SRC: dx}, own_scratch=True)
-        self._places = [
+        self._send = gradient.execution({c.DIFF_DST: g, c.WORKSPACE: None, c.DIFF_SRC: dx}, own_scratch=True)
+        self._arguments = [
             (self._note, c.DST, 0),
-            (self._note, c.WORKSPACE, again),
-            (self._send, c.WORKSPACE, again),
+            (self._note, c.WORKSPACE, offset),
+            (self._send, c.WORKSPACE, offset),
         ]
 
     def __call__(self) -> None:
         memory = shared.at_least(self.size)
-        if memory.address != self._seat:
-            for execution, position, offset in self._places:
+        if memory.address != self._base:
+            for execution, position, offset in self._arguments:
                 execution.point(position, memory.address + offset)
-            self._seat = memory.address if memory is shared.buffer else 0
+            self._base = memory.address if memory is shared.buffer else 0
         self._note()
         self._send()
 
 
-class _Plain:
+class _OnPlainCopies:
     """A computation on plain copies of arrays, for the rare case that the fast kernel has wrong."""
 
     def __init__(self, ins: list[tuple[np.ndarray, Layout]], out: tuple[np.ndarray, Layout]) -> None:
         self.ins, self.out = ins, out
 
     def __call__(self, compute: Callable[..., np.ndarray]) -> None:
-        given = []
+        copies = []
         for array, layout in self.ins:
             copy = np.empty(array.shape, array.dtype)
             reorder(array, layout, copy, PLAIN)()
-            given.append(copy)
-        made = np.ascontiguousarray(compute(*given))
-        reorder(made, PLAIN, *self.out)()
+            copies.append(copy)
+        result = np.ascontiguousarray(compute(*copies))
+        reorder(result, PLAIN, *self.out)()
 
 
 def _average(attrs: Attrs, windows: Windows) -> str | None:
@@ -278,8 +278,10 @@ def prepare_avg_pool(
         return None
     windows = Windows(x.shape, out.shape, attrs, (layouts.inputs[0], layouts.outputs[0]))
     algorithm = _average(attrs, windows)
-    made = None if algorithm is None else windows.forward(algorithm, training=False)
-    return None if made is None else Chain(made, {c.SRC: windows.x}, {c.DST: windows.y}).bound(x, out)
+    primitive = None if algorithm is None else windows.forward(algorithm, training=False)
+    return (
+        None if primitive is None else Chain(primitive, {c.SRC: windows.x}, {c.DST: windows.y}).bound(x, out)
+    )
 
 
 def prepare_avg_pool_grad(
@@ -292,13 +294,13 @@ def prepare_avg_pool_grad(
     windows = Windows(dx.shape, g.shape, attrs, (layouts.outputs[0], layouts.inputs[0]))
     algorithm = _average(attrs, windows)
     hint = None if algorithm is None else windows.forward(algorithm, training=True)
-    made = None if hint is None or algorithm is None else windows.backward(algorithm, hint)
-    if made is None:
+    gradient = None if hint is None or algorithm is None else windows.backward(algorithm, hint)
+    if gradient is None:
         return None
-    return Chain(made, {c.DIFF_DST: windows.y}, {c.DIFF_SRC: windows.x}).bound(g, dx)
+    return Chain(gradient, {c.DIFF_DST: windows.y}, {c.DIFF_SRC: windows.x}).bound(g, dx)
 
 
-def _whole(sizes: Sequence[int], shape: Sequence[int]) -> Attrs | None:
+def _equal_windows(sizes: Sequence[int], shape: Sequence[int]) -> Attrs | None:
     """An adaptive pooling whose windows are all of one size, as a pooling."""
     if not all(sizes) or any(s % n for s, n in zip(shape, sizes, strict=True)):
         return None
@@ -310,7 +312,7 @@ def prepare_adaptive(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
     """``adaptive_avg_pool``."""
-    windows = _whole(attrs["sizes"], ins[0].shape[2:])
+    windows = _equal_windows(attrs["sizes"], ins[0].shape[2:])
     return None if windows is None else prepare_avg_pool(ins, windows, outs, layouts)
 
 
@@ -318,7 +320,7 @@ def prepare_adaptive_grad(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
     """``adaptive_avg_pool_grad``."""
-    windows = _whole(ins[0].shape[2:], outs[0].shape[2:])
+    windows = _equal_windows(ins[0].shape[2:], outs[0].shape[2:])
     return None if windows is None else prepare_avg_pool_grad(ins, windows, outs, layouts)
 
 

@@ -24,17 +24,17 @@ Rule = Callable[[Sequence[Operand], Attrs, Sequence[np.ndarray], Assigned], "Thu
 def _prepared(
     name: str, rule: Rule, ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]
 ) -> Thunk | None:
-    own = dict(attrs)
-    layouts = own.pop("layouts", None) or Assigned.plain(ins, outs)
-    given = [a for a in (*ins, *outs) if isinstance(a, np.ndarray)]
-    usable = available() and all(a.size for a in given)
-    made: Thunk | None = rule(ins, own, outs, layouts) if usable else None
-    if made is None and not layouts.all_plain:
+    op_attrs = dict(attrs)
+    layouts = op_attrs.pop("layouts", None) or Assigned.plain(ins, outs)
+    arrays = [a for a in (*ins, *outs) if isinstance(a, np.ndarray)]
+    usable = available() and all(a.size for a in arrays)
+    thunk: Thunk | None = rule(ins, op_attrs, outs, layouts) if usable else None
+    if thunk is None and not layouts.all_plain:
         raise errors.BackendError(
-            f"{name}: nothing computes {[(a.dtype.name, a.shape) for a in given]} in the layouts"
+            f"{name}: nothing computes {[(a.dtype.name, a.shape) for a in arrays]} in the layouts"
             f" {layouts.inputs} -> {layouts.outputs}. Assign what wanted_layouts gives."
         )
-    return made
+    return thunk
 
 
 PREPARE: dict[str, Callable[[Sequence[Operand], Attrs, Sequence[np.ndarray]], Thunk | None]] = {

@@ -19,7 +19,7 @@ from tenon.extend import Attrs, Operand, Thunk
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import post_op_argument
 from tenon_cpu.onednn.chain import Chain
-from tenon_cpu.onednn.convolution import chosen, problem_of
+from tenon_cpu.onednn.convolution import problem_of, with_best_layouts
 from tenon_cpu.onednn.descriptors import Descriptor, representable
 from tenon_cpu.onednn.lasting import Lasting, Packed
 from tenon_cpu.onednn.layouts import PLAIN, Assigned, Layout
@@ -33,19 +33,19 @@ def _geometry(attrs: Attrs) -> Geometry:
     return tuple(attrs["stride"]), tuple(attrs["padding"]), tuple(attrs["dilation"]), attrs["groups"]
 
 
-def _given(array: np.ndarray, layout: Layout) -> Descriptor:
+def _descriptor(array: np.ndarray, layout: Layout) -> Descriptor:
     """The descriptor of an array: as it lies in memory where that is plain, else as its layout says."""
     return Descriptor.of(array) if layout == PLAIN else layout.descriptor(array.shape, array.dtype)
 
 
-def _made(
+def _create(
     kind: str, problem: Problem, x: Layout, y: Layout, make: Callable[[Problem, Layouts], Primitive | None]
 ) -> Primitive | None:
     """``make(problem, layouts)``: in those assigned, the primitive's own choice beside them, or the best."""
     if x == y == PLAIN:
-        return chosen(kind, problem, make)
-    made: Primitive | None = make(problem, (None if x == PLAIN else x, None if y == PLAIN else y))
-    return made
+        return with_best_layouts(kind, problem, make)
+    primitive: Primitive | None = make(problem, (None if x == PLAIN else x, None if y == PLAIN else y))
+    return primitive
 
 
 def prepare_convolution(
@@ -59,7 +59,7 @@ def prepare_convolution(
     pair = (layouts.inputs[0], layouts.outputs[0])
     if problem is None or not representable(out) or (steps and pair[1] == PLAIN):
         return None
-    target = _given(out, pair[1])
+    target = _descriptor(out, pair[1])
     operands = [_operand(array, out, target) for _, array in steps]
     if any(operand is None for operand in operands):
         return None
@@ -68,31 +68,31 @@ def prepare_convolution(
     def make(problem: Problem, pair: Layouts) -> Primitive | None:
         return problem.forward(pair, bias is not None, post_ops)
 
-    made = _made("forward", problem, *pair, make)
-    if made is None:
+    primitive = _create("forward", problem, *pair, make)
+    if primitive is None:
         return None
-    memory, described = _weight(problem, made, weight, layouts.inputs[1], 1 in attrs.get("constant", ()))
-    inputs = {c.SRC: _given(x, pair[0]), c.WEIGHTS: described}
+    memory, described = _weight(problem, primitive, weight, layouts.inputs[1], 1 in attrs.get("constant", ()))
+    inputs = {c.SRC: _descriptor(x, pair[0]), c.WEIGHTS: described}
     after = [array for _, array in steps]
     if bias is not None:
         inputs[c.BIAS] = Descriptor.of(bias)
         after.insert(0, bias)
-    inputs |= {post_op_argument(place): operand for place, operand in enumerate(operands) if operand}
+    inputs |= {post_op_argument(index): operand for index, operand in enumerate(operands) if operand}
     outputs, counter = {c.DST: target}, attrs.get("counters", {}).get(1)
     if isinstance(memory, Buffer):
-        return Chain(made, inputs, outputs).bound(x, memory, *after, out)
-    ready = chain("forward", problem, made, inputs, outputs, counter, _parts(steps, out))
+        return Chain(primitive, inputs, outputs).bound(x, memory, *after, out)
+    ready = chain("forward", problem, primitive, inputs, outputs, counter, _winograd_parts(steps, out))
     compute: Thunk = ready.bound(x, weight, *after, out)
     if counter is None or not isinstance(ready, Chain):
         return compute
 
     def on_packed() -> Packed | None:
-        wanted = made.layout(c.WEIGHTS)
-        if wanted == described:
+        best_layout = primitive.layout(c.WEIGHTS)
+        if best_layout == described:
             return None
-        kept, pack = packing(weight, wanted, described)
-        given = inputs | {c.WEIGHTS: wanted}
-        return Chain(made, given, outputs).bound(x, kept, *after, out), pack
+        buffer, pack = packing(weight, best_layout, described)
+        packed_inputs = inputs | {c.WEIGHTS: best_layout}
+        return Chain(primitive, packed_inputs, outputs).bound(x, buffer, *after, out), pack
 
     return Lasting(counter, compute, on_packed)
 
@@ -103,8 +103,10 @@ def prepare_epilogue(
     """``epilogue``: a convolution with the steps that a pass found after it."""
     count = attrs["count"]
     steps = tuple(zip(attrs["steps"], ins[count:], strict=True))
-    own = attrs["attrs"] | {"epilogue": steps, "counters": attrs.get("counters", {})}
-    return prepare_convolution(ins[:count], own, outs, Assigned(layouts.inputs[:count], layouts.outputs))
+    conv_attrs = attrs["attrs"] | {"epilogue": steps, "counters": attrs.get("counters", {})}
+    return prepare_convolution(
+        ins[:count], conv_attrs, outs, Assigned(layouts.inputs[:count], layouts.outputs)
+    )
 
 
 def _operand(array: np.ndarray, out: np.ndarray, target: Descriptor) -> Descriptor | None:
@@ -114,29 +116,29 @@ def _operand(array: np.ndarray, out: np.ndarray, target: Descriptor) -> Descript
     if array.shape == out.shape:
         return target
     channelwise = (out.shape[1], *(1,) * (out.ndim - 2))
-    whole = array.shape == channelwise and array.flags.c_contiguous
-    return Descriptor.rows((1, *channelwise), out.dtype) if whole else None
+    matches = array.shape == channelwise and array.flags.c_contiguous
+    return Descriptor.rows((1, *channelwise), out.dtype) if matches else None
 
 
-def _parts(steps: Sequence[tuple[str, np.ndarray]], out: np.ndarray) -> tuple[str, ...]:
+def _winograd_parts(steps: Sequence[tuple[str, np.ndarray]], out: np.ndarray) -> tuple[str, ...]:
     """What the steps are to Winograd's way."""
-    whole = [array.shape == out.shape for _, array in steps]
+    full = [array.shape == out.shape for _, array in steps]
     return tuple(
-        "added" if all_of_it else {"mul": "scale", "add": "shift"}[name]
-        for (name, _), all_of_it in zip(steps, whole, strict=True)
+        "added" if is_full else {"mul": "scale", "add": "shift"}[name]
+        for (name, _), is_full in zip(steps, full, strict=True)
     )
 
 
 def _weight(
-    problem: Problem, made: Primitive, weight: np.ndarray, layout: Layout, constant: bool
+    problem: Problem, primitive: Primitive, weight: np.ndarray, layout: Layout, constant: bool
 ) -> tuple[Memory, Descriptor]:
     """The weight's memory and its descriptor; packed here and now if it never changes."""
     described = (
         problem.weight_like(weight) if layout == PLAIN else layout.descriptor(problem.window, problem.dtype)
     )
-    wanted = made.layout(c.WEIGHTS)
-    if constant and wanted != described:
-        return packed(weight, wanted, described), wanted
+    best_layout = primitive.layout(c.WEIGHTS)
+    if constant and best_layout != described:
+        return packed(weight, best_layout, described), best_layout
     return weight, described
 
 
@@ -148,15 +150,15 @@ def prepare_input_grad(
     problem = problem_of([g, weight], dx.shape, weight.shape, g.shape, _geometry(attrs))
     if problem is None or not representable(dx):
         return None
-    made = _made("input", problem, layouts.outputs[0], layouts.inputs[0], Problem.input_grad)
-    if made is None:
+    primitive = _create("input", problem, layouts.outputs[0], layouts.inputs[0], Problem.input_grad)
+    if primitive is None:
         return None
-    memory, described = _weight(problem, made, weight, layouts.inputs[1], 1 in attrs.get("constant", ()))
-    inputs = {c.DIFF_DST: _given(g, layouts.inputs[0]), c.WEIGHTS: described}
-    outputs = {c.DIFF_SRC: _given(dx, layouts.outputs[0])}
+    memory, described = _weight(problem, primitive, weight, layouts.inputs[1], 1 in attrs.get("constant", ()))
+    inputs = {c.DIFF_DST: _descriptor(g, layouts.inputs[0]), c.WEIGHTS: described}
+    outputs = {c.DIFF_SRC: _descriptor(dx, layouts.outputs[0])}
     if isinstance(memory, Buffer):
-        return Chain(made, inputs, outputs).bound(g, memory, dx)
-    return chain("input", problem, made, inputs, outputs).bound(g, weight, dx)
+        return Chain(primitive, inputs, outputs).bound(g, memory, dx)
+    return chain("input", problem, primitive, inputs, outputs).bound(g, weight, dx)
 
 
 def prepare_weight_grad(
@@ -173,14 +175,14 @@ def prepare_weight_grad(
         return problem.weight_grad(pair, bias is not None)
 
     pair = (layouts.inputs[0], layouts.inputs[1])
-    made = _made("weight", problem, *pair, make)
-    if made is None:
+    primitive = _create("weight", problem, *pair, make)
+    if primitive is None:
         return None
-    inputs = {c.SRC: _given(x, pair[0]), c.DIFF_DST: _given(g, pair[1])}
+    inputs = {c.SRC: _descriptor(x, pair[0]), c.DIFF_DST: _descriptor(g, pair[1])}
     outputs = {c.DIFF_WEIGHTS: problem.weight_like(dw)}
     if bias is not None:
         outputs[c.DIFF_BIAS] = Descriptor.of(bias)
-    return chain("weight", problem, made, inputs, outputs).bound(x, g, *outs)
+    return chain("weight", problem, primitive, inputs, outputs).bound(x, g, *outs)
 
 
 PREPARE = {

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tenon.extend import Attrs, Operand, Thunk
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.descriptors import Descriptor, element_strides, representable
-from tenon_cpu.onednn.epilogue import Step, apply, divisions, in_numpy, placed
+from tenon_cpu.onednn.epilogue import Step, apply, divisions, in_numpy, post_ops_for
 from tenon_cpu.onednn.lasting import Counter, Lasting, Packed
 from tenon_cpu.onednn.matmul import Product, Strided, arranged, few_rows, primitive
 from tenon_cpu.onednn.primitives import Memory, Primitive, packing
@@ -42,7 +42,7 @@ _ROWS = 3
 def matmul(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> Thunk | None:
     """``x @ y``."""
     x, y = ins
-    return _product(x, y, None, attrs.get("epilogue", ()), _lasting(attrs, 1), outs[0])
+    return _product(x, y, None, attrs.get("epilogue", ()), _constness(attrs, 1), outs[0])
 
 
 def linear(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> Thunk | None:
@@ -50,7 +50,7 @@ def linear(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> 
     x, weight, bias = ins
     if not isinstance(weight, np.ndarray) or weight.ndim != 2:
         return None
-    return _product(x, weight.T, bias, attrs.get("epilogue", ()), _lasting(attrs, 1), outs[0])
+    return _product(x, weight.T, bias, attrs.get("epilogue", ()), _constness(attrs, 1), outs[0])
 
 
 def addmm(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> Thunk | None:
@@ -61,22 +61,22 @@ def addmm(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> T
         return None
     steps: list[Step] = [("mul", alpha)] if alpha != 1 else []
     steps += [("add", x)] if beta else []
-    return _product(a, b, None, (*steps, *attrs.get("epilogue", ())), _lasting(attrs, 2), outs[0])
+    return _product(a, b, None, (*steps, *attrs.get("epilogue", ())), _constness(attrs, 2), outs[0])
 
 
 def with_bias(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> Thunk | None:
     """``x @ y + bias``, as the pass ``epilogue`` writes it."""
     x, y, bias = ins
-    return _product(x, y, bias, (), _lasting(attrs, 1), outs[0])
+    return _product(x, y, bias, (), _constness(attrs, 1), outs[0])
 
 
 PREPARE: dict[str, Prepare] = {"matmul": matmul, "linear": linear, "addmm": addmm}
 
 
-def _lasting(attrs: Attrs, place: int) -> Counter | bool:
+def _constness(attrs: Attrs, index: int) -> Counter | bool:
     """Whether the operand at ``place`` never changes, or how to ask if it has."""
-    found: Counter | None = attrs.get("counters", {}).get(place)
-    return place in attrs.get("constant", ()) or found or False
+    counter: Counter | None = attrs.get("counters", {}).get(index)
+    return index in attrs.get("constant", ()) or counter or False
 
 
 def _product(
@@ -94,17 +94,17 @@ def _product(
         y, out = y[:, None], out[..., None]
     if not (x.ndim and y.ndim and x.size and y.size and out.size):
         return None
-    if not _whole(x, y, out) or (bias is not None and not _fits(bias, out, x.dtype)):
+    if not _strides_divide(x, y, out) or (bias is not None and not _fits(bias, out, x.dtype)):
         return None
     product = arranged(*(Strided(a.shape, element_strides(a)) for a in (x, y, out)))
     if product is None or product.shape != out.shape:
         return None
     if lasting is True:
         return _with_packed(product, x, y, bias, epilogue, out)
-    meanwhile = _on_plain(product, x, y, bias, epilogue, out)
-    if meanwhile is None or not callable(lasting):
-        return meanwhile
-    return Lasting(lasting, meanwhile, lambda: _packable(product, x, y, bias, epilogue, out))
+    on_plain = _on_plain(product, x, y, bias, epilogue, out)
+    if on_plain is None or not callable(lasting):
+        return on_plain
+    return Lasting(lasting, on_plain, lambda: _on_packed(product, x, y, bias, epilogue, out))
 
 
 def _on_plain(
@@ -116,13 +116,13 @@ def _on_plain(
     out: np.ndarray,
 ) -> Thunk | None:
     if x.dtype == _FLOAT:
-        worth = _worth(product, bias is not None or bool(epilogue))
-        if worth is None:
+        faster = _is_faster(product, bias is not None or bool(epilogue))
+        if faster is None:
             return None
-        if not worth and in_numpy(epilogue):
+        if not faster and in_numpy(epilogue):
             return _by_numpy(x, y, bias, epilogue, out)
-    found = _divided(product, x.dtype, bias, epilogue, out, None)
-    return None if found is None else _by_onednn(*found, x, y, bias, out)
+    fused = _with_post_ops(product, x.dtype, bias, epilogue, out, None)
+    return None if fused is None else _by_onednn(*fused, x, y, bias, out)
 
 
 def _with_packed(
@@ -134,15 +134,15 @@ def _with_packed(
     out: np.ndarray,
 ) -> Thunk | None:
     """With a weight that is packed here and now."""
-    found = _packable(product, x, y, bias, epilogue, out)
-    if found is None:
+    packable = _on_packed(product, x, y, bias, epilogue, out)
+    if packable is None:
         return _on_plain(product, x, y, bias, epilogue, out)
-    compute, pack = found
+    compute, pack = packable
     pack()
     return compute
 
 
-def _packable(
+def _on_packed(
     product: Product,
     x: np.ndarray,
     y: np.ndarray,
@@ -154,17 +154,17 @@ def _packable(
     layout has no blocks (AVX2): with 32 to 128 rows a copy by rows was up to a third slower than the weight
     as it lies, and never much quicker."""
     any_layout = Descriptor.any(product.y.shape, x.dtype)
-    found = _divided(product, x.dtype, bias, epilogue, out, any_layout)
-    if found is None:
+    fused = _with_post_ops(product, x.dtype, bias, epilogue, out, any_layout)
+    if fused is None:
         return None
-    wanted, given = found[0].layout(c.WEIGHTS), Descriptor.strided(*product.y, x.dtype)
-    if wanted in (given, Descriptor.rows(product.y.shape, x.dtype)):
+    best_layout, plain_layout = fused[0].layout(c.WEIGHTS), Descriptor.strided(*product.y, x.dtype)
+    if best_layout in (plain_layout, Descriptor.rows(product.y.shape, x.dtype)):
         return None
-    weights, pack = packing(y, wanted, given)
-    return _by_onednn(*found, x, weights, bias, out), pack
+    weights, pack = packing(y, best_layout, plain_layout)
+    return _by_onednn(*fused, x, weights, bias, out), pack
 
 
-def _whole(*arrays: np.ndarray) -> bool:
+def _strides_divide(*arrays: np.ndarray) -> bool:
     return all(s % a.itemsize == 0 for a in arrays for s in a.strides)
 
 
@@ -178,17 +178,17 @@ def _fits(bias: object, out: np.ndarray, dtype: npt.DTypeLike) -> bool:
     )
 
 
-def _worth(product: Product, more: bool) -> bool | None:
+def _is_faster(product: Product, fused: bool) -> bool | None:
     """Whether oneDNN is faster than NumPy; None: a bare product that NumPy does as well."""
     rows, columns = product.out.shape[-2:]
     size = math.prod(product.out.shape) * product.x.shape[-1]
     thin = (rows < _ROWS or columns < _ROWS) and size >= 1 << 12 and not few_rows(product)
-    if more:
+    if fused:
         return not thin
     return True if size >= _LEAST and not thin else None
 
 
-def _divided(
+def _with_post_ops(
     product: Product,
     dtype: npt.DTypeLike,
     bias: np.ndarray | None,
@@ -197,36 +197,36 @@ def _divided(
     layout: Descriptor | None,
 ) -> tuple[Primitive, dict[int, np.ndarray], list[Step]] | None:
     """A primitive, the operands of its post-ops, and the steps that are left for NumPy."""
-    for inside, after in divisions(epilogue):
-        found = placed(inside, product, out)
-        if found is None:
+    for in_primitive, after in divisions(epilogue):
+        fused = post_ops_for(in_primitive, product, out)
+        if fused is None:
             continue
-        made = primitive(product, dtype, bias is not None, found[0], layout, out.dtype)
-        if made is not None:
-            return made, found[1], after
+        created = primitive(product, dtype, bias is not None, fused[0], layout, out.dtype)
+        if created is not None:
+            return created, fused[1], after
         # Operands of some shapes have no fast kernel: then NumPy takes over earlier.
     return None
 
 
 def _by_onednn(
-    made: Primitive,
+    compiled: Primitive,
     operands: dict[int, np.ndarray],
-    rest: list[Step],
+    remaining: list[Step],
     x: np.ndarray,
     weights: Memory,
     bias: np.ndarray | None,
     out: np.ndarray,
 ) -> Thunk:
-    places = {c.SRC: x, c.WEIGHTS: weights, c.DST: out, **operands}
+    arguments = {c.SRC: x, c.WEIGHTS: weights, c.DST: out, **operands}
     if bias is not None:
-        places[c.BIAS] = bias
-    call = made.execution(places).call()
-    if not rest:
+        arguments[c.BIAS] = bias
+    call = compiled.execution(arguments).call()
+    if not remaining:
         return call
 
     def with_rest() -> None:
         call()
-        apply(rest, out)
+        apply(remaining, out)
 
     return with_rest
 

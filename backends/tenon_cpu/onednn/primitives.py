@@ -59,28 +59,29 @@ class Primitive:
         }
         self.threads = here.local.threads
         attributes = attributes or Attributes()
-        made = ctypes.c_void_p()
+        descriptor = ctypes.c_void_p()
         if kind == "reorder":
             source, target = parameters
             here.call(
                 "dnnl_reorder_primitive_desc_create",
-                ctypes.byref(made), source.handle, here.engine, target.handle, here.engine, attributes.handle,
+                ctypes.byref(descriptor), source.handle, here.engine, target.handle, here.engine,
+                attributes.handle,
             )  # fmt: skip
         else:
-            self._create(made, attributes)
-        self.attributes, self.descriptor = attributes, made
+            self._create(descriptor, attributes)
+        self.attributes, self.descriptor = attributes, descriptor
         self.handle = ctypes.c_void_p()
-        here.call("dnnl_primitive_create", ctypes.byref(self.handle), made)
+        here.call("dnnl_primitive_create", ctypes.byref(self.handle), descriptor)
         name = ctypes.c_char_p()
-        here.call("dnnl_primitive_desc_query", made, QUERY_IMPLEMENTATION, 0, ctypes.byref(name))
+        here.call("dnnl_primitive_desc_query", descriptor, QUERY_IMPLEMENTATION, 0, ctypes.byref(name))
         self.implementation = (name.value or b"").decode()
-        scratch = here.library.quick["dnnl_primitive_desc_query_md"](made, QUERY_SCRATCHPAD, 0)
+        scratch = here.library.quick["dnnl_primitive_desc_query_md"](descriptor, QUERY_SCRATCHPAD, 0)
         self.scratchpad = Descriptor.copy(scratch) if scratch else None
         if self.scratchpad is not None and not self.scratchpad.size:
             self.scratchpad = None
         _live.add(self)
 
-    def _create(self, made: ctypes.c_void_p, attributes: Attributes) -> None:
+    def _create(self, descriptor: ctypes.c_void_p, attributes: Attributes) -> None:
         here, kind = runtime(), self.kind
         letters = PRIMITIVES.get(kind)
         if letters is None or len(letters) != len(self.parameters):
@@ -89,9 +90,11 @@ class Primitive:
                 f" {'unknown' if letters is None else f'{len(letters)} are needed ({letters})'}."
                 " See onednn/signatures.py."
             )
-        given = [_given(p, letter) for p, letter in zip(self.parameters, letters, strict=True)]
+        parameters = [_as_c_argument(p, letter) for p, letter in zip(self.parameters, letters, strict=True)]
         name = f"dnnl_{kind}_primitive_desc_create"
-        status = here.library.functions[name](ctypes.byref(made), here.engine, *given, attributes.handle)
+        status = here.library.functions[name](
+            ctypes.byref(descriptor), here.engine, *parameters, attributes.handle
+        )
         if status:
             raise failure(name, status, f"({', '.join(str(p) for p in self.parameters)})")
 
@@ -102,14 +105,14 @@ class Primitive:
 
     def layout(self, position: int) -> Descriptor:
         """The layout that the primitive wants for the argument at ``position``."""
-        found = runtime().library.quick["dnnl_primitive_desc_query_md"](
+        descriptor = runtime().library.quick["dnnl_primitive_desc_query_md"](
             self.descriptor, QUERY_ARGUMENT, position
         )
-        if not found or not runtime().library.quick["dnnl_memory_desc_get_size"](found):
+        if not descriptor or not runtime().library.quick["dnnl_memory_desc_get_size"](descriptor):
             raise errors.BackendError(
                 f"{self.kind} has no argument at position {position}. See onednn/signatures.py for positions."
             )
-        return Descriptor.copy(found)
+        return Descriptor.copy(descriptor)
 
     def execution(self, arguments: Mapping[int, Memory | None], *, own_scratch: bool = False) -> Execution:
         """The primitive with its arguments at these places; None leaves one to be bound before the first
@@ -121,16 +124,16 @@ class Primitive:
 
     def __del__(self) -> None:
         # What __init__ did not come to is absent; at exit this module's names are gone already.
-        held = self.__dict__
+        attributes = self.__dict__
         for name in ("handle", "descriptor"):
-            if held.get(name):
-                held["_destroy"][name](held[name])
+            if attributes.get(name):
+                attributes["_destroy"][name](attributes[name])
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.implementation} {', '.join(str(p) for p in self.parameters)}>"
 
 
-def _given(parameter: Any, letter: str) -> object:
+def _as_c_argument(parameter: Any, letter: str) -> object:
     if letter == "m":
         return None if parameter is None else parameter.handle
     if letter == "h":
@@ -171,14 +174,14 @@ class Execution:
 
     def _add(self, position: int, memory: Memory | None) -> None:
         here = runtime()
-        made = ctypes.c_void_p()
+        handle = ctypes.c_void_p()
         if SCALES <= position < POST_OP:
             if not isinstance(memory, np.ndarray):
                 raise errors.BackendError(
                     f"{self.primitive!r} needs its scales or zero points at position {position} as an array."
                 )
-            own = Descriptor.of(memory)  # the primitive knows their count only by the mask
-            descriptor, size = own.handle, own.size
+            constants = Descriptor.of(memory)  # the primitive knows their count only by the mask
+            descriptor, size = constants.handle, constants.size
         else:
             descriptor = here.library.quick["dnnl_primitive_desc_query_md"](
                 self.primitive.descriptor, QUERY_ARGUMENT, position
@@ -189,8 +192,8 @@ class Execution:
             raise errors.BackendError(
                 f"{self.primitive!r} takes no argument at position {position}. See onednn/signatures.py."
             )
-        here.call("dnnl_memory_create", ctypes.byref(made), descriptor, here.engine, address(memory))
-        self._memory[position], self.held[position] = made, memory
+        here.call("dnnl_memory_create", ctypes.byref(handle), descriptor, here.engine, address(memory))
+        self._memory[position], self.held[position] = handle, memory
 
     def memory(self, position: int) -> ctypes.c_void_p:
         """The memory object of an argument, for ``dnnl_memory_set_data_handle``."""
@@ -201,9 +204,9 @@ class Execution:
         self.point(position, address(memory))
         self.held[position] = memory
 
-    def point(self, position: int, place: int | None) -> None:
+    def point(self, position: int, target: int | None) -> None:
         """The same by an address; the caller keeps the memory alive."""
-        status = self.set_handle(self._memory[position], place)
+        status = self.set_handle(self._memory[position], target)
         if status:
             raise failure("dnnl_memory_set_data_handle", status, f"({self.primitive!r}, {position})")
 
@@ -293,25 +296,25 @@ def reorder(source: Descriptor, target: Descriptor) -> Primitive:
 
 def packed(array: np.ndarray, target: Descriptor, source: Descriptor | None = None) -> Buffer:
     """``array`` in the layout ``target``, in memory of its own; ``source`` describes it in other axes."""
-    made, pack = packing(array, target, source)
+    buffer, pack = packing(array, target, source)
     pack()
-    return made
+    return buffer
 
 
 def packing(
     array: np.ndarray, target: Descriptor, source: Descriptor | None = None
 ) -> tuple[Buffer, Execution]:
     """Memory for ``array`` in the layout ``target``, and what copies the array there at every call."""
-    made = target.buffer()
-    return made, reorder(source or Descriptor.of(array), target).execution({SRC: array, DST: made})
+    buffer = target.buffer()
+    return buffer, reorder(source or Descriptor.of(array), target).execution({SRC: array, DST: buffer})
 
 
 def unpacked(buffer: Buffer, source: Descriptor) -> np.ndarray:
     """The plain array of what ``buffer`` holds in the layout ``source``."""
     shape, dtype = source.shape, source.dtype
-    made = np.empty(shape, dtype)
-    reorder(source, Descriptor.rows(shape, dtype)).execution({SRC: buffer, DST: made})()
-    return made
+    array = np.empty(shape, dtype)
+    reorder(source, Descriptor.rows(shape, dtype)).execution({SRC: buffer, DST: array})()
+    return array
 
 
 _live: weakref.WeakSet[Primitive] = weakref.WeakSet()

@@ -84,7 +84,7 @@ class Problem:
         x, y = self.activations(layouts)
         shift = Descriptor.rows(self.weight[:1], self.dtype) if bias else None
         kind = c.FORWARD_TRAINING if training else c.FORWARD_INFERENCE
-        return _made(
+        return _create(
             "convolution_forward", kind, _DIRECT, x, self.any_weight(), shift, y, *self.geometry,
             attributes=Attributes(post_ops) if post_ops else None,
         )  # fmt: skip
@@ -92,7 +92,7 @@ class Problem:
     def input_grad(self, layouts: Layouts) -> Primitive | None:
         """``DIFF_DST``, ``WEIGHTS`` -> ``DIFF_SRC``."""
         hint, (x, y) = self._hint(layouts), self.activations(layouts)
-        return hint and _made(
+        return hint and _create(
             "convolution_backward_data", _DIRECT, x, self.any_weight(), y, *self.geometry, hint
         )
 
@@ -100,7 +100,7 @@ class Problem:
         """``SRC``, ``DIFF_DST`` -> ``DIFF_WEIGHTS``, ``DIFF_BIAS``."""
         hint, (x, y) = self._hint(layouts), self.activations(layouts)
         shift = Descriptor.rows(self.weight[:1], self.dtype) if bias else None
-        return hint and _made(
+        return hint and _create(
             "convolution_backward_weights", _DIRECT, x, self.any_weight(), shift, y, *self.geometry, hint
         )
 
@@ -108,13 +108,13 @@ class Problem:
         """A forward primitive, which oneDNN's gradients ask for."""
         x, y = self.activations(layouts)
         arguments = (c.FORWARD_TRAINING, _DIRECT, x, self.any_weight(), None, y, *self.geometry)
-        return _made("convolution_forward", *arguments, any_kernel=True)
+        return _create("convolution_forward", *arguments, any_kernel=True)
 
     def blocks(self) -> Layouts | None:
         """Blocks on both sides, if both have whole ones."""
         layout = blocked()
-        whole = layout is not PLAIN and layout.fits(self.x) and layout.fits(self.y)
-        return (layout, layout) if whole else None
+        divides = layout is not PLAIN and layout.fits(self.x) and layout.fits(self.y)
+        return (layout, layout) if divides else None
 
     def plain_is_better(self, kind: str) -> bool:
         """Whether matrix products of plain arrays take less time than reorders and a blocked kernel.
@@ -131,21 +131,21 @@ class Problem:
             return True
         if kind == "input" and (single or self.x[1] < 8):
             return True
-        return self.y[0] * math.prod(self.y[2:]) < FEW_PLACES
+        return self.y[0] * math.prod(self.y[2:]) < FEW_POSITIONS
 
 
 #: Output places below which a weight's reorder costs more than blocks gain.
-FEW_PLACES = 200
+FEW_POSITIONS = 200
 
 
-def _made(
+def _create(
     kind: str, *parameters: Any, attributes: Attributes | None = None, any_kernel: bool = False
 ) -> Primitive | None:
     """The primitive; None where oneDNN has none, or only its reference, hundreds of times slower."""
     try:
-        made = Primitive(kind, *parameters, attributes=attributes)
+        primitive = Primitive(kind, *parameters, attributes=attributes)
     except OneDnnError as error:
         if error.unimplemented:
             return None
         raise
-    return made if any_kernel or not made.reference else None
+    return primitive if any_kernel or not primitive.reference else None

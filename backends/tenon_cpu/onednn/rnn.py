@@ -21,7 +21,7 @@ from tenon_cpu.jit.compiler.compile import available
 from tenon_cpu.jit.loops import rnn
 from tenon_cpu.onednn import prepared_matmul
 from tenon_cpu.onednn import signatures as c
-from tenon_cpu.onednn.rnn_walk import Products, Weights, parts, plain, turned, walk
+from tenon_cpu.onednn.rnn_walk import Products, Weights, parts, plain, transposed, walk
 
 Array = np.ndarray
 _FLOAT = np.dtype(np.float32)
@@ -36,26 +36,26 @@ def pays(w_hh: Array, sizes: Sequence[int]) -> bool:
 
 def walks(w_hh: Array, sizes: Sequence[int], *arrays: Array | None) -> bool:
     """Whether the kernels below take float32 arrays like these, of which some may be None, and pay."""
-    given = [w_hh, *(a for a in arrays if a is not None)]
-    return pays(w_hh, sizes) and all(a.dtype is _FLOAT for a in given)
+    present = [w_hh, *(a for a in arrays if a is not None)]
+    return pays(w_hh, sizes) and all(a.dtype is _FLOAT for a in present)
 
 
 def _plain(x: Array) -> Array:
     return x if x.flags.carray else np.array(x, order="C")
 
 
-def _own(x: Array) -> Array:
+def _copy(x: Array) -> Array:
     """A copy, to be written."""
     return np.array(x, order="C")
 
 
-def _turned(w_hh: Array, sizes: Sequence[int]) -> Weights:
+def _transposed(w_hh: Array, sizes: Sequence[int]) -> Weights:
     bounds = parts(sizes)
     rows = max(b - a for a, b in pairwise(bounds))
-    return turned(_plain(w_hh), len(sizes), rows)
+    return transposed(_plain(w_hh), len(sizes), rows)
 
 
-def _room(rows: int, width: int) -> Array:
+def _buffer(rows: int, width: int) -> Array:
     return np.empty((rows, width), _FLOAT)
 
 
@@ -66,19 +66,19 @@ def lstm_sequence(
     """Outputs, last states and cells; gates and cells of all steps."""
     _lstm.infer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes=sizes, reverse=reverse)
     gates, width = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh)), c0.shape[1]
-    made = (
-        _room(x.shape[0], width),
+    results = (
+        _buffer(x.shape[0], width),
         np.empty(h0.shape, _FLOAT),
         np.empty(c0.shape, _FLOAT),
         gates,
-        _room(x.shape[0], width),
+        _buffer(x.shape[0], width),
     )
-    _walk_lstm(made, h0, c0, w_hh, sizes, reverse)
-    return made
+    _walk_lstm(results, h0, c0, w_hh, sizes, reverse)
+    return results
 
 
 def _walk_lstm(
-    made: Sequence[Array],
+    results: Sequence[Array],
     h0: Array,
     c0: Array,
     w_hh: Array,
@@ -86,11 +86,11 @@ def _walk_lstm(
     reverse: bool,
 ) -> None:
     """All of ``made``, whose gates are the inputs' products so far."""
-    out, h, cell, gates, cells = made
+    out, h, cell, gates, cells = results
     h[...], cell[...] = h0, c0
-    own = _room(h.shape[0], gates.shape[1])
-    states = Products(_turned(w_hh, sizes), h, c.DST, False)
-    walk(rnn.lstm.ready(), states, sizes, reverse, gates, own, out, cells, h, cell)
+    products_out = _buffer(h.shape[0], gates.shape[1])
+    states = Products(_transposed(w_hh, sizes), h, c.DST, False)
+    walk(rnn.lstm.ready(), states, sizes, reverse, gates, products_out, out, cells, h, cell)
 
 
 def lstm_sequence_grad(
@@ -99,10 +99,10 @@ def lstm_sequence_grad(
     sizes: Sequence[int], needs: Sequence[bool], reverse: bool = False,
 ) -> tuple[Array | None, ...]:  # fmt: skip
     """The walk back gives the gradients before the activations; the rest is products over all steps."""
-    d, dh, dc = np.empty_like(gates), _own(g_last), _own(g_cell)
+    d, dh, dc = np.empty_like(gates), _copy(g_last), _copy(g_cell)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, False)
-    known = (_plain(g), _plain(gates), _plain(cells), _plain(c0))
-    walk(rnn.lstm_grad.ready(), states, sizes, reverse, *known, d, dh, dc)
+    forward_values = (_plain(g), _plain(gates), _plain(cells), _plain(c0))
+    walk(rnn.lstm_grad.ready(), states, sizes, reverse, *forward_values, d, dh, dc)
     wanted = (needs[0], *needs[3:5], needs[5] or needs[6], False)
     dx, dw_ih, dw_hh, db, nothing = _products(f, x, w_ih, out, h0, d, sizes, reverse, wanted)
     return dx, dh, dc, dw_ih, dw_hh, db, nothing
@@ -151,13 +151,13 @@ def gru_sequence(
     """Outputs, last states; gates and the states' share of the candidates of all steps."""
     _gru.infer(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
     gates, width = _plain(f.linear(x, w_ih, b_ih)), h0.shape[1]
-    made = (_room(x.shape[0], width), np.empty(h0.shape, _FLOAT), gates, _room(x.shape[0], width))
-    _walk_gru(made, h0, w_hh, b_hh, sizes, reverse)
-    return made
+    results = (_buffer(x.shape[0], width), np.empty(h0.shape, _FLOAT), gates, _buffer(x.shape[0], width))
+    _walk_gru(results, h0, w_hh, b_hh, sizes, reverse)
+    return results
 
 
 def _walk_gru(
-    made: Sequence[Array],
+    results: Sequence[Array],
     h0: Array,
     w_hh: Array,
     b_hh: Array | None,
@@ -165,12 +165,12 @@ def _walk_gru(
     reverse: bool,
 ) -> None:
     """All of ``made``, whose gates are the inputs' products so far."""
-    out, h, gates, hidden = made
+    out, h, gates, hidden = results
     h[...] = h0
-    own = _room(h.shape[0], gates.shape[1])
+    products_out = _buffer(h.shape[0], gates.shape[1])
     bias = np.zeros(gates.shape[1], _FLOAT) if b_hh is None else _plain(b_hh)
-    states = Products(_turned(w_hh, sizes), h, c.DST, False)
-    walk(rnn.gru.ready(), states, sizes, reverse, gates, own, bias, out, hidden, h)
+    states = Products(_transposed(w_hh, sizes), h, c.DST, False)
+    walk(rnn.gru.ready(), states, sizes, reverse, gates, products_out, bias, out, hidden, h)
 
 
 def gru_sequence_grad(
@@ -178,12 +178,12 @@ def gru_sequence_grad(
     gates: Array, hidden: Array, *, sizes: Sequence[int], needs: Sequence[bool], reverse: bool = False,
 ) -> tuple[Array | None, ...]:  # fmt: skip
     """As for the LSTM; what goes to the inputs and to the states differs in the candidates."""
-    d, own, dh = np.empty_like(gates), np.empty_like(gates), _own(g_last)
+    d, d_states, dh = np.empty_like(gates), np.empty_like(gates), _copy(g_last)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, True)
-    known = (_plain(g), _plain(gates), _plain(hidden), _plain(out), _plain(h0))
-    walk(rnn.gru_grad.ready(), states, sizes, reverse, *known, d, own, dh)
+    forward_values = (_plain(g), _plain(gates), _plain(hidden), _plain(out), _plain(h0))
+    walk(rnn.gru_grad.ready(), states, sizes, reverse, *forward_values, d, d_states, dh)
     wanted = (needs[0], *needs[2:])
-    dx, *others = products(f, x, w_ih, lambda: before(f, out, h0, sizes, reverse), d, own, wanted)
+    dx, *others = products(f, x, w_ih, lambda: before(f, out, h0, sizes, reverse), d, d_states, wanted)
     return dx, dh, *others
 
 
@@ -194,13 +194,13 @@ def rnn_sequence(
     """Outputs and last states."""
     _rnn.infer(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
     out = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh))
-    made = (out, np.empty(h0.shape, _FLOAT))
-    _walk_rnn(made, h0, w_hh, sizes, reverse, nonlinearity)
-    return made
+    results = (out, np.empty(h0.shape, _FLOAT))
+    _walk_rnn(results, h0, w_hh, sizes, reverse, nonlinearity)
+    return results
 
 
 def _walk_rnn(
-    made: Sequence[Array],
+    results: Sequence[Array],
     h0: Array,
     w_hh: Array,
     sizes: Sequence[int],
@@ -208,9 +208,9 @@ def _walk_rnn(
     nonlinearity: str,
 ) -> None:
     """``made``, whose first are the inputs' products so far."""
-    out, h = made
+    out, h = results
     h[...] = h0
-    states = Products(_turned(w_hh, sizes), h, c.DST, False)
+    states = Products(_transposed(w_hh, sizes), h, c.DST, False)
     walk(rnn.rnn.ready(), states, sizes, reverse, nonlinearity == "relu", np.empty(h.shape, _FLOAT), out, h)
 
 
@@ -219,7 +219,7 @@ def rnn_sequence_grad(
     *, sizes: Sequence[int], needs: Sequence[bool], reverse: bool = False, nonlinearity: str = "tanh",
 ) -> tuple[Array | None, ...]:  # fmt: skip
     """As for the LSTM."""
-    d, dh = np.empty(out.shape, _FLOAT), _own(g_last)
+    d, dh = np.empty(out.shape, _FLOAT), _copy(g_last)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, False)
     walk(rnn.rnn_grad.ready(), states, sizes, reverse, nonlinearity == "relu", _plain(g), _plain(out), d, dh)
     wanted = (needs[0], *needs[2:4], needs[4] or needs[5], False)
@@ -258,20 +258,20 @@ KERNELS: dict[str, Kernel] = {
 
 def _prepared(name: str, ins: Sequence[Operand], attrs: Attrs, outs: Sequence[Array]) -> Thunk | None:
     """A forward op in a program: the products go where they are kept, the walk fills the program's arrays."""
-    kept = {"lstm": 5, "gru": 4, "rnn": 2}[name]
+    count = {"lstm": 5, "gru": 4, "rnn": 2}[name]
     x, h0, *others = ins
     sizes, reverse = attrs["sizes"], attrs.get("reverse", False)
     w_ih, w_hh, b_ih, b_hh = others[1:5] if name == "lstm" else others
-    given = (*ins, *outs)
-    if not all(a is None or isinstance(a, np.ndarray) for a in given) or (
+    arrays = (*ins, *outs)
+    if not all(a is None or isinstance(a, np.ndarray) for a in arrays) or (
         name == "lstm" and ins[7] is not None
     ):
         return None
-    if not walks(w_hh, sizes, *given) or not all(a.flags.carray for a in outs):
+    if not walks(w_hh, sizes, *arrays) or not all(a.flags.carray for a in outs):
         return None
-    if len(outs) < kept:  # without gradients nobody sees what they would need
+    if len(outs) < count:  # without gradients nobody sees what they would need
         rows = x.shape[0]
-        outs = [*outs, _room(rows, w_hh.shape[0]), _room(rows, w_hh.shape[1])]
+        outs = [*outs, _buffer(rows, w_hh.shape[0]), _buffer(rows, w_hh.shape[1])]
     both = b_ih is not None and name != "gru"
     bias = np.empty_like(b_ih) if both else b_ih
     product = prepared_matmul.PREPARE["linear"]((x, w_ih, bias), {}, (outs[0 if name == "rnn" else -2],))

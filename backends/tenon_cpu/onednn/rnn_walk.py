@@ -33,7 +33,7 @@ _LEAST_ROWS, _LEAST_STEPS = 8, 6
 
 
 class Weights(NamedTuple):
-    """``inner x columns`` weights; ``lie`` says how in memory: "plain", "turned", or packed in a layout."""
+    """``inner x columns`` weights; ``lie``: "plain", "transposed", or the number of rows it is packed for."""
 
     memory: Memory | None
     inner: int
@@ -42,15 +42,15 @@ class Weights(NamedTuple):
     layout: Descriptor | None = None
 
 
-def turned(weight: np.ndarray, steps: int, rows: int) -> Weights:
+def transposed(weight: np.ndarray, steps: int, rows: int) -> Weights:
     """``weight.T``, packed for products of some ``rows`` rows where there are enough ``steps``."""
     columns, inner = weight.shape
-    found = None
+    packing = None
     if steps >= _LEAST_STEPS:
-        found = _cache.get(("pack", inner, columns, rows), _packing, inner, columns, rows)
-    if found is None:
-        return Weights(weight, inner, columns, "turned")
-    layout, copy = found
+        packing = _cache.get(("pack", inner, columns, rows), _packing, inner, columns, rows)
+    if packing is None:
+        return Weights(weight, inner, columns, "transposed")
+    layout, copy = packing
     memory = layout.buffer()
     copy.bind(c.SRC, weight)
     copy.bind(c.DST, memory)
@@ -63,8 +63,8 @@ def _packing(inner: int, columns: int, rows: int) -> tuple[Descriptor, Execution
     """The layout that is best, and what copies there; None where it has no blocks, as for AVX2: from the
     columns of the weight as it lies a product is as quick, and quicker where rows of the copy are whole
     pages (32 x 256 x 1024: 0.30 against 0.43 ms)."""
-    made = _product(rows, inner, columns, Descriptor.any((inner, columns), _FLOAT), False)
-    layout = made.layout(c.WEIGHTS)
+    primitive = _product(rows, inner, columns, Descriptor.any((inner, columns), _FLOAT), False)
+    layout = primitive.layout(c.WEIGHTS)
     if layout == Descriptor.rows((inner, columns), _FLOAT):
         return None
     plain = Descriptor.strided((inner, columns), (1, inner), _FLOAT)
@@ -85,10 +85,10 @@ def _product(rows: int, inner: int, columns: int, weights: Descriptor, accumulat
 
 def _execution(rows: int, weights: Weights, accumulate: bool) -> Execution:
     inner, columns = weights.inner, weights.columns
-    strides = (1, inner) if weights.lie == "turned" else (columns, 1)
+    strides = (1, inner) if weights.lie == "transposed" else (columns, 1)
     layout = weights.layout or Descriptor.strided((inner, columns), strides, _FLOAT)
-    made = _product(rows, inner, columns, layout, accumulate)
-    return made.execution({c.SRC: None, c.WEIGHTS: None, c.DST: None})
+    primitive = _product(rows, inner, columns, layout, accumulate)
+    return primitive.execution({c.SRC: None, c.WEIGHTS: None, c.DST: None})
 
 
 class StepProducts(Protocol):
@@ -125,28 +125,28 @@ class Products:
         steps = np.empty((len(sizes), 6), np.int64)
         steps[:, 0] = starts
         counts = steps[:, 1] = np.clip(sizes, first, last) - first
-        held: list[Execution] = []
+        executions: list[Execution] = []
         other = c.SRC if self.moves == c.DST else c.DST
-        place = address_of(self.fixed) + first * self.fixed.strides[0]
+        address_of_rows = address_of(self.fixed) + first * self.fixed.strides[0]
         for count in counts[:1].tolist() if counts[0] == counts[-1] else np.unique(counts).tolist():
             if not count:
                 continue
             execution = self.execution(count, alone)
-            execution.point(other, place)
+            execution.point(other, address_of_rows)
             handle, stream, arguments, array = execution.run
-            words = (
+            call = (
                 handle.value or 0,
                 arguments,
                 ctypes.addressof(array),
                 execution.memory(self.moves).value or 0,
             )
-            steps[counts == count, 2:] = words
-            held.append(execution)
-        if not held:
-            return np.zeros(3, np.int64), steps, held
-        functions = (held[0].execute, held[0].set_handle)
+            steps[counts == count, 2:] = call
+            executions.append(execution)
+        if not executions:
+            return np.zeros(3, np.int64), steps, executions
+        functions = (executions[0].execute, executions[0].set_handle)
         library = [*(ctypes.cast(f, ctypes.c_void_p).value for f in functions), stream.value]
-        return np.array(library, np.int64), steps, held
+        return np.array(library, np.int64), steps, executions
 
 
 def parts(sizes: Sequence[int]) -> list[int]:
@@ -171,10 +171,10 @@ def walk(
     shared = len(bounds) > 2
 
     def part(first: int, last: int) -> None:
-        library, steps, held = products.lines(starts, lengths, first, last, shared)
+        library, steps, executions = products.lines(starts, lengths, first, last, shared)
         status = loop(library, steps, first, reverse, *arrays)
         if status:
-            raise held[0].failed(status)
+            raise executions[0].failed(status)
 
     def work(start: int, stop: int) -> None:
         with _one_thread():
@@ -201,4 +201,4 @@ def _one_thread() -> Iterator[None]:
         here.set_threads()
 
 
-__all__ = ["Products", "Weights", "parts", "plain", "turned", "walk"]
+__all__ = ["Products", "Weights", "parts", "plain", "transposed", "walk"]

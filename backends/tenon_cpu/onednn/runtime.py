@@ -101,8 +101,8 @@ class Buffer:
     def view(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
         """The memory as an array, for layouts that are plain rows."""
         offset = self.address - self.array.ctypes.data
-        made: np.ndarray = self.array[offset : offset + self.size].view(dtype).reshape(shape)
-        return made
+        array: np.ndarray = self.array[offset : offset + self.size].view(dtype).reshape(shape)
+        return array
 
 
 def _openmp() -> ctypes.CDLL | None:
@@ -137,20 +137,20 @@ def outcome() -> Outcome:
 
 def available() -> Availability:
     """Whether oneDNN is in use here, and which one or why not."""
-    found = outcome()
-    return Availability(found.library is not None, found.reason)
+    result = outcome()
+    return Availability(result.library is not None, result.reason)
 
 
 def runtime() -> Runtime:
     """The process's runtime; BackendError with the reason where there is no library."""
     global _runtime
     if _runtime is None:
-        found = outcome()
-        if found.library is None:
-            raise errors.BackendError(f"oneDNN is not available: {found.reason}.")
+        result = outcome()
+        if result.library is None:
+            raise errors.BackendError(f"oneDNN is not available: {result.reason}.")
         with _lock:
             if _runtime is None:
-                _runtime = Runtime(found.library)
+                _runtime = Runtime(result.library)
     return _runtime
 
 

@@ -33,8 +33,8 @@ if _libc is not None:
 
 def covered() -> bool:
     """Whether the calling thread has an alternate signal stack, or cannot have one."""
-    found = _Stack()
-    return _libc is None or bool(_libc.sigaltstack(None, ctypes.byref(found)) or not found.flags & _DISABLED)
+    stack = _Stack()
+    return _libc is None or bool(_libc.sigaltstack(None, ctypes.byref(stack)) or not stack.flags & _DISABLED)
 
 
 def _cover() -> int | None:

@@ -42,10 +42,10 @@ def wanted_layouts(op: Op, ins: Sequence[Operand], outs: Sequence[Aval], attrs: 
     ``ins`` are avals (``shape``, ``dtype``), numbers or None, ``outs`` avals, residuals included.
     """
     rule = _RULES.get(op.name)
-    if rule is None or not available() or not (op.name in _WHOLE or _computable(ins, outs)):
+    if rule is None or not available() or not (op.name in _INTEGER or _computable(ins, outs)):
         return None
-    made = rule(ins, outs, attrs)
-    return None if made is None or made.all_plain else made
+    assigned = rule(ins, outs, attrs)
+    return None if assigned is None or assigned.all_plain else assigned
 
 
 def follows(op: Op, ins: Sequence[Operand], outs: Sequence[Aval]) -> bool:
@@ -76,72 +76,72 @@ def _problem(x: Aval, weight: Aval, y: Aval, attrs: Attrs) -> Problem:
     return Problem(*shapes, np.dtype(x.dtype), *geometry, attrs["groups"])
 
 
-def _pair(
+def _with_layouts(
     problem: Problem, make: Callable[[Layouts], Primitive | None], x: int, y: int
 ) -> tuple[Primitive, Layout, Layout] | None:
     """A primitive with blocks on both sides, or else with what it wants where there are no whole blocks."""
-    own = blocked()
-    fits = [own != PLAIN and own.fits(shape) for shape in (problem.x, problem.y)]
+    layout = blocked()
+    fits = [layout != PLAIN and layout.fits(shape) for shape in (problem.x, problem.y)]
     if not any(fits):
         return None
-    made = make((own if fits[0] else None, own if fits[1] else None))
-    if made is None:
+    primitive = make((layout if fits[0] else None, layout if fits[1] else None))
+    if primitive is None:
         return None
     layouts = []
     for position, shape in ((x, problem.x), (y, problem.y)):
-        layouts.append(named(made.layout(position), shape, problem.dtype) or PLAIN)
-    return made, layouts[0], layouts[1]
+        layouts.append(named(primitive.layout(position), shape, problem.dtype) or PLAIN)
+    return primitive, layouts[0], layouts[1]
 
 
-def _packed(made: Primitive, problem: Problem) -> Layout:
-    return packing(made.layout(c.WEIGHTS), Descriptor.rows(problem.window, problem.dtype))
+def _packed(primitive: Primitive, problem: Problem) -> Layout:
+    return packing(primitive.layout(c.WEIGHTS), Descriptor.rows(problem.window, problem.dtype))
 
 
 def _convolution(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     problem = _problem(ins[0], ins[1], outs[0], attrs)
     bias = len(ins) > 2 and ins[2] is not None
-    found = _pair(problem, lambda pair: problem.forward(pair, bias), c.SRC, c.DST)
-    if found is None:
+    pair = _with_layouts(problem, lambda layouts: problem.forward(layouts, bias), c.SRC, c.DST)
+    if pair is None:
         return None
-    made, x, y = found
-    rest = (PLAIN, y)[: len(ins) - 2]  # the bias, and what is added to the result
-    return Assigned((x, _packed(made, problem), *rest), (y,))
+    primitive, x, y = pair
+    others = (PLAIN, y)[: len(ins) - 2]  # the bias, and what is added to the result
+    return Assigned((x, _packed(primitive, problem), *others), (y,))
 
 
 def _input_grad(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     problem = _problem(outs[0], ins[1], ins[0], attrs)
     if problem.x[1] < 8:
         return None
-    found = _pair(problem, problem.input_grad, c.DIFF_SRC, c.DIFF_DST)
-    if found is None:
+    pair = _with_layouts(problem, problem.input_grad, c.DIFF_SRC, c.DIFF_DST)
+    if pair is None:
         return None
-    made, x, y = found
-    return Assigned((y, _packed(made, problem)), (x,))
+    primitive, x, y = pair
+    return Assigned((y, _packed(primitive, problem)), (x,))
 
 
 def _weight_grad(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     problem = _problem(ins[0], outs[0], ins[1], attrs)
-    found = _pair(problem, problem.weight_grad, c.SRC, c.DIFF_DST)
-    return None if found is None else Assigned(found[1:], (PLAIN,) * len(outs))
+    pair = _with_layouts(problem, problem.weight_grad, c.SRC, c.DIFF_DST)
+    return None if pair is None else Assigned(pair[1:], (PLAIN,) * len(outs))
 
 
 def _blocks(array: Aval) -> Layout | None:
-    own = blocked()
-    return own if own != PLAIN and own.fits(tuple(array.shape)) else None
+    layout = blocked()
+    return layout if layout != PLAIN and layout.fits(tuple(array.shape)) else None
 
 
-def _like(which: Sequence[int], made: Sequence[int]) -> Rule:
+def _blocked_at(inputs: Sequence[int], outputs: Sequence[int]) -> Rule:
     """A rule: inputs ``which`` and outputs ``made`` in blocks, the rest plain."""
 
     def rule(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
         del attrs
-        layouts = [_blocks(a) for a in (*(ins[i] for i in which), *(outs[i] for i in made))]
+        layouts = [_blocks(a) for a in (*(ins[i] for i in inputs), *(outs[i] for i in outputs))]
         if any(layout is None for layout in layouts):
             return None
-        own = blocked()
+        layout = blocked()
         return Assigned(
-            tuple(own if i in which else PLAIN for i in range(len(ins))),
-            tuple(own if i in made else PLAIN for i in range(len(outs))),
+            tuple(layout if i in inputs else PLAIN for i in range(len(ins))),
+            tuple(layout if i in outputs else PLAIN for i in range(len(outs))),
         )
 
     return rule
@@ -155,7 +155,7 @@ def _reduction(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> As
     return Assigned((own,), (PLAIN,))
 
 
-def _single(rule: Rule) -> Rule:
+def _float32_only(rule: Rule) -> Rule:
     """``rule`` for float32 only."""
 
     def checked(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
@@ -166,12 +166,12 @@ def _single(rule: Rule) -> Rule:
 
 def _average(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     divided = attrs.get("divisor") is not None or attrs.get("ceil_mode")
-    return None if divided else _single(_like([0], [0]))(ins, outs, attrs)
+    return None if divided else _float32_only(_blocked_at([0], [0]))(ins, outs, attrs)
 
 
-def _maximum(*which: int) -> Rule:
+def _maximum(*inputs: int) -> Rule:
     """A rule for windows without holes, the only ones that oneDNN's maximum is fast for."""
-    rule = _single(_like(which, [0]))
+    rule = _float32_only(_blocked_at(inputs, [0]))
 
     def undilated(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
         return rule(ins, outs, attrs) if set(attrs["dilation"]) == {1} else None
@@ -180,14 +180,14 @@ def _maximum(*which: int) -> Rule:
 
 
 def _norm_grad(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
-    whole = attrs["needs"][0] and (ins[2] is not None or not attrs["needs"][1])
-    return _single(_like([0, 1], [0]))(ins, outs, attrs) if whole else None
+    complete = attrs["needs"][0] and (ins[2] is not None or not attrs["needs"][1])
+    return _float32_only(_blocked_at([0, 1], [0]))(ins, outs, attrs) if complete else None
 
 
 def _adaptive(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     inner, outer = sorted((tuple(ins[0].shape[2:]), tuple(outs[0].shape[2:])), key=math.prod)
     even = all(s % n == 0 for s, n in zip(outer, inner, strict=True))
-    return _single(_like([0], [0]))(ins, outs, attrs) if even else None
+    return _float32_only(_blocked_at([0], [0]))(ins, outs, attrs) if even else None
 
 
 def finishes(
@@ -207,13 +207,17 @@ def finishes(
         return False
     if op.name == "matmul":
         return _takes_bias(ins, y, steps)
-    made = wanted_layouts(op, ins, outs, attrs)
+    assigned = wanted_layouts(op, ins, outs, attrs)
     channelwise = (y.shape[1], *(1,) * (len(y.shape) - 2))
     shapes = [tuple(a.shape) for _, a in steps]
     names = [name for name, _ in steps]
     if shapes[-1] == tuple(y.shape) and names[-1] == "add":
         del shapes[-1], names[-1]
-    if made is None or made.outputs[0] == PLAIN or names not in ([], ["mul"], ["add"], ["mul", "add"]):
+    if (
+        assigned is None
+        or assigned.outputs[0] == PLAIN
+        or names not in ([], ["mul"], ["add"], ["mul", "add"])
+    ):
         return False
     return all(shape == channelwise for shape in shapes)
 
@@ -226,10 +230,10 @@ def _takes_bias(ins: Sequence[Operand], y: Aval, steps: Sequence[tuple[str, Aval
     """oneDNN adds a vector for nothing. A residual or a curve costs it more than generated code, which does
     the next norm at the same time: ``docs/adr/0016``."""
     (name, operand), *more = steps
-    own = tuple(y.shape)
+    shape = tuple(y.shape)
     return bool(
-        name == "add" and not more and len(ins[1].shape) == 2 and len(own) > 1
-        and tuple(operand.shape) == own[-1:] and math.prod(own[:-1]) >= _ROWS and own[-1] > 1
+        name == "add" and not more and len(ins[1].shape) == 2 and len(shape) > 1
+        and tuple(operand.shape) == shape[-1:] and math.prod(shape[:-1]) >= _ROWS and shape[-1] > 1
         and all(a.dtype == y.dtype for a in ins)
     )  # fmt: skip
 
@@ -238,12 +242,12 @@ def _epilogue(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Ass
     count = attrs["count"]
     if attrs["base"].name == "matmul":
         return None
-    made = _convolution(ins[:count], outs, attrs["attrs"])
-    if made is None:
+    assigned = _convolution(ins[:count], outs, attrs["attrs"])
+    if assigned is None:
         return None
     shape = tuple(outs[0].shape)
-    rest = (made.outputs[0] if tuple(a.shape) == shape else PLAIN for a in ins[count:])
-    return Assigned((*made.inputs, *rest), made.outputs)
+    others = (assigned.outputs[0] if tuple(a.shape) == shape else PLAIN for a in ins[count:])
+    return Assigned((*assigned.inputs, *others), assigned.outputs)
 
 
 #: Ops that can do something to their result before they write it.
@@ -251,9 +255,9 @@ FINISHED = frozenset({"conv", "convolution", "matmul"})
 #: Ops that start a blocked region.
 SEEDS = frozenset({"conv", "convolution", "conv_input_grad", "conv_weight_grad", "epilogue", "int8_conv"})
 #: Ops of 8-bit integers, whose rules look at the arrays themselves.
-_WHOLE = frozenset({"int8_conv", "int8_max_pool"})
+_INTEGER = frozenset({"int8_conv", "int8_max_pool"})
 _RULES: dict[str, Rule] = {
-    "batch_norm": _single(_like([0], [0])),
+    "batch_norm": _float32_only(_blocked_at([0], [0])),
     "batch_norm_grad": _norm_grad,
     "max_pool": _maximum(0),
     "max_pool_grad": _maximum(0, 1, 2),

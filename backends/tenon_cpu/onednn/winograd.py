@@ -34,10 +34,10 @@ from tenon_cpu.onednn.runtime import ALIGNMENT, Buffer
 from tenon_cpu.onednn.winograd_code import STEP, TABLE, WINDOW, text
 from tenon_cpu.onednn.winograd_parts import (
     FLOAT,
-    PLACES,
     POINTS,
+    POSITIONS,
     Points,
-    by_places,
+    by_positions,
     grid,
     pieces,
 )
@@ -49,10 +49,10 @@ Array = np.ndarray
 _DIRECT, _PRODUCTS, _MAPS, _WEIGHTS = 110e9, 85e9, 70e9, 20e9
 _WORDS = {word: index for index, word in enumerate(TABLE)}
 #: Bytes of a weight at the points up to which they are kept while it does not change.
-KEPT = 4 << 20
+MAX_KEPT_BYTES = 4 << 20
 Set = Callable[[int], None]
 #: Of a value: an array of the call by its number, scratch memory by its offset (-1 and down), or memory kept.
-Place = int | Buffer
+Location = int | Buffer
 
 
 @functools.cache
@@ -76,17 +76,17 @@ def pays(problem: Problem) -> bool:
         return False
     channels, filters, (n, _, *sizes) = problem.x[1], problem.y[1], problem.y
     tiles = n * math.prod(-(-s // STEP) for s in sizes)
-    direct = 2 * PLACES * n * math.prod(sizes) * channels * filters / _DIRECT
+    direct = 2 * POSITIONS * n * math.prod(sizes) * channels * filters / _DIRECT
     multiplied = 2 * POINTS * tiles * channels * filters / _PRODUCTS
     maps = 16 * POINTS * tiles * (channels + filters) / _MAPS
-    weights = 8 * (POINTS + PLACES) * channels * filters / _WEIGHTS
+    weights = 8 * (POINTS + POSITIONS) * channels * filters / _WEIGHTS
     return multiplied + maps + weights < 0.8 * direct
 
 
 def chain(
     kind: str,
     problem: Problem,
-    made: Primitive,
+    primitive: Primitive,
     inputs: Mapping[int, Descriptor],
     outputs: Mapping[int, Descriptor],
     counter: Counter | None = None,
@@ -99,8 +99,8 @@ def chain(
     is "added" to it.
     """
     if len(outputs) > 1 or not pays(problem):
-        return Chain(made, inputs, outputs)
-    direct = functools.partial(Chain, made, inputs, outputs)
+        return Chain(primitive, inputs, outputs)
+    direct = functools.partial(Chain, primitive, inputs, outputs)
     return Winograd(kind, problem, list(inputs.values()), list(outputs.values()), direct, counter, parts)
 
 
@@ -122,9 +122,9 @@ class Winograd:
         self._counter, self._number = counter, -1
         self._list: list[int] = []
         self._weights: list[Callable[[], object]] = []
-        self._parts, self._make = parts, direct
+        self._parts, self._make_direct = parts, direct
         self._direct: Chain | None = None
-        self._flag, self.size, self._seat = np.zeros(1, np.int64), 0, 0
+        self._flag, self.size, self._base = np.zeros(1, np.int64), 0, 0
         #: What is to be told an address: the array's number, or memory of our own at an offset.
         self._outer: list[list[tuple[int, Set]]] = [[] for _ in (*inputs, *outputs)]
         self._inner: list[tuple[int, Set]] = []
@@ -137,11 +137,13 @@ class Winograd:
     # --- the three of them ---
 
     def _forward(self, problem: Problem, inputs: list[Descriptor], outputs: list[Descriptor]) -> None:
-        first = len(inputs) - len(self._parts)
-        after = {name: first + i for i, name in enumerate(self._parts)}
-        if first > 2:
-            after["bias"] = 2
-        self._convolution(problem, (problem.x, problem.y), problem.padding, "weight", inputs, outputs, after)
+        first_part = len(inputs) - len(self._parts)
+        operands = {name: first_part + i for i, name in enumerate(self._parts)}
+        if first_part > 2:
+            operands["bias"] = 2
+        self._convolution(
+            problem, (problem.x, problem.y), problem.padding, "weight", inputs, outputs, operands
+        )
 
     def _input(self, problem: Problem, inputs: list[Descriptor], outputs: list[Descriptor]) -> None:
         around = tuple(WINDOW - 1 - p for p in problem.padding)
@@ -155,47 +157,53 @@ class Winograd:
         matrix: str,
         inputs: list[Descriptor],
         outputs: list[Descriptor],
-        after: dict[str, int],
+        operands: dict[str, int],
     ) -> None:
         source, target = shapes
         channels, filters = source[1], target[1]
         chunks, tiles = pieces(source, target)
-        values, made = self._take(4 * POINTS * tiles * channels), self._take(4 * POINTS * tiles * filters)
-        x, y = self._blocked(0, source, inputs[0]), self._place(len(inputs), target, outputs[0])
+        values, products = (
+            self._reserve(4 * POINTS * tiles * channels),
+            self._reserve(4 * POINTS * tiles * filters),
+        )
+        x, y = self._blocked(0, source, inputs[0]), self._result_location(len(inputs), target, outputs[0])
         size = 4 * POINTS * channels * filters
-        if size > KEPT:
+        if size > MAX_KEPT_BYTES:
             self._counter = None
-        weight = self._take(size) if self._counter is None else Buffer(size)
-        rows = self._take(4 * PLACES * channels * filters)
-        own, self._steps = self._steps, self._weights
-        ordered = by_places(problem, flipped=matrix == "flipped")
-        self._move((1, inputs[1]), (rows, ordered))
+        weight = self._reserve(size) if self._counter is None else Buffer(size)
+        weight_rows = self._reserve(4 * POSITIONS * channels * filters)
+        previous_steps, self._steps = self._steps, self._weights
+        weight_by_position = by_positions(problem, flipped=matrix == "flipped")
+        self._reorder((1, inputs[1]), (weight_rows, weight_by_position))
         sizes = {"count": channels, "blocks": filters // blocked().block, "across": 1, "down": 1}
         steps = {"from_point": channels * filters, "from_tile": filters}
         steps |= {"point": channels * filters, "tile": filters}
-        self._map(matrix, ("points", rows, 0), ("points", weight, 0), sizes | steps)
-        self._steps = own
+        self._map(matrix, ("points", weight_rows, 0), ("points", weight, 0), sizes | steps)
+        self._steps = previous_steps
         entries = (grid(source, target[2:], padding), grid(target, target[2:], (0, 0)))
         for first, count in chunks:
             lines = count * entries[0]["down"]
             points = Points(lines * entries[0]["across"], channels, filters)
             into, back = (
-                own | {"count": lines} | points.words(shape[1])
-                for own, shape in zip(entries, shapes, strict=True)
+                entry | {"count": lines} | points.words(shape[1])
+                for entry, shape in zip(entries, shapes, strict=True)
             )
             offset = [4 * first * math.prod(shape[1:]) for shape in shapes]
             self._map("input", ("grid", x, offset[0]), ("points", values, 0), into)
-            self._multiply(points.products(), {c.SRC: values, c.WEIGHTS: weight, c.DST: made})
-            self._map("output", ("points", made, 0), ("grid", y, offset[1]), back, after)
-        self._returned(y, len(inputs), target, outputs[0])
+            self._multiply(points.products(), {c.SRC: values, c.WEIGHTS: weight, c.DST: products})
+            self._map("output", ("points", products, 0), ("grid", y, offset[1]), back, operands)
+        self._copy_back(y, len(inputs), target, outputs[0])
 
     def _weight(self, problem: Problem, inputs: list[Descriptor], outputs: list[Descriptor]) -> None:
         channels, filters = problem.x[1], problem.y[1]
         chunks, tiles = pieces(problem.x, problem.y)
-        values, made = self._take(4 * POINTS * tiles * channels), self._take(4 * POINTS * tiles * filters)
+        values, gradients = (
+            self._reserve(4 * POINTS * tiles * channels),
+            self._reserve(4 * POINTS * tiles * filters),
+        )
         x, g = self._blocked(0, problem.x, inputs[0]), self._blocked(1, problem.y, inputs[1])
-        weight = self._take(4 * POINTS * channels * filters)
-        rows = self._take(4 * PLACES * channels * filters)
+        weight = self._reserve(4 * POINTS * channels * filters)
+        rows = self._reserve(4 * POSITIONS * channels * filters)
         entries = (
             grid(problem.x, problem.y[2:], problem.padding),
             grid(problem.y, problem.y[2:], (0, 0)),
@@ -203,67 +211,69 @@ class Winograd:
         for first, count in chunks:
             lines = count * entries[0]["down"]
             points = Points(lines * entries[0]["across"], channels, filters)
-            for matrix, own, shape, at, to in (
+            for matrix, entry, shape, location, destination in (
                 ("input", entries[0], problem.x, x, values),
-                ("gradient", entries[1], problem.y, g, made),
+                ("gradient", entries[1], problem.y, g, gradients),
             ):
-                words = own | {"count": lines} | points.words(shape[1])
+                words = entry | {"count": lines} | points.words(shape[1])
                 offset = 4 * first * math.prod(shape[1:])
-                self._map(matrix, ("grid", at, offset), ("points", to, 0), words)
-            self._multiply(points.sums(more=first > 0), {c.SRC: values, c.WEIGHTS: made, c.DST: weight})
+                self._map(matrix, ("grid", location, offset), ("points", destination, 0), words)
+            self._multiply(
+                points.sums(accumulate=first > 0), {c.SRC: values, c.WEIGHTS: gradients, c.DST: weight}
+            )
         sizes = {"count": channels, "blocks": filters // blocked().block, "across": 1, "down": 1}
         steps = {"from_point": channels * filters, "from_tile": filters}
         steps |= {"point": channels * filters, "tile": filters}
         self._map("weight_grad", ("points", weight, 0), ("points", rows, 0), sizes | steps)
-        self._move((rows, by_places(problem, flipped=False)), (2, outputs[0]))
+        self._reorder((rows, by_positions(problem, flipped=False)), (2, outputs[0]))
 
     # --- memory ---
 
-    def _take(self, size: int) -> int:
-        place = self.size
+    def _reserve(self, size: int) -> int:
+        offset = self.size
         self.size += size + -size % ALIGNMENT
-        return -1 - place
+        return -1 - offset
 
-    def _told(self, place: Place, tell: Set, offset: int = 0) -> None:
-        """Have ``tell`` called with the address of ``place``, now or whenever it changes."""
-        if isinstance(place, Buffer):
-            self._held.append(place)
-            tell(place.address + offset)
-        elif place < 0:
-            self._inner.append((-1 - place + offset, tell))
+    def _on_address(self, location: Location, setter: Set, offset: int = 0) -> None:
+        """Have ``setter`` called with the address of ``place``, now or whenever it changes."""
+        if isinstance(location, Buffer):
+            self._held.append(location)
+            setter(location.address + offset)
+        elif location < 0:
+            self._inner.append((-1 - location + offset, setter))
         else:
-            self._outer[place].append((offset, tell))
+            self._outer[location].append((offset, setter))
 
-    def _blocked(self, array: int, shape: tuple[int, ...], given: Descriptor) -> int:
+    def _blocked(self, array: int, shape: tuple[int, ...], descriptor: Descriptor) -> int:
         """Where the array lies in blocks: itself, or a copy."""
-        wanted = blocked().descriptor(shape, FLOAT)
-        if given == wanted:
+        blocked_descriptor = blocked().descriptor(shape, FLOAT)
+        if descriptor == blocked_descriptor:
             return array
-        copy = self._take(wanted.size)
-        self._move((array, given), (copy, wanted))
+        copy = self._reserve(blocked_descriptor.size)
+        self._reorder((array, descriptor), (copy, blocked_descriptor))
         return copy
 
-    def _place(self, array: int, shape: tuple[int, ...], given: Descriptor) -> int:
+    def _result_location(self, array: int, shape: tuple[int, ...], descriptor: Descriptor) -> int:
         """Where a result is made in blocks."""
-        wanted = blocked().descriptor(shape, FLOAT)
-        return array if given == wanted else self._take(wanted.size)
+        blocked_descriptor = blocked().descriptor(shape, FLOAT)
+        return array if descriptor == blocked_descriptor else self._reserve(blocked_descriptor.size)
 
-    def _returned(self, place: int, array: int, shape: tuple[int, ...], given: Descriptor) -> None:
-        if place != array:
-            self._move((place, blocked().descriptor(shape, FLOAT)), (array, given))
+    def _copy_back(self, location: int, array: int, shape: tuple[int, ...], descriptor: Descriptor) -> None:
+        if location != array:
+            self._reorder((location, blocked().descriptor(shape, FLOAT)), (array, descriptor))
 
     # --- steps ---
 
-    def _move(self, source: tuple[int, Descriptor], target: tuple[int, Descriptor]) -> None:
-        made = reorder(source[1], target[1])
-        self._multiply(made, {c.SRC: source[0], c.DST: target[0]})
+    def _reorder(self, source: tuple[int, Descriptor], target: tuple[int, Descriptor]) -> None:
+        primitive = reorder(source[1], target[1])
+        self._multiply(primitive, {c.SRC: source[0], c.DST: target[0]})
 
-    def _multiply(self, made: Primitive, places: dict[int, Place]) -> None:
-        execution = made.execution(dict.fromkeys(places))
-        if made.scratchpad is not None:
-            places = places | {c.SCRATCHPAD: self._take(made.scratchpad.size)}
-        for position, place in places.items():
-            self._told(place, functools.partial(execution.point, position))
+    def _multiply(self, primitive: Primitive, locations: dict[int, Location]) -> None:
+        execution = primitive.execution(dict.fromkeys(locations))
+        if primitive.scratchpad is not None:
+            locations = locations | {c.SCRATCHPAD: self._reserve(primitive.scratchpad.size)}
+        for position, location in locations.items():
+            self._on_address(location, functools.partial(execution.point, position))
         run, execute = execution.run, execution.execute
 
         def step() -> None:
@@ -275,44 +285,44 @@ class Winograd:
     def _map(
         self,
         matrix: str,
-        source: tuple[str, Place, int],
-        target: tuple[str, Place, int],
+        source: tuple[str, Location, int],
+        target: tuple[str, Location, int],
         words: dict[str, int],
-        after: dict[str, int] | None = None,
+        operands: dict[str, int] | None = None,
     ) -> None:
         table = np.zeros(len(TABLE), np.int64)
         for word, value in words.items():
             table[_WORDS[word]] = value
         table[_WORDS["flag"]] = address_of(self._flag)
-        self._told(source[1], functools.partial(table.__setitem__, _WORDS["source"]), source[2])
-        self._told(target[1], functools.partial(table.__setitem__, _WORDS["target"]), target[2])
+        self._on_address(source[1], functools.partial(table.__setitem__, _WORDS["source"]), source[2])
+        self._on_address(target[1], functools.partial(table.__setitem__, _WORDS["target"]), target[2])
         if target[0] == "grid":
-            self._follow(table, after or {}, target[2])
-        kind = "sum" if after and "added" in after else target[0]
+            self._bind_operands(table, operands or {}, target[2])
+        kind = "sum" if operands and "added" in operands else target[0]
         entry = llvm.load(text(matrix, source[0], kind, blocked().block))
         self._held.append(table)
         self._steps.append(functools.partial(entry, table.ctypes.data, llvm.ALL))
 
-    def _follow(self, table: Array, after: dict[str, int], offset: int) -> None:
+    def _bind_operands(self, table: Array, operands: dict[str, int], offset: int) -> None:
         """Where a map finds what it does to its results."""
-        for word, usual in (("bias", 0), ("scale", 1), ("shift", 0)):
-            if word in after:
+        for word, default in (("bias", 0), ("scale", 1), ("shift", 0)):
+            if word in operands:
                 table[_WORDS[f"{word}_step"]] = blocked().block
-                self._told(after[word], functools.partial(table.__setitem__, _WORDS[word]))
+                self._on_address(operands[word], functools.partial(table.__setitem__, _WORDS[word]))
             else:
-                same = np.full(blocked().block, usual, np.float32)
-                self._held.append(same)
-                table[_WORDS[word]] = address_of(same)
-        if "added" in after:
-            self._told(after["added"], functools.partial(table.__setitem__, _WORDS["added"]), offset)
+                constant = np.full(blocked().block, default, np.float32)
+                self._held.append(constant)
+                table[_WORDS[word]] = address_of(constant)
+        if "added" in operands:
+            self._on_address(operands["added"], functools.partial(table.__setitem__, _WORDS["added"]), offset)
 
     # --- calls ---
 
     def bind(self, *addresses: int) -> None:
         """Point the arguments at arrays by their addresses."""
-        for told, place in zip(self._outer, addresses, strict=True):
-            for offset, tell in told:
-                tell(place + offset)
+        for setters, start in zip(self._outer, addresses, strict=True):
+            for offset, setter in setters:
+                setter(start + offset)
 
     def __call__(self, *arrays: Array) -> None:
         """Compute on these arrays."""
@@ -326,8 +336,8 @@ class Winograd:
 
     def _run(self, arrays: Sequence[Array]) -> None:
         memory = shared.at_least(self.size)
-        if memory.address != self._seat:
-            self._move_to(memory)
+        if memory.address != self._base:
+            self._rebase(memory)
         if self._changed():
             for step in self._weights:
                 step()
@@ -336,7 +346,7 @@ class Winograd:
         if self._flag[0]:
             self._flag[0] = 0
             if self._direct is None:
-                self._direct = self._make()
+                self._direct = self._make_direct()
             self._direct(*arrays)
 
     def _changed(self) -> bool:
@@ -348,8 +358,8 @@ class Winograd:
         self._list, self._number = now, now[0]
         return not same
 
-    def _move_to(self, memory: Buffer) -> None:
-        self._seat = 0
-        for offset, tell in self._inner:
-            tell(memory.address + offset)
-        self._seat = memory.address if memory is shared.buffer else 0
+    def _rebase(self, memory: Buffer) -> None:
+        self._base = 0
+        for offset, setter in self._inner:
+            setter(memory.address + offset)
+        self._base = memory.address if memory is shared.buffer else 0

@@ -36,10 +36,13 @@ _POINTS = tuple(Fraction(n, 4) for n in (0, 3, -3, 6, -6))
 
 def _product(roots: Sequence[Fraction]) -> list[Fraction]:
     """Coefficients of the polynomial with these roots, the lowest first."""
-    made = [Fraction(1)]
+    coefficients = [Fraction(1)]
     for root in roots:
-        made = [a - root * b for a, b in zip([Fraction(0), *made], [*made, Fraction(0)], strict=True)]
-    return made
+        coefficients = [
+            a - root * b
+            for a, b in zip([Fraction(0), *coefficients], [*coefficients, Fraction(0)], strict=True)
+        ]
+    return coefficients
 
 
 @functools.cache
@@ -58,16 +61,16 @@ def matrices() -> dict[str, Matrix]:
     rows_in.append(_product(_POINTS))
     rows_out = [[*(p**i for p in _POINTS), Fraction(i == STEP - 1)] for i in range(STEP)]
 
-    def made(rows: Sequence[Sequence[Fraction]]) -> Matrix:
+    def floats(rows: Sequence[Sequence[Fraction]]) -> Matrix:
         return tuple(tuple(map(float, row)) for row in rows)
 
     return {
-        "input": made(rows_in),
-        "weight": made(rows_weight),
-        "flipped": made([row[::-1] for row in rows_weight]),
-        "output": made(rows_out),
-        "gradient": made(list(zip(*rows_out, strict=True))),
-        "weight_grad": made(list(zip(*rows_weight, strict=True))),
+        "input": floats(rows_in),
+        "weight": floats(rows_weight),
+        "flipped": floats([row[::-1] for row in rows_weight]),
+        "output": floats(rows_out),
+        "gradient": floats(list(zip(*rows_out, strict=True))),
+        "weight_grad": floats(list(zip(*rows_weight, strict=True))),
     }
 
 
@@ -84,9 +87,9 @@ class _Code:
 
     def add(self, text: str) -> str:
         """``name = text``."""
-        made = self.name()
-        self.lines.append(f"  {made} = {text}")
-        return made
+        name = self.name()
+        self.lines.append(f"  {name} = {text}")
+        return name
 
     def constant(self, number: float) -> str:
         """A vector of one number."""
@@ -96,16 +99,16 @@ class _Code:
 
     def combined(self, terms: Sequence[tuple[float, str]]) -> str:
         """The sum of products."""
-        found = [(k, x) for k, x in terms if k]
-        if not found:
+        nonzero = [(k, x) for k, x in terms if k]
+        if not nonzero:
             return "zeroinitializer"
-        found.sort(key=lambda term: term[0] != 1.0)
-        (k, total), *rest = found
+        nonzero.sort(key=lambda term: term[0] != 1.0)
+        (k, total), *others = nonzero
         if k == -1.0:
             total = self.add(f"fneg {self.vector} {total}")
         elif k != 1.0:
             total = self.add(f"fmul {self.vector} {total}, {self.constant(k)}")
-        for k, x in rest:
+        for k, x in others:
             if k in (1.0, -1.0):
                 total = self.add(f"{'fadd' if k > 0 else 'fsub'} {self.vector} {total}, {x}")
             else:
@@ -120,31 +123,33 @@ class _Code:
         pairs = [j for j in range(1, len(xs) - 1, 2) if all(abs(r[j]) == abs(r[j + 1]) for r in matrix)]
         if pairs and len(xs) > len(matrix):
             return self._by_columns(matrix, xs, pairs)
-        made: list[str] = []
-        while len(made) < len(matrix):
-            one, other = matrix[len(made)], matrix[min(len(made) + 1, len(matrix) - 1)]
+        results: list[str] = []
+        while len(results) < len(matrix):
+            one, other = matrix[len(results)], matrix[min(len(results) + 1, len(matrix) - 1)]
             if one is other or any(abs(a) != abs(b) for a, b in zip(one, other, strict=True)):
-                made.append(self.combined(list(zip(one, xs, strict=True))))
+                results.append(self.combined(list(zip(one, xs, strict=True))))
                 continue
-            both = [(a, b, x) for a, b, x in zip(one, other, xs, strict=True) if a]
-            same = self.combined([(a, x) for a, b, x in both if a == b])
-            opposite = self.combined([(a, x) for a, b, x in both if a != b])
-            made.append(self.add(f"fadd {self.vector} {same}, {opposite}"))
-            made.append(self.add(f"fsub {self.vector} {same}, {opposite}"))
-        return made
+            nonzero = [(a, b, x) for a, b, x in zip(one, other, xs, strict=True) if a]
+            same = self.combined([(a, x) for a, b, x in nonzero if a == b])
+            opposite = self.combined([(a, x) for a, b, x in nonzero if a != b])
+            results.append(self.add(f"fadd {self.vector} {same}, {opposite}"))
+            results.append(self.add(f"fsub {self.vector} {same}, {opposite}"))
+        return results
 
     def _by_columns(self, matrix: Matrix, xs: Sequence[str], pairs: Sequence[int]) -> list[str]:
         sums = {j: self.add(f"fadd {self.vector} {xs[j]}, {xs[j + 1]}") for j in pairs}
-        gaps = {j: self.add(f"fsub {self.vector} {xs[j]}, {xs[j + 1]}") for j in pairs}
-        made = []
+        differences = {j: self.add(f"fsub {self.vector} {xs[j]}, {xs[j + 1]}") for j in pairs}
+        results = []
         for row in matrix:
             terms = [
-                (row[j], sums[j] if row[j] == row[j + 1] else gaps[j]) if j in sums else (row[j], xs[j])
+                (row[j], sums[j] if row[j] == row[j + 1] else differences[j])
+                if j in sums
+                else (row[j], xs[j])
                 for j in range(len(xs))
                 if j - 1 not in sums
             ]
-            made.append(self.combined(terms))
-        return made
+            results.append(self.combined(terms))
+        return results
 
 
 @functools.cache
@@ -200,8 +205,8 @@ def text(matrix: str, source: str, target: str, block: int) -> str:
     ]
     patch = _loaded(code, source, target, reach)
     columns = [code.mapped(numbers, [patch[i][j] for i in range(reach)]) for j in range(reach)]
-    made = [code.mapped(numbers, [columns[j][i] for j in range(reach)]) for i in range(rows)]
-    _stored(code, source, target, made)
+    results = [code.mapped(numbers, [columns[j][i] for j in range(reach)]) for i in range(rows)]
+    _stored(code, source, target, results)
     code.lines += [
         "  %b_next = add i64 %b, 1",
         "  %b_more = icmp slt i64 %b_next, %blocks",
@@ -250,8 +255,8 @@ def _grid(code: _Code, base: str, i: int, j: int, other: str) -> str:
     """Address of a vector of a grid, or that of ``other`` beyond the edge."""
     offset = code.add(f"add i64 %row{i}, %column{j}")
     address = code.add(f"getelementptr float, ptr {base}, i64 {offset}")
-    there = code.add(f"and i1 %row_in{i}, %column_in{j}")
-    return code.add(f"select i1 {there}, ptr {address}, ptr {other}")
+    inside = code.add(f"and i1 %row_in{i}, %column_in{j}")
+    return code.add(f"select i1 {inside}, ptr {address}, ptr {other}")
 
 
 def _plane(code: _Code, base: str) -> str:
@@ -264,21 +269,21 @@ def _points(code: _Code, base: str, count: int, prefix: str) -> list[str]:
     """Addresses of a tile's vectors."""
     tile = code.add(f"mul i64 %place, %{prefix}tile")
     offset = code.add(f"add i64 {tile}, %channel")
-    found = [code.add(f"getelementptr float, ptr {base}, i64 {offset}")]
+    addresses = [code.add(f"getelementptr float, ptr {base}, i64 {offset}")]
     for _ in range(count - 1):
-        found.append(code.add(f"getelementptr float, ptr {found[-1]}, i64 %{prefix}point"))
-    return found
+        addresses.append(code.add(f"getelementptr float, ptr {addresses[-1]}, i64 %{prefix}point"))
+    return addresses
 
 
 def _loaded(code: _Code, source: str, target: str, reach: int) -> list[list[str]]:
     if source == "grid":
         base = _plane(code, "%to_source")
-        places = [[_grid(code, base, i, j, "%nothing") for j in range(reach)] for i in range(reach)]
+        addresses = [[_grid(code, base, i, j, "%nothing") for j in range(reach)] for i in range(reach)]
     else:
         prefix = "from_" if target == "points" else ""
         flat = _points(code, "%to_source", reach * reach, prefix)
-        places = [flat[i * reach : (i + 1) * reach] for i in range(reach)]
-    return [[code.add(f"load {code.vector}, ptr {at}, align 4") for at in line] for line in places]
+        addresses = [flat[i * reach : (i + 1) * reach] for i in range(reach)]
+    return [[code.add(f"load {code.vector}, ptr {at}, align 4") for at in line] for line in addresses]
 
 
 def _channelwise(code: _Code, word: str) -> str:
@@ -288,34 +293,34 @@ def _channelwise(code: _Code, word: str) -> str:
     return code.add(f"load {code.vector}, ptr {at}, align 4")
 
 
-def _stored(code: _Code, source: str, target: str, made: list[list[str]]) -> None:
+def _stored(code: _Code, source: str, target: str, results: list[list[str]]) -> None:
     """Write the patch; one that is not finite leaves NaN in ``%seen``."""
-    vector, rows = code.vector, len(made)
+    vector, rows = code.vector, len(results)
     if target != "points":
         bias, scale, shift = (_channelwise(code, word) for word in ("bias", "scale", "shift"))
         base = _plane(code, "%to_target")
         other = _plane(code, "%to_added") if target == "sum" else None
         for i in range(rows):
             for j in range(rows):
-                value = code.add(f"fadd {vector} {made[i][j]}, {bias}")
+                value = code.add(f"fadd {vector} {results[i][j]}, {bias}")
                 value = code.add(
                     f"call {vector} @llvm.fmuladd.v{code.block}f32("
                     f"{vector} {value}, {vector} {scale}, {vector} {shift})"
                 )
                 if other is not None:
                     at = _grid(code, other, i, j, "%nothing")
-                    more = code.add(f"load {vector}, ptr {at}, align 4")
-                    value = code.add(f"fadd {vector} {value}, {more}")
+                    added_value = code.add(f"load {vector}, ptr {at}, align 4")
+                    value = code.add(f"fadd {vector} {value}, {added_value}")
                 code.lines.append(
                     f"  store {vector} {value}, ptr {_grid(code, base, i, j, '%sink')}, align 4"
                 )
     else:
-        flat = [value for line in made for value in line]
+        flat = [value for line in results for value in line]
         for value, at in zip(flat, _points(code, "%to_target", rows * rows, ""), strict=True):
             code.lines.append(f"  store {vector} {value}, ptr {at}, align 4")
     if rows < REACH:
-        total = made[0][0]
-        for value in [v for line in made for v in line][1:]:
+        total = results[0][0]
+        for value in [v for line in results for v in line][1:]:
             total = code.add(f"fadd {vector} {total}, {value}")
         before = code.add(f"load {vector}, ptr %seen")
         noted = code.add(f"fmul {vector} {total}, zeroinitializer")

@@ -13,7 +13,7 @@ from tenon_cpu.onednn.winograd_code import REACH, STEP, WINDOW
 
 FLOAT = np.dtype(np.float32)
 #: Multiplications of a tile, and places of a window.
-POINTS, PLACES = REACH * REACH, WINDOW * WINDOW
+POINTS, POSITIONS = REACH * REACH, WINDOW * WINDOW
 #: Bytes of points that are worked on at a time: what stays in a core's caches, or where the weights, which
 #: are read again for each piece, are larger than that, three quarters of theirs.
 _LEAST_PIECE, _MOST_PIECE = 5 << 18, 10 << 20
@@ -24,9 +24,9 @@ _FEW = 64
 def pieces(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[list[tuple[int, int]], int]:
     """First image and count of each piece of the batch, and the most tiles of a piece."""
     images, down, across = source[0], -(-target[2] // STEP), -(-target[3] // STEP)
-    each = 4 * POINTS * down * across * (source[1] + target[1])
-    piece = max(_LEAST_PIECE, min(_MOST_PIECE, 3 * POINTS * source[1] * target[1]))
-    count = max(1, min(images, round(piece / each)))
+    image_bytes = 4 * POINTS * down * across * (source[1] + target[1])
+    piece_bytes = max(_LEAST_PIECE, min(_MOST_PIECE, 3 * POINTS * source[1] * target[1]))
+    count = max(1, min(images, round(piece_bytes / image_bytes)))
     firsts = range(0, images, count)
     return [(first, min(count, images - first)) for first in firsts], count * down * across
 
@@ -39,12 +39,12 @@ def grid(shape: tuple[int, ...], sizes: tuple[int, ...], padding: tuple[int, ...
     }  # fmt: skip
 
 
-def by_places(problem: Problem, flipped: bool) -> Descriptor:
+def by_positions(problem: Problem, flipped: bool) -> Descriptor:
     """The weight as ``[place, channel, filter]``; ``flipped``: ``[place, filter, channel]``."""
     filters, channels = problem.weight[:2]
     inner = (channels, 1) if flipped else (1, filters)
-    each = channels * filters
-    return Descriptor.strided(problem.weight, (*inner, WINDOW * each, each), FLOAT)
+    window_stride = channels * filters
+    return Descriptor.strided(problem.weight, (*inner, WINDOW * window_stride, window_stride), FLOAT)
 
 
 class Points:
@@ -78,7 +78,7 @@ class Points:
             "matmul", self._values(self.channels), self._weight(), None, self._values(self.filters)
         )
 
-    def sums(self, more: bool) -> Primitive:
+    def sums(self, accumulate: bool) -> Primitive:
         """Values of the channels, turned, times those of the filters; ``more`` adds to what is there."""
         return Primitive(
             "matmul",
@@ -86,5 +86,5 @@ class Points:
             self._values(self.filters),
             None,
             self._weight(),
-            attributes=Attributes((("sum",),)) if more else None,
+            attributes=Attributes((("sum",),)) if accumulate else None,
         )

@@ -74,7 +74,7 @@ def test_result_and_both_gradients_are_those_of_the_reference(case):
     close(eager.conv_input_grad(g, weight, sizes=sizes, **attrs), into_x)
     into_weight = conv_weight_grad.forward(np, wide[0], g.astype(np.float64), kernel=(3, 3), **attrs)
     close(eager.conv_weight_grad(x, g, kernel=(3, 3), **attrs), into_weight)
-    assert all(isinstance(entry[0], winograd.Winograd) for entry in eager._cache.entries().found.values())
+    assert all(isinstance(entry[0], winograd.Winograd) for entry in eager._cache.entries().values.values())
 
 
 def test_arrays_may_lie_in_any_order_of_memory():
