@@ -92,11 +92,11 @@ def _check_plugin(name: str) -> None:
     """DeviceError unless a plugin has a backend of this name."""
     from tenon.kernels.backend import device_types  # finding plugins takes time, and scripts rarely have one
 
-    found = device_types()
-    if name not in found:
+    types = device_types()
+    if name not in types:
         raise DeviceError(
             f"Expected one of {', '.join(TYPES)} device type at start of device string: {name}; backends"
-            f" here: {', '.join(found)}. Install the plugin that provides it, or see `tenon plugins`."
+            f" here: {', '.join(types)}. Install the plugin that provides it, or see `tenon plugins`."
         )
 
 

@@ -249,10 +249,10 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
     torch.float16
     """
     key = (type1, type2)
-    found = _PROMOTED.get(key)
-    if found is None:
-        found = _PROMOTED[key] = _promote(type1, type2)
-    return found
+    result = _PROMOTED.get(key)
+    if result is None:
+        result = _PROMOTED[key] = _promote(type1, type2)
+    return result
 
 
 def can_cast(from_: dtype, to: dtype) -> builtin_bool:

@@ -239,15 +239,15 @@ class FileObjectError(TenonError, TypeError, AttributeError):
 
 
 class CheckpointDeviceError(CheckpointError, DeviceError):
-    """A file is whole, but its tensors belong on a device that is not here."""
+    """A file is intact, but its tensors belong on a device that is not here."""
 
 
 class CheckpointVersionError(CheckpointError):
-    """A file is whole, but a newer tenon wrote it."""
+    """A file is intact, but a newer tenon wrote it."""
 
 
 class CheckpointWriteError(CheckpointError, OSError):
-    """A file could not be written whole; what stood there before is untouched."""
+    """A file could not be written completely; the file that it was to replace is untouched."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""

@@ -187,11 +187,11 @@ def __getattr__(name: str) -> Any:
     if target is None:
         raise AttributeError(f"tenon.extend has no {name!r}; it offers {', '.join(sorted(__all__))}.")
     module, _, attribute = target.partition(":")
-    found: Any = importlib.import_module(module)
+    value: Any = importlib.import_module(module)
     if attribute:
-        found = getattr(found, attribute)
-    globals()[name] = found
-    return found
+        value = getattr(value, attribute)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -96,8 +96,8 @@ def _laid_as(raw: Array, grad: Array) -> Array:
 
 def _kind_of_grad(leaf: Value, grad: Array) -> np.dtype[Any]:
     """The NumPy dtype of ``leaf``'s gradient: the leaf's own unless ``grad_dtype`` is set."""
-    found = leaf.__dict__.get("_grad_dtype", leaf.dtype)
-    return grad.dtype if found is None else found.numpy
+    wanted = leaf.__dict__.get("_grad_dtype", leaf.dtype)
+    return grad.dtype if wanted is None else wanted.numpy
 
 
 def _accumulate_tensor(leaf: Value, held: Value | None, grad: Value, create_graph: bool) -> None:

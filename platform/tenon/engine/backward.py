@@ -146,12 +146,12 @@ def _mark(start: Node | Value, goals: set[int], leads: dict[int, bool]) -> None:
     while stack:
         node, done = stack.pop()
         if done:
-            found = id(node) in goals
+            reaches = id(node) in goals
             for e in getattr(node, "edges", ()):
                 if e is not None and leads.get(id(e[0])):
-                    found = True
+                    reaches = True
                     break
-            leads[id(node)] = found
+            leads[id(node)] = reaches
             continue
         if id(node) in leads:
             continue

@@ -13,16 +13,16 @@ def run_tensor_hooks(hooks: Hooks, grad: Gradient, backend: EngineBackend) -> Gr
     """Run ``hooks`` on ``grad`` and return the result: an array for an array, a tensor for a tensor. An
     undefined gradient is passed to hooks as None."""
     for hook in list(hooks.values()):
-        given = grad if grad is None or isinstance(grad, Value) else Value.make(grad, backend)
-        result = hook(given)
+        argument = grad if grad is None or isinstance(grad, Value) else Value.make(grad, backend)
+        result = hook(argument)
         if result is None:
             continue
         if not isinstance(result, Value):
             raise GradError(f"a tensor hook returned {type(result).__name__}; expected None or a Tensor.")
-        if given is not None and tuple(result.raw.shape) != tuple(given.raw.shape):
+        if argument is not None and tuple(result.raw.shape) != tuple(argument.raw.shape):
             raise GradError(
                 f"hook '{getattr(hook, '__name__', hook)}' has changed the size of value: "
-                f"{list(given.raw.shape)} became {list(result.raw.shape)}."
+                f"{list(argument.raw.shape)} became {list(result.raw.shape)}."
             )
         grad = result if isinstance(grad, Value) else result.raw
     return grad

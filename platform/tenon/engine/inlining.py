@@ -49,8 +49,8 @@ def inlined(tail: OpFunction) -> Callable[[F], F]:
 def _definitions(file: str) -> dict[str, ast.FunctionDef] | None:
     """The functions of ``file`` by name, parsed once; None where there is no source."""
     text = "".join(linecache.getlines(file))
-    found = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)]
-    return {each.name: each for each in found} or None
+    functions = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)]
+    return {each.name: each for each in functions} or None
 
 
 def _copy(node: Any) -> Any:

@@ -39,11 +39,11 @@ class OpTable:
             visit(op)
 
     def __getitem__(self, name: str) -> Op:
-        found = self.by_name.get(name)
-        if found is None:
+        op = self.by_name.get(name)
+        if op is None:
             self.define(name)
-            found = self.by_name[name]
-        return found
+            op = self.by_name[name]
+        return op
 
     def __iter__(self) -> Iterator[Op]:
         return iter(self.by_name.values())

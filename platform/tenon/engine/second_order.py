@@ -35,18 +35,18 @@ def apply(node: Node, grads: Arguments) -> Gradient:
         raise TypeError(f"expected {expected} arguments, got {len(grads)} instead, in {node.name()}")
     grad = grads[0] if node.op.outputs == 1 else list(grads)
     if isinstance(node, CustomNode):
-        found = tuple(node.apply_tensors(grad, MODE.enabled))
+        results = tuple(node.apply_tensors(grad, MODE.enabled))
     else:
-        found = tuple(gradients(node, node.edges, grad, MODE.enabled))
-    return found[0] if len(found) == 1 else found
+        results = tuple(gradients(node, node.edges, grad, MODE.enabled))
+    return results[0] if len(results) == 1 else results
 
 
 def _by_rules(node: Node, edges: Edges, grad: Gradient, create_graph: bool) -> list[Gradient]:
     op = node.op
     if op.outputs != 1:
         grad = _materialize(node, grad)
-    found, out = node.values()
-    saved = tuple(found)
+    arguments, out = node.values()
+    saved = tuple(arguments)
     if create_graph:
         _refuse_detached(node)
     else:

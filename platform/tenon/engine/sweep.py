@@ -259,9 +259,9 @@ class Sweep:
             grad = _materialize(node, grad)
         args, out = node.args, node.out
         if node.packed is not None or node.overwritten():
-            found, shown = node.values()
-            args = [a.raw if isinstance(a, Value) else a for a in found]
-            out = None if shown is None else shown.raw
+            arguments, output = node.values()
+            args = [a.raw if isinstance(a, Value) else a for a in arguments]
+            out = None if output is None else output.raw
         short = op.outputs == 1 and grad.dtype.itemsize == 2
         f = node.backend.short_raw if short else node.backend.raw
         if op.joint is not None:
@@ -279,8 +279,8 @@ class Sweep:
         if self.as_tensors:
             return list(node.apply_tensors(grad, self.create_graph))
         single = node.op.outputs == 1
-        given = self._tensor(grad, node.backend) if single else [self._tensor(g, node.backend) for g in grad]
-        return [None if r is None else r.raw for r in node.apply_tensors(given, self.create_graph)]
+        grads = self._tensor(grad, node.backend) if single else [self._tensor(g, node.backend) for g in grad]
+        return [None if r is None else r.raw for r in node.apply_tensors(grads, self.create_graph)]
 
     def before(self, node: Node, grad: Gradient) -> Gradient:
         """Process a node's incoming gradients: tensor hooks, retained gradients, wanted inputs, pre-hooks."""
@@ -310,8 +310,8 @@ class Sweep:
 
     def _prehooks(self, node: Node, hooks: Hooks, grad: Gradient, single: bool) -> Gradient:
         for hook in list(hooks.values()):
-            given = tuple(self._tensor(g, node.backend) for g in ((grad,) if single else grad))
-            changed = hook(given)
+            outputs = tuple(self._tensor(g, node.backend) for g in ((grad,) if single else grad))
+            changed = hook(outputs)
             if changed is not None:
                 changed = changed if isinstance(changed, (tuple, list)) else (changed,)
                 values = [g if self.as_tensors or g is None else g.raw for g in changed]
@@ -352,8 +352,8 @@ class Sweep:
                 if self.accumulates:
                     accumulate(leaf, grad, fresh, self.create_graph)
                     return
-                found = self.wanted[key]
-                self.wanted[key] = grad if found is None else found + grad
+                collected = self.wanted[key]
+                self.wanted[key] = grad if collected is None else collected + grad
 
     def deliver(self, leaf: Value, grad: Gradient, fresh: bool) -> None:
         """Run the hooks of ``leaf`` on its complete gradient and accumulate the result."""

@@ -33,8 +33,8 @@ def visit_nothing(sweep: Sweep, node: Node) -> None:
     edges = node.edges if sweep.needed is None else sweep.open_edges(node.edges)
     results: list[Gradient] = [None] * len(edges)
     if isinstance(node, CustomNode) and id(node) not in sweep.stops:
-        found = node.apply_nothing(sweep.create_graph)
-        results = [r if r is None or sweep.as_tensors else r.raw for r in found]
+        gradients = node.apply_nothing(sweep.create_graph)
+        results = [r if r is None or sweep.as_tensors else r.raw for r in gradients]
         if node.node_hooks is not None:
             outputs = None if node.op.outputs == 1 else [None] * len(node.output_avals)
             results = sweep.after(node, results, outputs)
