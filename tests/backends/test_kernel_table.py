@@ -166,6 +166,10 @@ def test_the_doctor_prints_rows_and_reasons(arguments, expected):
         (["softmaxx"], "Near: softmax"),
         (["softmax", "--shape", "3"], "missing a required argument: 'axis'"),
         (["softmax", "--device", "nowhere"], "nowhere"),
+        (["softmax", "--shape", "64,256"], "cannot read --shape '64,256'. Write the sizes as 64x256"),
+        (["softmax", "--shape", "64x256:real"], "no dtype named 'real'"),
+        (["softmax", "--shape", "64x256", "--dtype", "real"], "no dtype named 'real'"),
+        (["add", "--shape", "=2,5x"], "a number as =0.5"),
     ],
 )
 def test_the_doctor_says_what_is_wrong_with_a_question(arguments, message):

@@ -122,17 +122,26 @@ def _op(name: str) -> Op:
 
 
 def _argument(backend: Backend, text: str, dtype: str) -> Operand:
+    """Return the argument that ``text`` describes; ArgumentError if it has none of the forms of ``chosen``."""
     if text.lower() == "none":
         return None
-    if text.startswith("="):
-        return ast.literal_eval(text[1:])
     shape, _, own = text.partition(":")
-    turned = shape.endswith(".T")
-    sizes = tuple(int(s) for s in shape.removesuffix(".T").split("x") if s)
+    transposed = shape.endswith(".T")
+    try:
+        if text.startswith("="):
+            return ast.literal_eval(text[1:])
+        sizes = tuple(int(s) for s in shape.removesuffix(".T").split("x") if s)
+    except (SyntaxError, ValueError) as error:
+        raise ArgumentError(
+            f"cannot read --shape {text!r}. Write the sizes as 64x256, with a dtype as 64x256:int64, transposed"
+            " as 64x256.T, a number as =0.5, or none."
+        ) from error
+    if (own or dtype) not in dtypes.BY_NAME:
+        raise ArgumentError(f"no dtype named {own or dtype!r}, such as float32 or int64.")
     kind = dtypes.BY_NAME[own or dtype].numpy
     fill = np.zeros if kind.kind in "iu" else np.ones
     array = backend.from_host(fill(sizes, kind), backend.devices()[0])
-    return array.T if turned else array
+    return array.T if transposed else array
 
 
 def _attribute(text: str) -> tuple[str, object]:
