@@ -91,14 +91,14 @@ def test_a_sink_that_fails_is_named_and_told_no_more_while_the_others_are(traini
     plug(missing)
     plug(lambda session: [full, good, bad_end])
     plan = schedule(wait=0, warmup=0, active=1, repeat=3)
-    going_on = "the program and its profile go on"
+    going_on = "the program and its profile continue"
     with pytest.warns(TenonWarning, match=going_on) as warned, profile(schedule=plan) as prof:
         for _ in range(3):
             losses.append(training.step().item())
             prof.step()
 
     texts = [str(w.message) for w in warned]
-    assert [text.split(" is told no more")[0] for text in texts] == [
+    assert [text.split(" receives no more events")[0] for text in texts] == [
         "the sink of the plugin sink 0", "the sink Failing", "the sink Failing",
     ]  # fmt: skip
     assert "No such file or directory: '/nowhere/at/all'" in texts[0]

@@ -1,4 +1,4 @@
-"""torch.profiler: what a program spends its time and memory on. Names come from the plugin that profiles.
+"""``torch.profiler``: where a program spends its time and memory. Names come from the plugin that profiles.
 
 >>> from tenon.profiler import profile, record_function
 >>> with profile() as prof, record_function("nothing"):

@@ -1,4 +1,4 @@
-"""PyTorch's path ``profiler.itt``: ranges for VTune, which are not sent."""
+"""PyTorch's module ``profiler.itt``: ranges for VTune, which tenon does not send."""
 
 from __future__ import annotations
 

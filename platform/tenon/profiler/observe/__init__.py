@@ -1,7 +1,7 @@
-"""What happens while a program runs: ops, modules, steps, collectives, memory, as records and as events.
+"""Record what happens while a program runs: ops, modules, steps, collectives and memory.
 
-Protocol only; who collects and writes is a plugin (``tenon_profiler``). ``tap.py`` opens the places where
-things can be seen, ``records.py`` says what comes out, ``observer.py`` is for plugins that want events.
+This is the protocol only; a plugin (``tenon_profiler``) collects and writes. ``tap.py`` instruments the
+program, ``records.py`` documents the records, ``observer.py`` is the base class of plugins that want events.
 """
 
 from tenon.profiler.observe.clock import DRIFT, Clock, Place, align, own_clock, place

@@ -1,7 +1,7 @@
-"""The process's place among the ranks, and a clock shared by all ranks.
+"""The rank and host of this process, and a clock shared by all ranks.
 
 ``perf_counter`` is one clock for all processes of a host. On several hosts ``align`` compares clocks at
-barriers; who calls it does so on all ranks.
+barriers; all ranks must call it together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DRIFT = 500e-6
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """This process among the ranks."""
+    """Rank, node and host of this process, and the name of its communicator (``engine``)."""
 
     rank: int
     local_rank: int
@@ -41,28 +41,35 @@ class Clock:
     """``perf_counter_ns() + wall`` is nanoseconds since 1970 on rank 0's clock; files count from ``base``."""
 
     id: str
-    """Processes of one id share ``perf_counter``."""
+    """Processes with the same id share ``perf_counter``."""
     wall: int
     base: int
     offset: int = 0
-    """What ``wall`` has of another host's."""
+    """The part of ``wall`` that corrects for the difference from rank 0's host."""
     error: int = 0
-    """How far ``offset`` can be off."""
+    """The maximum error of ``offset`` in nanoseconds."""
     aligned: bool = False
     at: int = 0
-    """When it was compared, by itself."""
+    """When the clocks were compared, in nanoseconds on this clock."""
 
 
 def place() -> Place:
-    """The place by the communicator, if one exists; none is created."""
-    found = world.current()
-    if found is None:
+    """Return the place that the communicator states; a single process if there is no communicator."""
+    communicator = world.current()
+    if communicator is None:
         return Place(0, 0, 1, 0, socket.gethostname(), "local")
-    return Place(found.rank, found.local_rank, found.size, found.node, found.host, found.name)
+    return Place(
+        communicator.rank,
+        communicator.local_rank,
+        communicator.size,
+        communicator.node,
+        communicator.host,
+        communicator.name,
+    )
 
 
 def own_clock() -> Clock:
-    """This host's clock, not aligned with other hosts."""
+    """Return this host's clock, not aligned with other hosts."""
     readings = [(time.time_ns() - time.perf_counter_ns()) for _ in range(5)]
     wall = sorted(readings)[len(readings) // 2]
     now = time.time_ns()
@@ -71,31 +78,31 @@ def own_clock() -> Clock:
 
 
 def align(communicator: Communicator) -> Clock:
-    """Rank 0's clock on every rank; all ranks of ``communicator`` call this together.
+    """Return rank 0's clock on every rank; all ranks of ``communicator`` call this together.
 
-    Nobody leaves a barrier before all have come. So what is to be added to a rank's clock is at least when
-    rank 0 came less when the rank left, and at most when rank 0 left less when the rank came, whoever was
-    held up where. Barriers go on until all ranks know it well enough; ``error`` is how far it can be off,
-    with what clocks may drift by meanwhile.
+    No rank leaves a barrier before all have entered. So the offset to add to a rank's clock is at least
+    rank 0's time of entry minus the rank's time of exit, and at most rank 0's time of exit minus the rank's
+    time of entry, whichever rank was late. Barriers are repeated until all ranks know their offset to within
+    ``_GOAL``; ``error`` bounds the rest, with the drift of the clocks in the meantime.
     """
-    own, begun = own_clock(), time.perf_counter_ns()
-    passed: list[list[list[int]]] = [[] for _ in range(communicator.size)]
+    own, started = own_clock(), time.perf_counter_ns()
+    history: list[list[list[int]]] = [[] for _ in range(communicator.size)]
     for _ in range(_TURNS):
         times = []
         for _ in range(_ROUNDS):
-            came = time.perf_counter_ns() + own.wall
+            entered = time.perf_counter_ns() + own.wall
             communicator.barrier()
-            times.append((came, time.perf_counter_ns() + own.wall))
-        said = json.dumps([own.id, own.wall, own.base, times]).encode()
-        announced: list[Any] = [
-            json.loads(text) for text in communicator.all_gather_bytes(said, name="clocks of profiles")
+            times.append((entered, time.perf_counter_ns() + own.wall))
+        payload = json.dumps([own.id, own.wall, own.base, times]).encode()
+        readings: list[Any] = [
+            json.loads(text) for text in communicator.all_gather_bytes(payload, name="clocks of profiles")
         ]
-        for known, (*_, theirs) in zip(passed, announced, strict=True):
-            known += theirs
-        first_id, first_wall, base, _ = announced[0]
+        for previous, (*_, latest) in zip(history, readings, strict=True):
+            previous += latest
+        first_id, first_wall, base, _ = readings[0]
         ranges = [
-            (0, 0) if each[0] == first_id else _between(passed[0], known)
-            for each, known in zip(announced, passed, strict=True)
+            (0, 0) if reading[0] == first_id else _offset_range(history[0], own_history)
+            for reading, own_history in zip(readings, history, strict=True)
         ]
         if all(most - least <= _GOAL for least, most in ranges):
             break
@@ -105,12 +112,15 @@ def align(communicator: Communicator) -> Clock:
     least, most = ranges[communicator.rank]
     offset = (least + most) // 2
     wall = own.wall + offset
-    error = abs(most - least) // 2 + 1 + round(DRIFT * (now - begun))
+    error = abs(most - least) // 2 + 1 + round(DRIFT * (now - started))
     return Clock(own.id, wall, base, offset, error, True, now + wall)
 
 
-def _between(first: list[list[int]], theirs: list[list[int]]) -> tuple[int, int]:
-    """What is to be added to a clock, at least and at most, by when both came to barriers and left them."""
-    pairs = list(zip(first, theirs, strict=True))
-    least = max(one[0] - other[1] for one, other in pairs)
-    return least, min(one[1] - other[0] for one, other in pairs)
+def _offset_range(first: list[list[int]], other: list[list[int]]) -> tuple[int, int]:
+    """Return the least and the largest offset of the ``other`` clock, by ``(entry, exit)`` times of barriers.
+
+    ``first`` are the times of rank 0 at the same barriers.
+    """
+    pairs = list(zip(first, other, strict=True))
+    least = max(a[0] - b[1] for a, b in pairs)
+    return least, min(a[1] - b[0] for a, b in pairs)

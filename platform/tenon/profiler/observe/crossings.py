@@ -32,7 +32,7 @@ class Crossings:
         self._modules = tap.options.modules
         self._number = itertools.count(1).__next__
         self._labels: dict[tuple[str, str], str] = {}
-        #: Of each communicator: how many of the same ranks were met before it; numbers of its calls.
+        #: Per communicator: the number of earlier ones with the same ranks, and a counter of its calls.
         self._calls: weakref.WeakKeyDictionary[Communicator, tuple[int, itertools.count[int]]]
         self._calls = weakref.WeakKeyDictionary()
         self._groups: Counter[tuple[int, ...]] = Counter()
@@ -40,7 +40,7 @@ class Crossings:
     # Module calls: ``scopes.Listener``.
 
     def enter(self, path: str, module: Module) -> None:
-        """A module begins."""
+        """Called when a module call begins."""
         lane = self._tap.lane()
         calls = lane.calls
         if path and calls:
@@ -54,7 +54,7 @@ class Crossings:
         lane.module = label
 
     def leave(self, path: str, module: Module) -> None:
-        """A module has returned or raised."""
+        """Called when a module call has returned or raised."""
         lane = self._tap.lane()
         if not lane.calls:  # it began before the tap was open
             return
@@ -69,7 +69,7 @@ class Crossings:
 
     @contextmanager
     def span(self, name: str, phase: str) -> Iterator[None]:
-        """A stretch of ``phase``: "data" is an op in Kineto's eyes, "wait" is no phase."""
+        """Record a block in ``phase``: "data" is shown as an op, as by Kineto; "wait" keeps the phase."""
         lane = self._tap.lane()
         before, begin = lane.phase, now()
         category = WAIT if phase == "wait" else OPERATOR if phase == "data" else ANNOTATION
@@ -84,17 +84,17 @@ class Crossings:
     # Optimizers: global step hooks.
 
     def stepping(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
-        """A step begins."""
+        """Called when an optimizer step begins."""
         lane = self._tap.lane()
         lane.steps.append((optimizer, now(), lane.phase))
         lane.phase = "optimizer"
 
     def stepped(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
-        """It is over; those inside that raised are, too."""
+        """Called when an optimizer step has ended; also drops nested steps that raised."""
         lane = self._tap.lane()
         while lane.steps:
-            found, begin, lane.phase = lane.steps.pop()
-            if found is optimizer:
+            latest, begin, lane.phase = lane.steps.pop()
+            if latest is optimizer:
                 name = f"Optimizer.step#{type(optimizer).__name__}.step"
                 lane.extend((SPAN, name, begin, now(), ANNOTATION, "optimizer", None))
                 return
@@ -126,7 +126,7 @@ class Crossings:
     # Programs: ``program.on_bind``.
 
     def marker(self, program: Program) -> Callable[[int], None]:
-        """``mark(line)`` for ``program``: see ``Program.timed``."""
+        """Return ``mark(line)``, which times the lines of ``program``: see ``Program.timed``."""
         tap, name, steps = self._tap, program.name, program.steps()
         times: list[int] = []
 

@@ -1,7 +1,7 @@
-"""Ops of devices that go on after the op returned: marks in the device's stream, before and after.
+"""Time ops of asynchronous devices: marks in the device's stream, before and after each op.
 
-A mark is an event of the device (``Backend.mark``); what it says is asked for when records become events, as
-that waits for the device.
+A mark is an event of the device (``Backend.mark``); its time is read when records become events, as that
+waits for the device.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 def marked_op(tap: Tap, run: Callable[..., Operand], devices: Collection[Backend]) -> Callable[..., Operand]:
-    """``SLOT``'s ``single``, ``pair`` or ``execute`` that marks ops of ``devices``."""
+    """Wrap ``run``, which is ``SLOT``'s ``single``, ``pair`` or ``execute``, to mark ops of ``devices``."""
 
-    def marked(op: Op, *given: Any) -> Operand:
-        args = given[0] if given[0].__class__ is tuple else given
+    def marked(op: Op, *call: Any) -> Operand:
+        args = call[0] if call[0].__class__ is tuple else call
         first = next((a for a in args if isinstance(a, Value) and a._backend in devices), None)
         if first is None:
-            return run(op, *given)
+            return run(op, *call)
         backend = first._backend
         device = backend.device_of(first.raw)
         begin = backend.mark(device)
-        out = run(op, *given)
+        out = run(op, *call)
         tap.lane().extend((DEVICE, op, begin, backend.mark(device), device.index or 0))
         return out
 
@@ -38,7 +38,7 @@ def marked_op(tap: Tap, run: Callable[..., Operand], devices: Collection[Backend
 
 
 def marked_kernel(tap: Tap, backend: Backend) -> Callable[[Op, Callable[..., Array]], Callable[..., Array]]:
-    """The same for the ops of rules, on ``backend``'s arrays: what its raw namespace is watched with."""
+    """Return a wrapper of kernels, for ``watch``, that marks their calls on ``backend``'s arrays."""
 
     def around(op: Op, kernel: Callable[..., Array]) -> Callable[..., Array]:
         recorded = tap.kernel(op, kernel)

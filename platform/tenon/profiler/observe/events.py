@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OpEvent:
-    """One op, gradient node, kernel of a compiled program, or collective, which is over."""
+    """An op, gradient node, kernel of a compiled program or collective that has ended."""
 
     name: str
-    """As in traces: "tenon::linear", "AddmmBackward0", "gloo:all_reduce"."""
+    """The name in traces: "tenon::linear", "AddmmBackward0", "gloo:all_reduce"."""
     begin: int
     end: int
     thread: int
@@ -19,17 +19,17 @@ class OpEvent:
     module: str
     """Path under the outermost module's class name, "Net.encoder.0"; "" outside of modules."""
     shapes: tuple[tuple[int, ...], ...]
-    """Of the array arguments; empty where shapes are not recorded."""
+    """Shapes of the array arguments; empty where shapes are not recorded."""
     flops: float
     bytes: int
-    """Read and written at least; 0 where shapes are not recorded."""
+    """The least number of bytes read and written; 0 where shapes are not recorded."""
     waited: int = 0
-    """Of a collective: nanoseconds until all ranks had come."""
+    """For a collective: nanoseconds until all ranks had entered it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeEvent:
-    """A module's call, a ``record_function`` block, an optimizer's step, a wait for data."""
+    """A module call, ``record_function`` block, optimizer step or wait for data that has ended."""
 
     name: str
     begin: int
@@ -41,7 +41,7 @@ class ScopeEvent:
 
 @dataclass(frozen=True, slots=True)
 class StepEvent:
-    """A profiled step, which is over."""
+    """A profiled step that has ended."""
 
     number: int
     begin: int

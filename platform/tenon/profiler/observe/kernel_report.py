@@ -1,4 +1,4 @@
-"""Which kernels a backend has, and which one a call takes: the rows that ``tenon doctor kernels`` prints."""
+"""The kernels of a backend, and which one computes a call: the rows that ``tenon doctor kernels`` prints."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ Row = tuple[str, str]
 
 
 def kernel_counts(backend: Backend) -> list[Row]:
-    """Each op that has more than the reference, and the names of its rows in order."""
+    """Return each op with kernels beside the reference, and the names of its rows in order."""
     return [(name, ", ".join(row.name for row in backend.table.rows[name])) for name in sorted(backend.table)]
 
 
 def kernel_rows(backend: Backend, name: str) -> list[Row]:
-    """The rows of an op in order: name, and what it accepts."""
-    op = _op(name)
-    known = backend.table.rows.get(name, ())
+    """Return the rows of an op in order: the kernel's name, and the calls it accepts."""
+    op = _op_named(name)
+    listed = backend.table.rows.get(name, ())
     rows = [(short.name, f"16-bit floats: {short.accepts}") for short in _short_kernels(backend, op)]
-    rows += [(row.name, _accepted(row)) for row in known]
+    rows += [(row.name, _acceptance(row)) for row in listed]
     usable = list(backend.choice(op).rows)
-    return rows + [(row.name, _accepted(row)) for row in usable if row not in known]
+    return rows + [(row.name, _acceptance(row)) for row in usable if row not in listed]
 
 
-def _accepted(row: KernelRow) -> str:
+def _acceptance(row: KernelRow) -> str:
+    """Describe the calls that ``row`` accepts, and whether this machine can run it."""
     parts = [condition.says for condition in row.accepts] or ["every call"]
     if row.declines:
         parts.append(f"declines {row.declines}")
@@ -48,15 +49,16 @@ def _accepted(row: KernelRow) -> str:
 def chosen(
     backend: Backend, name: str, shapes: Sequence[str], dtype: str, attrs: Iterable[str] = ()
 ) -> list[Row]:
-    """Each row up to the one that a call takes, and why it refused: the last is the one.
+    """Return each row up to the one that computes the call, with the reason why a row does not.
 
-    ``shapes`` are of the op's inputs in order, such as ``64x128``, ``64:int64``, ``128x64.T`` for one that
-    lies transposed, ``=0.5`` for a number, ``none``; the last serves all inputs that follow.
+    ``shapes`` describe the op's inputs in order: ``64x128``, ``64:int64``, ``128x64.T`` for a transposed
+    array, ``=0.5`` for a number, ``none``; the last one also serves all inputs that follow. ArgumentError if
+    a shape, a dtype or the op's name cannot be read.
     """
-    op = _op(name)
-    args, named = call_of(backend, op, shapes, dtype, attrs)
+    op = _op_named(name)
+    args, attributes = call_of(backend, op, shapes, dtype, attrs)
     try:
-        explained = list(explain(backend, op, args, named))
+        explained = list(explain(backend, op, args, attributes))
     except TypeError as error:
         raise ArgumentError(
             f"{name}: {error}. It takes {', '.join(op.inputs)} as --shape, and the rest as --attr name=value."
@@ -67,7 +69,7 @@ def chosen(
 def call_of(
     backend: Backend, op: Op, shapes: Sequence[str], dtype: str, attrs: Iterable[str]
 ) -> tuple[list[Operand], Attrs]:
-    """The arguments of a call of ``op``, whose texts ``chosen`` describes, and its attrs."""
+    """Return arguments and attrs of a call of ``op`` from texts in the form that ``chosen`` documents."""
     count = max(len(op.inputs), len(shapes))
     texts = [*shapes, *[shapes[-1]] * (count - len(shapes))]
     return [_argument(backend, text, dtype) for text in texts], dict(_attribute(text) for text in attrs)
@@ -76,8 +78,8 @@ def call_of(
 def explain(backend: Backend, op: Op, args: Sequence[Operand], attrs: Mapping[str, object]) -> Iterator[Row]:
     """Yield the name of each kernel up to the one that computes this call, with the reason why it does not.
 
-    The reason is empty for the last. A kernel that converts the arguments is followed by those that are asked
-    with the converted ones. TypeError if the arguments are not those of the op.
+    The reason is empty for the last. A kernel that converts the arguments is followed by those that receive
+    the converted ones. TypeError if the arguments are not those of the op.
     """
     choice = backend.choice(op)
     choice.bind(args, attrs)
@@ -100,7 +102,7 @@ def explain(backend: Backend, op: Op, args: Sequence[Operand], attrs: Mapping[st
 
 
 def _short_kernels(backend: Backend, op: Op) -> list[ShortKernel]:
-    """Those that ``backend.for_short`` asks; one for everything if the backend overrides that method."""
+    """Return the 16-bit kernels of ``op`` in order; a single one if the backend overrides ``for_short``."""
     if type(backend).for_short is Backend.for_short:
         return list(backend.kernels_for_short(op))
     kernel = backend.for_short
@@ -111,7 +113,8 @@ def _short_kernels(backend: Backend, op: Op) -> list[ShortKernel]:
     return [ShortKernel("for_short", called, "calls that this backend's for_short does not pass on")]
 
 
-def _op(name: str) -> Op:
+def _op_named(name: str) -> Op:
+    """Return the op ``name``; ArgumentError with similar names if there is none."""
     if name not in table.by_name:
         import difflib
 
@@ -122,7 +125,7 @@ def _op(name: str) -> Op:
 
 
 def _argument(backend: Backend, text: str, dtype: str) -> Operand:
-    """Return the argument that ``text`` describes; ArgumentError if it has none of the forms of ``chosen``."""
+    """Return the argument that ``text`` describes; ArgumentError unless it has a form of ``chosen``."""
     if text.lower() == "none":
         return None
     shape, _, own = text.partition(":")
@@ -133,8 +136,8 @@ def _argument(backend: Backend, text: str, dtype: str) -> Operand:
         sizes = tuple(int(s) for s in shape.removesuffix(".T").split("x") if s)
     except (SyntaxError, ValueError) as error:
         raise ArgumentError(
-            f"cannot read --shape {text!r}. Write the sizes as 64x256, with a dtype as 64x256:int64, transposed"
-            " as 64x256.T, a number as =0.5, or none."
+            f"cannot read --shape {text!r}. Write the sizes as 64x256, with a dtype as 64x256:int64,"
+            " transposed as 64x256.T, a number as =0.5, or none."
         ) from error
     if (own or dtype) not in dtypes.BY_NAME:
         raise ArgumentError(f"no dtype named {own or dtype!r}, such as float32 or int64.")

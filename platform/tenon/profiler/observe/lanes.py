@@ -20,12 +20,12 @@ class Lane:
         self.records: list[Item] = []
         self.extend: Callable[[Iterable[object]], None] = self.records.extend
         #: Callback for the release of a block allocated in this thread.
-        self.freed = _freeing(self.extend)
-        #: When to call the tap's owner next.
+        self.freed = _release_recorder(self.extend)
+        #: When to call the tap's owner next, by ``perf_counter_ns``.
         self.due = due
-        #: Module calls in progress: label, begin, number, and what they were called in.
+        #: Module calls in progress: label, begin, number, and the label of the enclosing module.
         self.calls: list[tuple[str, int, int, str]] = []
-        #: Optimizers' steps in progress: the optimizer, begin, and the phase before.
+        #: Optimizer steps in progress: the optimizer, begin, and the phase before.
         self.steps: list[tuple[Optimizer, int, str]] = []
         self.begin()
 
@@ -43,7 +43,7 @@ class Lane:
         return taken
 
 
-def _freeing(extend: Callable[[Iterable[object]], None]) -> Callable[[object], None]:
+def _release_recorder(extend: Callable[[Iterable[object]], None]) -> Callable[[object], None]:
     """Return ``freed(block)``, which records the release of a block."""
     now = time.perf_counter_ns
 

@@ -1,8 +1,8 @@
 """Allocation and release of arrays, each owned by the op that allocated it, and of compiled programs' arenas.
 
 Only memory that an op's result owns is counted: neither views nor arrays from outside. The release of an
-array is detected by a weak reference, the block, which is held by its records and then by whoever took these.
-Once its last holder is gone, the release is not reported. An arena lives as long as its program.
+array is detected by a weak reference, the block, which is held by its records and then by whatever took
+these. A block that is no longer held does not report the release. An arena lives as long as its program.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Blocks:
     def __init__(self, lanes: Sequence[Lane]) -> None:
         #: By class of arrays, the backends that have devices with memory of their own.
         self.devices: dict[type, Backend] = {}
-        #: Ops seen so far whose one result on the host, if it is not a view, is memory of its own.
+        #: Ops seen so far whose single result on the host, unless it is a view, owns its memory.
         self.owners: set[Op] = set()
         self._lanes = lanes
         #: Per program its block, and the finalizer that records the release.
@@ -37,7 +37,7 @@ class Blocks:
             WeakKeyDictionary()
         )
 
-    def made(
+    def allocated(
         self, out: Array | tuple[Operand, ...], op: Op, args: Iterable[Operand], lane: Lane, when: int
     ) -> object:
         """Track ``out``, the array, or several arrays or tensors, that ``op(*args)`` returned at ``when``.
@@ -49,15 +49,15 @@ class Blocks:
             if isinstance(op, Primitive) and not op.view:
                 self.owners.add(op)
             return self._begin(out, op, args, lane)
-        self._part(out, op, args, lane, when)
+        self._track_result(out, op, args, lane, when)
         return None
 
-    def _part(self, out: Array, op: Op, args: Iterable[Operand], lane: Lane, when: int) -> None:
-        """Record what does not fit into the op's record: several results, a view's base, device memory."""
+    def _track_result(self, out: Array, op: Op, args: Iterable[Operand], lane: Lane, when: int) -> None:
+        """Record allocations outside of the op's record: several results, a view's base, device memory."""
         kind, device = out.__class__, -1
         if isinstance(out, tuple):
             for each in out:
-                self._part(each.raw if isinstance(each, Value) else each, op, args, lane, when)
+                self._track_result(each.raw if isinstance(each, Value) else each, op, args, lane, when)
         if kind is not ndarray:
             if kind not in self.devices:
                 return
@@ -78,13 +78,13 @@ class Blocks:
                 return None
         if not fresh(out, args):
             return None
-        if op not in self.owners and any(_base(given) is out for given in args):
+        if op not in self.owners and any(_base(argument) is out for argument in args):
             return None
         return weakref.ref(out, lane.freed)
 
-    def laid_out(self, program: Program, lane: Lane) -> None:
-        """Track the arena of ``program``, which holds all its values but the caller's arrays."""
-        if program in self._arenas:  # it is bound again
+    def track_arena(self, program: Program, lane: Lane) -> None:
+        """Track the arena of ``program``, which holds all its values except the caller's arrays."""
+        if program in self._arenas:  # the program is bound again
             block, ending = self._arenas.pop(program)
             ending.detach()
             lane.freed(block)
@@ -103,15 +103,16 @@ class Blocks:
 
 
 def fresh(out: Array, args: Iterable[Operand]) -> bool:
-    """Whether the array ``out`` is none of ``args``: an in-place kernel returns its argument."""
-    for given in args:  # noqa: SIM110 - all() takes 0.3 us more
-        if given is out:
+    """Whether the array ``out`` is new, not one of ``args``: an in-place kernel returns its argument."""
+    for argument in args:  # noqa: SIM110 - all() takes 0.3 us more
+        if argument is out:
             return False
     return True
 
 
-def _base(given: Operand) -> Array:
-    array = given.raw if isinstance(given, Value) else given
+def _base(argument: Operand) -> Array:
+    """Return the array that owns the memory of ``argument``, a tensor or an array."""
+    array = argument.raw if isinstance(argument, Value) else argument
     while getattr(array, "base", None) is not None:
         array = array.base
     return array

@@ -34,21 +34,22 @@ class Observer:
 def open_observers(session: object = None) -> list[Observer]:
     """Collect the observers of all plugins for a new profile; warn of a plugin whose hook raises."""
     observers: list[Observer] = []
-    for offer in reversed(host().hook.tenon_open_observers.get_hookimpls()):
+    for implementation in reversed(host().hook.tenon_open_observers.get_hookimpls()):
         try:
-            offered: Any = offer.function(**dict.fromkeys(offer.argnames, session))
-            observers += offered or ()
+            opened: Any = implementation.function(**dict.fromkeys(implementation.argnames, session))
+            observers += opened or ()
         except Exception as error:
-            warn_of_sink(f"of the plugin {offer.plugin_name}", error)
+            warn_of_sink(f"of the plugin {implementation.plugin_name}", error)
     return observers
 
 
 def warn_of_sink(name: str, error: Exception) -> None:
     """Warn that a sink is removed because of ``error``, and where that was raised."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
+    frame = traceback.extract_tb(error.__traceback__)[-1]
     warnings.warn(
-        f"the sink {name} is told no more, the program and its profile go on: {type(error).__name__}: {error}"
-        f" ({place.filename}:{place.lineno}). Mend it, or leave it out.",
+        f"the sink {name} receives no more events, the program and its profile continue:"
+        f" {type(error).__name__}: {error}"
+        f" ({frame.filename}:{frame.lineno}). Fix it, or leave it out.",
         TenonWarning,
         stacklevel=2,
     )

@@ -1,4 +1,4 @@
-"""The format of a tap's records: each is a run of items in one flat list that begins with its kind.
+"""The format of a tap's records: each is a run of items in one flat list and begins with its kind.
 
 A richer structure would take longer than many ops do. Times are ``perf_counter_ns``. A signature has two
 items for each argument: shape and dtype of an array, the class and None of anything else; it is None where
@@ -6,17 +6,17 @@ shapes are not recorded. Equal signatures are not shared: looking them up takes 
 record.
 
 ======== ==========================================================================================
-OP       op or maker, begin, end, module, phase, signature, bytes of the output, attrs, stack, the block
-         that the output is, None where it is none
+OP       op or maker, begin, end, module, phase, signature, bytes of the output, attrs, stack, the output's
+         block or None
 NODE     name of a gradient node, begin, end, module, sequence number
 SPAN     name, begin, end, category, phase, argument
-MODULE   label, begin, end, class name, id of the module, phase, number of the call, of the caller's
+MODULE   label, begin, end, class name, id of the module, phase, number of the call, number of the caller
 COLLECTIVE call, begin, agreed, end, number, ranks, group
 PROGRAM  name, its steps by line, [begin, line, end, line, end, ...], phase, end
 DEVICE   op, mark before, mark after, index of the device; follows the op's own record
-MEMORY   time, bytes, a block that is no op's only output on the host, op or a program's name,
+MEMORY   time, bytes, a block that is not an op's only output on the host, op or program's name,
          module, phase, device (host: -1)
-RELEASED time, the block; of the thread that took it
+RELEASED time, the block; in the thread that allocated it
 ======== ==========================================================================================
 """
 
@@ -30,7 +30,7 @@ from typing import Any, TypeAlias
 Item: TypeAlias = Any
 
 OP, NODE, SPAN, MODULE, COLLECTIVE, PROGRAM, MEMORY, DEVICE, RELEASED = range(9)
-#: How many items each kind has, itself included.
+#: The number of items of each kind of record, the kind included.
 SIZES = (11, 6, 7, 9, 8, 6, 8, 5, 3)
 
 #: Categories of spans.
@@ -45,19 +45,19 @@ class Maker:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def cost(self, *given: object, **attrs: object) -> float:
-        """Unknown."""
+    def cost(self, *args: object, **attrs: object) -> float:
+        """Return 0: the number of operations is unknown."""
         return 0.0
 
 
-#: The one of a name.
+#: Return the maker of a name, one object each.
 maker = functools.cache(Maker)
 
 
 def split(items: list[Item]) -> Iterator[list[Item]]:
-    """The records in a lane's list."""
-    place = 0
-    while place < len(items):
-        size = SIZES[items[place]]
-        yield items[place : place + size]
-        place += size
+    """Yield each record of a lane's list."""
+    start = 0
+    while start < len(items):
+        size = SIZES[items[start]]
+        yield items[start : start + size]
+        start += size

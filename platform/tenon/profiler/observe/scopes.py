@@ -1,4 +1,4 @@
-"""``record_function``: a name for a stretch of the program, as torch's; nothing while no profile is open."""
+"""``record_function``: label a block of the program, as torch does; no effect while no profile is open."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPEN = _Open()
 
 
 class record_function:
-    """Show what happens inside under ``name`` in profiles; a context manager, or a decorator.
+    """Show the block under ``name`` in profiles; a context manager, or a decorator.
 
     >>> with record_function("pre-processing"):
     ...     pass
@@ -34,25 +34,25 @@ class record_function:
 
     def __init__(self, name: str, args: str | None = None) -> None:
         self.name, self.args = name, args
-        self._begun: list[int] = []
+        self._begins: list[int] = []
 
     def __enter__(self) -> record_function:
-        self._begun.append(0 if OPEN.tap is None else time.perf_counter_ns())
+        self._begins.append(0 if OPEN.tap is None else time.perf_counter_ns())
         return self
 
     def __exit__(self, *exception: object) -> None:
-        begin, tap = self._begun.pop(), OPEN.tap
+        begin, tap = self._begins.pop(), OPEN.tap
         if begin and tap is not None:
             lane = tap.lane()
             end = time.perf_counter_ns()
             lane.extend((SPAN, self.name, begin, end, ANNOTATION, lane.phase, self.args))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """``function``, each call of which is shown."""
+        """Wrap ``function`` so that each call is shown."""
 
         @functools.wraps(function)
-        def named(*args: P.args, **kwargs: P.kwargs) -> R:
+        def labelled(*args: P.args, **kwargs: P.kwargs) -> R:
             with record_function(self.name, self.args):
                 return function(*args, **kwargs)
 
-        return named
+        return labelled

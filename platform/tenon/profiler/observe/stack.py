@@ -1,4 +1,4 @@
-"""Where in the user's program we are: the frames outside of tenon, innermost first."""
+"""The current stack of the user's program: the frames outside of tenon, innermost first."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ Frame = tuple[CodeType, int]
 
 
 def stack_here() -> tuple[Frame, ...]:
-    """Code objects and lines, without tenon's own."""
-    found = []
-    frame = sys._getframe(1)
-    step: FrameType | None = frame
-    while step is not None:
-        code = step.f_code
+    """Return code objects and line numbers, innermost first, without tenon's own."""
+    frames = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
         ours = _OURS.get(code)
         if ours is None:
             ours = _OURS[code] = code.co_filename.startswith(OURS)
         if not ours:
-            found.append((code, step.f_lineno))
-        step = step.f_back
-    return tuple(found)
+            frames.append((code, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(frames)

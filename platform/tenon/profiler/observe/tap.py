@@ -54,7 +54,7 @@ PATIENCE = 50_000_000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a tap notes of each event."""
+    """Which details a tap records."""
 
     shapes: bool = False
     memory: bool = False
@@ -63,9 +63,9 @@ class Options:
 
 
 class Tap:
-    """Records of everything between ``open`` and ``close``; ``due`` is called with the tap now and then.
+    """Records everything between ``open`` and ``close``; ops call ``due`` with the tap every ``PATIENCE``.
 
-    There is one open tap in a process. Records are in ``lanes``, one for each thread.
+    At most one tap is open in a process. Records are in ``lanes``, one for each thread.
     """
 
     def __init__(self, options: Options, due: Callable[[Tap], None]) -> None:
@@ -77,7 +77,7 @@ class Tap:
         self._blocks = Blocks(self.lanes) if options.memory else None
         self._handles: list[Any] = []
         self._labels: dict[object, str] = {}
-        self._note = self._noting()
+        self._note = self._recorder()
         self._plain: tuple[Callable[..., Operand], ...] = ()
 
     def open(self) -> None:
@@ -90,7 +90,7 @@ class Tap:
             lane.begin()
         OPEN.tap = self
         self._plain = SLOT.single, SLOT.pair, SLOT.execute, SLOT.parts
-        backend_for(get_default_device())  # in use from now on, though no tensor may have been made yet
+        backend_for(get_default_device())  # in use from now on, though no tensor may have been created yet
         devices = {b for b in backends_in_use() if b.name not in _HOST and b.is_available().ok}
         if self._blocks is not None:
             self._blocks.devices.update((b.array_type, b) for b in devices)
@@ -98,15 +98,15 @@ class Tap:
             around = marked_kernel(self, backend) if backend in devices else self.kernel
             for raw in (backend.raw, backend.short_raw):
                 raw.watch(around)
-        SLOT.single, SLOT.pair, SLOT.execute, SLOT.parts = self._entries(*self._plain)
+        SLOT.single, SLOT.pair, SLOT.execute, SLOT.parts = self._recorded_dispatch(*self._plain)
         if devices:
             SLOT.single, SLOT.pair, SLOT.execute = (
                 marked_op(self, run, devices) for run in (SLOT.single, SLOT.pair, SLOT.execute)
             )
         call_listeners.listen(self._crossings)
-        WATCHERS.around_visit, WATCHERS.span = self._visiting, self._crossings.span
+        WATCHERS.around_visit, WATCHERS.span = self._recorded_visit, self._crossings.span
         communicator.around_call, program.on_bind = self._crossings.collective, self._bound
-        WATCHERS.around_kernel, WATCHERS.around_creation = self._in_place, self._making
+        WATCHERS.around_kernel, WATCHERS.around_creation = self._recorded_kernel, self._recorded_creation
         for each in list(program.LIVING):
             self._bound(each)
         self._handles = [
@@ -135,35 +135,35 @@ class Tap:
 
     @property
     def is_open(self) -> bool:
-        """Whether it records."""
+        """Whether this tap is recording."""
         return OPEN.tap is self
 
     def lane(self) -> Lane:
-        """The lane of the current thread."""
+        """Return the lane of the current thread."""
         try:
-            found: Lane = self._local.lane
+            lane: Lane = self._local.lane
         except AttributeError:
-            found = self._local.lane = Lane(now() + PATIENCE)
-            self.lanes.append(found)
-        return found
+            lane = self._local.lane = Lane(now() + PATIENCE)
+            self.lanes.append(lane)
+        return lane
 
     def take(self) -> list[tuple[int, list[Item]]]:
         """Remove and return the records of every lane, with its thread."""
         return [(lane.tid, lane.take()) for lane in self.lanes]
 
     def overdue(self, lane: Lane) -> None:
-        """Call the owner, which may flush."""
+        """Call the owner, which may flush, and set when ``lane`` calls it next."""
         self._due(self)
         lane.due = now() + PATIENCE
 
-    def _entries(
+    def _recorded_dispatch(
         self,
         single: Callable[..., Operand],
         pair: Callable[..., Operand],
         execute: Callable[..., Operand],
         parts: Callable[..., Operand],
     ) -> tuple[Callable[..., Operand], ...]:
-        """The same four of ``SLOT``, which note each op: as closures, 0.3 us less than methods."""
+        """Wrap the four entries of ``SLOT`` to record each op: closures take 0.3 us less than methods."""
         note = self._note
 
         def one(op: Op, x: Operand, attrs: dict[str, Any]) -> Operand:
@@ -193,7 +193,7 @@ class Tap:
         return one, two, several, composed
 
     def kernel(self, op: Op, kernel: Callable[..., Array]) -> Callable[..., Array]:
-        """``kernel``, on arrays, with a record of each call."""
+        """Wrap ``kernel``, which works on arrays, to record each call."""
         note = self._note
 
         def call(*args: Array, **attrs: Any) -> Array:
@@ -204,20 +204,20 @@ class Tap:
 
         return call
 
-    def _making(
+    def _recorded_creation(
         self, name: str, make: Callable[..., Operand], args: tuple[object, ...], options: dict[str, object]
     ) -> Operand:
-        """``make(*args, **options)``, with a record as of an op called ``name``."""
+        """Return ``make(*args, **options)``, recorded as an op called ``name``."""
         begin = now()
         out = make(*args, **options)
-        given = tuple(each for each in args if isinstance(each, Value))
-        self._note(begin, now(), maker(name), given, None, out)
+        tensors = tuple(each for each in args if isinstance(each, Value))
+        self._note(begin, now(), maker(name), tensors, None, out)
         return out
 
-    def _noting(self) -> Callable[..., None]:
-        """``note(begin, end, op, args, attrs, out)``, of tensors or arrays.
+    def _recorder(self) -> Callable[..., None]:
+        """Return ``note(begin, end, op, args, attrs, out)``, which records an op on tensors or arrays.
 
-        What most ops need is written out here, without calls: 0.4 us less with shapes and memory.
+        The common case is written out here, without calls: 0.4 us less with shapes and memory.
         """
         find, overdue, local, blocks = self.lane, self.overdue, self._local, self._blocks
         shapes, stacks = self.options.shapes, self.options.stack
@@ -247,7 +247,7 @@ class Tap:
                 ):
                     block = ref(array, lane.freed)
                 elif blocks is not None:
-                    block = blocks.made(array, op, args, lane, end)
+                    block = blocks.allocated(array, op, args, lane, end)
                 if shapes:
                     if len(args) == 2 and isinstance(args[0], Value) and isinstance(args[1], Value):
                         a, b = args[0].raw, args[1].raw
@@ -264,10 +264,10 @@ class Tap:
 
         return note
 
-    def _in_place(self, backend: Any, op: Op, kernel: Callable[..., Array]) -> Callable[..., Array]:
+    def _recorded_kernel(self, backend: Any, op: Op, kernel: Callable[..., Array]) -> Callable[..., Array]:
         return (self.kernel if backend.name in _HOST else marked_kernel(self, backend))(op, kernel)
 
-    def _visiting(self, visit: Callable[[Node, Operand], None]) -> Callable[[Node, Operand], None]:
+    def _recorded_visit(self, visit: Callable[[Node, Operand], None]) -> Callable[[Node, Operand], None]:
         lane = self.lane()
 
         def watched(node: Node, grad: Operand) -> None:
@@ -284,37 +284,37 @@ class Tap:
         return watched
 
     def _label(self, place: Place | None) -> str:
-        """The path of the module where a node was made, under its root's class name."""
+        """Return the path, under the root's class name, of the module that created a node, or ""."""
         if place is None:
             return ""
         key = (place[0], place[1])
-        found = self._labels.get(key)
-        if found is None:
+        label = self._labels.get(key)
+        if label is None:
             root, path = place[0](), path_of(place)
             top = type(root).__name__
-            found = self._labels[key] = path if root is None or path == top else f"{top}.{path}"
-        return found
+            label = self._labels[key] = path if root is None or path == top else f"{top}.{path}"
+        return label
 
     def _bound(self, bound: Program) -> None:
         bound.timed(self._crossings.marker(bound))
         if self._blocks is not None:
-            self._blocks.laid_out(bound, self.lane())
+            self._blocks.track_arena(bound, self.lane())
 
 
 def signature_of(args: Iterable[Operand]) -> tuple[object, ...]:
-    """The signature of tensors, arrays and numbers; ``records.py`` documents its format."""
-    given: list[object] = []
+    """Return the signature of tensors, arrays and numbers; ``records.py`` documents its format."""
+    signature: list[object] = []
     for a in args:
         array = a.raw if isinstance(a, Value) else a
-        given += (array.shape, array.dtype) if hasattr(array, "shape") else (array.__class__, None)
-    return tuple(given)
+        signature += (array.shape, array.dtype) if hasattr(array, "shape") else (array.__class__, None)
+    return tuple(signature)
 
 
-def _leave_to_the_parent() -> None:
+def _disable_in_child() -> None:
     """Disable the inherited tap in a forked process, as its file belongs to the parent."""
     if OPEN.tap is not None:
         OPEN.tap.close()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_the_parent)
+    os.register_at_fork(after_in_child=_disable_in_child)
