@@ -9,8 +9,8 @@ averaged, as ``DistributedDataParallel`` does.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,11 @@ from tenon.tensors.creation.create import wrap
 from tenon.tensors.tensor import Tensor
 
 __all__ = ["ZeroRedundancyOptimizer"]
+
+#: A parameter group: "params", "param_names" and the options of an optimizer, each of its own type.
+ParamGroup: TypeAlias = dict[str, Any]
+#: The state of one parameter by name: tensors and plain values.
+Entry: TypeAlias = dict[str, Any]
 
 _OWN = ("params", "param_names")
 
@@ -65,14 +70,14 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         self._owners: dict[int, int] = {}
         self.process_group.models += 1
         self._name = f"parameters of sharded optimizer {self.process_group.models}"
-        self._consolidated: dict[int, dict[str, Any]] | None = None
+        self._consolidated: dict[int, Entry] | None = None
         self.optim: Optimizer | None = None
         Optimizer.__init__(self, params, defaults)
         self.optim = optimizer_class([self._share(group) for group in self.param_groups], **defaults)
         self.state, self.defaults = self.optim.state, self.optim.defaults
         _copy_options(self.optim.param_groups, self.param_groups)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: ParamGroup) -> None:
         """Add a parameter group; its parameters are sharded like the others."""
         groups.add(self, param_group)
         group = self.param_groups[-1]
@@ -96,7 +101,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         """Gather the state of all ranks on rank ``to``; collective."""
         numbers = {id(p): n for n, p in enumerate(p for g in self.param_groups for p in g["params"])}
         own = {numbers[id(p)]: entry for p, entry in self.state.items() if isinstance(p, Tensor)}
-        entries: dict[int, dict[str, Any]] = {}
+        entries: dict[int, Entry] = {}
         for rank in range(self.world_size):
             payload = objects.encode(_describe(own)) if rank == self.rank else b""
             sent = self.process_group.all_gather_bytes(payload, name=f"optimizer state of rank {rank}")[rank]
@@ -174,7 +179,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             broadcast_tensors(shard, self.process_group, root=rank, name=f"{self._name}, part of rank {rank}")
         return loss
 
-    def _share(self, group: Mapping[str, Any]) -> dict[str, Any]:
+    def _share(self, group: ParamGroup) -> ParamGroup:
         """``group`` with this rank's parameters only, as ``(name, parameter)`` if they have names."""
         own = [self._owners[id(p)] == self.rank for p in group["params"]]
         items = (
@@ -192,13 +197,13 @@ class _ZeroJoinHook(JoinHook):
         self.optimizer._advance()
 
 
-def _copy_options(source: list[dict[str, Any]], target: list[dict[str, Any]]) -> None:
+def _copy_options(source: list[ParamGroup], target: list[ParamGroup]) -> None:
     """Copy the options of the parameter groups ``source`` into those of ``target``."""
     for group, copied in zip(source, target, strict=True):
         copied.update({name: value for name, value in group.items() if name not in _OWN})
 
 
-def _saved_share(group: Mapping[str, Any], owned: Container[int | str]) -> dict[str, Any]:
+def _saved_share(group: ParamGroup, owned: Container[int | str]) -> ParamGroup:
     """A saved group with the parameters in ``owned`` only."""
     kept = [key in owned for key in group["params"]]
     share = {**group, "params": [key for key, keep in zip(group["params"], kept, strict=True) if keep]}
@@ -225,10 +230,10 @@ def _describe(entries: Mapping[int, Mapping[str, object]]) -> dict[int, dict[str
 
 
 def _receive(
-    communicator: Communicator, root: int, own: Mapping[str, Any], description: Mapping[str, Any]
-) -> dict[str, Any]:
+    communicator: Communicator, root: int, own: Entry, description: Mapping[str, Sequence[Any]]
+) -> Entry:
     """Broadcast the state of one parameter, ``own`` on rank ``root``; return it with tensors on the host."""
-    entry: dict[str, Any] = {}
+    entry: Entry = {}
     for name, (kind, *content) in description.items():
         if kind == "value":
             entry[name] = content[0]

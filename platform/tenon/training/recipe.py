@@ -62,7 +62,7 @@ def recipe_named(name: str) -> Recipe:
 
 
 def target(path: str, key: str) -> Any:
-    """Import the object named ``"package.module:name"``; the working directory is searched too."""
+    """Import the object of any type named ``"package.module:name"``; also from the working directory."""
     module_name, _, name = path.partition(":")
     folder = str(Path.cwd())
     if folder not in sys.path:

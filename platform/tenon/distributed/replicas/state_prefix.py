@@ -15,6 +15,7 @@ def without_prefix(state_dict: Mapping[str, object], module: Module) -> Mapping[
     """``state_dict`` without the prefix in its keys and metadata, if it is of a wrapped ``module``."""
     if not is_prefixed(state_dict, "", module):
         return state_dict
+    # Any, as it gets an attribute that its class does not have.
     stripped: Any = OrderedDict((key.removeprefix(PREFIX), value) for key, value in state_dict.items())
     metadata = getattr(state_dict, "_metadata", None)
     if metadata is not None:
