@@ -19,14 +19,14 @@ _finder.install()  # before anything of tenon is imported by one of its second n
 from tenon.compat.version import __version__  # noqa: E402
 from tenon.distributed.processes import startup as _startup  # noqa: E402
 from tenon.plugins import namespaces as _namespaces  # noqa: E402
-from tenon.tensors import public as _public  # noqa: E402
+from tenon.tensors import public_functions as _public  # noqa: E402
 
 if TYPE_CHECKING:  # what editors and type checkers should know; at run time all of it is lazy
     from tenon.amp.autocast_mode import autocast
     from tenon.dtypes import bfloat16, dtype, float16, float32, float64, int8, int16, int32, int64, uint8
-    from tenon.functions.choosing import where
     from tenon.functions.einsum import einsum
     from tenon.functions.joining import cat, stack
+    from tenon.functions.searching import where
     from tenon.random import Generator, get_rng_state, manual_seed, set_rng_state
     from tenon.serialize import load, save
     from tenon.tensors.autograd.grad_mode import (
@@ -37,8 +37,8 @@ if TYPE_CHECKING:  # what editors and type checkers should know; at run time all
         set_grad_enabled,
     )
     from tenon.tensors.creation.create import as_tensor, from_numpy, tensor
-    from tenon.tensors.creation.draws import rand, randint, randn, randperm
     from tenon.tensors.creation.factories import empty, full, ones, zeros
+    from tenon.tensors.creation.random_factories import rand, randint, randn, randperm
     from tenon.tensors.creation.ranges import arange, linspace
     from tenon.tensors.size import Size
     from tenon.tensors.tensor import Tensor
@@ -87,13 +87,17 @@ _home(
 )
 _home("tenon.autograd.anomaly_mode", "is_anomaly_check_nan_enabled is_anomaly_enabled set_anomaly_enabled")
 _home("tenon.func", "vmap")
-_home("tenon.tensors.creation.draws", "rand randn randint randperm rand_like randn_like randint_like normal")
+_home(
+    "tenon.tensors.creation.random_factories",
+    "rand randn randint randperm rand_like randn_like randint_like normal",
+)
 _home(
     "tenon.tensors.autograd.grad_mode",
     "no_grad enable_grad set_grad_enabled inference_mode is_grad_enabled is_inference_mode_enabled",
 )
 _home(
-    "tenon.tensors.formats", "memory_format contiguous_format preserve_format channels_last channels_last_3d"
+    "tenon.tensors.memory_formats",
+    "memory_format contiguous_format preserve_format channels_last channels_last_3d",
 )
 _home("tenon.kernels.promotion", "result_type")
 _home("tenon.tensors.printing", "set_printoptions get_printoptions")

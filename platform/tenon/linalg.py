@@ -35,17 +35,17 @@ from tenon.functions.factorizations import (
     vander,
 )
 from tenon.functions.factorizations import solve_factored as lu_solve
-from tenon.functions.indefinite import ldl_factor, ldl_factor_ex, ldl_solve
+from tenon.functions.ldl_factorization import ldl_factor, ldl_factor_ex, ldl_solve
 from tenon.functions.least_squares import lstsq, matrix_rank, pinv
 from tenon.kernels.shapes import normalize_axis
 from tenon.ops.matrices.linalg import LinearAlgebraError
 from tenon.tensors.creation.create import from_backend_array
+from tenon.tensors.named_results import named_result
 from tenon.tensors.precision import runs_in
-from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:
     from tenon.dtypes import DTypeLike
-    from tenon.tensors.results import NamedResult
+    from tenon.tensors.named_results import NamedResult
     from tenon.tensors.tensor import Tensor
     from tenon.tensors.types import Axes
 

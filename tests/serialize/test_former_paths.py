@@ -10,7 +10,7 @@ import tenon
 MOVED = {
     "tenon.tensors.tensor": "tenon.core.tensor",
     "tenon.tensors.size": "tenon.core.size",
-    "tenon.tensors.formats": "tenon.core.formats",
+    "tenon.tensors.memory_formats": "tenon.core.formats",
     "tenon.tensors.layout": "tenon.core.layout",
     "tenon.tensors.creation.create": "tenon.core.create",
     "tenon.tensors.storage.untyped": "tenon.core.storage",

@@ -2,4 +2,4 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon.tensors.formats import *
+from tenon.tensors.memory_formats import *

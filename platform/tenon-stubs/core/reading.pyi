@@ -2,4 +2,4 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon.tensors.creation.reading import *
+from tenon.tensors.creation.python_data import *

@@ -2,4 +2,4 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon.tensors.storage.moves import *
+from tenon.tensors.storage.shared_methods import *

@@ -2,4 +2,4 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon.tensors.where import *
+from tenon.tensors.call_site import *

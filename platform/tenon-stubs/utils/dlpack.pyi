@@ -2,5 +2,5 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon.functions.making import from_dlpack as from_dlpack
-from tenon.functions.making import to_dlpack as to_dlpack
+from tenon.functions.creation import from_dlpack as from_dlpack
+from tenon.functions.creation import to_dlpack as to_dlpack

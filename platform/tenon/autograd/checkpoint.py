@@ -41,8 +41,8 @@ from tenon.errors import ArgumentError, CheckpointMismatchError, GradError, Teno
 from tenon.tensors.autograd.grad_mode import enable_grad, is_grad_enabled, no_grad
 from tenon.tensors.autograd.passes import backward
 from tenon.tensors.autograd.saved_tensor_hooks import Packed, SavedTensorsHooks, innermost
+from tenon.tensors.call_site import user_line
 from tenon.tensors.tensor import Tensor
-from tenon.tensors.where import user_line
 
 if TYPE_CHECKING:
     from tenon.nn.containers import Sequential

@@ -18,7 +18,7 @@ from tenon.errors import ArgumentError, GradcheckError, UnstableOutputError
 from tenon.random.generator import Generator
 from tenon.tensors.autograd.passes import grad
 from tenon.tensors.creation.create import wrap
-from tenon.tensors.creation.draws import rand
+from tenon.tensors.creation.random_factories import rand
 from tenon.tensors.tensor import Tensor
 
 #: A function to check: of tensors, returning a tensor or several.

@@ -188,7 +188,7 @@ FACES: dict[str, tuple[str, ...]] = {
         "tenon.data: BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler,"
         " WeightedRandomSampler",
     ),
-    "tenon.utils.dlpack": ("tenon.functions.making: from_dlpack, to_dlpack",),
+    "tenon.utils.dlpack": ("tenon.functions.creation: from_dlpack, to_dlpack",),
     "tenon.utils.hooks": (
         "tenon.tensors.autograd.handles: RemovableHandle",
         "tenon.nn.backward_hooks: BackwardHook",

@@ -29,11 +29,16 @@ _MOVED: dict[str, dict[str, str]] = {
         "tenon.kernels": "backend following meta order promotion rounding",
         "tenon.tensors.autograd": "edges>nodes grad_mode handle>handles saving>saved_tensor_hooks",
         "tenon.tensors": (
-            "alerts copying dlpack formats generation inplace keys late>extensions layout methods overlap"
-            " precision printing pytree pytree_paths refusal reread results size swapping tensor where"
+            "alerts copying dlpack formats>memory_formats generation inplace keys>index_parsing"
+            " late>extensions layout methods overlap>memory_overlap precision printing pytree pytree_paths"
+            " refusal>missing_derivatives reread>dtype_views results>named_results size swapping tensor"
+            " where>call_site"
         ),
-        "tenon.tensors.creation": ("create draws factories filling ranges reading repeats triangles"),
-        "tenon.tensors.storage": ("storage>untyped storage_moves>moves storage_sources>sources"),
+        "tenon.tensors.creation": (
+            "create draws>random_factories factories filling>random_filling ranges reading>python_data"
+            " repeats>repeat_indices triangles>triangle_indices"
+        ),
+        "tenon.tensors.storage": ("storage>untyped storage_moves>shared_methods storage_sources>sources"),
         "tenon.compat": (
             "legacy_storages overriding qscheme rerouting saved_names>saved_attributes"
             " saved_numbers>saved_readers typed_storage"
@@ -61,6 +66,14 @@ _MOVED: dict[str, dict[str, str]] = {
         "tenon.kernels": "backend expressions following kernel_table meta order promotion rounding",
         "tenon.tensors": "generation precision",
         "tenon.tensors.autograd": "edges>nodes handle>handles saving>saved_tensor_hooks",
+    },
+    "tenon.functions": {
+        "tenon.functions": (
+            "choosing>searching control>control_flow counting>histograms indefinite>ldl_factorization"
+            " making>creation older_factorizations>torch_factorizations older_making>deprecated_creation"
+            " questions>predicates reading>mapped_files slopes>numerical_gradient spectra>short_time_fourier"
+            " typed>tensor_types"
+        ),
     },
     "tenon.graph": {
         "tenon.graph": (
@@ -97,14 +110,33 @@ _MOVED: dict[str, dict[str, str]] = {
     },
     "tenon.core.methods": {
         "tenon.compat": "titles>node_names",
-        "tenon.tensors.methods": "elsewhere>forwarded",
+        "tenon.tensors.methods": (
+            "elsewhere>forwarded forms>op_methods old_order>deprecated_order scan>statistics"
+        ),
     },
     "tenon.tensors.methods": {
         "tenon.compat": "titles>node_names",
-        "tenon.tensors.methods": "elsewhere>forwarded",
+        "tenon.tensors.methods": (
+            "elsewhere>forwarded forms>op_methods old_order>deprecated_order scan>statistics"
+        ),
     },
-    "tenon.tensors": {"tenon.compat": "saved_names>saved_attributes saved_numbers>saved_readers"},
-    "tenon.tensors.storage": {"tenon.compat": "typed>typed_storage"},
+    "tenon.tensors": {
+        "tenon.compat": "saved_names>saved_attributes saved_numbers>saved_readers",
+        "tenon.tensors": (
+            "formats>memory_formats keys>index_parsing overlap>memory_overlap public>public_functions"
+            " refusal>missing_derivatives reread>dtype_views results>named_results where>call_site"
+        ),
+    },
+    "tenon.tensors.creation": {
+        "tenon.tensors.creation": (
+            "draws>random_factories filling>random_filling reading>python_data repeats>repeat_indices"
+            " triangles>triangle_indices"
+        ),
+    },
+    "tenon.tensors.storage": {
+        "tenon.compat": "typed>typed_storage",
+        "tenon.tensors.storage": "moves>shared_methods",
+    },
     "tenon.ops": {
         "tenon.compat": "standing>torch_dispatch torch_dispatch",
         "tenon.ops.matrices": "broken_matrices factorization linalg solving",

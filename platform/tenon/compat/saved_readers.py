@@ -9,7 +9,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tenon.tensors.keys import INDEX
+from tenon.tensors.index_parsing import INDEX
 
 if TYPE_CHECKING:
     from tenon.engine.tape import Node

@@ -33,8 +33,8 @@ from tenon.kernels.backend import backend_for
 from tenon.ops.aten import Operator, called
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.extensions import EXTENSIONS
-from tenon.tensors.formats import memory_format as Format
 from tenon.tensors.layout import layout
+from tenon.tensors.memory_formats import memory_format as Format
 from tenon.tensors.pytree import tree_flatten
 from tenon.tensors.tensor import Tensor
 

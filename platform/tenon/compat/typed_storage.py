@@ -16,7 +16,7 @@ from tenon import dtypes
 from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.engine.aval import Aval
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError
-from tenon.tensors.storage.moves import Moves, check_number
+from tenon.tensors.storage.shared_methods import Moves, check_number
 from tenon.tensors.storage.untyped import UntypedStorage
 
 if TYPE_CHECKING:

@@ -325,7 +325,7 @@ def __getattr__(name: str) -> Any:
     if name.endswith("Storage") and name in ON_CUDA:
         return ON_CUDA[name]
     if name.endswith("Tensor"):  # the functions need this module
-        types = importlib.import_module("tenon.functions.typed").ON_CUDA
+        types = importlib.import_module("tenon.functions.tensor_types").ON_CUDA
         if name in types:
             return types[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,53 +10,57 @@ from typing import Any
 from tenon.compat import rerouting
 from tenon.functions import (
     checks,
-    choosing,
     contraction,
-    control,
+    control_flow,
     copies,
-    counting,
+    creation,
+    deprecated_creation,
     factorizations,
     foreach,
+    histograms,
     joining,
     limits,
-    making,
-    older_factorizations,
-    older_making,
-    questions,
-    reading,
+    mapped_files,
+    numerical_gradient,
+    predicates,
+    searching,
     settings,
-    slopes,
-    spectra,
-    typed,
+    short_time_fourier,
+    tensor_types,
+    torch_factorizations,
 )
 from tenon.functions.derived import derive, derive_all
 from tenon.functions.einsum import einsum
 from tenon.kernels.promotion import result_type
-from tenon.tensors.creation import create, draws, factories, ranges
+from tenon.tensors.creation import create, factories, random_factories, ranges
 from tenon.tensors.methods.function_forms import FUNCTION_FORMS
 
 _FAMILIES = (
-    checks, choosing, contraction, control, copies, counting, factorizations, foreach, joining, limits,
-    making, older_factorizations, older_making, questions, reading, settings, slopes, spectra, typed,
+    checks, contraction, control_flow, copies, creation, deprecated_creation, factorizations, foreach,
+    histograms, joining, limits, mapped_files, numerical_gradient, predicates, searching, settings,
+    short_time_fourier, tensor_types, torch_factorizations,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Any] = derive_all() | {name: getattr(m, name) for m in _FAMILIES for name in m.__all__}
 _FUNCTIONS["einsum"] = einsum
 
 __all__ = sorted(_FUNCTIONS)
 
-#: Modules and names whose functions are not subject to ``__torch_function__``.
-_OWN = (checks, control, settings, typed)
+#: Modules whose functions are not subject to ``__torch_function__``.
+_NOT_OVERRIDABLE_MODULES = (checks, control_flow, settings, tensor_types)
 _NOT_OVERRIDABLE = {"broadcast_shapes", "is_storage", "is_tensor", "typename"}.union(
-    *(m.__all__ for m in _OWN)
+    *(m.__all__ for m in _NOT_OVERRIDABLE_MODULES)
 )
-_MAKING = (
+_FACTORIES = (
     "arange", "as_tensor", "empty", "empty_permuted", "empty_strided", "eye", "from_numpy", "full",
     "linspace", "logspace", "normal", "ones", "rand", "randint", "randn", "randperm", "scalar_tensor",
     "tensor", "tril_indices", "triu_indices", "zeros",
 )  # fmt: skip
 _LIKE = ("empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
 _CREATION = {
-    n: getattr(m, n) for m in (create, factories, ranges, draws) for n in (*_MAKING, *_LIKE) if hasattr(m, n)
+    n: getattr(m, n)
+    for m in (create, factories, ranges, random_factories)
+    for n in (*_FACTORIES, *_LIKE)
+    if hasattr(m, n)
 }
 rerouting.register(
     "torch",
@@ -64,8 +68,8 @@ rerouting.register(
     | _CREATION
     | {"result_type": result_type},
     bare=[
-        *_MAKING,
-        *(n for n in making.__all__ if n.endswith("window")),
+        *_FACTORIES,
+        *(n for n in creation.__all__ if n.endswith("window")),
         "asarray",
         "from_file",
         "frombuffer",

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from tenon.engine.op import table
+from tenon.functions.creation import view_as_complex, view_as_real
 from tenon.functions.derived import into
-from tenon.functions.making import view_as_complex, view_as_real
 from tenon.kernels.shapes import normalize_axis
 from tenon.tensors.tensor import Tensor
 

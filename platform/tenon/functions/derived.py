@@ -16,9 +16,9 @@ from tenon.engine.value import Value
 from tenon.errors import DTypeError
 from tenon.tensors.creation.create import as_tensor
 from tenon.tensors.creation.factories import write_out, written
+from tenon.tensors.memory_overlap import refuse_overlap, refuse_partial
 from tenon.tensors.methods.function_forms import FUNCTION_FORMS
-from tenon.tensors.overlap import refuse_overlap, refuse_partial
-from tenon.tensors.results import NamedResult
+from tenon.tensors.named_results import NamedResult
 from tenon.tensors.tensor import Tensor
 
 Result = TypeVar("Result", bound="Tensor | tuple[Any, ...]")

@@ -19,10 +19,10 @@ from tenon.functions.contraction import powers
 from tenon.functions.derived import into
 from tenon.ops.matrices.linalg import LinearAlgebraError
 from tenon.tensors.creation.create import from_backend_array
-from tenon.tensors.results import named_result
+from tenon.tensors.named_results import named_result
 
 if TYPE_CHECKING:
-    from tenon.tensors.results import NamedResult
+    from tenon.tensors.named_results import NamedResult
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["lu_solve", "lu_unpack", "orgqr", "triangular_solve"]

@@ -17,7 +17,7 @@ from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tenon.dtypes import DTypeLike
-    from tenon.tensors.formats import memory_format
+    from tenon.tensors.memory_formats import memory_format
     from tenon.tensors.types import Number
 
 #: A list or tuple of tensors.

@@ -13,13 +13,13 @@ from tenon.compat.node_names import titled
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into
-from tenon.functions.questions import is_tensor
+from tenon.functions.predicates import is_tensor
 from tenon.kernels.promotion import result_type
 from tenon.kernels.shapes import broadcast_shapes as common_shape
 from tenon.kernels.shapes import normalize_axis
-from tenon.tensors.creation import create, triangles
+from tenon.tensors.creation import create, triangle_indices
 from tenon.tensors.creation.factories import zeros
-from tenon.tensors.overlap import refuse_overlap
+from tenon.tensors.memory_overlap import refuse_overlap
 from tenon.tensors.size import Size
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     if not r:
         return input.new_empty(0)
     if r == 2:
-        rows = triangles.upper(count, count, 0 if with_replacement else 1, np.int64).T
+        rows = triangle_indices.upper(count, count, 0 if with_replacement else 1, np.int64).T
     else:
         choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
         rows = np.fromiter(itertools.chain.from_iterable(choose(range(count), r)), np.int64).reshape(-1, r)

@@ -19,8 +19,8 @@ from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into
 from tenon.kernels.backend import backend_named
 from tenon.tensors.creation.create import from_backend_array
+from tenon.tensors.named_results import named_result
 from tenon.tensors.precision import runs_in
-from tenon.tensors.results import named_result
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

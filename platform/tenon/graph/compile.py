@@ -36,8 +36,8 @@ from tenon.graph.replay import Replay
 from tenon.graph.stance import STANCE
 from tenon.graph.suspension import SUSPENSION
 from tenon.kernels.backend import backend_named
+from tenon.tensors.call_site import user_line
 from tenon.tensors.precision import PRECISION
-from tenon.tensors.where import user_line
 
 #: Maximum number of cases per function; calls of further cases stay eager.
 LIMIT = 8

@@ -34,8 +34,8 @@ from tenon.graph.values import Entry, Values
 from tenon.kernels.backend import Backend
 from tenon.kernels.promotion import unify
 from tenon.random.generator import Watch
+from tenon.tensors.call_site import user_line
 from tenon.tensors.tensor import Tensor
-from tenon.tensors.where import user_line
 
 if TYPE_CHECKING:
     from tenon.nn.module import Module

@@ -18,8 +18,8 @@ from tenon.graph.graph import Graph
 from tenon.graph.guards import Guard
 from tenon.graph.ops import host_call
 from tenon.graph.values import Values
+from tenon.tensors.call_site import user_line
 from tenon.tensors.tensor import Tensor
-from tenon.tensors.where import user_line
 
 if TYPE_CHECKING:
     from tenon.optim.optimizer import Optimizer

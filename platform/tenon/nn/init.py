@@ -20,7 +20,7 @@ from tenon.compat.rerouting import register
 from tenon.errors import ModuleValueError
 from tenon.random import Generator
 from tenon.tensors.autograd.grad_mode import no_grad
-from tenon.tensors.creation import create, draws, factories
+from tenon.tensors.creation import create, factories, random_factories
 from tenon.tensors.tensor import Tensor
 
 __all__ = [
@@ -315,7 +315,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     with no_grad():
         tensor.normal_(0, std, generator=generator)
         for column in range(columns):
-            tensor[draws.randperm(rows, generator=generator)[:zeros], column] = 0
+            tensor[random_factories.randperm(rows, generator=generator)[:zeros], column] = 0
     return tensor
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.errors import IndexRangeError, ShapeError
-from tenon.tensors.keys import INDEX, result_shape
+from tenon.tensors.index_parsing import INDEX, result_shape
 
 
 def out_of_range(

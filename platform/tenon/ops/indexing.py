@@ -1,7 +1,7 @@
 """Indexing: basic (views), advanced (copies), their assignments, and gather/scatter along an axis.
 
 ``layout`` of the advanced ops is the key with ``INDEX`` where an index array goes and full slices
-elsewhere; ``tenon/tensors/keys.py`` brings every torch key into that form.
+elsewhere; ``tenon/tensors/index_parsing.py`` brings every torch key into that form.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tenon.engine.types import Operand
 from tenon.errors import IndexRangeError, ShapeError
 from tenon.kernels.shapes import broadcast_shapes
 from tenon.ops.index_range import check_along, check_range, ill_fitting, out_of_range
-from tenon.tensors.keys import INDEX, filled
+from tenon.tensors.index_parsing import INDEX, filled
 
 _INT = np.dtype(np.int64)
 

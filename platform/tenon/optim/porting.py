@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenon import dtypes
 from tenon.engine.watchers import WATCHERS
+from tenon.functions.creation import view_as_real
 from tenon.functions.joining import stack
-from tenon.functions.making import view_as_real
 from tenon.nn.parameter import Parameter
 from tenon.optim.grouping import (
     _get_foreach_kernels_supported_devices,

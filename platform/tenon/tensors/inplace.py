@@ -28,7 +28,7 @@ from tenon.engine.value import FixedView, Value, move_retained, refuse_part, ref
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, GradError, ShapeError, ViewError
 from tenon.tensors.autograd.grad_mode import set_grad_enabled
-from tenon.tensors.overlap import check_read
+from tenon.tensors.memory_overlap import check_read
 
 if TYPE_CHECKING:
     from tenon.engine.tape import Node

@@ -14,7 +14,7 @@ from tenon.errors import ArgumentError
 from tenon.functions.limits import finfo
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.factories import empty
-from tenon.tensors.formats import memory_format as Format
+from tenon.tensors.memory_formats import memory_format as Format
 from tenon.tensors.tensor import Tensor
 
 #: Default bounds by NumPy's letter of the kind of dtype.

@@ -2,4 +2,4 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon.tensors.methods.forms import *
+from tenon.tensors.methods.op_methods import *

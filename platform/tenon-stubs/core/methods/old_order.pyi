@@ -2,4 +2,4 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon.tensors.methods.old_order import *
+from tenon.tensors.methods.deprecated_order import *

@@ -301,7 +301,7 @@ def gumbel_softmax(
     ``eps`` has no effect, as in PyTorch.
     """
     from tenon.tensors.creation.factories import empty_like, zeros_like
-    from tenon.tensors.formats import contiguous_format
+    from tenon.tensors.memory_formats import contiguous_format
 
     # Drawn in row order, independent of strides: the same numbers for the same seed.
     gumbels = -empty_like(logits, memory_format=contiguous_format).exponential_().log()

@@ -10,7 +10,7 @@ from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import PerAxis, batched, check_kernel, per_axis
-from tenon.tensors.formats import entering, like
+from tenon.tensors.memory_formats import entering, like
 
 if TYPE_CHECKING:
     from tenon.engine.types import Attrs

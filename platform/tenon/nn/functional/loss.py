@@ -13,7 +13,7 @@ from tenon.nn.functional.arguments import reduction_of, without_gradient
 from tenon.ops.composite.classification import class_axis
 from tenon.ops.composite.loss import reduced
 from tenon.ops.kinds import title_of
-from tenon.tensors.keys import INDEX
+from tenon.tensors.index_parsing import INDEX
 from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError, UnsupportedError
 from tenon.nn.functional.arguments import integers
 from tenon.ops.spatial.axis_tables import reflected_limit
-from tenon.tensors.formats import contiguous
+from tenon.tensors.memory_formats import contiguous
 from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tenon.dtypes import uint8
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import PerAxis, per_axis, refuse_integers
-from tenon.tensors.formats import channels_last_3d, contiguous, entering, is_contiguous, like
+from tenon.tensors.memory_formats import channels_last_3d, contiguous, entering, is_contiguous, like
 
 if TYPE_CHECKING:
     from tenon.engine.types import Attrs

@@ -24,8 +24,8 @@ from tenon.nn.functional.pooling import (
 )
 from tenon.ops.kinds import dtype_of, title_of
 from tenon.tensors.alerts import may_differ
-from tenon.tensors.creation.draws import rand
-from tenon.tensors.formats import entering, like
+from tenon.tensors.creation.random_factories import rand
+from tenon.tensors.memory_formats import entering, like
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError
-from tenon.tensors.formats import entering, like
+from tenon.tensors.memory_formats import entering, like
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

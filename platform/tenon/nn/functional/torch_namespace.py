@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tenon.compat.rerouting import register
 from tenon.errors import ArgumentError, ShapeError
-from tenon.functions.choosing import searchsorted
 from tenon.functions.contraction import var_mean
+from tenon.functions.searching import searchsorted
 from tenon.nn import functional as F
 from tenon.nn.functional.dropout import native_dropout
 from tenon.nn.functional.embedding import bags_of

@@ -14,7 +14,7 @@ from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.factories import empty, empty_like
-from tenon.tensors.formats import contiguous_format
+from tenon.tensors.memory_formats import contiguous_format
 
 if TYPE_CHECKING:
     from tenon.device import DeviceLike

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tenon.nn.layers.conv import Conv2d, Conv3d, ConvTranspose2d, ConvTranspose3d
 from tenon.nn.module import Module, ModuleT
-from tenon.tensors.formats import memory_format as Format
+from tenon.tensors.memory_formats import memory_format as Format
 
 
 def convert_conv2d_weight_memory_format(module: ModuleT, memory_format: Format) -> ModuleT:

@@ -9,7 +9,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind
 from tenon.engine.types import Operand, OpNamespace
 from tenon.errors import ShapeError
-from tenon.tensors.keys import INDEX
+from tenon.tensors.index_parsing import INDEX
 
 
 def _flat_transposed(f: OpNamespace, x: Operand) -> Operand:

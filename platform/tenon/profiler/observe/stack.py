@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import CodeType, FrameType
 
-from tenon.tensors.where import OURS
+from tenon.tensors.call_site import OURS
 
 _OURS: dict[CodeType, bool] = {}
 

@@ -1,6 +1,6 @@
 """Create tensors from Python and NumPy data: ``tensor``, ``as_tensor``, ``from_numpy``; pickle them.
 
-Factories by shape are in ``factories.py``, filling with random numbers is in ``filling.py``.
+Factories by shape are in ``factories.py``, filling with random numbers is in ``random_filling.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.kernels.backend import backend_for, backend_named
-from tenon.tensors.creation.reading import to_array
+from tenon.tensors.creation.python_data import to_array
 from tenon.tensors.size import Size
 from tenon.tensors.storage.untyped import UntypedStorage
 

@@ -13,18 +13,18 @@ from tenon.engine.value import Value, refuse_writing
 from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.kernels.order import memory_order
-from tenon.tensors.creation import triangles
+from tenon.tensors.creation import triangle_indices
 from tenon.tensors.creation.create import full as _full
 from tenon.tensors.creation.create import wrap
-from tenon.tensors.formats import laid_out
 from tenon.tensors.inplace import check_overlap
 from tenon.tensors.layout import check_layout, with_layout
+from tenon.tensors.memory_formats import laid_out
 from tenon.tensors.methods.movement import sizes
 
 if TYPE_CHECKING:
     from tenon.device import DeviceLike
     from tenon.dtypes import DTypeLike
-    from tenon.tensors.formats import memory_format
+    from tenon.tensors.memory_formats import memory_format
     from tenon.tensors.tensor import Tensor
     from tenon.tensors.types import Number, SizeLike
 
@@ -248,7 +248,9 @@ def tril_indices(
 ) -> Tensor:
     """Rows and columns of the lower triangle."""
     return wrap(
-        triangles.lower(row, col, offset, (dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)).numpy),
+        triangle_indices.lower(
+            row, col, offset, (dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)).numpy
+        ),
         device,
     )
 
@@ -259,7 +261,9 @@ def triu_indices(
 ) -> Tensor:
     """Rows and columns of the upper triangle."""
     return wrap(
-        triangles.upper(row, col, offset, (dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)).numpy),
+        triangle_indices.upper(
+            row, col, offset, (dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)).numpy
+        ),
         device,
     )
 

@@ -11,7 +11,6 @@ from tenon.tensors.methods.autograd import Autograd
 from tenon.tensors.methods.closeness import Closeness
 from tenon.tensors.methods.convert import Convert
 from tenon.tensors.methods.fill import Fill
-from tenon.tensors.methods.forms import attach
 from tenon.tensors.methods.forwarded import Forwarded
 from tenon.tensors.methods.indexing import Indexing
 from tenon.tensors.methods.masks import Masks
@@ -20,14 +19,15 @@ from tenon.tensors.methods.memory import Memory
 from tenon.tensors.methods.movement import Movement
 from tenon.tensors.methods.numeric import Numeric
 from tenon.tensors.methods.numpy_names import accept_numpy_names
+from tenon.tensors.methods.op_methods import attach
 from tenon.tensors.methods.ordering import Ordering
 from tenon.tensors.methods.overriding import Overriding
 from tenon.tensors.methods.placement import Placement
 from tenon.tensors.methods.products import Products
 from tenon.tensors.methods.properties import Properties
 from tenon.tensors.methods.reduction import Reduction
-from tenon.tensors.methods.scan import Scan
 from tenon.tensors.methods.splitting import Splitting
+from tenon.tensors.methods.statistics import Scan
 
 ALL_METHODS = (
     Arithmetic, Closeness, Reduction, Ordering, Movement, Indexing, Masks, Convert, Properties, Autograd,

@@ -15,10 +15,10 @@ from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
 from tenon.tensors.inplace import inplace
+from tenon.tensors.methods.deprecated_order import with_value_first
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
-from tenon.tensors.methods.old_order import with_value_first
 from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:

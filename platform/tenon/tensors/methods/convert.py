@@ -14,7 +14,7 @@ from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError
 from tenon.kernels.backend import backend_for
-from tenon.tensors import formats
+from tenon.tensors import memory_formats
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.layout import with_layout
@@ -45,8 +45,8 @@ class Convert(Family):
             x = _moved(x, device)
         if dtype is not None and x.raw.dtype != dtype.numpy:
             x = f.cast(x, dtype=dtype.numpy)
-        if memory_format is not None and memory_format is not formats.preserve_format:
-            x = formats.in_format(x, memory_format)
+        if memory_format is not None and memory_format is not memory_formats.preserve_format:
+            x = memory_formats.in_format(x, memory_format)
         return f.clone(x) if copy and x is self else x
 
     def type(self, dtype: object = None, non_blocking: bool = False) -> str | Tensor:
@@ -73,18 +73,18 @@ class Convert(Family):
         """Return the tensor, as all tensors here are dense; converted if ``dtype`` is given."""
         return self if dtype is None else self.to(dtype)
 
-    def contiguous(self, memory_format: formats.memory_format | None = None) -> Tensor:
+    def contiguous(self, memory_format: memory_formats.memory_format | None = None) -> Tensor:
         """Copy to C order, or to ``memory_format``; itself if it is in it."""
-        return formats.contiguous(self, memory_format)
+        return memory_formats.contiguous(self, memory_format)
 
-    def is_contiguous(self, memory_format: formats.memory_format | None = None) -> bool:
+    def is_contiguous(self, memory_format: memory_formats.memory_format | None = None) -> bool:
         """Whether the elements lie in C order, or in ``memory_format``, without gaps."""
-        return formats.is_contiguous(self.raw, memory_format)
+        return memory_formats.is_contiguous(self.raw, memory_format)
 
     @as_function()
-    def clone(self, *, memory_format: formats.memory_format | None = None) -> Tensor:
+    def clone(self, *, memory_format: memory_formats.memory_format | None = None) -> Tensor:
         """A copy that gradients flow through."""
-        return formats.clone(self, memory_format)
+        return memory_formats.clone(self, memory_format)
 
     @as_function()
     def detach(self) -> Tensor:
@@ -309,7 +309,7 @@ def _is_dtype(value: object) -> bool:
 
 
 def _cast_method(name: str, target: dtypes.dtype) -> Callable[..., Tensor]:
-    def method(self: Tensor, memory_format: formats.memory_format | None = None) -> Tensor:
+    def method(self: Tensor, memory_format: memory_formats.memory_format | None = None) -> Tensor:
         if memory_format is not None:
             return self.to(target, memory_format=memory_format)
         return self if self.raw.dtype == target.numpy else f.cast(self, dtype=target.numpy)

@@ -11,9 +11,9 @@ from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.tensors.inplace import inplace
+from tenon.tensors.memory_overlap import refuse_partial
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
-from tenon.tensors.overlap import refuse_partial
 
 if TYPE_CHECKING:
     from tenon.random.generator import Generator
@@ -126,7 +126,7 @@ class Fill(Family):
 
     def _draw(self, name: str, *args: object, generator: Generator | None = None, **kwargs: object) -> Tensor:
         """Fill with random numbers of the function ``name`` of ``tenon.random``."""
-        from tenon.tensors.creation.filling import draw_into
+        from tenon.tensors.creation.random_filling import draw_into
 
         arguments = (self, name, args, kwargs, generator)
         if WATCHERS.around_creation is not None:
@@ -195,7 +195,7 @@ class Fill(Family):
         self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
     ) -> Tensor:
         """Indices drawn with these (unnormalised) probabilities, by row."""
-        from tenon.tensors.creation.filling import draw_multinomial
+        from tenon.tensors.creation.random_filling import draw_multinomial
 
         return draw_multinomial(self, num_samples, replacement, generator)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tenon.tensors.methods.family import Family
-from tenon.tensors.public import public
+from tenon.tensors.public_functions import public
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

@@ -16,8 +16,8 @@ from tenon.engine.value import Value, fill, refuse_writing
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.kernels.shapes import broadcast_shapes, normalize_axis
+from tenon.tensors.index_parsing import FULL, INDEX, INTEGERS, check_index, fills_by_mask, result_shape, split
 from tenon.tensors.inplace import inplace
-from tenon.tensors.keys import FULL, INDEX, INTEGERS, check_index, fills_by_mask, result_shape, split
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
@@ -25,7 +25,7 @@ from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
     from tenon.engine.types import Array
-    from tenon.tensors.keys import Key
+    from tenon.tensors.index_parsing import Key
     from tenon.tensors.tensor import Tensor
     from tenon.tensors.types import Number
 
@@ -40,7 +40,7 @@ class Indexing(Family):
 
     __slots__ = ()
 
-    def __getitem__(self, key: Any) -> Tensor:  # see ``keys.py``
+    def __getitem__(self, key: Any) -> Tensor:  # see ``index_parsing.py``
         if key.__class__ is int:  # one row: half the time of going through ``split``
             shape = self.raw.shape
             if shape and -shape[0] <= key < shape[0]:

@@ -10,12 +10,12 @@ from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
+from tenon.tensors.named_results import named_result
 from tenon.tensors.precision import runs_in
-from tenon.tensors.public import public
-from tenon.tensors.results import named_result
+from tenon.tensors.public_functions import public
 
 if TYPE_CHECKING:
-    from tenon.tensors.results import NamedResult
+    from tenon.tensors.named_results import NamedResult
     from tenon.tensors.tensor import Tensor
 
 

@@ -20,14 +20,14 @@ from tenon.tensors.layout import check_layout
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.movement import sizes
-from tenon.tensors.storage.moves import Moves
+from tenon.tensors.storage.shared_methods import Moves
 from tenon.tensors.storage.untyped import UntypedStorage, address, memory_of
 
 if TYPE_CHECKING:
     from tenon.device import DeviceLike
     from tenon.dtypes import DTypeLike
     from tenon.engine.types import Array
-    from tenon.tensors.formats import memory_format
+    from tenon.tensors.memory_formats import memory_format
     from tenon.tensors.tensor import Tensor
     from tenon.tensors.types import SizeLike
 
@@ -189,7 +189,7 @@ class Memory(Family):
     @as_function(out="none")
     def resize_as_(self, the_template: Tensor, *, memory_format: memory_format | None = None) -> Tensor:
         """Resize in place to ``the_template``'s shape."""
-        from tenon.tensors.formats import preserve_format, suggested
+        from tenon.tensors.memory_formats import preserve_format, suggested
 
         if memory_format is preserve_format:
             memory_format = suggested(the_template.raw)
@@ -312,7 +312,7 @@ def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _in_format(x: Tensor, wanted: memory_format) -> Tensor:
     """View the memory of ``x`` with the strides of the format ``wanted``."""
-    from tenon.tensors.formats import contiguous
+    from tenon.tensors.memory_formats import contiguous
 
     order = contiguous(Value.make(x.raw.reshape(x.raw.shape), x._backend).clone(), wanted).stride()
     return x.as_strided(tuple(x.raw.shape), order)

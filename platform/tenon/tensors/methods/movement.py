@@ -95,7 +95,7 @@ class Movement(Family):
     def view(self, *args: Any, size: SizeLike | None = None) -> Tensor:  # sizes, or one dtype
         """The same memory under another shape (error if it needs a copy) or dtype."""
         if len(args) == 1 and not isinstance(args[0], (int, tuple, list)) and hasattr(args[0], "numpy"):
-            from tenon.tensors.reread import view_dtype
+            from tenon.tensors.dtype_views import view_dtype
 
             return view_dtype(self, args[0])
         return f.view(self, shape=_inferred(self.raw, sizes(args if size is None else (size,))))
@@ -288,7 +288,7 @@ class Movement(Family):
         self, repeats: Tensor | int, dim: int | None = None, *, output_size: int | None = None
     ) -> Any:
         """Each element repeated ``repeats`` times along ``dim`` (flattened if None)."""
-        from tenon.tensors.creation.repeats import repeat_indices
+        from tenon.tensors.creation.repeat_indices import repeat_indices
 
         x: Tensor = self.reshape(-1) if dim is None else self
         axis = 0 if dim is None else normalize_axis(dim, self.raw.ndim)

@@ -16,13 +16,13 @@ from tenon.kernels.shapes import normalize_axes
 from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.arithmetic import is_complex, need_order
 from tenon.tensors.methods.family import Family
-from tenon.tensors.methods.forms import need_tensor
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
-from tenon.tensors.results import named_result
+from tenon.tensors.methods.op_methods import need_tensor
+from tenon.tensors.named_results import named_result
 
 if TYPE_CHECKING:
-    from tenon.tensors.results import NamedResult
+    from tenon.tensors.named_results import NamedResult
     from tenon.tensors.tensor import Tensor
     from tenon.tensors.types import Number
 

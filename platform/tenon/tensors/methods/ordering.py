@@ -14,11 +14,11 @@ from tenon.kernels.shapes import AxisError, normalize_axis
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.reduction import shared
-from tenon.tensors.refusal import refuse_gradient
-from tenon.tensors.results import named_result
+from tenon.tensors.missing_derivatives import refuse_gradient
+from tenon.tensors.named_results import named_result
 
 if TYPE_CHECKING:
-    from tenon.tensors.results import NamedResult
+    from tenon.tensors.named_results import NamedResult
     from tenon.tensors.tensor import Tensor
 
 

@@ -16,7 +16,7 @@ from tenon.tensors.methods.movement import sizes
 from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
-    from tenon.tensors.keys import Key
+    from tenon.tensors.index_parsing import Key
     from tenon.tensors.tensor import Tensor
     from tenon.tensors.types import SizeLike
 

@@ -19,13 +19,13 @@ from tenon.tensors.methods.arithmetic import need_order
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
+from tenon.tensors.named_results import named_result
 from tenon.tensors.precision import runs_in
-from tenon.tensors.public import public
-from tenon.tensors.results import named_result
+from tenon.tensors.public_functions import public
 
 if TYPE_CHECKING:
     from tenon.engine.types import Attrs
-    from tenon.tensors.results import NamedResult
+    from tenon.tensors.named_results import NamedResult
     from tenon.tensors.tensor import Tensor
     from tenon.tensors.types import Axes
 

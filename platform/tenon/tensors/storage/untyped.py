@@ -25,7 +25,7 @@ from tenon.errors import (
     UnsupportedError,
     ViewError,
 )
-from tenon.tensors.storage.moves import Moves, new_bytes
+from tenon.tensors.storage.shared_methods import Moves, new_bytes
 from tenon.tensors.storage.sources import buffer_bytes, file_bytes, shared_bytes, swap_bytes
 
 if TYPE_CHECKING:

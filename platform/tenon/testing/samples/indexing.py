@@ -7,7 +7,7 @@ from types import EllipsisType
 
 import numpy as np
 
-from tenon.tensors.keys import INDEX, filled
+from tenon.tensors.index_parsing import INDEX, filled
 from tenon.testing.samples.draw import integer, normal, values
 from tenon.testing.samples.table import add
 

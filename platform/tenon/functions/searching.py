@@ -11,7 +11,7 @@ from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.functions.derived import into, refuse
-from tenon.functions.questions import is_tensor
+from tenon.functions.predicates import is_tensor
 from tenon.kernels.promotion import result_type
 from tenon.tensors.creation.create import as_tensor
 

@@ -20,15 +20,15 @@ from tenon.kernels.shapes import broadcast_shapes
 from tenon.tensors.creation.create import full as _full
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.creation.factories import kind_of, shape_of, write_out, written
-from tenon.tensors.formats import axes_of, preserve_format
 from tenon.tensors.layout import check_layout, with_layout
+from tenon.tensors.memory_formats import axes_of, preserve_format
 from tenon.tensors.methods.movement import sizes
 
 if TYPE_CHECKING:
     from tenon.device import DeviceLike
     from tenon.dtypes import DTypeLike
     from tenon.random.generator import Generator
-    from tenon.tensors.formats import memory_format
+    from tenon.tensors.memory_formats import memory_format
     from tenon.tensors.tensor import Tensor
     from tenon.tensors.types import SizeLike
 

@@ -14,10 +14,10 @@ from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.derived import into
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.methods.movement import sizes
-from tenon.tensors.results import named_result
+from tenon.tensors.named_results import named_result
 
 if TYPE_CHECKING:
-    from tenon.tensors.results import NamedResult
+    from tenon.tensors.named_results import NamedResult
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["histogram", "histogramdd", "unravel_index"]

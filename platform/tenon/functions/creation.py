@@ -19,7 +19,7 @@ from tenon.functions.windows import kaiser
 from tenon.tensors import dlpack
 from tenon.tensors.creation.create import as_tensor, from_numpy, wrap
 from tenon.tensors.layout import with_layout
-from tenon.tensors.methods.forms import need_tensor
+from tenon.tensors.methods.op_methods import need_tensor
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from tenon.compat.node_names import titled
 from tenon.errors import ArgumentError, GradError, ShapeError, UnsupportedError
 from tenon.functions.derived import into
 from tenon.tensors.creation.create import from_backend_array
-from tenon.tensors.creation.draws import randn
-from tenon.tensors.results import named_result
+from tenon.tensors.creation.random_factories import randn
+from tenon.tensors.named_results import named_result
 
 if TYPE_CHECKING:
-    from tenon.tensors.results import NamedResult
+    from tenon.tensors.named_results import NamedResult
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["geqrf", "lobpcg", "lu", "ormqr", "pca_lowrank", "svd_lowrank"]

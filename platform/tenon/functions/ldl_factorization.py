@@ -17,10 +17,10 @@ from tenon.errors import DTypeError, ShapeError
 from tenon.functions.derived import into
 from tenon.ops.matrices.linalg import LinearAlgebraError
 from tenon.tensors.creation.create import from_backend_array
-from tenon.tensors.results import named_result
+from tenon.tensors.named_results import named_result
 
 if TYPE_CHECKING:
-    from tenon.tensors.results import NamedResult
+    from tenon.tensors.named_results import NamedResult
     from tenon.tensors.tensor import Tensor
 
 #: ``np.conj`` for Hermitian matrices, the identity for symmetric ones.

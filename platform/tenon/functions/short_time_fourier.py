@@ -10,7 +10,7 @@ from tenon import fft, ops
 from tenon.compat.node_names import titled
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError
-from tenon.functions.making import view_as_real
+from tenon.functions.creation import view_as_real
 from tenon.tensors.creation.create import from_backend_array
 
 if TYPE_CHECKING:
