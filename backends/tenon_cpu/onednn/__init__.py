@@ -2,12 +2,12 @@
 
 Read in this order: ``signatures`` (functions and constants), ``library`` (search, version, statuses),
 ``runtime`` (engine, streams, threads, fork), ``descriptors`` (layouts), ``attributes`` (post-ops, scales),
-``primitives`` (make one, bind it, call it), ``cache`` (keep it).
+``primitives`` (create one, bind it, execute it), ``cache`` (keep it).
 
 How to add a primitive
 ----------------------
 1. See that ``signatures.PRIMITIVES`` has it; a new one is one line: the letters of its C parameters.
-2. Write a function that makes it for shapes, strides and dtypes, and binds it::
+2. Write a function that creates it for shapes, strides and dtypes, and binds it::
 
        from tenon_cpu.onednn import signatures as c
        from tenon_cpu.onednn.cache import Cache
@@ -19,13 +19,13 @@ How to add a primitive
        def _prepare(shape, strides, dtype, axis):
            rows = Descriptor.rows(shape, dtype)
            source = Descriptor.strided(shape, strides, dtype)
-           made = Primitive(
+           primitive = Primitive(
                "softmax_forward", c.FORWARD_INFERENCE, c.ALGORITHMS["softmax"], source, rows, axis
            )
-           return None if made.reference else made.execution({c.SRC: None, c.DST: None})
+           return None if primitive.reference else primitive.execution({c.SRC: None, c.DST: None})
 
-3. The eager kernel asks the cache, points the arguments at its arrays and calls. What cannot be prepared is
-   kept as None, and the kernel declines::
+3. The eager kernel looks the execution up in the cache, points its arguments at the arrays and calls it. The
+   entry of a case that cannot be prepared is None, and the kernel declines::
 
        def softmax(x, *, axis):
            key = (x.shape, x.strides, x.dtype, axis)
@@ -39,11 +39,11 @@ How to add a primitive
            ready.release()
            return out
 
-   Its row in ``table`` stands before those it is to beat, says which arrays it accepts (``representable``:
-   else they are empty, broadcast, reversed, float64 ...), when it declines, and ``installed=available``.
+   Its row in ``table`` stands before those it is to beat, and says which arrays it accepts (``representable``
+   excludes empty, broadcast and reversed arrays, float64 ...), when it declines, and ``installed=available``.
 
-   An execution belongs to its thread and is in use from the first ``bind`` to the end of the call: nothing
-   between may compute through the same cache entry.
+   An execution belongs to its thread and is in use from the first ``bind`` to the end of the call: no other
+   call may use the same cache entry in between.
 4. A prepared call for compiled programs binds once: ``primitive.execution({c.SRC: x, c.DST: out}).call()`` is
    the function without arguments that ``prepare`` returns. See ``prepared_matmul``.
 5. Blocked layouts: pass ``Descriptor.any(shape, dtype)``, ask ``primitive.layout(c.WEIGHTS)``, and if it is
@@ -53,8 +53,7 @@ How to add a primitive
 Traps: an argument too many, or an algorithm number of another primitive, is not always refused by oneDNN;
 test each result and gradient against NumPy. A kernel named "ref" is correct and hundreds of times slower
 (``primitive.reference``). Statuses are checked everywhere but in code that inlines ``execute(*run)``, which
-must
-check its own.
+must check them itself.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ from tenon_cpu.onednn.runtime import available
 def prepare(
     name: str, ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]
 ) -> Callable[[], None] | None:
-    """``Backend.prepare`` of the op called ``name``, or None where oneDNN has nothing better."""
+    """Implement ``Backend.prepare`` for the op ``name``; None where oneDNN has no faster kernel."""
     from tenon_cpu.onednn import prepared, prepared_matmul, rnn
 
     if name == "epilogue" and attrs["base"].name == "matmul":
@@ -80,7 +79,7 @@ def prepare(
 
 
 def release() -> None:
-    """Forget what the calling thread's eager ops have prepared, and the scratch memory of its chains."""
+    """Drop the calling thread's cached executions and the scratch memory of its chains."""
     if available():
         from tenon_cpu.onednn.cache import caches
         from tenon_cpu.onednn.chain import shared

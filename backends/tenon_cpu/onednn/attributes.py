@@ -1,9 +1,9 @@
-"""Attributes of a primitive: what is done to its result before it is written, scales, scratch memory.
+"""Attributes of a primitive: post-ops, scales and zero points, scratch memory.
 
-A post-op is a tuple, its name first: ``("relu",)``, ``("linear", alpha, beta)``, ``("sum",)`` or ``("sum",
-scale)`` to add to what the output holds, ``("add", descriptor)`` and ``("mul", descriptor)`` with an operand
-that broadcasts. They run in order, in float32. ``post_op_argument(place)`` is the position at which the
-operand of the post-op at ``place`` is passed.
+A post-op is a tuple, its name first: ``("relu",)``, ``("linear", alpha, beta)``, ``("sum",)`` or
+``("sum", scale)`` to add to the values that the output holds, ``("add", descriptor)`` and
+``("mul", descriptor)`` with an operand that broadcasts. They run in order, in float32.
+``post_op_argument(index)`` is the argument position of the operand of post-op ``index``.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ BINARY = frozenset({"add", "mul", "max", "min", "div", "sub"})
 
 
 def post_op_argument(index: int) -> int:
-    """Position of the operand of the binary post-op at ``place``."""
+    """Return the argument position of the operand of binary post-op ``index``."""
     return POST_OP * (index + 1) | SRC_1
 
 
 class Attributes:
-    """Attributes with scratch memory given by us; frees itself.
+    """A ``dnnl_primitive_attr_t`` with scratch memory supplied by the caller; destroyed with the object.
 
-    ``scales`` and ``zero_points``: position of an argument -> mask, 0 for one number, ``1 << axis`` for one
-    per index of an axis. The numbers are arguments at ``SCALES + position``, ``ZERO_POINTS + position``.
+    ``scales`` and ``zero_points`` map an argument's position to a mask: 0 for one value, ``1 << axis`` for
+    one per index of an axis. The values are arguments at ``SCALES + position`` and
+    ``ZERO_POINTS + position``.
     """
 
     __slots__ = ("_destroy", "_operands", "handle")

@@ -1,11 +1,11 @@
-"""Maxima of windows of 2 by 2 side by side, and their gradient, over arrays in blocks of channels.
+"""Max pooling by windows of 2 by 2 with stride 2, and its gradient, over arrays in blocks of channels.
 
-A block of channels is a vector, so that a window is four of them. oneDNN's maximum drops NaN, for which its
-arrays have to be looked through, and its gradient takes the maximum again to note where it was. Machine code
-of our own reads each array once. It goes along one line after the other: with two lines at once the processor
-does not foresee what is read next, and takes 2.6 times as long.
+A block of channels is a vector, so that a window is four vectors. oneDNN's maximum drops NaN, so its arrays
+would have to be searched for NaN, and its gradient repeats the forward pass to fill the workspace. The
+machine code generated here reads each array once. It reads one line after the other: reading two lines at
+once defeats the processor's prefetcher and takes 2.6 times as long.
 
-``x`` in blocks is ``[N, C / b, H, W, b]``. Two lines of it are one piece of work, whatever plane they are in.
+``x`` in blocks is ``[N, C / b, H, W, b]``. A task of the thread pool is one pair of its lines, of any plane.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from tenon_cpu.onednn.primitives import address_of
 
 
 def takes(x: np.ndarray, y: np.ndarray, attrs: Attrs, *layouts: Layout) -> bool:
-    """Whether all lies in blocks, and the windows cut ``x`` into whole quarters."""
+    """Whether all layouts are blocked and windows of 2 by 2 with stride 2 cover ``x`` exactly."""
     quarters = attrs["kernel"] == attrs["stride"] == (2, 2) and not any(attrs["padding"])
     halved = y.ndim == 4 and x.shape == (*y.shape[:2], 2 * y.shape[2], 2 * y.shape[3])
     return quarters and halved and all(layout.block for layout in layouts) and llvm.available()
 
 
 def max_pool(x: np.ndarray, out: np.ndarray, block: int) -> Thunk:
-    """``out`` is the largest of each window; NaN wins."""
+    """Return a function that writes the maximum of each window to ``out``; NaN propagates."""
     return _bound(_forward(block), block, x, out)
 
 
 def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, dx: np.ndarray, block: int) -> Thunk:
-    """``dx``, which may lie where ``x`` does: ``g`` at the first place of a window that is its maximum, or at
-    its last NaN."""
+    """Return a function that writes ``g`` to ``dx`` at the first maximum of each window, or at its last NaN,
+    and 0 elsewhere. ``dx`` may share the memory of ``x``."""
     return _bound(_backward(block), block, x, out, g, dx)
 
 
@@ -49,7 +49,7 @@ def _bound(text: str, block: int, x: np.ndarray, y: np.ndarray, *more: np.ndarra
 
 
 class _Windows(Code):
-    """Code that goes along lines of windows of vectors."""
+    """LLVM code for loops over the windows of a line, whose elements are vectors."""
 
     def __init__(self, block: int) -> None:
         super().__init__()
@@ -59,12 +59,13 @@ class _Windows(Code):
         self.words = words[1:]
 
     def array(self, index: int) -> str:
-        """The address of the array at ``place`` of the table, counted from ``x``."""
+        """Return the address of array ``index`` of the table, where 0 is ``x``."""
         return self.let(f"load ptr, ptr {self.words[index]}")
 
     @contextmanager
     def windows(self, line: str) -> Iterator[tuple[list[int | str], int | str]]:
-        """For each window: where its four vectors lie in ``x``, and where it lies in smaller arrays."""
+        """Loop over windows: yield the offsets of its four vectors in ``x``, and its own offset in pooled
+        arrays."""
         before = self.let(f"mul i64 {line}, {self.across}")
         wide = self.times(self.across, 2)
         with self.loop(0, self.across) as column:
@@ -73,33 +74,33 @@ class _Windows(Code):
             yield [upper, self.plus(upper, 1), lower, self.plus(lower, 1)], self.plus(before, column)
 
     def place(self, base: str, offset: int | str) -> str:
-        """The address of a vector."""
+        """Return the address of the vector at ``offset``."""
         return self.let(f"getelementptr {self.vector}, ptr {base}, i64 {offset}")
 
     def get(self, base: str, offset: int | str) -> str:
-        """A vector."""
+        """Load the vector at ``offset``."""
         return self.let(f"load {self.vector}, ptr {self.place(base, offset)}, align 4")
 
     def put(self, value: str, base: str, offset: int | str) -> None:
-        """Write a vector."""
+        """Store the vector ``value`` at ``offset``."""
         self.do(f"store {self.vector} {value}, ptr {self.place(base, offset)}, align 4")
 
     def either(self, one: str, other: str) -> str:
-        """Where one of two comparisons of vectors holds."""
+        """Return the mask of elements for which at least one of two comparisons is true."""
         names = [self.let(f"fcmp {text}") for text in (one, other)]
         return self.let(f"or {self.mask} {names[0]}, {names[1]}")
 
     def choose(self, mask: str, one: str, other: str) -> str:
-        """``one`` where ``mask`` holds, else ``other``."""
+        """Select ``one`` where ``mask`` is true, else ``other``."""
         return self.let(f"select {self.mask} {mask}, {self.vector} {one}, {self.vector} {other}")
 
     def larger(self, a: str, b: str) -> str:
-        """The larger of two; NaN is."""
+        """Return the elementwise maximum, NaN if ``a`` is NaN."""
         return self.choose(self.either(f"ogt {self.vector} {a}, {b}", f"uno {self.vector} {a}, {a}"), a, b)
 
     @contextmanager
     def rarely(self, mask: str, block: int) -> Iterator[None]:
-        """Code for where ``mask`` holds anywhere."""
+        """Emit code that runs only if any element of ``mask`` is true."""
         self.loops += 1
         n = self.loops
         some = self.let(f"icmp ne i{block} {self.let(f'bitcast {self.mask} {mask} to i{block}')}, 0")
@@ -110,7 +111,7 @@ class _Windows(Code):
         self.label(f"usual{n}")
 
     def module(self) -> str:
-        """All of it."""
+        """Return the text of the whole LLVM module."""
         return self.function("work", "ptr %table, i64 %first, i64 %last") + "\n" + llvm.driver(None)
 
 

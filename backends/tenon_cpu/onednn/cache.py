@@ -19,7 +19,7 @@ CAPACITY = 1024
 
 
 class Counts(NamedTuple):
-    """Over all living threads."""
+    """Counters of a cache, summed over all living threads."""
 
     size: int
     capacity: int
@@ -28,7 +28,7 @@ class Counts(NamedTuple):
 
 
 class Entries:
-    """The entries of one thread; the least recently used leaves first."""
+    """The entries of one thread, an LRU cache."""
 
     __slots__ = ("__weakref__", "capacity", "hits", "misses", "values")
 
@@ -37,10 +37,10 @@ class Entries:
         self.values: dict[Hashable, Any] = {}
 
     def get(self, key: Hashable, make: Callable[..., T], *arguments: object) -> T:
-        """What is kept for ``key``, else ``make(*arguments)``, kept from now on."""
+        """Return the entry for ``key``; on a miss, store and return ``make(*arguments)``."""
         values = self.values
         try:
-            # Out and in again: a dict is ordered, so that the first key is always the least recently used.
+            # Reinserted: a dict is ordered, so that the first key is always the least recently used.
             value = values[key] = values.pop(key)
         except KeyError:
             self.misses += 1
@@ -56,7 +56,7 @@ class Entries:
 class Cache:
     """Per-thread entries of at most ``capacity`` each.
 
-    An entry may be None: that nothing can be prepared for a key is worth remembering too.
+    An entry may be None, which records that nothing can be prepared for its key.
     """
 
     def __init__(self, name: str, capacity: int = CAPACITY) -> None:
@@ -69,7 +69,7 @@ class Cache:
         self._tables: weakref.WeakSet[Entries] = weakref.WeakSet()
 
     def entries(self) -> Entries:
-        """The calling thread's entries."""
+        """Return the calling thread's entries, created at its first call."""
         try:
             entries: Entries = self._local.entries
         except AttributeError:
@@ -79,7 +79,7 @@ class Cache:
         return entries
 
     def get(self, key: Hashable, make: Callable[..., T], *arguments: object) -> T:
-        """What the calling thread keeps for ``key``, else ``make(*arguments)``, kept from now on."""
+        """Return the calling thread's entry for ``key``; on a miss, store and return ``make(*arguments)``."""
         try:
             entries: Entries = self._local.entries
         except AttributeError:
@@ -87,11 +87,11 @@ class Cache:
         return entries.get(key, make, *arguments)
 
     def clear(self) -> None:
-        """Forget the calling thread's entries."""
+        """Drop the calling thread's entries."""
         self.entries().values.clear()
 
     def counts(self) -> Counts:
-        """Entries, the bound of each thread, hits and misses."""
+        """Return the number of entries, the capacity of each thread, hits and misses."""
         with self._lock:
             tables = list(self._tables)
         return Counts(
@@ -108,13 +108,13 @@ caches: list[Cache] = []
 
 @on_fork
 def _after_fork() -> None:
-    """A child prepares anew, for its one thread."""
+    """Drop all entries in a forked child, which prepares its own for its one thread."""
     for cache in caches:
         cache._forget()
 
 
 @on_change
 def _after_change(count: int) -> None:
-    """Scratch memory is made for the number of threads: prepare anew."""
+    """Drop all entries: the size of scratch memory depends on the number of threads."""
     for cache in caches:
         cache._forget()

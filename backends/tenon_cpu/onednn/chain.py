@@ -1,8 +1,9 @@
-"""A primitive between arrays: reorders before and after it where its layouts are not theirs.
+"""A primitive with reorders of those arguments whose layout is not the one that it wants.
 
-``Chain`` is made once per shape. Eager ops call it with the arrays of each call, of which it keeps none;
-``bound`` gives compiled programs a function without arguments. Scratch memory and what lies between the
-reorders and the primitive is memory that all chains of a thread share: their contents last for one call.
+A ``Chain`` is created once per shape. Eager ops call it with the arrays of each call, to which it keeps no
+references; ``bound`` returns a function without arguments for compiled programs. Scratch memory and the
+intermediate arrays of the reorders are memory that all chains of a thread share; their contents last for one
+call.
 """
 
 from __future__ import annotations
@@ -21,28 +22,28 @@ from tenon_cpu.onednn.signatures import DST, SCRATCHPAD, SRC
 
 Array = np.ndarray
 
-#: Bytes of shared memory kept by each thread; a chain that needs more takes it anew in every call.
+#: Bytes of shared memory kept by each thread; a chain that needs more allocates it in every call.
 MAX_KEPT_BYTES = 256 << 20
 
 
 class Shared(threading.local):
-    """The memory of one thread's chains."""
+    """The memory that the chains of one thread share."""
 
     def __init__(self) -> None:
         self.buffer = Buffer(0)
 
     def at_least(self, size: int) -> Buffer:
-        """``size`` bytes whose content nobody relies on after a call."""
+        """Return a buffer of at least ``size`` bytes, whose contents are undefined after the call."""
         if self.buffer.size >= size:
             return self.buffer
-        self.buffer = Buffer(0)  # the old one goes first: the larger may take its place
+        self.buffer = Buffer(0)  # free the old one first: the allocator may reuse its memory
         buffer = Buffer(size)
         if size <= MAX_KEPT_BYTES:
             self.buffer = buffer
         return buffer
 
     def release(self) -> None:
-        """Keep nothing of the calling thread's; its next chain takes what it needs."""
+        """Free the calling thread's memory; its next chain allocates again."""
         self.buffer = Buffer(0)
 
 
@@ -62,7 +63,7 @@ class Chain:
         self.primitive, self.size = primitive, 0
         self._set = library.quick["dnnl_memory_set_data_handle"]
         self._execute = library.functions["dnnl_primitive_execute"]
-        self._base = 0  # where shared memory was at the last call
+        self._base = 0  # address of the shared memory at the last call
         self._inner: list[tuple[ctypes.c_void_p, int]] = []
         self._outer: list[ctypes.c_void_p] = []
         main = primitive.execution(dict.fromkeys((*inputs, *outputs)))
@@ -96,11 +97,11 @@ class Chain:
 
     @property
     def reorders(self) -> int:
-        """How many arguments are copied."""
+        """The number of arguments that are copied."""
         return len(self._steps) - 1
 
     def __call__(self, *arrays: Array) -> None:
-        """Compute on these arrays."""
+        """Execute on ``arrays``."""
         self.bind(*[address_of(array) for array in arrays])
         self.run()
 
@@ -113,18 +114,18 @@ class Chain:
             raise failure("dnnl_memory_set_data_handle", status, f"({self.primitive!r})")
 
     def bound(self, *arrays: Memory) -> Callable[[], None]:
-        """A function without arguments that computes on these arrays, which it keeps."""
+        """Return a function without arguments that executes on ``arrays`` and keeps them alive."""
         self.bind(*[address(array) for array in arrays])
         return _Bound(self, arrays)
 
     def run(self) -> None:
-        """Compute on what the arguments point to."""
+        """Execute on the arrays that the arguments point to."""
         memory = self._scratch() if self.size else None
         execute = self._execute
         for run, step in zip(self._runs, self._steps, strict=True):
             if status := execute(*run):
                 raise step.failed(status)
-        del memory  # until here it may be held by nobody else
+        del memory  # alive until here: a buffer over the limit has no other reference
 
     def _scratch(self) -> Buffer:
         memory = shared.at_least(self.size)
@@ -139,7 +140,7 @@ class Chain:
 
 
 class _Bound:
-    """A chain and the arrays it works on."""
+    """A chain and the arrays that it is bound to."""
 
     __slots__ = ("arrays", "chain", "run")
 
@@ -147,5 +148,5 @@ class _Bound:
         self.chain, self.arrays, self.run = chain, arrays, chain.run
 
     def __call__(self) -> None:
-        """Compute."""
+        """Execute."""
         self.run()

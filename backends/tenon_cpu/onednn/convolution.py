@@ -1,15 +1,15 @@
 """Convolution and its gradients with oneDNN, in one to three spatial axes: eager kernels.
 
-All groups, strides, dilations; transposed convolution is the input's gradient. The kernels decline what
-oneDNN cannot read or has no fast kernel for; the next rows of ``table/space.py`` are the same kernels on
-contiguous copies (``of_copies``), and in float32 for 16-bit floats that the processor cannot multiply
-(``in_float32``).
+They support all groups, strides and dilations; a transposed convolution is the gradient of the input. They
+decline arrays that oneDNN cannot read and cases that it has no fast kernel for. The next rows of
+``table/space.py`` are the same kernels on contiguous copies (``of_copies``), and in float32 for 16-bit floats
+that the processor cannot multiply (``in_float32``).
 
 oneDNN's kernels work on blocked layouts, so arrays are reordered on the way in and out, as torch does. Where
 the copies cost more than blocks gain, the primitive is asked for plain arrays instead (``plain_is_better``).
-``winograd.py`` does large convolutions of 3 by 3 windows in less than half the time.
+``winograd.py`` computes large convolutions of 3 by 3 windows in less than half the time.
 
-Next: ``problems.py`` makes the primitives, for compiled programs too.
+Next: ``problems.py`` creates the primitives, for compiled programs too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tenon_cpu.onednn.winograd import chain
 Compute = Callable[..., None]
 
 _cache = Cache("convolution")
-#: dtypes that oneDNN computes with, on some processors after a conversion.
+#: Supported dtypes; some processors compute in 16 bits only after a conversion to float32.
 FLOATS = frozenset({"float32", "bfloat16", "float16"})
 _SHORT = FLOATS - {"float32"}
 _FLOAT = np.dtype(np.float32)
@@ -47,8 +47,8 @@ def _key(kind: str, a: np.ndarray, b: np.ndarray, *rest: Hashable) -> tuple[Hash
 
 
 def readable_as_copies(*arrays: np.ndarray | None) -> bool:
-    """Whether oneDNN can read contiguous copies of the arrays, of which some may be None, but not all as they
-    lie."""
+    """Whether oneDNN can read contiguous copies of the arrays, of which some may be None, but not all of the
+    arrays themselves."""
     present = [a for a in arrays if a is not None]
     return all(a.size and str(a.dtype) in FLOATS for a in present) and not all(map(representable, present))
 
@@ -61,7 +61,7 @@ def one_short_dtype(*arrays: np.ndarray | None) -> bool:
 
 
 def of_copies(kernel: Kernel) -> Kernel:
-    """``kernel`` on contiguous copies of the arrays that oneDNN cannot read."""
+    """Return ``kernel`` applied to contiguous copies of those arrays that oneDNN cannot read."""
 
     def call(*arrays: np.ndarray | None, **attrs: object) -> np.ndarray:
         return kernel(
@@ -72,7 +72,7 @@ def of_copies(kernel: Kernel) -> Kernel:
 
 
 def in_float32(kernel: Kernel) -> Kernel:
-    """``kernel`` on the arrays converted to float32, its result rounded to their dtype."""
+    """Return ``kernel`` applied to the arrays as float32, with its result rounded to their dtype."""
 
     def call(*arrays: np.ndarray | None, **attrs: object) -> np.ndarray:
         first = arrays[0]
@@ -88,7 +88,7 @@ def in_float32(kernel: Kernel) -> Kernel:
 def conv(
     x: np.ndarray, weight: np.ndarray, *, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int
 ) -> np.ndarray:
-    """``conv``."""
+    """Compute the op ``conv``."""
     return convolution(x, weight, None, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
@@ -96,7 +96,7 @@ def convolution(
     x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, *, stride: Sizes, padding: Sizes,
     dilation: Sizes, groups: int,
 ) -> np.ndarray:  # fmt: skip
-    """``conv``, and the bias of each channel."""
+    """Compute the op ``convolution``: ``conv`` plus a bias for each channel."""
     bias_key = None if bias is None else (bias.shape, bias.strides, bias.dtype)
     geometry = (tuple(stride), tuple(padding), tuple(dilation), groups)
     ready = _cache.get(
@@ -116,7 +116,7 @@ def convolution(
 def problem_of(
     arrays: Sequence[np.ndarray], x: Sizes, weight: Sizes, y: Sizes, geometry: Geometry
 ) -> Problem | None:
-    """The problem of these shapes, if oneDNN can read all of the arrays."""
+    """Return the problem with these shapes; None if oneDNN cannot read all of the arrays."""
     dtype = arrays[0].dtype
     if str(dtype) not in FLOATS or not all(a.dtype == dtype and representable(a) for a in arrays):
         return None
@@ -126,7 +126,7 @@ def problem_of(
 def with_best_layouts(
     kind: str, problem: Problem | None, make: Callable[[Problem, Layouts], Primitive | None]
 ) -> Primitive | None:
-    """``make(problem, layouts)`` with the best layouts that it takes."""
+    """Return the first primitive that ``make(problem, layouts)`` creates, with the best layouts first."""
     if problem is None:
         return None
     if problem.plain_is_better(kind):
@@ -162,7 +162,7 @@ def conv_input_grad(
     g: np.ndarray, weight: np.ndarray, *, sizes: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes,
     groups: int,
 ) -> np.ndarray:  # fmt: skip
-    """``conv_input_grad``."""
+    """Compute the op ``conv_input_grad``."""
     geometry = (tuple(stride), tuple(padding), tuple(dilation), groups)
     ready = _cache.get(
         _key("input", g, weight, tuple(sizes), geometry),
@@ -194,7 +194,7 @@ def conv_weight_grad(
     x: np.ndarray, g: np.ndarray, *, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes,
     groups: int,
 ) -> np.ndarray:  # fmt: skip
-    """``conv_weight_grad``."""
+    """Compute the op ``conv_weight_grad``."""
     geometry = (tuple(stride), tuple(padding), tuple(dilation), groups)
     ready = _cache.get(
         _key("weight", x, g, tuple(kernel), geometry),

@@ -1,7 +1,8 @@
 """Memory descriptors: the shape, dtype and layout of an operand.
 
-Three kinds are made here: strided, of an array; ``any``, which lets a primitive choose; and what it chose, an
-opaque layout known by its size in bytes only, whose memory is a ``Buffer`` that ``reorder`` fills and reads.
+There are three kinds: strided, of an array; ``any``, which lets a primitive choose; and the layout that it
+chose, which is opaque: only its size in bytes is known, and its memory is a ``Buffer`` that ``reorder`` fills
+and reads.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ _NAMES = {number: name for name, number in DTYPES.items()}
 
 
 def dims(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    """``values`` as oneDNN takes shapes, strides and padding."""
+    """Return ``values`` as a ``dnnl_dims_t``, the type of shapes, strides and padding."""
     return Dims(*values)
 
 
 class Descriptor:
-    """A memory descriptor; frees itself. Equal ones describe the same layout byte for byte."""
+    """A ``dnnl_memory_desc_t``, destroyed with the object. Equal descriptors describe one layout, to the
+    byte."""
 
     __slots__ = ("__weakref__", "_destroy", "handle", "size", "words")
 
@@ -41,7 +43,7 @@ class Descriptor:
 
     @classmethod
     def strided(cls, shape: Sequence[int], strides: Sequence[int], dtype: npt.DTypeLike) -> Descriptor:
-        """``strides`` are in elements, as is everything in oneDNN; none may be negative."""
+        """Return the descriptor of a strided array; ``strides`` are in elements and not negative."""
         handle = ctypes.c_void_p()
         name = str(np.dtype(dtype))
         runtime().call(
@@ -52,17 +54,17 @@ class Descriptor:
 
     @classmethod
     def of(cls, array: np.ndarray) -> Descriptor:
-        """The descriptor of an array as it lies in memory; see ``representable``."""
+        """Return the descriptor of an array with its own strides; see ``representable``."""
         return cls.strided(array.shape, element_strides(array), array.dtype)
 
     @classmethod
     def rows(cls, shape: Sequence[int], dtype: npt.DTypeLike) -> Descriptor:
-        """A contiguous array, the last axis fastest."""
+        """Return the descriptor of an array in C order."""
         return cls.strided(shape, contiguous_strides(shape), dtype)
 
     @classmethod
     def any(cls, shape: Sequence[int], dtype: npt.DTypeLike) -> Descriptor:
-        """A layout that the primitive is to choose; ask it with ``Primitive.layout``."""
+        """Return a descriptor whose layout the primitive chooses; ``Primitive.layout`` returns the choice."""
         handle = ctypes.c_void_p()
         name = str(np.dtype(dtype))
         runtime().call(
@@ -73,7 +75,7 @@ class Descriptor:
 
     @classmethod
     def copy(cls, handle_of_primitive: int) -> Descriptor:
-        """Our own copy of a descriptor that belongs to a primitive."""
+        """Return an owned copy of a descriptor that belongs to a primitive."""
         handle = ctypes.c_void_p()
         runtime().call("dnnl_memory_desc_clone", ctypes.byref(handle), handle_of_primitive)
         return cls(handle)
@@ -104,7 +106,7 @@ class Descriptor:
 
     @property
     def strides(self) -> tuple[int, ...] | None:
-        """Outer strides in elements of a strided or blocked layout; None where it is opaque."""
+        """The outer strides, in elements, of a strided or blocked layout; None for an opaque one."""
         if self._query(_QUERY_FORMAT_KIND, ctypes.c_int()).value != _BLOCKED:
             return None
         count = self._query(_QUERY_NDIMS, ctypes.c_int()).value
@@ -113,16 +115,16 @@ class Descriptor:
 
     @property
     def dtype(self) -> np.dtype:
-        """NumPy's dtype of the elements."""
+        """The elements' NumPy dtype."""
         return np.dtype(_NAMES[self._query(_QUERY_DTYPE, ctypes.c_int()).value])
 
     def buffer(self) -> Buffer:
-        """Uninitialised memory for one operand of this layout."""
+        """Allocate uninitialised memory for one operand of this layout."""
         return Buffer(self.size)
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides in elements of a contiguous array."""
+    """Return the strides, in elements, of an array of ``shape`` in C order."""
     strides, stride = [], 1
     for size in reversed(shape):
         strides.append(stride)
@@ -131,7 +133,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def element_strides(array: np.ndarray) -> tuple[int, ...]:
-    """NumPy's strides in elements; an axis of one element, whose stride means nothing, gets a usual one."""
+    """Return the strides of ``array`` in elements; an axis of length 1 gets the stride that C order has."""
     strides, width, contiguous = [], array.itemsize, 1
     for size, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
         elements = contiguous if size == 1 else stride // width
@@ -141,8 +143,8 @@ def element_strides(array: np.ndarray) -> tuple[int, ...]:
 
 
 def representable(array: np.ndarray) -> bool:
-    """Whether oneDNN can read the array where it lies: whole positive strides, no empty and no repeated
-    axis."""
+    """Whether oneDNN can read the array in place: its strides are positive multiples of the item size and no
+    axis is empty or broadcast."""
     if not array.size or not 0 < array.ndim <= MAX_NDIMS or str(array.dtype) not in DTYPES:
         return False
     width = array.itemsize

@@ -1,4 +1,4 @@
-"""What ``tenon doctor`` says about oneDNN."""
+"""The rows of ``tenon doctor`` about oneDNN."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _ISA = {
 
 
 def rows() -> Iterable[tuple[str, str]]:
-    """Library or reason, instruction set, threads, a product by way of trial, and each cache's counters."""
+    """Yield (title, text): the library or why there is none, instruction set, threads, a trial matrix
+    product, the counters of each cache."""
     availability = available()
     yield "library", availability.reason
     if not availability:
@@ -39,7 +40,7 @@ def rows() -> Iterable[tuple[str, str]]:
 
 
 def _trial() -> str:
-    """What oneDNN makes of a product whose result NumPy knows too, through the cache of eager products."""
+    """Compare oneDNN's result of a matrix product with NumPy's, twice, so that the cache is used too."""
     x = np.random.default_rng(0).normal(size=(256, 256)).astype(np.float32)
     difference = max(float(np.abs(matmul(x, x) - x.astype(np.float64) @ x).max()) for _ in range(2))
     return f"{'agrees with' if difference < 1e-3 else 'DIFFERS from'} NumPy's (by {difference:.1g} at most)"

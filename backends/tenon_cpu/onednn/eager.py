@@ -1,9 +1,9 @@
-"""Eager ``matmul`` and ``linear``: executions kept by shape and strides, pointed at each call's arrays.
+"""Eager ``matmul`` and ``linear``: executions cached by shape and strides, bound to each call's arrays.
 
-A call costs some 4 us beyond the product, so that small ones stay with NumPy, and so do products with very
-few rows or columns, where oneDNN's copies of the matrix cost more than the product. The bounds are those of
-an AVX-512 processor on which BLAS reaches 85 % of the peak and oneDNN 97 %; where BLAS does worse they are on
-the safe side. float16 stays with NumPy: most processors have no kernel for it.
+A call costs some 4 us beyond the product, so NumPy computes small ones, and products with very few rows or
+columns, where oneDNN's copies of the matrix cost more than the product. The thresholds were measured on an
+AVX-512 processor where BLAS reaches 85 % of peak and oneDNN 97 %; where BLAS does worse they are
+conservative. NumPy computes float16, for which most processors have no kernel.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tenon_cpu.onednn.matmul import Product, Strided, arranged, few_rows, primit
 from tenon_cpu.onednn.primitives import Primitive, address_of
 
 _FLOAT, _BFLOAT = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
-#: Multiplications from which oneDNN pays in float32; for a second matrix that lies by columns, as a layer's
-#: weight does, of which BLAS makes a copy; and in bfloat16, which NumPy converts there and back.
+#: Multiplications from which oneDNN is faster in float32; with a second matrix in column-major order, as a
+#: layer's weight is, which BLAS copies; and in bfloat16, which NumPy converts to float32 and back.
 _LEAST, _LEAST_COLUMNS, LEAST_BFLOAT = 1 << 20, 1 << 18, 1 << 15
-#: Rows and columns of the result from which it pays in float32.
+#: Rows and columns of the result from which oneDNN is faster in float32.
 _ROWS, _COLUMNS = 4, 8
 _empty = np.empty
 
 
 class Ready:
-    """An execution whose operands are given at each call."""
+    """An execution whose operands are bound at each call."""
 
     __slots__ = ("_bias", "_dtype", "_execution", "_out", "_run", "_set", "_shape", "_x", "_y")
 
@@ -43,7 +43,7 @@ class Ready:
     def __call__(
         self, x: np.ndarray, y: np.ndarray, bias: np.ndarray | None = None, out: np.ndarray | None = None
     ) -> np.ndarray:
-        """The product, in a new array unless ``out`` is one of its shape."""
+        """Return the product, written to ``out`` or to a new array."""
         point = self._set
         if out is None:
             out = _empty(self._shape, self._dtype)
@@ -63,7 +63,7 @@ def _operand(x: np.ndarray) -> Strided:
 
 
 def _prepared(x: np.ndarray, y: np.ndarray, bias: np.ndarray | None = None) -> Ready | None:
-    """For arrays of two or more axes, or None where NumPy is to multiply."""
+    """Return the execution for arrays of two or more axes; None where NumPy is to multiply."""
     width = x.itemsize
     if any(s % width for s in x.strides + y.strides) or (bias is not None and bias.strides != (width,)):
         return None
@@ -85,7 +85,7 @@ _floats = _products[_FLOAT]
 
 
 def multiplies(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether oneDNN pays: large products of float32 or bfloat16."""
+    """Whether oneDNN is faster: for large products in float32 or bfloat16."""
     dtype = x.dtype
     if dtype is not y.dtype or x.ndim < 2 or y.ndim < 2:
         return False
@@ -96,13 +96,13 @@ def multiplies(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The product, of what ``multiplies`` accepts."""
+    """Return ``x @ y`` of arrays that ``multiplies`` accepts."""
     ready = _products[x.dtype].get((x.shape, x.strides, y.shape, y.strides), _prepared, x, y)
     return NotImplemented if ready is None else ready(x, y)
 
 
 def matmul_into(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> bool:
-    """Large products of float32 matrices; False: not made."""
+    """Compute a large float32 ``x @ y`` into ``out``; return whether it was computed."""
     if any(array.dtype is not _FLOAT or array.ndim != 2 for array in (x, y, out)):
         return False
     if x.size * y.shape[1] < _LEAST or out.shape != (x.shape[0], y.shape[1]) or not out.flags.c_contiguous:
@@ -115,7 +115,7 @@ def matmul_into(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> bool:
 
 
 def maps(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> bool:
-    """Whether oneDNN pays: as for products, whose second matrix lies by columns."""
+    """Whether oneDNN is faster for ``linear``: a product whose second matrix is in column-major order."""
     dtype = x.dtype
     if dtype is not weight.dtype or x.ndim < 2 or weight.ndim != 2:
         return False
@@ -128,7 +128,7 @@ def maps(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> bool:
 
 
 def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    """The bias is added while the product is written."""
+    """Return ``x @ weight.T + bias``; the bias is added while the product is written."""
     y = weight.T
     key = (x.shape, x.strides, weight.shape, weight.strides, None if bias is None else bias.strides)
     ready = _affine[x.dtype].get(key, _prepared, x, y, bias)

@@ -1,14 +1,14 @@
-"""What follows a product before its result is written: parsing, placing operands, and NumPy's way.
+"""Elementwise steps after a matrix product: as oneDNN's post-ops where it can do them, else by NumPy.
 
 An epilogue is a tuple of steps, applied in order to the float32 sums::
 
     (("relu",), ("gelu_tanh",), ("tanh",), ("logistic",), ("linear", alpha, beta), ...)
     (("add", operand), ("mul", operand), ("sub", operand), ("div", operand))   # an array, or a number
-    (("sum",),)                                       # plus what the output held; only as the first
+    (("sum",),)                               # adds the output's previous values; only as the first step
 
-oneDNN has more curves than ``CURVES``; those give another answer for NaN or infinity than NumPy and torch:
-its relu, clip, max and min make 0 or a bound of NaN, its exp infinity, and its gelu_erf makes NaN of
-infinity. A relu is therefore done by NumPy after the call, and so is what follows it.
+oneDNN has more elementwise functions than ``CURVES``, but those treat NaN or infinity otherwise than NumPy
+and torch: its relu, clip, max and min turn NaN into 0 or a bound, its exp turns NaN into infinity, and its
+gelu_erf turns infinity into NaN. Therefore NumPy computes a relu after the call, and all steps after it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OPERATORS = frozenset({"add", "mul", "sub", "div"})
 
 
 def divisions(epilogue: Sequence[Step]) -> Iterator[tuple[list[Step], list[Step]]]:
-    """Ways to share the steps, the best first: what oneDNN does, and what NumPy does after it."""
+    """Yield the ways to divide the steps into oneDNN's and, after those, NumPy's, the best way first."""
     steps = list(epilogue)
     most = next((i for i, step in enumerate(steps) if step[0] == "relu"), len(steps))
     for cut in range(most, -1, -1):
@@ -42,7 +42,8 @@ def divisions(epilogue: Sequence[Step]) -> Iterator[tuple[list[Step], list[Step]
 def post_ops_for(
     epilogue: Sequence[Step], product: Product, out: np.ndarray
 ) -> tuple[list[Step], dict[int, np.ndarray]] | None:
-    """Post-ops and their operands by position, for the axes of ``product``; None where one cannot be read."""
+    """Return post-ops and their operands by argument position, for the axes of ``product``; None where oneDNN
+    cannot do a step or read its operand."""
     post_ops: list[Step] = []
     operands: dict[int, np.ndarray] = {}
     for name, *parameters in epilogue:
@@ -72,7 +73,7 @@ def _number(name: str, number: float) -> Step | None:
 
 
 def _operand(x: object, product: Product, out: np.ndarray) -> np.ndarray | None:
-    """A view of ``x`` in the axes of the product, or None where its memory does not allow one."""
+    """Return a view of ``x`` in the axes of the product; None where there is no such view."""
     if not isinstance(x, np.ndarray) or x.dtype not in (out.dtype, np.float32) or x.ndim > out.ndim:
         return None
     if np.may_share_memory(x, out):
@@ -106,7 +107,7 @@ _UFUNCS = {"add": np.add, "mul": np.multiply, "sub": np.subtract, "div": np.divi
 
 
 def in_numpy(epilogue: Sequence[Step]) -> bool:
-    """Whether ``apply`` knows every step."""
+    """Whether ``apply`` supports every step."""
     return all(
         (name in _CURVES and (name == "linear" or not parameters))
         or (name in _UFUNCS and len(parameters) == 1)
@@ -115,7 +116,7 @@ def in_numpy(epilogue: Sequence[Step]) -> bool:
 
 
 def apply(epilogue: Sequence[Step], x: np.ndarray) -> None:
-    """The steps on ``x`` in place, by NumPy."""
+    """Apply the steps to ``x`` in place, with NumPy."""
     for name, *parameters in epilogue:
         ufunc = _UFUNCS.get(name)
         if ufunc is not None:

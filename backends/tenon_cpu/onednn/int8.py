@@ -1,4 +1,4 @@
-"""What products of 8-bit integers have in common: which of oneDNN's kernels have exact sums, and how long."""
+"""Exactness of 8-bit integer products: which oneDNN kernels sum exactly, and up to which length."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tenon_cpu.onednn.library import OneDnnError
 from tenon_cpu.onednn.primitives import Primitive
 from tenon_cpu.onednn.runtime import available
 
-#: Step and zero point of the input, those of the result (None and 0 if that is of floats), and whether the
-#: result is rectified.
+#: Scale and zero point of the input, scale and zero point of the result (None and 0 for a float result), and
+#: whether relu is applied to the result.
 Steps = tuple[float, int, float | None, int, bool]
 #: Shapes of the input, the weight and the result.
 Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-#: Kernels by their names.
+#: Names of implementations whose sums are exact.
 _EXACT = re.compile("vnni|amx")
-#: The largest count of products whose sum certainly fits 32 bits: 255 * 128 each.
+#: The largest number of products, of at most 255 * 128 each, whose sum certainly fits 32 bits.
 LONGEST = (2**31 - 1) // (255 * 128)
 
 
 def exact(kind: str, *parameters: Any, attributes: Attributes) -> Primitive | None:
-    """The primitive, or None where oneDNN has no fast one whose sums are exact.
+    """Create a primitive; None where oneDNN has no fast kernel with exact sums.
 
-    Without VNNI or AMX it adds two products in 16 bits, and takes what does not fit for the largest number.
+    Without VNNI or AMX it adds pairs of products in 16 bits, with saturation.
     """
     try:
         primitive = Primitive(kind, *parameters, attributes=attributes)
@@ -39,7 +39,8 @@ def exact(kind: str, *parameters: Any, attributes: Attributes) -> Primitive | No
 
 
 def offered(probe: Callable[[], object]) -> Availability:
-    """Whether oneDNN is in use and has exact kernels for this processor: ``probe`` returns one, or None."""
+    """Whether oneDNN is in use and has exact kernels for this processor: ``probe`` creates one, or returns
+    None."""
     availability = available()
     if availability and probe() is None:
         return Availability(False, "oneDNN has no exact kernel of 8 bits for this processor")
@@ -47,7 +48,8 @@ def offered(probe: Callable[[], object]) -> Availability:
 
 
 def generated() -> Availability:
-    """Whether oneDNN, whose descriptors it needs, is in use, and code is generated for exact products."""
+    """Whether exact products are computed by generated code; it uses oneDNN's descriptors, so oneDNN must be
+    in use."""
     availability = available()
     if not availability or integer.usable():
         return availability

@@ -1,7 +1,7 @@
-"""``int8_dynamic_linear`` on oneDNN's int8 products: the activations are rounded at each call.
+"""``int8_dynamic_linear`` on oneDNN's int8 products: the activations are quantized at each call.
 
-One step for all rows: oneDNN has a scale of the whole source only, and what would scale row by row instead, a
-factor of shape ``[rows, 1]`` after the product, has no kernel that works (oneDNN 3.2 crashes in it).
+All rows share one scale: oneDNN supports a per-tensor scale of the source only. A factor of shape
+``[rows, 1]`` after the product could scale row by row, but no kernel of it works (oneDNN 3.2 crashes in it).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _empty = np.empty
 
 
 class Dynamic:
-    """A product of ``rows`` activations; the weight, the bias and the result are given at each call."""
+    """A product of ``rows`` activations by oneDNN; weight, bias and result are arguments of each call."""
 
     def __init__(self, primitive: Primitive, rows: int, inner: int, columns: int, biased: bool) -> None:
         self.quantized, self.step = np.empty((rows, inner), np.uint8), np.empty(1, np.float32)
@@ -52,7 +52,7 @@ class Dynamic:
 
     @classmethod
     def of(cls, rows: int, inner: int, columns: int, biased: bool) -> Dynamic | None:
-        """The product by oneDNN's exact kernel; None if it has none."""
+        """Return the product by oneDNN's exact kernel; None if it has none."""
         primitive = exact(
             "inner_product_forward",
             c.FORWARD_INFERENCE,
@@ -94,8 +94,9 @@ class Dynamic:
 
 
 def _step(x: Array, sizes: Array) -> tuple[Any, Any]:
-    """What 1 stands for, NaN where not all is finite, and what numbers are multiplied by, 0 where all are to
-    be 0. ``sizes`` gets those of rows."""
+    """Return the scale of ``x`` and its reciprocal. The scale is NaN unless all elements are finite; the
+    reciprocal is 0 where all quantized values are to be 0. ``sizes`` receives the largest magnitude of each
+    row."""
     share(rounding.sizes, (x, sizes), x.shape[0], x.size)
     size = sizes.max()
     if size < SMALLEST or not size < np.inf:
@@ -104,7 +105,7 @@ def _step(x: Array, sizes: Array) -> tuple[Any, Any]:
 
 
 class DynamicWords:
-    """A product of ``rows`` activations by generated code over numbers of 16 bits."""
+    """A product of ``rows`` activations by generated code on 16-bit integers."""
 
     def __init__(self, rows: int, inner: int, columns: int, biased: bool = False) -> None:
         del biased  # the code adds zeros where there is no bias
@@ -128,7 +129,7 @@ class DynamicWords:
 
 
 def product(rows: int, inner: int, columns: int, biased: bool) -> Dynamic | DynamicWords | None:
-    """The product by oneDNN, else by generated code; None where neither is exact."""
+    """Return the product by oneDNN, else by generated code; None where neither is exact."""
     if inner > LONGEST:
         return None
     by_onednn_product = Dynamic.of(rows, inner, columns, biased)
@@ -140,7 +141,8 @@ def product(rows: int, inner: int, columns: int, biased: bool) -> Dynamic | Dyna
 
 
 def _kernel(make: Callable[[int, int, int, bool], Dynamic | DynamicWords | None]) -> Kernel:
-    """The kernel that computes by the products that ``make`` returns; it declines where that is None."""
+    """Return the kernel that computes by the product that ``make`` returns, and declines where that is
+    None."""
 
     def int8_dynamic_linear(x: Array, weight: Array, scale: Array, bias: Array | None) -> Array:
         columns, inner = weight.shape

@@ -1,8 +1,8 @@
 """Packed copies of int8 weights, kept for as long as their memory lives and cannot be written.
 
-Nothing tells a kernel that an array has changed, but NumPy tells whether it can: an array that is read-only,
-with everything it is a view of, never will. The layers of ``tenon.quantization`` make theirs so. Any other
-weight is packed at every call.
+A kernel is not told when an array changes, but an array that is read-only, and whose bases are all read-only,
+cannot change. The layers of ``tenon.quantization`` make their weights read-only. Any other weight is packed
+at every call.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class PackedWeight:
         self._custom: dict[Hashable, Any] = {}
 
     def custom(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make()`` packs in a way of its own, named by ``key``."""
+        """Return the cached result of ``make()``, a packed copy in a format identified by ``key``."""
         if key not in self._custom:
             self._custom[key] = make()
         return self._custom[key]
 
     def packed(self, values: Array, layout: Descriptor, window: Descriptor | None = None) -> Buffer:
-        """The ``values`` in ``layout``; ``window`` describes them where the groups are an axis."""
+        """Return ``values`` in ``layout``, cached; ``window`` describes them where the groups are an axis."""
         for known, buffer in self._packed:
             if known == layout:
                 return buffer
@@ -51,16 +51,17 @@ Kept = tuple[weakref.ref[Array], weakref.ref[Array], PackedWeight]
 
 
 class PackedWeights:
-    """The packed weight of two arrays, by their identity."""
+    """A cache of packed weights, by the identity of the arrays of values and scales."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], Kept] = {}
 
     def get(self, values: Array, scale: Array) -> PackedWeight:
-        """The packed weight; the kept one if it is of these very arrays."""
+        """Return the packed weight of the two arrays, the cached one if they are the same objects and
+        read-only."""
         key = id(values), id(scale)
         entry = self._kept.get(key)
-        # An array that died and another at its place have the same id: the references tell.
+        # A freed array and a later one may have the same id; the weak references tell them apart.
         same = entry is not None and entry[0]() is values and entry[1]() is scale
         if entry is not None and same and not (values.flags.writeable or scale.flags.writeable):
             kept_weight: PackedWeight = entry[2]

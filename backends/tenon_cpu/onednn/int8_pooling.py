@@ -1,4 +1,4 @@
-"""``int8_max_pool`` by oneDNN, for uint8 images whose channels lie last, as ``int8_conv`` gives them."""
+"""``int8_max_pool`` by oneDNN, for channels-last uint8 images, the layout that ``int8_conv`` returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _cache = Cache("int8 pooling")
 
 
 def pool(x: Sizes, y: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes) -> Execution | None:
-    """From ``x`` to ``y``, both with their channels last; None where oneDNN has only its reference."""
+    """Return the pooling from shape ``x`` to ``y``, both channels-last; None where oneDNN has only its
+    reference kernel."""
     after = [
         (n - 1) * t + k - s - p for n, t, k, s, p in zip(y[2:], stride, kernel, x[2:], padding, strict=True)
     ]
@@ -28,19 +29,20 @@ def pool(x: Sizes, y: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes) -> Ex
 
 
 def _prepare(x: np.ndarray, attrs: Attrs) -> tuple[Execution, tuple[int, ...]] | None:
-    """The pool, and the shape of what it writes."""
+    """Return the pooling and the channels-last shape of its result."""
     shape = _op.infer(x, **attrs).shape
     execution = pool(x.shape, shape, **attrs)
     return None if execution is None else (execution, (shape[0], *shape[2:], shape[1]))
 
 
 def channels_lie_last(x: np.ndarray) -> bool:
-    """Whether ``x`` is the view, with its channels second, of a contiguous array that has them last."""
+    """Whether ``x``, indexed ``[N, C, *S]``, is a view of a contiguous array ``[N, *S, C]``."""
     return bool(x.ndim > 2 and x.size and x.transpose(0, *range(2, x.ndim), 1).flags.c_contiguous)
 
 
 def int8_max_pool(x: np.ndarray, *, kernel: Sizes, stride: Sizes, padding: Sizes) -> np.ndarray:
-    """``int8_max_pool`` where ``channels_lie_last``; declines where oneDNN has only its reference."""
+    """Compute ``int8_max_pool`` of a channels-last ``x``; decline where oneDNN has only its reference
+    kernel."""
     attrs = {"kernel": kernel, "stride": stride, "padding": padding}
     prepared = _cache.get((x.shape, x.dtype, kernel, stride, padding), _prepare, x, attrs)
     if prepared is None:

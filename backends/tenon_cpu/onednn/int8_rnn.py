@@ -1,4 +1,5 @@
-"""Recurrent layers of int8 weights: a product for the inputs of all steps, and one for the states at each."""
+"""Recurrent layers with int8 weights: one product of the inputs of all steps, and one of the states per
+step."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def _ready(rows: int, inner: int, columns: int) -> tuple[Execution, Descriptor] 
 
 
 class _States(Products):
-    """Products of rounded states and int8 weights."""
+    """Products of quantized states and int8 weights, by oneDNN."""
 
     def __init__(self, rounded_states: Array, values: Array, scale: Array) -> None:
         columns, inner = values.shape
@@ -62,10 +63,10 @@ class _States(Products):
         self.window = Descriptor.strided((inner, columns), (1, inner), np.int8)
 
     def execution(self, rows: int, alone: bool) -> Execution:
-        """The product of ``rows`` rows, with its weights and their scales."""
+        """Return the product of ``rows`` rows, bound to the weights and their scales."""
         key = (rows, self.weights.inner, self.weights.columns, alone)
         ready = _cache.get(key, _ready, *key[:3])
-        assert ready is not None  # as ``_by_onednn`` has made sure
+        assert ready is not None  # checked by ``_by_onednn``
         execution, layout = ready
         execution.point(c.WEIGHTS, self.packed.packed(self.values, layout, self.window).address)
         execution.point(c.SCALES | c.WEIGHTS, address_of(self.scale))
@@ -73,7 +74,7 @@ class _States(Products):
 
 
 class _GeneratedProducts:
-    """The same by generated code, where oneDNN's kernels are not exact; see ``jit/loops/rnn_int8.py``."""
+    """Products by generated code, where oneDNN's kernels are not exact; see ``jit/loops/rnn_int8.py``."""
 
     def __init__(self, words: Array, out: Array, values: Array, scale: Array) -> None:
         self.words, self.out, self.values, self.scale = words, out, values, scale
@@ -82,7 +83,7 @@ class _GeneratedProducts:
     def lines(
         self, starts: Array, sizes: Array, first: int, last: int, alone: bool
     ) -> tuple[np.ndarray, np.ndarray, list[Execution]]:
-        """As those of ``Products``."""
+        """See ``StepProducts.lines``."""
         steps = np.zeros((len(sizes), 6), np.int64)
         steps[:, 0] = starts
         counts = steps[:, 1] = np.clip(sizes, first, last) - first
@@ -102,21 +103,21 @@ def _by_words(rows: int, inner: int, columns: int) -> integer.Product:
 
 
 def walks(h0: Array, s_ih: Array, s_hh: Array, b_ih: Array | None, b_hh: Array | None) -> bool:
-    """Whether the kernels below take such states, and the scales and biases are of float32."""
+    """Whether the kernels below support the shape of ``h0``, and scales and biases are float32."""
     floats = all(a is None or a.dtype == _FLOAT for a in (s_ih, s_hh, b_ih, b_hh))
     batch, width = h0.shape if h0.ndim == 2 else (0, 0)
     return bool(floats and batch and 0 < width <= LONGEST and available())
 
 
 class _Walk(NamedTuple):
-    """The products of states, the states as they begin, to be written, and the buffers that both need."""
+    """The products of states, a writable copy of the initial states, and the loop's scratch buffers."""
 
     products: StepProducts
     h: Array
     buffers: tuple[Array, ...]
 
 
-#: Begins a walk from ``h0``, ``w_hh`` and the scales of its rows; None where its products are not exact.
+#: Returns the walk for ``h0``, ``w_hh`` and the scales of its rows; None where its products are not exact.
 Begin = Callable[[Array, Array, Array], _Walk | None]
 
 
@@ -197,7 +198,7 @@ def _rnn_sequence(
     return out, h
 
 
-#: By the names of their ops the kernels whose products are oneDNN's, and those whose products are generated.
+#: Op name -> its kernel with products by oneDNN, and its kernel with products by generated code.
 KERNELS: dict[str, tuple[Kernel, Kernel]] = {
     f"int8{kernel.__name__}": (
         functools.partial(kernel, _by_onednn),

@@ -1,8 +1,8 @@
 """``int8_linear`` and ``int8_conv`` on oneDNN's int8 kernels: uint8 in and uint8 or float32 out.
 
-Images lie with their channels last, as these kernels want them: a result of uint8 is the view of such memory
-whose axes are in the usual order, and the next convolution takes it where it lies. A result of float32 is
-contiguous. Scales, zero points, bias and rectifier are part of the kernel.
+Images are channels-last, the layout of these kernels: a uint8 result is a view ``[N, C, *S]`` of
+channels-last memory, which the next convolution reads without a copy. A float32 result is contiguous. Scales,
+zero points, bias and relu are part of the kernel.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from tenon_cpu.onednn.runtime import Buffer
 
 Array = np.ndarray
 Sizes = tuple[int, ...]
-#: Step and zero point of the input, those of the result (or None and 0), outputs, whether there is a bias.
+#: Scale and zero point of the input, those of the result (or None and 0), number of outputs, whether there is
+#: a bias.
 Numbers = tuple[float, int, float | None, int, int, bool]
 _cache = Cache("static int8")
 _weights = PackedWeights()
-#: Attributes that say what steps stand for.
+#: The attributes of an op that make up its ``Steps``.
 STEPS = ("x_step", "x_zero", "out_step", "out_zero", "relu")
 _FLOAT, _BYTE, _INT8 = np.dtype(np.float32), np.dtype(np.uint8), np.dtype(np.int8)
 
 
 class Static:
-    """A primitive between what comes and what goes, with a reorder before or after it where it needs one.
+    """A primitive, with a reorder of its input or result where their layouts are not the primitive's.
 
-    ``given`` and ``target`` describe the input and the result as they lie; ``rounds`` says that the input is
-    of floats. The weight, packed once if nobody can write it, the scales and the bias are given at each call.
+    ``source`` and ``target`` describe the input and the result; with ``rounds`` the input is float32 and is
+    quantized. The weight, packed once if it is read-only, the scales and the bias are arguments of each call.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Static:
         self._packed: Buffer | None = None
 
     def __call__(self, x: Array, weight: Array, scale: Array, bias: Array | None, out: Array) -> None:
-        """Compute ``out``; the arrays lie as they were described."""
+        """Compute ``out``; the arrays have the described layouts."""
         point = self._point
         packed_weight = _weights.get(weight, scale)
         if packed_weight is not self._packed_weight:
@@ -128,13 +129,13 @@ def _attributes(
     scales = {c.SRC: 0, c.WEIGHTS: per_output, **({} if out_step is None else {c.DST: 0})}
     zeros = {c.SRC: 0} if x_zero else {}
     zeros |= {c.DST: 0} if out_zero and out_step is not None else {}
-    # Without a zero point saturation to uint8 is the rectifier.
+    # Without a zero point, saturation to uint8 is the relu.
     rectified = relu and (out_step is None or out_zero)
     return Attributes((("relu",),) if rectified else (), scales=scales, zero_points=zeros or None)
 
 
 def channels_last(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Descriptor:
-    """An array of ``shape`` ``[N, C, *S]`` whose second axis is fastest."""
+    """Return the descriptor of a channels-last array of ``shape`` ``[N, C, *S]``."""
     strides: list[int] = []
     step = shape[1]
     for size in reversed(shape[2:]):
@@ -144,7 +145,7 @@ def channels_last(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Descriptor:
 
 
 def _takes(x: Array, weight: Array, scale: Array, bias: Array | None) -> bool:
-    """Whether dtypes, strides and counts are those that kernels take; the reference refuses wrong ones."""
+    """Whether the kernels support these dtypes, strides and sizes; the reference raises for invalid ones."""
     rows = scale.shape == weight.shape[:1] and (bias is None or bias.shape == weight.shape[:1])
     floats = all(a is None or (a.dtype is _FLOAT and a.flags.c_contiguous) for a in (scale, bias))
     return bool(rows and floats and weight.dtype == _INT8 and weight.size and x.size) and (
@@ -153,18 +154,18 @@ def _takes(x: Array, weight: Array, scale: Array, bias: Array | None) -> bool:
 
 
 def takes_rows(x: Array, weight: Array, scale: Array, bias: Array | None) -> bool:
-    """Whether the kernels of ``int8_linear`` take the arrays."""
+    """Whether the kernels of ``int8_linear`` support the arrays."""
     fits = weight.ndim == 2 and x.ndim > 1 and x.shape[-1] == weight.shape[1]
     return fits and _takes(x, weight, scale, bias)
 
 
 def takes_images(x: Array, weight: Array, scale: Array, bias: Array | None) -> bool:
-    """Whether the kernels of ``int8_conv`` take the arrays."""
+    """Whether the kernels of ``int8_conv`` support the arrays."""
     return x.ndim > 2 and _takes(x, weight, scale, bias)
 
 
 def linear(rows: Array, weight: Array, biased: bool, steps: Steps) -> Static | LinearWords | None:
-    """The product of ``rows`` in two axes; None where there is no exact kernel."""
+    """Return the product for a matrix ``rows``; None where there is no exact kernel."""
     if weight.shape[1] > LONGEST:
         return None
     product = _linear_by_onednn(rows, weight, biased, steps)
@@ -225,7 +226,7 @@ def offers_linear() -> Availability:
 
 
 def convolution(shapes: Shapes, biased: bool, steps: Steps, geometry: Geometry) -> Primitive | None:
-    """The primitive for the shapes of input, weight and result; None where oneDNN has no exact one."""
+    """Return the primitive for the shapes of input, weight and result; None where oneDNN has no exact one."""
     x, weight, out = shapes
     if math.prod(weight[1:]) > LONGEST:
         return None
@@ -245,7 +246,7 @@ def bound_convolution(
     source: Descriptor, target: Descriptor, rounds: bool, shapes: Shapes, biased: bool, steps: Steps,
     geometry: Geometry,
 ) -> Static | ConvolutionWords | None:  # fmt: skip
-    """The convolution between arrays that lie so; None where there is no exact kernel."""
+    """Return the convolution between arrays with these descriptors; None where there is no exact kernel."""
     compute = _convolution_by_onednn(source, target, rounds, shapes, biased, steps, geometry)
     if compute is None and _words_serve(shapes, geometry):
         return _convolution_by_words(source, target, rounds, shapes, biased, steps, geometry)
@@ -275,7 +276,7 @@ def _convolution_by_words(
 
 
 def served(shapes: Shapes, biased: bool, steps: Steps, geometry: Geometry) -> bool:
-    """Whether there is an exact kernel."""
+    """Whether there is an exact kernel, of oneDNN or generated."""
     return convolution(shapes, biased, steps, geometry) is not None or _words_serve(shapes, geometry)
 
 
@@ -284,12 +285,13 @@ def _words_serve(shapes: Shapes, geometry: Geometry) -> bool:
 
 
 def words_serve(weight: Array, groups: int) -> bool:
-    """Whether generated code serves the filters of a convolution."""
+    """Whether generated code is worth using for the filters of a convolution."""
     return serves(weight.shape, groups)
 
 
 class _Ready(NamedTuple):
-    """A convolution, shape and dtype of what it writes, and its axes in the result's order, or None."""
+    """A convolution, shape and dtype of the array that it writes, and the transposition to the result's axes,
+    or None."""
 
     compute: Static | ConvolutionWords
     shape: tuple[int, ...]
@@ -298,8 +300,8 @@ class _Ready(NamedTuple):
 
 
 def _conv_kernel(make: Callable[..., Static | ConvolutionWords | None]) -> Kernel:
-    """The kernel that computes by what ``make`` returns, called as ``bound_convolution``; it declines where
-    that is None."""
+    """Return the kernel that computes by the convolution that ``make`` returns, and declines where that is
+    None. ``make`` has the signature of ``bound_convolution``."""
 
     def prepare(
         x: Array, weight: Array, scale: Array, bias: Array | None, attrs: Attrs, geometry: Geometry

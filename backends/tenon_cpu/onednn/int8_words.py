@@ -1,7 +1,7 @@
-"""Static int8 where oneDNN's kernels are not exact: ``jit/integer.py`` over numbers of 16 bits.
+"""Static int8 where oneDNN's kernels are not exact: ``jit/integer.py`` on 16-bit integers ("words").
 
-An image is laid out once, its channels last and zeros around it, less its zero point; then every position of
-the result is a row of a product, made of runs that lie in the image already.
+An image is copied once to channels-last memory, padded with zeros and with its zero point subtracted; then
+every position of the result is a row of a product, whose operands are runs of that memory.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ Array = np.ndarray
 
 _FLOAT = np.dtype(np.float32)
 _weights = PackedWeights()
-#: Channels of a group below which a panel would be filled with zeros for the most part.
+#: Channels of a group below which a panel would be mostly zero padding.
 _LEAST = 4
 
 
 class _Words:
-    """Rows of words, and a product for each group of columns."""
+    """Rows of 16-bit integers, and a product for each group of columns."""
 
     def __init__(self, rows: integer.Rows, products: list[integer.Product], key: int, steps: Steps) -> None:
         self.rows, self.products, self.key = rows, products, key
         self.x_step, self.x_zero = np.float32(steps[0]), steps[1]
 
     def fill(self, x: Array) -> None:
-        """With contiguous rows, of steps or of floats."""
+        """Copy contiguous rows, uint8 or float32, into ``rows``."""
         if x.dtype == np.uint8:
             self.rows.fill(x, self.x_zero)
         else:
             self.rows.fill_steps(x, self.x_step, self.x_zero)
 
     def multiply(self, weight: Array, scale: Array, bias: Array | None, target: int, item: int) -> None:
-        """The results, of ``item`` bytes each, to the address ``target``."""
+        """Write the results, of ``item`` bytes each, from address ``target`` on."""
         packed = _weights.get(weight, scale).custom(self.key, lambda: self._panels(weight))
         columns = weight.shape[0] // len(self.products)
         for g, (product, panels) in enumerate(zip(self.products, packed, strict=True)):
@@ -76,8 +76,8 @@ class LinearWords(_Words):
 
 
 class ConvolutionWords(_Words):
-    """``int8_conv``; ``last`` says that the image comes with its channels last, ``plain`` that the result
-    is to have them second."""
+    """``int8_conv``; ``last``: the image is channels-last, ``plain``: the result is to be ``[N, C, *S]`` in C
+    order."""
 
     def __init__(self, shapes: Shapes, steps: Steps, geometry: Geometry, last: bool, plain: bool) -> None:
         (count, channels, *sizes), (outputs, inner, *kernel), (_, _, *out_sizes) = shapes
@@ -135,7 +135,7 @@ class ConvolutionWords(_Words):
 
 
 def serves(weight: tuple[int, ...], groups: int) -> bool:
-    """Whether a convolution gains by it."""
+    """Whether generated code is available and faster for a convolution with this weight shape."""
     return (groups == 1 or weight[1] >= _LEAST) and integer.usable()
 
 

@@ -1,8 +1,8 @@
-"""Weights that seldom change, kept in the layout that a primitive is fastest with for as long as they do not.
+"""Weights that seldom change, cached in a primitive's fastest layout until they do.
 
-A weight's version counter tells when it has changed. In the call after a change the weight is read as it
-lies, as if nothing were kept: in training it will have changed again by the next one. From the second call
-with the same version on, the packed copy serves.
+A weight's version counter shows when it has changed. The first call after a change reads the weight in its
+plain layout, without packing: in training it will have changed again by the next call. From the second call
+with the same version on, the packed copy is used.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from collections.abc import Callable
 
 from tenon.extend import Thunk
 
-#: The version counter of a tensor's memory, found anew at each call: another list, or another number in it,
-#: after each change. A list of two: the memory may be written by somebody who does not count.
+#: Returns the version counter of a tensor's memory: another list, or another number in it, after each change.
+#: A list of two: the memory may also be written by code that does not increment the counter.
 Counter = Callable[[], list[int]]
-#: How to compute with a packed weight, and how to pack it.
+#: A function that computes with a packed weight, and one that packs it.
 Packed = tuple[Thunk, Thunk]
 
 
 class Lasting:
-    """A computation: ``on_plain`` reads the weight as it lies; ``make`` gives the one on a packed copy, or
-    None where there is no better layout. It is asked only once the weight has lasted for a call."""
+    """A computation with a weight: ``on_plain`` reads it in its plain layout; ``make`` returns the
+    computation on a packed copy, or None where there is no faster layout. ``make`` is called once the weight
+    has kept its version for a call."""
 
     __slots__ = ("_compute", "_counter", "_list", "_make", "_number", "_on_plain", "_pack", "_packed")
 
@@ -32,7 +33,7 @@ class Lasting:
         self._pack: Thunk = on_plain
 
     def __call__(self) -> None:
-        """Compute."""
+        """Compute, with the packed copy if the weight has not changed since the last call."""
         now = self._counter()
         if now is not self._list or now[0] != self._number or len(now) > 1:
             self._list, self._number, self._packed = now, now[0], False
@@ -49,4 +50,4 @@ class Lasting:
 
 
 def _nothing() -> None:
-    """What lies as it should needs no packing."""
+    """Pack nothing: the plain layout is the fastest."""

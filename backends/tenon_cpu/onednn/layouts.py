@@ -1,14 +1,14 @@
-"""Layouts that tensors keep between the ops of a compiled program, so that no op has to copy.
+"""Layouts that tensors keep between the ops of a compiled program, which saves copies in between.
 
-A layout says in which order the elements of an array lie in its memory; the array itself is always a
-contiguous NumPy array of the logical shape, and of its size. ``PLAIN`` is that order as NumPy sees it. In
-``BLOCKED`` the channels (axis 1) are cut into blocks whose members lie side by side: ``[N, C / b, *S, b]``.
-``LAST`` has them all side by side: ``[N, *S, C]``. A blocked array has a multiple of ``b`` channels, so that
-nothing is padded, and elementwise ops on arrays of one layout run over the memory without knowing it.
+A layout is the order of an array's elements in memory; the array object is always a contiguous NumPy array of
+the logical shape. ``PLAIN`` is C order. A blocked layout divides the channels (axis 1) into blocks whose
+members are adjacent: ``[N, C / b, *S, b]``. ``LAST`` is channels-last: ``[N, *S, C]``. A blocked array has a
+multiple of ``b`` channels, so it needs no padding, and elementwise ops on arrays of one layout need not know
+it.
 
-A packed layout is a weight's: known to one primitive only, but again of the size of the plain array.
+A packed layout is a weight's: opaque, chosen by one primitive, and of the same size as the plain array.
 
-Next: ``wanted.py`` says which layouts an op wants; its prepare functions take them.
+Next: ``wanted.py`` chooses the layouts of an op; the op's prepare function accepts them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ _TAGS = {(16, 3): 56, (16, 4): 78, (16, 5): 121, (8, 3): 69, (8, 4): 102, (8, 5)
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """A name, the size of a block where there are blocks, the descriptor where the layout is a
-    primitive's."""
+    """A name, the block size (0 if not blocked), and the descriptor of a packed layout."""
 
     name: str
     block: int = 0
@@ -50,7 +49,7 @@ class Layout:
         return hash((self.name, self.block))
 
     def descriptor(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Descriptor:
-        """Of an array of this layout."""
+        """Return the descriptor of an array of ``shape`` in this layout."""
         if self.packed is not None:
             return self.packed
         if self.block:
@@ -61,7 +60,7 @@ class Layout:
         return Descriptor.rows(shape, dtype)
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether arrays of this shape can have it without padding."""
+        """Whether arrays of this shape can have the layout without padding."""
         if not self.block:
             return len(shape) > 2 or self.name != "last"
         return (self.block, len(shape)) in _TAGS and shape[1] > 0 and shape[1] % self.block == 0
@@ -82,17 +81,17 @@ class Assigned:
 
     @classmethod
     def plain(cls, ins: Sequence[object], outs: Sequence[object]) -> Assigned:
-        """All plain."""
+        """Return plain layouts for all inputs and outputs."""
         return cls((PLAIN,) * len(ins), (PLAIN,) * len(outs))
 
     @property
     def all_plain(self) -> bool:
-        """Whether nothing has another layout."""
+        """Whether all layouts are plain."""
         return all(layout == PLAIN for layout in (*self.inputs, *self.outputs))
 
 
 def named(descriptor: Descriptor, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Layout | None:
-    """The layout that an activation's descriptor is of; None if it is none of ours."""
+    """Return the layout with this descriptor, for an activation; None if it is none of this module's."""
     block_layout = blocked()
     for layout in (PLAIN, block_layout, LAST):
         if layout.fits(shape) and layout.descriptor(shape, dtype) == descriptor:
@@ -101,7 +100,7 @@ def named(descriptor: Descriptor, shape: tuple[int, ...], dtype: npt.DTypeLike) 
 
 
 def packing(descriptor: Descriptor, plain: Descriptor) -> Layout:
-    """The layout of a weight; ``PLAIN`` where it is that, or needs more memory."""
+    """Return the packed layout of a weight; ``PLAIN`` if it equals the plain one or has another size."""
     if descriptor == plain or descriptor.size != plain.size:
         return PLAIN
     return Layout("packed", packed=descriptor)
@@ -123,7 +122,7 @@ def _blocked(shape: tuple[int, ...], dtype: npt.DTypeLike, block: int) -> Descri
 
 
 def preferred_block() -> int:
-    """The block that this processor's convolutions want; 0 where they want none."""
+    """Return the block size that convolutions prefer on this processor; 0 if they prefer no blocks."""
     global _preferred_block
     if _preferred_block is None:
         shape, dtype = (2, 32, 8, 8), np.dtype(np.float32)
@@ -141,14 +140,15 @@ _preferred_block: int | None = None
 
 
 def blocked() -> Layout:
-    """The blocked layout of this processor; ``PLAIN`` where it has none."""
+    """Return the blocked layout of this processor; ``PLAIN`` where it has none."""
     block = preferred_block()
     return Layout("blocked", block) if block else PLAIN
 
 
 def reorder(src: Array, src_layout: Layout, dst: Array, dst_layout: Layout) -> Callable[[], None]:
-    """A function that copies ``src`` to ``dst``, each in its layout; plain ones may have any strides."""
-    if src_layout == PLAIN and not representable(src):  # repeated or reversed
+    """Return a function that copies ``src`` to ``dst``, each in its layout; plain arrays may have any
+    strides."""
+    if src_layout == PLAIN and not representable(src):  # broadcast or reversed
         contiguous = np.empty(src.shape, src.dtype)
         copy = reorder(contiguous, PLAIN, dst, dst_layout)
 
@@ -171,7 +171,8 @@ def reorder(src: Array, src_layout: Layout, dst: Array, dst_layout: Layout) -> C
 
 
 def _window(weight: Array, shape: tuple[int, ...]) -> Descriptor:
-    """A plain weight beside a packed one, which may have the groups as an axis of their own."""
+    """Return the descriptor of a plain weight in the axes of a packed one, where the groups may be an
+    axis."""
     if len(shape) == weight.ndim:
         return Descriptor.of(weight)
     o, *rest = element_strides(weight)

@@ -1,9 +1,9 @@
-"""Find oneDNN's shared library, load it, and check what it says.
+"""Find oneDNN's shared library, load it, and check its version.
 
-Searched in this order: the file that ``TENON_ONEDNN_LIBRARY`` names, the wheel ``onednn-cpu-gomp``, the
-system's ``libdnnl.so.3``. Where a file is named, no other is tried, and a warning says if it cannot be used;
-the other two may be absent. ``TENON_ONEDNN=0`` looks nowhere. Whatever the outcome, ``outcome().reason`` says
-it in words, for ``tenon doctor``; without the library NumPy does the work.
+The search order is the file that ``TENON_ONEDNN_LIBRARY`` names, the wheel ``onednn-cpu-gomp``, the system's
+``libdnnl.so.3``. If a file is named, no other is tried, and a warning is issued if it cannot be used; the
+other two may be absent. ``TENON_ONEDNN=0`` disables the search. ``outcome().reason`` describes the result for
+``tenon doctor``; without the library NumPy computes.
 
 Next: ``runtime.py`` holds the process's engine and its threads.
 """
@@ -49,7 +49,7 @@ class OneDnnError(errors.BackendError):
 
     @property
     def unimplemented(self) -> bool:
-        """Whether the library only lacks this case, and another way may be taken."""
+        """Whether the library has no kernel for this case, so that the caller may use another one."""
         return self.status == UNIMPLEMENTED
 
 
@@ -68,7 +68,8 @@ class _Version(ctypes.Structure):
 class Library:
     """A loaded oneDNN: ``functions[name]`` with types declared, the interpreter lock released during calls.
 
-    ``quick[name]`` is the same function called with the lock held: 0.1 us less, for what returns at once.
+    ``quick[name]`` is the same function called with the lock held: 0.1 us less, for functions that return at
+    once.
     """
 
     path: str
@@ -78,7 +79,7 @@ class Library:
     quick: dict[str, Any] = field(repr=False)
 
     def call(self, name: str, *args: Any) -> None:
-        """Call a function that returns a status; OneDnnError unless it is success."""
+        """Call a function that returns a status; raise OneDnnError unless it is success."""
         status = self.functions[name](*args)
         if status:
             raise failure(name, status, args)
@@ -86,7 +87,7 @@ class Library:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The library, or None, and in words which one is in use or why none."""
+    """The result of the search: the library or None, and a text that says which one is in use or why none."""
 
     library: Library | None
     reason: str
@@ -95,7 +96,7 @@ class Outcome:
 
 
 def failure(name: str, status: int, args: str | Sequence[object]) -> OneDnnError:
-    """The error for a status: function, status by name, arguments."""
+    """Return the error for a status; its text has the function, the name of the status and the arguments."""
     title = STATUS_NAMES[status] if 0 <= status < len(STATUS_NAMES) else "unknown"
     advice = (
         "Set TENON_ONEDNN=0 to compute with NumPy."
@@ -118,7 +119,7 @@ def _describe_argument(value: object) -> str:
 
 
 def find(config: Config) -> Outcome:
-    """Search for the library as ``config`` says; never raises for what is merely missing."""
+    """Search for the library with the settings of ``config``; does not raise if there is none."""
     switch = config.setting("onednn")
     if switch is not None and switch.strip().lower() in _OFF:
         return Outcome(None, f"switched off by TENON_ONEDNN={switch}; NumPy computes instead")
@@ -157,7 +158,8 @@ def _candidates() -> Iterator[tuple[str, str]]:
 
 
 def _wheel_file() -> Path | None:
-    """The library among the wheel's files; it lies outside site-packages, in the environment's lib."""
+    """Return the library's path from the wheel's files; it is outside site-packages, in the environment's
+    lib."""
     try:
         distribution = importlib.metadata.distribution(WHEEL)
     except importlib.metadata.PackageNotFoundError:
@@ -170,7 +172,7 @@ def _wheel_file() -> Path | None:
 
 
 def _try(path: str) -> Library | str:
-    """The library at ``path``, or why it cannot be used."""
+    """Return the library at ``path``, or a text that says why it cannot be used."""
     try:
         functions, quick = _load(path)
     except OSError as error:

@@ -1,10 +1,10 @@
-"""Matrix products: what NumPy's arrays become as oneDNN sees them, and the primitive that multiplies them.
+"""Matrix products: the shapes and strides that oneDNN gets for NumPy's arrays, and the primitive.
 
-Operands stay where they lie: a transposed or sliced matrix is one with other strides. Axes of a batch that
-follow each other in memory become one; those of rows too, where the other operand is a single matrix, since
-one large product is faster than many small ones. A broadcast axis (stride 0) becomes one of length 1.
+Operands are not copied: a transposed or sliced matrix only has other strides. Batch axes that are contiguous
+to each other are merged, and merged with the rows where the other operand is a single matrix, since one large
+product is faster than many small ones. A broadcast axis (stride 0) becomes one of length 1.
 
-Callers: ``eager.py`` keeps executions by shape, ``prepared_matmul.py`` binds them to the buffers of a
+Callers: ``eager.py`` caches executions by shape, ``prepared_matmul.py`` binds them to the buffers of a
 program.
 """
 
@@ -32,7 +32,7 @@ class Strided(NamedTuple):
 
 
 class Product(NamedTuple):
-    """``x @ y`` in the fewest axes; ``shape`` is the result's own."""
+    """``x @ y`` with as few axes as possible; ``shape`` is the result's before axes were merged."""
 
     x: Strided
     y: Strided
@@ -41,9 +41,9 @@ class Product(NamedTuple):
 
 
 def arranged(x: Strided, y: Strided, out: Strided | None = None) -> Product | None:
-    """The product of two operands of 2 or more axes, or None where oneDNN cannot read them in place.
+    """Return the product of two operands of 2 or more axes; None where oneDNN cannot read them in place.
 
-    ``out`` gives the result's place; without it the result is contiguous.
+    ``out`` has the result's shape and strides; without it the result is contiguous.
     """
     shape = _batch(x.shape[:-2], y.shape[:-2])
     if shape is None or x.shape[-1] != y.shape[-2]:
@@ -59,7 +59,7 @@ def arranged(x: Strided, y: Strided, out: Strided | None = None) -> Product | No
         )
         if n != 1
     ]
-    # A stride of 0 is a broadcast made by the caller.
+    # An axis with stride 0 has been broadcast by the caller.
     axes = [(n if xs else 1, xs, n if ys else 1, ys, n, s) for _, xs, _, ys, n, s in axes]
     merged: list[Ints] = []
     for axis in axes:
@@ -99,13 +99,13 @@ def _batch(x: Ints, y: Ints) -> Ints | None:
 
 
 def _batch_axes(x: Strided, rank: int) -> list[tuple[int, int]]:
-    """Sizes and strides of the axes of the batch, as many as the result has."""
+    """Return (size, stride) of the batch axes, padded to the rank of the result."""
     missing = rank - len(x.shape)
     return [(1, 0)] * missing + list(zip(x.shape[:-2], x.strides[:-2], strict=True))
 
 
 def _merged_axes(a: Ints, b: Ints) -> Ints | None:
-    """Two neighbouring axes as one, where all three operands allow it."""
+    """Merge two adjacent axes; None unless the strides of all three operands allow it."""
     if (a[0] == 1) != (b[0] == 1) or (a[2] == 1) != (b[2] == 1):
         return None
     if a[1] != b[1] * b[0] * (a[0] > 1) or a[3] != b[3] * b[2] * (a[2] > 1) or a[5] != b[5] * b[4]:
@@ -114,7 +114,8 @@ def _merged_axes(a: Ints, b: Ints) -> Ints | None:
 
 
 def _operand(batch: Sequence[tuple[int, int]], rows: tuple[int, int], columns: tuple[int, int]) -> Strided:
-    """With a usual stride where an axis has one element, which oneDNN's choice of kernel looks at."""
+    """Return shape and strides; an axis of length 1 gets a contiguous stride, as oneDNN's choice of kernel
+    depends on it."""
     shape, strides, contiguous = [], [], 1
     for size, stride in reversed((*batch, rows, columns)):
         elements = contiguous if size == 1 else stride
@@ -125,18 +126,19 @@ def _operand(batch: Sequence[tuple[int, int]], rows: tuple[int, int], columns: t
 
 
 def _readable(x: Strided) -> bool:
-    """Matrices by rows or by columns, no axis empty, reversed or repeated."""
+    """Whether the matrices are in row-major or column-major order and no axis is empty, reversed or
+    broadcast."""
     return min(x.shape) > 0 and min(x.strides) > 0 and 1 in x.strides[-2:]
 
 
-#: Rows up to which a product with a matrix that lies by columns, as a layer's weight does, is an inner
-#: product: it reads the matrix where it lies, while a matmul copies it first (1 to 8 rows, 784 x 512, in us:
-#: 21 to 72 against 54 to 95; BLAS 20 to 257, on threads of its own, which oneDNN's would wait for).
+#: Rows up to which a product with a column-major matrix, as a layer's weight is, uses the inner product
+#: primitive: that reads the matrix in place, while matmul copies it first (1 to 8 rows, 784 x 512, in us: 21
+#: to 72 against 54 to 95; BLAS 20 to 257, with its own threads, which contend with oneDNN's).
 FEW_ROWS = 8
 
 
 def few_rows(product: Product) -> bool:
-    """Whether the product is better made as an inner product."""
+    """Whether the inner product primitive is faster for this product."""
     x, y, out = product[:3]
     return (
         len(out.shape) == 2
@@ -154,11 +156,10 @@ def primitive(
     weights: Descriptor | None = None,
     out_dtype: npt.DTypeLike | None = None,
 ) -> Primitive | None:
-    """The primitive of a product, or None where oneDNN has no fast kernel.
+    """Return the primitive of a product; None where oneDNN has no fast kernel.
 
-    ``bias`` is one number per column, of the same dtype. ``weights`` is another layout of ``y``. The result
-    is
-    of ``out_dtype``, the operands' if None.
+    ``bias``: whether one number per column, of the same dtype, is added. ``weights`` is another layout of
+    ``y``. The result has ``out_dtype``, by default that of the operands.
     """
     if weights is None and few_rows(product):
         created = _inner_product(product, dtype, bias, post_ops, out_dtype)

@@ -1,8 +1,9 @@
 """Batch norm with oneDNN: in compiled programs, where activations are blocked, and eagerly.
 
-oneDNN keeps the variance, our ops the reciprocal deviation; the gradient gets the variance back from it, with
-an epsilon of 0. On plain arrays oneDNN's kernel is slow: eagerly they are reordered to blocks and back, which
-takes as long as batch norm itself and still is 2.8 times as fast as NumPy.
+oneDNN saves the variance for the gradient, tenon's ops the reciprocal standard deviation ("deviation"); the
+gradient recomputes the variance from it, with an epsilon of 0. On plain arrays oneDNN's kernel is slow: eager
+kernels reorder them to blocks and back, which takes as long as batch norm itself and still is 2.8 times as
+fast as NumPy.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _FLOAT = np.dtype(np.float32)
 
 
 def forward(shape: tuple[int, ...], layout: Layout, scale: bool, shift: bool, eps: float) -> Primitive | None:
-    """``SRC``, ``SCALE``, ``SHIFT`` -> ``DST``, ``MEAN``, ``VARIANCE``."""
+    """Return the primitive ``SRC``, ``SCALE``, ``SHIFT`` -> ``DST``, ``MEAN``, ``VARIANCE``."""
     data = layout.descriptor(shape, _FLOAT)
     flags = scale * c.USE_SCALE | shift * c.USE_SHIFT
     primitive = Primitive("batch_normalization_forward", c.FORWARD_TRAINING, data, data, eps, flags)
@@ -34,8 +35,8 @@ def forward(shape: tuple[int, ...], layout: Layout, scale: bool, shift: bool, ep
 
 
 def backward(shape: tuple[int, ...], layout: Layout, scale: bool, shift: bool) -> Primitive | None:
-    """``SRC``, ``DIFF_DST``, ``MEAN``, ``VARIANCE``, ``SCALE`` -> ``DIFF_SRC``, ``DIFF_SCALE``,
-    ``DIFF_SHIFT``."""
+    """Return the primitive ``SRC``, ``DIFF_DST``, ``MEAN``, ``VARIANCE``, ``SCALE`` -> ``DIFF_SRC``,
+    ``DIFF_SCALE``, ``DIFF_SHIFT``."""
     hint = forward(shape, layout, scale, shift, 0.0)
     if hint is None:
         return None
@@ -57,8 +58,7 @@ def _takes(*arrays: np.ndarray) -> bool:
 def prepare_batch_norm(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``batch_norm``: result, mean, variance, and the mean and reciprocal deviation that the gradient
-    needs."""
+    """Prepare ``batch_norm``: result, mean, variance, and the mean and deviation that the gradient reads."""
     x, weight, bias = ins
     out, mean, variance, kept_mean, deviation = outs
     layout = layouts.inputs[0]
@@ -89,7 +89,7 @@ def prepare_batch_norm(
 def prepare_batch_norm_grad(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``batch_norm_grad``: the gradients for input, weight and bias."""
+    """Prepare ``batch_norm_grad``: the gradients of input, weight and bias."""
     g, x, weight, mean, deviation = ins
     dx, dweight, dbias = outs
     needs = attrs["needs"]
@@ -124,12 +124,12 @@ def prepare_batch_norm_grad(
 
 
 _cache = Cache("batch norm")
-#: Elements up to which images are not taken apart.
+#: Elements up to which all images are computed in one NumPy call.
 _ALONE = 1 << 15
 
 
 def blocks(*arrays: np.ndarray) -> bool:
-    """Whether the arrays can be brought into blocks."""
+    """Whether the arrays can be reordered to the blocked layout."""
     x = arrays[0]
     layout = blocked()
     divides = layout != PLAIN and layout.fits(x.shape)
@@ -137,7 +137,7 @@ def blocks(*arrays: np.ndarray) -> bool:
 
 
 def vectors(channels: int, *arrays: np.ndarray | None) -> bool:
-    """float32, one element for each channel."""
+    """Whether all arrays but None are contiguous float32 with one element per channel."""
     return all(
         v.dtype == _FLOAT and v.size == channels and v.flags.c_contiguous for v in arrays if v is not None
     )
@@ -146,7 +146,8 @@ def vectors(channels: int, *arrays: np.ndarray | None) -> bool:
 def batch_norm(
     x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, *, eps: float = 1e-5
 ) -> tuple[np.ndarray, ...]:
-    """Result, mean, variance, and what the gradient needs: 2.8 times as fast as in NumPy, copies included."""
+    """Return result, mean, variance, and the mean and deviation for the gradient; with its copies 2.8 times
+    as fast as NumPy."""
     key = ("forward", x.shape, x.strides, weight is None, bias is None, eps)
     chain = _cache.get(key, _forward_chain, x, weight is not None, bias is not None, eps)
     if chain is None:
@@ -175,7 +176,7 @@ def _forward_chain(x: np.ndarray, scale: bool, shift: bool, eps: float) -> Chain
 def batch_norm_grad(
     g: np.ndarray, x: np.ndarray, weight: np.ndarray, mean: np.ndarray, deviation: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """All three gradients; 2.9 times as fast as in NumPy."""
+    """Return the gradients of input, weight and bias; 2.9 times as fast as NumPy."""
     channels = x.shape[1]
     chain = _cache.get(("backward", x.shape, x.strides, g.strides), _backward_chain, x, g)
     if chain is None:
@@ -207,8 +208,8 @@ def batch_norm_inference(
     *,
     eps: float = 1e-5,
 ) -> np.ndarray:
-    """A multiplication and an addition, image by image while it is in the cache (NumPy: no oneDNN kernel is
-    quicker)."""
+    """Normalize with given statistics: one multiplication and one addition, image by image to stay in the
+    cache. It uses NumPy, as no oneDNN kernel is faster."""
     deviation = np.sqrt(np.add(variance, np.float32(eps)))
     scale = np.reciprocal(deviation) if weight is None else np.divide(weight, deviation)
     shift = np.multiply(mean, scale)

@@ -1,7 +1,7 @@
-"""Pooling with oneDNN: all of it in compiled programs, and the maximum of overlapping windows eagerly.
+"""Pooling with oneDNN: all kinds in compiled programs, max pooling with overlapping windows in eager mode.
 
-oneDNN's maximum drops NaN and cannot give minus infinity. Ours lets NaN win, so the arrays are looked through
-(a twentieth of the time that torch takes) and the NumPy kernel computes where there is any.
+oneDNN's maximum drops NaN and cannot return minus infinity. tenon propagates NaN, so the arrays are searched
+for NaN (a twentieth of torch's time) and the NumPy kernel computes where there is any.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOWEST = np.finfo(np.float32).min
 
 
 class Windows:
-    """The windows of a pooling between arrays of shapes ``x`` and ``y``."""
+    """The geometry of a pooling from shape ``x`` to shape ``y``, and its primitives."""
 
     def __init__(
         self, x: tuple[int, ...], y: tuple[int, ...], attrs: Attrs, layouts: tuple[Layout, Layout]
@@ -44,14 +44,14 @@ class Windows:
         self.x, self.y = layouts[0].descriptor(x, _FLOAT), layouts[1].descriptor(y, _FLOAT)
 
     def forward(self, algorithm: str, *, training: bool) -> Primitive | None:
-        """``SRC`` -> ``DST``, and ``WORKSPACE`` for a maximum's gradient."""
+        """Return the primitive ``SRC`` -> ``DST``, and ``WORKSPACE`` if ``training`` by maximum."""
         kind = c.FORWARD_TRAINING if training else c.FORWARD_INFERENCE
         return _usable(
             Primitive("pooling_forward", kind, c.ALGORITHMS[algorithm], self.x, self.y, *self.geometry)
         )
 
     def backward(self, algorithm: str, hint: Primitive) -> Primitive | None:
-        """``DIFF_DST``, ``WORKSPACE`` -> ``DIFF_SRC``."""
+        """Return the primitive ``DIFF_DST``, ``WORKSPACE`` -> ``DIFF_SRC``."""
         return _usable(
             Primitive("pooling_backward", c.ALGORITHMS[algorithm], self.x, self.y, *self.geometry, hint)
         )
@@ -62,8 +62,8 @@ def _usable(primitive: Primitive) -> Primitive | None:
 
 
 def _unvectorized(primitive: Primitive) -> bool:
-    """Whether it is written in plain C++, as for plain arrays where there is no AVX-512: our loops are eight
-    times as fast."""
+    """Whether the implementation is plain C++, as for plain arrays without AVX-512; tenon's compiled loops
+    are eight times as fast."""
     return "simple" in primitive.implementation
 
 
@@ -79,12 +79,14 @@ def _key(kind: str, x: np.ndarray, attrs: Attrs) -> tuple[Hashable, ...]:
 
 
 def _quarters(attrs: Attrs) -> bool:
-    """Windows of 2 by 2 side by side, which compiled loops and NumPy do as fast on plain arrays."""
+    """Whether windows are 2 by 2 with stride 2, for which compiled loops and NumPy are as fast on plain
+    arrays."""
     return attrs["kernel"] == attrs["stride"] == (2, 2) and not any(attrs["padding"])
 
 
 def overlapping(x: np.ndarray, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> bool:
-    """Windows of planes and volumes that are not the quarters of ``_quarters``, on arrays as oneDNN reads."""
+    """Whether windows have two or three axes and are not those of ``_quarters``, and oneDNN can read
+    ``x``."""
     quarters = _quarters({"kernel": kernel, "stride": stride, "padding": padding})
     return x.ndim > 3 and not quarters and _takes(x)
 
@@ -97,12 +99,12 @@ def overlapping_grad(
     stride: Sequence[int],
     padding: Sequence[int],
 ) -> bool:
-    """The same for all three arrays."""
+    """Whether ``overlapping`` is true and oneDNN can read ``g`` and ``out`` too."""
     return g.shape == out.shape and overlapping(x, kernel, stride, padding) and _takes(g, out)
 
 
 def max_pool(x: np.ndarray, **attrs: Any) -> np.ndarray:
-    """Windows that overlap, of planes and volumes: 3.6 times as fast as in NumPy (3 by 3, stride 2)."""
+    """Compute ``max_pool`` with overlapping windows; 3.6 times as fast as NumPy (3 by 3, stride 2)."""
     ready = _cache.get(_key("max", x, attrs), _forward_chain, x, attrs)
     if ready is None:
         return NotImplemented
@@ -124,12 +126,12 @@ def _forward_chain(x: np.ndarray, attrs: Attrs) -> tuple[Chain, tuple[int, ...]]
 
 
 def _untrustworthy(x: np.ndarray, out: np.ndarray) -> bool:
-    """Whether oneDNN's maximum cannot be trusted: NaN in, or the least number out."""
+    """Whether oneDNN's maximum may be wrong: NaN in the input, or the lowest finite number in the result."""
     return bool(np.isnan(x.max()) or out.min() == _LOWEST)
 
 
 def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Any) -> np.ndarray:
-    """Windows that overlap, of planes and volumes: 11 times as fast as in NumPy."""
+    """Compute ``max_pool_grad`` with overlapping windows; 11 times as fast as NumPy."""
     ready = _cache.get(_key("max grad", x, attrs), _backward_pair, x, g, attrs)
     if ready is None or np.isnan(out.max()) or out.min() <= _LOWEST:
         return NotImplemented
@@ -161,7 +163,7 @@ def _backward_pair(x: np.ndarray, g: np.ndarray, attrs: Attrs) -> tuple[Executio
 def prepare_max_pool(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``max_pool``."""
+    """Prepare ``max_pool``."""
     (x,), (out,) = ins, outs
     if not _takes(x, out) or (layouts.all_plain and _quarters(attrs)):
         return None
@@ -186,7 +188,7 @@ def prepare_max_pool(
 def prepare_max_pool_grad(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``max_pool_grad``: the maximum is taken again, for oneDNN to note where it was."""
+    """Prepare ``max_pool_grad``; it repeats the forward pass, which fills oneDNN's workspace."""
     (g, x, out), (dx,) = ins, outs
     if not _takes(g, x, out, dx) or layouts.inputs[0] != layouts.inputs[2]:
         return None
@@ -212,10 +214,10 @@ def prepare_max_pool_grad(
 
 
 class _MaxGradient:
-    """The gradient of a maximum: ``hint`` notes where it was, ``made`` sends the gradient there.
+    """The gradient of max pooling: ``hint`` fills the workspace, ``gradient`` scatters the gradient by it.
 
-    The notes, and the maximum that comes with them, lie in the memory that a thread's chains share. What
-    ``x`` holds is not needed any more when ``dx`` is written, which may lie in its place.
+    The workspace and the recomputed maximum are in the memory that a thread's chains share. ``dx`` may share
+    the memory of ``x``, which is not read any more when ``dx`` is written.
     """
 
     def __init__(
@@ -243,7 +245,7 @@ class _MaxGradient:
 
 
 class _OnPlainCopies:
-    """A computation on plain copies of arrays, for the rare case that the fast kernel has wrong."""
+    """Runs a computation on plain copies of arrays, for the rare case in which the fast kernel is wrong."""
 
     def __init__(self, ins: list[tuple[np.ndarray, Layout]], out: tuple[np.ndarray, Layout]) -> None:
         self.ins, self.out = ins, out
@@ -259,8 +261,8 @@ class _OnPlainCopies:
 
 
 def _average(attrs: Attrs, windows: Windows) -> str | None:
-    """The algorithm; None where windows that reach beyond the padding count fewer elements than oneDNN
-    says."""
+    """Return the algorithm of an average; None where oneDNN's divisor differs, as for windows that extend
+    beyond the padding."""
     beyond = any(a > b for a, b in zip(windows.after, windows.before, strict=True))
     if attrs.get("divisor") is not None:
         return None
@@ -272,7 +274,7 @@ def _average(attrs: Attrs, windows: Windows) -> str | None:
 def prepare_avg_pool(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``avg_pool``."""
+    """Prepare ``avg_pool``."""
     (x,), (out,) = ins, outs
     if not _takes(x, out):
         return None
@@ -287,7 +289,7 @@ def prepare_avg_pool(
 def prepare_avg_pool_grad(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``avg_pool_grad``."""
+    """Prepare ``avg_pool_grad``."""
     (g,), (dx,) = ins, outs
     if not _takes(g, dx):
         return None
@@ -301,7 +303,8 @@ def prepare_avg_pool_grad(
 
 
 def _equal_windows(sizes: Sequence[int], shape: Sequence[int]) -> Attrs | None:
-    """An adaptive pooling whose windows are all of one size, as a pooling."""
+    """Return the attributes of a plain pooling that equals the adaptive one; None if its windows differ in
+    size."""
     if not all(sizes) or any(s % n for s, n in zip(shape, sizes, strict=True)):
         return None
     kernel = tuple(s // n for s, n in zip(shape, sizes, strict=True))
@@ -311,7 +314,7 @@ def _equal_windows(sizes: Sequence[int], shape: Sequence[int]) -> Attrs | None:
 def prepare_adaptive(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``adaptive_avg_pool``."""
+    """Prepare ``adaptive_avg_pool``."""
     windows = _equal_windows(attrs["sizes"], ins[0].shape[2:])
     return None if windows is None else prepare_avg_pool(ins, windows, outs, layouts)
 
@@ -319,7 +322,7 @@ def prepare_adaptive(
 def prepare_adaptive_grad(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``adaptive_avg_pool_grad``."""
+    """Prepare ``adaptive_avg_pool_grad``."""
     windows = _equal_windows(ins[0].shape[2:], outs[0].shape[2:])
     return None if windows is None else prepare_avg_pool_grad(ins, windows, outs, layouts)
 

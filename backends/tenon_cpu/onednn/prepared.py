@@ -1,9 +1,9 @@
 """Prepared convolutions, pooling, batch norm, sums and int8: ``Backend.prepare`` in the layouts that a pass
 assigned.
 
-``attrs["layouts"]`` is the op's ``Assigned``; without it all arrays are plain. None, where oneDNN is not
-better than the eager kernel, is only given to plain arrays: to others it would be wrong results, and is an
-error.
+``attrs["layouts"]`` is the op's ``Assigned``; without it all arrays are plain. A rule returns None where
+oneDNN is not faster than the eager kernel. That is allowed for plain arrays only: the eager kernel would
+misread others, so it is an error for them.
 """
 
 from __future__ import annotations

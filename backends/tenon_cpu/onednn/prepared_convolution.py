@@ -1,12 +1,12 @@
 """Convolutions of compiled programs: bound to their arrays once, in the layouts that the program keeps.
 
-Called by ``prepared.py``, with the layouts taken out of ``attrs``. What else ``attrs`` may hold beyond the
-op's:
+Called by ``prepared.py``, with the layouts removed from ``attrs``. Beyond the op's own attributes, ``attrs``
+may hold
 
 ``epilogue`` (forward, into blocks): steps ``("mul", array)`` and ``("add", array)`` with a number for each
-channel (``[C, 1, 1]``), and ``("add", array)`` of the output's shape and layout. A relu is none of them:
-oneDNN's own gives 0 for NaN. ``constant``: ``(1,)`` if the weight never changes; it is then packed once.
-``counters``: ``{1: ...}``, the weight's version counter, of one that seldom changes (``lasting.py``).
+channel (``[C, 1, 1]``), and ``("add", array)`` of the output's shape and layout. A relu is not supported:
+oneDNN's returns 0 for NaN. ``constant``: ``(1,)`` if the weight never changes; it is then packed once.
+``counters``: ``{1: ...}``, the version counter of a weight that seldom changes (``lasting.py``).
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ def _geometry(attrs: Attrs) -> Geometry:
 
 
 def _descriptor(array: np.ndarray, layout: Layout) -> Descriptor:
-    """The descriptor of an array: as it lies in memory where that is plain, else as its layout says."""
+    """Return the descriptor of an array: from its strides if the layout is plain, else from the layout."""
     return Descriptor.of(array) if layout == PLAIN else layout.descriptor(array.shape, array.dtype)
 
 
 def _create(
     kind: str, problem: Problem, x: Layout, y: Layout, make: Callable[[Problem, Layouts], Primitive | None]
 ) -> Primitive | None:
-    """``make(problem, layouts)``: in those assigned, the primitive's own choice beside them, or the best."""
+    """Return ``make(problem, layouts)`` with the assigned layouts, where plain means the primitive's choice;
+    if both are plain, with the best layouts."""
     if x == y == PLAIN:
         return with_best_layouts(kind, problem, make)
     primitive: Primitive | None = make(problem, (None if x == PLAIN else x, None if y == PLAIN else y))
@@ -51,7 +52,7 @@ def _create(
 def prepare_convolution(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``conv`` and ``convolution``."""
+    """Prepare ``conv`` and ``convolution``."""
     x, weight, bias = (*ins, None)[:3]
     out, steps = outs[0], attrs.get("epilogue", ())
     arrays = [a for a in (x, weight, bias) if a is not None]
@@ -100,7 +101,7 @@ def prepare_convolution(
 def prepare_epilogue(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``epilogue``: a convolution with the steps that a pass found after it."""
+    """Prepare ``epilogue``: a convolution with the steps that a graph pass has fused into it."""
     count = attrs["count"]
     steps = tuple(zip(attrs["steps"], ins[count:], strict=True))
     conv_attrs = attrs["attrs"] | {"epilogue": steps, "counters": attrs.get("counters", {})}
@@ -110,7 +111,8 @@ def prepare_epilogue(
 
 
 def _operand(array: np.ndarray, out: np.ndarray, target: Descriptor) -> Descriptor | None:
-    """A number for each channel, or an array that lies like the result; None for others."""
+    """Return the descriptor of a post-op's operand: one number per channel, or an array of the result's
+    layout. None for other operands."""
     if array.dtype != out.dtype or np.may_share_memory(array, out):
         return None
     if array.shape == out.shape:
@@ -121,7 +123,7 @@ def _operand(array: np.ndarray, out: np.ndarray, target: Descriptor) -> Descript
 
 
 def _winograd_parts(steps: Sequence[tuple[str, np.ndarray]], out: np.ndarray) -> tuple[str, ...]:
-    """What the steps are to Winograd's way."""
+    """Return the steps as ``parts`` of ``winograd.chain``."""
     full = [array.shape == out.shape for _, array in steps]
     return tuple(
         "added" if is_full else {"mul": "scale", "add": "shift"}[name]
@@ -132,7 +134,7 @@ def _winograd_parts(steps: Sequence[tuple[str, np.ndarray]], out: np.ndarray) ->
 def _weight(
     problem: Problem, primitive: Primitive, weight: np.ndarray, layout: Layout, constant: bool
 ) -> tuple[Memory, Descriptor]:
-    """The weight's memory and its descriptor; packed here and now if it never changes."""
+    """Return the weight's memory and its descriptor; a constant weight is packed immediately."""
     described = (
         problem.weight_like(weight) if layout == PLAIN else layout.descriptor(problem.window, problem.dtype)
     )
@@ -145,7 +147,7 @@ def _weight(
 def prepare_input_grad(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``conv_input_grad``."""
+    """Prepare ``conv_input_grad``."""
     (g, weight), dx = ins, outs[0]
     problem = problem_of([g, weight], dx.shape, weight.shape, g.shape, _geometry(attrs))
     if problem is None or not representable(dx):
@@ -164,7 +166,7 @@ def prepare_input_grad(
 def prepare_weight_grad(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``conv_weight_grad``; with a second output, the bias's gradient too."""
+    """Prepare ``conv_weight_grad``; a second output is the gradient of the bias."""
     (x, g), dw = ins, outs[0]
     bias = outs[1] if len(outs) > 1 else None
     problem = problem_of([x, g], x.shape, dw.shape, g.shape, _geometry(attrs))

@@ -1,7 +1,7 @@
-"""int8 products, convolutions and pools of compiled programs: they write where the program wants the result.
+"""int8 products, convolutions and pooling in compiled programs, written to the program's arrays.
 
-Images stay in ``LAST`` from layer to layer, uint8 and float32 ones alike, so that a sum of two branches and
-its rectifier run over the memory as it lies and nothing is turned in between.
+Images keep the layout ``LAST`` from layer to layer, uint8 and float32 ones alike, so that the sum of two
+branches and its relu need no transposition.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _described(array: np.ndarray, layout: Layout) -> Descriptor:
 
 
 def _held(ins: Sequence[Operand], out: np.ndarray) -> bool:
-    """All are arrays that oneDNN can read, the small ones as it wants them."""
+    """Whether all operands are arrays that oneDNN can read, scale and bias contiguous float32."""
     x, weight, scale, bias = ins
     if not all(isinstance(a, np.ndarray) for a in (x, weight, scale)) or not representable(x):
         return False
@@ -60,7 +60,7 @@ def _held(ins: Sequence[Operand], out: np.ndarray) -> bool:
 def prepare_convolution(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``int8_conv``."""
+    """Prepare ``int8_conv``."""
     (x, weight, scale, bias), out = ins, outs[0]
     if not _held(ins, out):
         return None
@@ -75,7 +75,7 @@ def prepare_convolution(
 def prepare_linear(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``int8_linear``."""
+    """Prepare ``int8_linear``."""
     (x, weight, scale, bias), out = ins, outs[0]
     if not _held(ins, out) or not (x.flags.c_contiguous and out.flags.c_contiguous):
         return None
@@ -87,7 +87,7 @@ def prepare_linear(
 def prepare_dynamic(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``int8_dynamic_linear``."""
+    """Prepare ``int8_dynamic_linear``."""
     (x, weight, scale, bias), out = ins, outs[0]
     if not _held(ins, out) or not x.flags.carray or not out.flags.c_contiguous or str(x.dtype) != "float32":
         return None
@@ -99,7 +99,7 @@ def prepare_dynamic(
 def prepare_pool(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``int8_max_pool`` of channels last."""
+    """Prepare ``int8_max_pool`` of channels-last images."""
     if layouts.all_plain:
         return None
     ready = pool(ins[0].shape, outs[0].shape, **attrs)

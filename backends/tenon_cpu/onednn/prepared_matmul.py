@@ -1,13 +1,14 @@
-"""Prepared products for compiled programs: everything is decided once, a call is one ``execute``.
+"""Prepared matrix products for compiled programs: all decisions are made once, a call is one ``execute``.
 
-``PREPARE[op name](ins, attrs, outs)`` returns a function without arguments that computes ``outs`` from what
-``ins`` hold at the time, or None where the eager kernel does as well. Beyond the ops' own attrs it takes
+``PREPARE[op name](ins, attrs, outs)`` returns a function without arguments that computes ``outs`` from the
+current values of ``ins``, or None where the eager kernel is as fast. Beyond the op's attributes ``attrs`` may
+hold
 
 ``epilogue``: steps applied before the result is written, see ``epilogue.py``;
-``constant``: positions of operands that will never change, so that a weight is packed once;
-``counters``: position of an operand -> its version counter, so that a weight is packed when it has changed.
+``constant``: indices of operands that never change, whose weights are packed once;
+``counters``: index of an operand -> its version counter; the weight is packed again after a change.
 
-A call may run on any thread, but not on two at once. It may not write over what it reads.
+A call may run on any thread, but not on two at once. Outputs must not share memory with inputs.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ _ROWS = 3
 
 
 def matmul(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> Thunk | None:
-    """``x @ y``."""
+    """Prepare ``x @ y``."""
     x, y = ins
     return _product(x, y, None, attrs.get("epilogue", ()), _constness(attrs, 1), outs[0])
 
 
 def linear(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> Thunk | None:
-    """``x @ weight.T + bias``."""
+    """Prepare ``x @ weight.T + bias``."""
     x, weight, bias = ins
     if not isinstance(weight, np.ndarray) or weight.ndim != 2:
         return None
@@ -54,7 +55,7 @@ def linear(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> 
 
 
 def addmm(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> Thunk | None:
-    """``beta * x + alpha * (a @ b)``, for ``beta`` of 0 or 1."""
+    """Prepare ``beta * x + alpha * (a @ b)``, for ``beta`` of 0 or 1."""
     x, a, b = ins
     alpha, beta = attrs.get("alpha", 1), attrs.get("beta", 1)
     if beta not in (0, 1):
@@ -65,7 +66,7 @@ def addmm(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> T
 
 
 def with_bias(ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray]) -> Thunk | None:
-    """``x @ y + bias``, as the pass ``epilogue`` writes it."""
+    """Prepare ``x @ y + bias``, an op that the graph pass ``epilogue`` creates."""
     x, y, bias = ins
     return _product(x, y, bias, (), _constness(attrs, 1), outs[0])
 
@@ -74,7 +75,7 @@ PREPARE: dict[str, Prepare] = {"matmul": matmul, "linear": linear, "addmm": addm
 
 
 def _constness(attrs: Attrs, index: int) -> Counter | bool:
-    """Whether the operand at ``place`` never changes, or how to ask if it has."""
+    """Return True if operand ``index`` is constant, its version counter if it has one, else False."""
     counter: Counter | None = attrs.get("counters", {}).get(index)
     return index in attrs.get("constant", ()) or counter or False
 
@@ -133,7 +134,7 @@ def _with_packed(
     epilogue: Sequence[Step],
     out: np.ndarray,
 ) -> Thunk | None:
-    """With a weight that is packed here and now."""
+    """Prepare a product whose weight is packed immediately, once."""
     packable = _on_packed(product, x, y, bias, epilogue, out)
     if packable is None:
         return _on_plain(product, x, y, bias, epilogue, out)
@@ -150,9 +151,9 @@ def _on_packed(
     epilogue: Sequence[Step],
     out: np.ndarray,
 ) -> Packed | None:
-    """With a weight that is packed when told; None where it lies as the product wants it, or where the best
-    layout has no blocks (AVX2): with 32 to 128 rows a copy by rows was up to a third slower than the weight
-    as it lies, and never much quicker."""
+    """Return the computation on a packed weight, and the function that packs it. None where the plain layout
+    is the best one, or where the best one has no blocks (AVX2): with 32 to 128 rows a row-major copy was up
+    to a third slower than the weight itself, and never much faster."""
     any_layout = Descriptor.any(product.y.shape, x.dtype)
     fused = _with_post_ops(product, x.dtype, bias, epilogue, out, any_layout)
     if fused is None:
@@ -179,7 +180,7 @@ def _fits(bias: object, out: np.ndarray, dtype: npt.DTypeLike) -> bool:
 
 
 def _is_faster(product: Product, fused: bool) -> bool | None:
-    """Whether oneDNN is faster than NumPy; None: a bare product that NumPy does as well."""
+    """Whether oneDNN is faster than NumPy; None for a bare product that it is not faster for."""
     rows, columns = product.out.shape[-2:]
     size = math.prod(product.out.shape) * product.x.shape[-1]
     thin = (rows < _ROWS or columns < _ROWS) and size >= 1 << 12 and not few_rows(product)
@@ -196,7 +197,8 @@ def _with_post_ops(
     out: np.ndarray,
     layout: Descriptor | None,
 ) -> tuple[Primitive, dict[int, np.ndarray], list[Step]] | None:
-    """A primitive, the operands of its post-ops, and the steps that are left for NumPy."""
+    """Return a primitive, the operands of its post-ops, and the steps that remain for NumPy; None if there is
+    none."""
     for in_primitive, after in divisions(epilogue):
         fused = post_ops_for(in_primitive, product, out)
         if fused is None:
@@ -204,7 +206,7 @@ def _with_post_ops(
         created = primitive(product, dtype, bias is not None, fused[0], layout, out.dtype)
         if created is not None:
             return created, fused[1], after
-        # Operands of some shapes have no fast kernel: then NumPy takes over earlier.
+        # There is no fast kernel for operands of some shapes: leave more steps to NumPy.
     return None
 
 
@@ -234,9 +236,9 @@ def _by_onednn(
 def _by_numpy(
     x: np.ndarray, y: np.ndarray, bias: np.ndarray | None, epilogue: Sequence[Step], out: np.ndarray
 ) -> Thunk | None:
-    """A product of few rows, for which BLAS reads the matrix only once.
+    """Return a product of few rows by NumPy, as BLAS reads the matrix only once.
 
-    On one thread: BLAS's others would spin on the cores of the OpenMP threads that all other steps use.
+    It runs on one thread: BLAS's workers would spin on the cores of the OpenMP threads of the other steps.
     """
     multiply, add = np.matmul, np.add
 

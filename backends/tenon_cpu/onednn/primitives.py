@@ -1,9 +1,8 @@
-"""A primitive and its executions: from descriptors to one call.
+"""Primitives and their executions: create from descriptors, bind to memory, execute.
 
-``Primitive(kind, *parameters)`` is made once per shape and costs from 0.1 ms up;
-``primitive.execution({...})``
-binds its arguments to memory; calling the execution computes. ``execution.bind`` points an argument
-elsewhere.
+``Primitive(kind, *parameters)`` is created once per shape and takes 0.1 ms or more;
+``primitive.execution({...})`` binds its arguments to memory; calling the execution computes.
+``execution.bind`` binds one argument to other memory.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ class _Argument(ctypes.Structure):
 
 
 class Primitive:
-    """A primitive of ``kind``, a key of ``signatures.PRIMITIVES``; its parameters in that order.
+    """A primitive of ``kind``, a key of ``signatures.PRIMITIVES``, which lists its parameters in order.
 
-    Parameters: a ``Descriptor`` or None, a number, a tuple of numbers (dims), a forward ``Primitive`` as
-    hint. ``implementation`` is oneDNN's name of the kernel: one that holds "ref" is orders of magnitude
+    A parameter is a ``Descriptor`` or None, a number, a tuple of numbers (dims), or a forward ``Primitive``
+    as hint. ``implementation`` is oneDNN's name of the kernel; one that contains "ref" is orders of magnitude
     slower.
     """
 
@@ -100,11 +99,12 @@ class Primitive:
 
     @property
     def reference(self) -> bool:
-        """Whether only oneDNN's slow reference kernel does this case: take another way."""
+        """Whether oneDNN has only its slow reference kernel for this case; callers should use another
+        kernel."""
         return "ref" in self.implementation
 
     def layout(self, position: int) -> Descriptor:
-        """The layout that the primitive wants for the argument at ``position``."""
+        """Return the layout that the primitive has for the argument at ``position``."""
         descriptor = runtime().library.quick["dnnl_primitive_desc_query_md"](
             self.descriptor, QUERY_ARGUMENT, position
         )
@@ -115,15 +115,15 @@ class Primitive:
         return Descriptor.copy(descriptor)
 
     def execution(self, arguments: Mapping[int, Memory | None], *, own_scratch: bool = False) -> Execution:
-        """The primitive with its arguments at these places; None leaves one to be bound before the first
-        call.
+        """Return the primitive bound to these arguments, position -> memory; None for those that are bound
+        before the first call.
 
-        Scratch memory is shared by a thread's executions, unless it is to be the execution's own.
+        Scratch memory is shared by a thread's executions, unless ``own_scratch``.
         """
         return Execution(self, arguments, own_scratch)
 
     def __del__(self) -> None:
-        # What __init__ did not come to is absent; at exit this module's names are gone already.
+        # Attributes are missing if __init__ raised; at exit this module's globals are gone.
         attributes = self.__dict__
         for name in ("handle", "descriptor"):
             if attributes.get(name):
@@ -142,9 +142,10 @@ def _as_c_argument(parameter: Any, letter: str) -> object:
 
 
 class Execution:
-    """A primitive bound to memory; ``execution()`` computes. It keeps that memory alive.
+    """A primitive bound to memory, which it keeps alive; ``execution()`` computes.
 
-    On any thread, but not on two at once. Scratch memory is the thread's, or with ``own_scratch`` its own.
+    It may run on any thread, but not on two at once. Scratch memory is the thread's, or with ``own_scratch``
+    the execution's.
     """
 
     def __init__(
@@ -180,14 +181,14 @@ class Execution:
                 raise errors.BackendError(
                     f"{self.primitive!r} needs its scales or zero points at position {position} as an array."
                 )
-            constants = Descriptor.of(memory)  # the primitive knows their count only by the mask
+            constants = Descriptor.of(memory)  # the primitive has no descriptor of them, only the mask
             descriptor, size = constants.handle, constants.size
         else:
             descriptor = here.library.quick["dnnl_primitive_desc_query_md"](
                 self.primitive.descriptor, QUERY_ARGUMENT, position
             )
             size = here.library.quick["dnnl_memory_desc_get_size"](descriptor) if descriptor else 0
-        # oneDNN runs, and may do nothing, with an argument that the primitive does not have.
+        # oneDNN accepts an argument that the primitive does not have, and may then do nothing.
         if not size:
             raise errors.BackendError(
                 f"{self.primitive!r} takes no argument at position {position}. See onednn/signatures.py."
@@ -196,28 +197,28 @@ class Execution:
         self._memory[position], self.held[position] = handle, memory
 
     def memory(self, position: int) -> ctypes.c_void_p:
-        """The memory object of an argument, for ``dnnl_memory_set_data_handle``."""
+        """Return the memory object of an argument, for ``dnnl_memory_set_data_handle``."""
         return self._memory[position]
 
     def bind(self, position: int, memory: Memory) -> None:
-        """Point the argument at ``position`` to other memory of the same layout."""
+        """Bind the argument at ``position`` to other memory of the same layout, and keep it alive."""
         self.point(position, address(memory))
         self.held[position] = memory
 
     def point(self, position: int, target: int | None) -> None:
-        """The same by an address; the caller keeps the memory alive."""
+        """Bind the argument at ``position`` to the address ``target``; the caller keeps the memory alive."""
         status = self.set_handle(self._memory[position], target)
         if status:
             raise failure("dnnl_memory_set_data_handle", status, f"({self.primitive!r}, {position})")
 
     def release(self) -> None:
-        """Let go of the memory that was bound; for executions that stay in a cache."""
+        """Drop the references to bound memory; for executions that stay in a cache."""
         for position in self.held:
             if position != SCRATCHPAD:
                 self.held[position] = None
 
     def call(self) -> Callable[[], None]:
-        """A function without arguments that computes, on whichever thread; not on two at once."""
+        """Return a function without arguments that executes, on any thread but not on two at once."""
         execute, (handle, stream, count, arguments) = self.execute, self.run
         if not self._shares_scratch:
 
@@ -239,20 +240,21 @@ class Execution:
         return call
 
     def move(self) -> None:
-        """Take the calling thread's scratch memory, so that another's execution cannot be using it."""
+        """Bind the calling thread's scratch memory, as executions of another thread may be using the present
+        one."""
         if self._shares_scratch and self.primitive.scratchpad is not None:
             self.bind(SCRATCHPAD, runtime().local.scratch_of(self.primitive.scratchpad.size))
         self._thread = threading.get_ident()
 
     def __call__(self) -> None:
-        """Compute."""
+        """Execute; raises BackendError if the status is not success."""
         if self._thread != threading.get_ident():
             self.move()
         if status := self.execute(*self.run):
             raise self.failed(status)
 
     def failed(self, status: int) -> errors.BackendError:
-        """The error for a status of ``execute``."""
+        """Return the error for a status of ``execute``."""
         if not self.primitive.handle:
             return errors.BackendError(
                 f"{self.primitive!r} was prepared before a fork, for {self.primitive.threads} OpenMP threads"
@@ -266,16 +268,17 @@ class Execution:
 
 
 def address(memory: Memory | None) -> int | None:
-    """Where the memory starts."""
+    """Return the address of ``memory``."""
     if memory is None:
         return None
     return memory.address if isinstance(memory, Buffer) else address_of(memory)
 
 
 def _address_of() -> Callable[[np.ndarray], int]:
-    """The quickest way to an array's address that is right here: 0.13 us by the field, 1.0 us by ``ctypes``.
+    """Return the fastest function that reads an array's address: 0.13 us by the C field, 1.0 us by
+    ``ctypes``.
 
-    ``data`` is the first field after the object's head in NumPy's C interface.
+    ``data`` is the first field after the object header of ``PyArrayObject``; a probe checks that at import.
     """
     head, read = object.__basicsize__, ctypes.c_size_t.from_address
     probe = np.zeros((3, 5), np.float32)
@@ -290,12 +293,13 @@ address_of = _address_of()
 
 
 def reorder(source: Descriptor, target: Descriptor) -> Primitive:
-    """The primitive that copies from one layout to another: arguments ``SRC`` and ``DST``."""
+    """Return the primitive that copies from one layout to another: arguments ``SRC`` and ``DST``."""
     return Primitive("reorder", source, target)
 
 
 def packed(array: np.ndarray, target: Descriptor, source: Descriptor | None = None) -> Buffer:
-    """``array`` in the layout ``target``, in memory of its own; ``source`` describes it in other axes."""
+    """Return a copy of ``array`` in the layout ``target``; ``source`` describes ``array``, by default its
+    strides do."""
     buffer, pack = packing(array, target, source)
     pack()
     return buffer
@@ -304,13 +308,14 @@ def packed(array: np.ndarray, target: Descriptor, source: Descriptor | None = No
 def packing(
     array: np.ndarray, target: Descriptor, source: Descriptor | None = None
 ) -> tuple[Buffer, Execution]:
-    """Memory for ``array`` in the layout ``target``, and what copies the array there at every call."""
+    """Return a buffer for ``array`` in the layout ``target``, and the execution that copies the array to
+    it."""
     buffer = target.buffer()
     return buffer, reorder(source or Descriptor.of(array), target).execution({SRC: array, DST: buffer})
 
 
 def unpacked(buffer: Buffer, source: Descriptor) -> np.ndarray:
-    """The plain array of what ``buffer`` holds in the layout ``source``."""
+    """Return the values of ``buffer``, in the layout ``source``, as an array in C order."""
     shape, dtype = source.shape, source.dtype
     array = np.empty(shape, dtype)
     reorder(source, Descriptor.rows(shape, dtype)).execution({SRC: buffer, DST: array})()
@@ -321,10 +326,10 @@ _live: weakref.WeakSet[Primitive] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """Take their handle from primitives that want threads which this child does not have.
+    """Reset the handle of primitives that need threads which the forked child does not have.
 
-    The parent's objects stay: they are a copy here, freed with the child. A NULL primitive makes ``execute``
-    return a status instead of waiting for ever.
+    The child's copies of the objects are not destroyed; they end with the process. A NULL primitive makes
+    ``execute`` return a status instead of waiting for ever.
     """
     for primitive in list(_live):
         if primitive.threads != 1:

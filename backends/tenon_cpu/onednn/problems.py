@@ -1,7 +1,7 @@
 """The primitives of one convolution: forward, input's gradient, weight's gradient.
 
-A ``Problem`` is the shapes and the geometry. Its methods take the layouts of the two activations, ``None``
-for the primitive's own choice, and give None where oneDNN has no kernel worth the name.
+A ``Problem`` has the shapes and the geometry. Its methods take the layouts of the two activations, ``None``
+for the primitive's own choice, and return None where oneDNN has no fast kernel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tenon_cpu.onednn.primitives import Primitive
 
 #: Stride, padding, dilation, groups.
 Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
-#: Of input and result; None for the primitive's own choice.
+#: Layouts of input and result; None for the primitive's own choice.
 Layouts = tuple[Layout | None, Layout | None]
 _DIRECT = c.ALGORITHMS["convolution_direct"]
 
@@ -55,22 +55,22 @@ class Problem:
 
     @property
     def window(self) -> tuple[int, ...]:
-        """The weight's shape as oneDNN has it: the groups are an axis of their own."""
+        """The weight's shape for oneDNN, where the groups are an axis."""
         o, i, *kernel = self.weight
         return (o, i, *kernel) if self.groups == 1 else (self.groups, o // self.groups, i, *kernel)
 
     def weight_like(self, array: np.ndarray) -> Descriptor:
-        """Descriptor of a weight as it lies in memory."""
+        """Return the descriptor of a weight with the strides of ``array``."""
         o, *rest = element_strides(array)
         strides = (o, *rest) if self.groups == 1 else (o * (self.weight[0] // self.groups), o, *rest)
         return Descriptor.strided(self.window, strides, array.dtype)
 
     def any_weight(self) -> Descriptor:
-        """For the primitive to choose."""
+        """Return the descriptor of a weight whose layout the primitive chooses."""
         return Descriptor.any(self.window, self.dtype)
 
     def activations(self, layouts: Layouts) -> tuple[Descriptor, Descriptor]:
-        """Descriptors of ``x`` and ``y`` in their layouts."""
+        """Return the descriptors of ``x`` and ``y`` in their layouts."""
         x, y = (
             Descriptor.any(shape, self.dtype) if layout is None else layout.descriptor(shape, self.dtype)
             for shape, layout in zip((self.x, self.y), layouts, strict=True)
@@ -80,7 +80,7 @@ class Problem:
     def forward(
         self, layouts: Layouts, bias: bool, post_ops: tuple[PostOp, ...] = (), training: bool = True
     ) -> Primitive | None:
-        """``SRC``, ``WEIGHTS``, ``BIAS`` -> ``DST``."""
+        """Return the primitive ``SRC``, ``WEIGHTS``, ``BIAS`` -> ``DST``."""
         x, y = self.activations(layouts)
         shift = Descriptor.rows(self.weight[:1], self.dtype) if bias else None
         kind = c.FORWARD_TRAINING if training else c.FORWARD_INFERENCE
@@ -90,14 +90,14 @@ class Problem:
         )  # fmt: skip
 
     def input_grad(self, layouts: Layouts) -> Primitive | None:
-        """``DIFF_DST``, ``WEIGHTS`` -> ``DIFF_SRC``."""
+        """Return the primitive ``DIFF_DST``, ``WEIGHTS`` -> ``DIFF_SRC``."""
         hint, (x, y) = self._hint(layouts), self.activations(layouts)
         return hint and _create(
             "convolution_backward_data", _DIRECT, x, self.any_weight(), y, *self.geometry, hint
         )
 
     def weight_grad(self, layouts: Layouts, bias: bool = False) -> Primitive | None:
-        """``SRC``, ``DIFF_DST`` -> ``DIFF_WEIGHTS``, ``DIFF_BIAS``."""
+        """Return the primitive ``SRC``, ``DIFF_DST`` -> ``DIFF_WEIGHTS``, ``DIFF_BIAS``."""
         hint, (x, y) = self._hint(layouts), self.activations(layouts)
         shift = Descriptor.rows(self.weight[:1], self.dtype) if bias else None
         return hint and _create(
@@ -105,13 +105,13 @@ class Problem:
         )
 
     def _hint(self, layouts: Layouts) -> Primitive | None:
-        """A forward primitive, which oneDNN's gradients ask for."""
+        """Return a forward primitive as the hint that oneDNN's gradient primitives need."""
         x, y = self.activations(layouts)
         arguments = (c.FORWARD_TRAINING, _DIRECT, x, self.any_weight(), None, y, *self.geometry)
         return _create("convolution_forward", *arguments, any_kernel=True)
 
     def blocks(self) -> Layouts | None:
-        """Blocks on both sides, if both have whole ones."""
+        """Return blocked layouts, if both activations have a multiple of the block size in channels."""
         layout = blocked()
         divides = layout is not PLAIN and layout.fits(self.x) and layout.fits(self.y)
         return (layout, layout) if divides else None
@@ -119,10 +119,10 @@ class Problem:
     def plain_is_better(self, kind: str) -> bool:
         """Whether matrix products of plain arrays take less time than reorders and a blocked kernel.
 
-        Measured on one core with AVX-512, in ms, reorders included: windows of one place are matrix products
-        anyway (64 to 256 channels of 32 x 32, 32 images: 11.0 against 16); in the gradient of few channels a
-        block is mostly padding (3 channels of 32 x 32: 2.3 against 6.7); for few places the weight's reorder
-        takes longer than the product.
+        Measured on one core with AVX-512, in ms, reorders included: convolutions of 1 x 1 windows are matrix
+        products anyway (64 to 256 channels of 32 x 32, 32 images: 11.0 against 16); in the gradient of few
+        channels a block is mostly padding (3 channels of 32 x 32: 2.3 against 6.7); for few output positions
+        the weight's reorder takes longer than the product.
         """
         if self.groups != 1:
             return False
@@ -134,14 +134,15 @@ class Problem:
         return self.y[0] * math.prod(self.y[2:]) < FEW_POSITIONS
 
 
-#: Output places below which a weight's reorder costs more than blocks gain.
+#: Output positions below which a weight's reorder takes longer than blocks save.
 FEW_POSITIONS = 200
 
 
 def _create(
     kind: str, *parameters: Any, attributes: Attributes | None = None, any_kernel: bool = False
 ) -> Primitive | None:
-    """The primitive; None where oneDNN has none, or only its reference, hundreds of times slower."""
+    """Create a primitive; None where oneDNN has none, or only its reference, which is hundreds of times
+    slower."""
     try:
         primitive = Primitive(kind, *parameters, attributes=attributes)
     except OneDnnError as error:

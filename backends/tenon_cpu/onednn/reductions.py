@@ -1,6 +1,7 @@
-"""Sums and means of blocked arrays over their spatial axes, with the batch or without: plain results.
+"""Sums and means of blocked arrays over the spatial axes, optionally with the batch axis; results are plain.
 
-``[N, C / b, S, b]`` times a row of ones: matrix products add the short rows faster than NumPy's reductions.
+They multiply ``[N, C / b, S, b]`` by a row of ones: matrix products add short rows faster than NumPy's
+reductions.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tenon_cpu.onednn.layouts import Assigned
 
 
 def reducible(rank: int, axes: Sequence[int]) -> bool:
-    """Whether the axes are all spatial ones, with or without the batch."""
+    """Whether the axes are all spatial axes, with or without the batch axis."""
     spatial = tuple(range(2, rank))
     return rank > 2 and tuple(sorted(axes)) in (spatial, (0, *spatial))
 
@@ -52,14 +53,14 @@ def _prepare(
 def prepare_sum(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``sum``."""
+    """Prepare ``sum``."""
     return _prepare(ins, attrs, outs, layouts, mean=False)
 
 
 def prepare_mean(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """``mean``."""
+    """Prepare ``mean``."""
     return _prepare(ins, attrs, outs, layouts, mean=True)
 
 

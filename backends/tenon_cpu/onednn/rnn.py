@@ -1,7 +1,7 @@
-"""Recurrent layers: one product for all inputs, a compiled walk, the weights' gradients at the end.
+"""Recurrent layers: one product for all inputs, a compiled loop over the steps, the weights' gradients last.
 
-The kernels take float32 without a projection of the states. ``table/recurrent.py`` says for which calls they
-are used, and ``in_float32`` computes floats of 16 bits by them.
+The kernels support float32 without a projection of the states. ``table/recurrent.py`` says for which calls
+they are used, and ``in_float32`` applies them to 16-bit floats.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tenon_cpu.onednn.rnn_walk import Products, Weights, parts, plain, transpose
 
 Array = np.ndarray
 _FLOAT = np.dtype(np.float32)
-#: Multiplications of all steps' states from which a walk pays.
+#: Multiplications of the states, over all steps, from which the compiled loop is faster.
 LEAST = 1 << 16
 
 
 def pays(w_hh: Array, sizes: Sequence[int]) -> bool:
-    """Whether the walk is compiled and has enough work to be worth its call."""
+    """Whether the loop is compiled and has enough work to be faster than the reference."""
     return sum(sizes) * w_hh.size >= LEAST and bool(available())
 
 
 def walks(w_hh: Array, sizes: Sequence[int], *arrays: Array | None) -> bool:
-    """Whether the kernels below take float32 arrays like these, of which some may be None, and pay."""
+    """Whether all arrays but None are float32 and ``pays``."""
     present = [w_hh, *(a for a in arrays if a is not None)]
     return pays(w_hh, sizes) and all(a.dtype is _FLOAT for a in present)
 
@@ -45,7 +45,7 @@ def _plain(x: Array) -> Array:
 
 
 def _copy(x: Array) -> Array:
-    """A copy, to be written."""
+    """Return a writable copy in C order."""
     return np.array(x, order="C")
 
 
@@ -63,7 +63,7 @@ def lstm_sequence(
     f: OpNamespace, x: Array, h0: Array, c0: Array, w_ih: Array, w_hh: Array, b_ih: Array | None,
     b_hh: Array | None, w_hr: Array | None, *, sizes: Sequence[int], reverse: bool = False,
 ) -> tuple[Array, ...]:  # fmt: skip
-    """Outputs, last states and cells; gates and cells of all steps."""
+    """Return outputs, last states and cells; gates and cells of all steps."""
     _lstm.infer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes=sizes, reverse=reverse)
     gates, width = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh)), c0.shape[1]
     results = (
@@ -85,7 +85,7 @@ def _walk_lstm(
     sizes: Sequence[int],
     reverse: bool,
 ) -> None:
-    """All of ``made``, whose gates are the inputs' products so far."""
+    """Fill ``results``, whose gates hold the inputs' products."""
     out, h, cell, gates, cells = results
     h[...], cell[...] = h0, c0
     products_out = _buffer(h.shape[0], gates.shape[1])
@@ -98,7 +98,8 @@ def lstm_sequence_grad(
     h0: Array, c0: Array, w_ih: Array, w_hh: Array, w_hr: Array | None, gates: Array, cells: Array, *,
     sizes: Sequence[int], needs: Sequence[bool], reverse: bool = False,
 ) -> tuple[Array | None, ...]:  # fmt: skip
-    """The walk back gives the gradients before the activations; the rest is products over all steps."""
+    """Return the gradients of the inputs; a loop backwards over the steps computes those before the
+    activations, products over all steps the rest."""
     d, dh, dc = np.empty_like(gates), _copy(g_last), _copy(g_cell)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, False)
     forward_values = (_plain(g), _plain(gates), _plain(cells), _plain(c0))
@@ -119,10 +120,10 @@ def _products(
     reverse: bool,
     wanted: Sequence[bool],
 ) -> tuple[Array | None, ...]:
-    """``products``, with one for both weights where inputs and states go into the same sums.
+    """Compute ``products``, with one product for both weights where they have the same gradient ``d``.
 
-    It reads ``d``, the largest array of all, once; and oneDNN has a slow kernel for AVX2 where rows or
-    columns are few: 2048 terms of 1024 x 256 take 28 ms on one core, those of 1024 x 512 as long.
+    It reads ``d``, the largest array, once; and oneDNN's kernel for AVX2 is slow for few rows or columns:
+    2048 terms of 1024 x 256 take 28 ms on one core, those of 1024 x 512 as long.
     """
 
     def previous() -> Array:
@@ -148,7 +149,7 @@ def gru_sequence(
     sizes: Sequence[int],
     reverse: bool = False,
 ) -> tuple[Array, ...]:
-    """Outputs, last states; gates and the states' share of the candidates of all steps."""
+    """Return outputs and last states; gates and the states' part of the candidates of all steps."""
     _gru.infer(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
     gates, width = _plain(f.linear(x, w_ih, b_ih)), h0.shape[1]
     results = (_buffer(x.shape[0], width), np.empty(h0.shape, _FLOAT), gates, _buffer(x.shape[0], width))
@@ -164,7 +165,7 @@ def _walk_gru(
     sizes: Sequence[int],
     reverse: bool,
 ) -> None:
-    """All of ``made``, whose gates are the inputs' products so far."""
+    """Fill ``results``, whose gates hold the inputs' products."""
     out, h, gates, hidden = results
     h[...] = h0
     products_out = _buffer(h.shape[0], gates.shape[1])
@@ -177,7 +178,8 @@ def gru_sequence_grad(
     f: OpNamespace, g: Array, g_last: Array, out: Array, x: Array, h0: Array, w_ih: Array, w_hh: Array,
     gates: Array, hidden: Array, *, sizes: Sequence[int], needs: Sequence[bool], reverse: bool = False,
 ) -> tuple[Array | None, ...]:  # fmt: skip
-    """As for the LSTM; what goes to the inputs and to the states differs in the candidates."""
+    """Return the gradients of the inputs; unlike the LSTM's, those of the candidates differ for inputs and
+    states."""
     d, d_states, dh = np.empty_like(gates), np.empty_like(gates), _copy(g_last)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, True)
     forward_values = (_plain(g), _plain(gates), _plain(hidden), _plain(out), _plain(h0))
@@ -191,7 +193,7 @@ def rnn_sequence(
     f: OpNamespace, x: Array, h0: Array, w_ih: Array, w_hh: Array, b_ih: Array | None,
     b_hh: Array | None, *, sizes: Sequence[int], reverse: bool = False, nonlinearity: str = "tanh",
 ) -> tuple[Array, ...]:  # fmt: skip
-    """Outputs and last states."""
+    """Return outputs and last states."""
     _rnn.infer(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
     out = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh))
     results = (out, np.empty(h0.shape, _FLOAT))
@@ -207,7 +209,7 @@ def _walk_rnn(
     reverse: bool,
     nonlinearity: str,
 ) -> None:
-    """``made``, whose first are the inputs' products so far."""
+    """Fill ``results``, whose first array holds the inputs' products."""
     out, h = results
     h[...] = h0
     states = Products(_transposed(w_hh, sizes), h, c.DST, False)
@@ -218,7 +220,7 @@ def rnn_sequence_grad(
     f: OpNamespace, g: Array, g_last: Array, out: Array, x: Array, h0: Array, w_ih: Array, w_hh: Array,
     *, sizes: Sequence[int], needs: Sequence[bool], reverse: bool = False, nonlinearity: str = "tanh",
 ) -> tuple[Array | None, ...]:  # fmt: skip
-    """As for the LSTM."""
+    """Return the gradients of the inputs, computed as those of the LSTM."""
     d, dh = np.empty(out.shape, _FLOAT), _copy(g_last)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, False)
     walk(rnn.rnn_grad.ready(), states, sizes, reverse, nonlinearity == "relu", _plain(g), _plain(out), d, dh)
@@ -228,7 +230,7 @@ def rnn_sequence_grad(
 
 
 def one_short_dtype(*arrays: Array | None) -> bool:
-    """Whether all arrays, of which some may be None, hold floats of one dtype of 16 bits."""
+    """Whether all arrays but None have one dtype, a 16-bit float."""
     first = arrays[0]
     assert first is not None
     dtype = first.dtype
@@ -236,7 +238,8 @@ def one_short_dtype(*arrays: Array | None) -> bool:
 
 
 def in_float32(kernel: Kernel) -> Kernel:
-    """``kernel`` of a recurrent op for floats of 16 bits: computes in float32 and rounds at the end."""
+    """Return ``kernel`` of a recurrent op for 16-bit floats: it computes in float32 and rounds the
+    results."""
 
     def call(f: OpNamespace, *args: Array | None, **attrs: object) -> tuple[Array, ...]:
         first = args[0]
@@ -247,7 +250,7 @@ def in_float32(kernel: Kernel) -> Kernel:
     return call
 
 
-#: The kernels by the names of their ops.
+#: Op name -> kernel.
 KERNELS: dict[str, Kernel] = {
     kernel.__name__: kernel
     for kernel in (
@@ -257,7 +260,7 @@ KERNELS: dict[str, Kernel] = {
 
 
 def _prepared(name: str, ins: Sequence[Operand], attrs: Attrs, outs: Sequence[Array]) -> Thunk | None:
-    """A forward op in a program: the products go where they are kept, the walk fills the program's arrays."""
+    """Prepare a forward op: products are written to the program's arrays, which the loop updates in place."""
     count = {"lstm": 5, "gru": 4, "rnn": 2}[name]
     x, h0, *others = ins
     sizes, reverse = attrs["sizes"], attrs.get("reverse", False)
@@ -269,7 +272,7 @@ def _prepared(name: str, ins: Sequence[Operand], attrs: Attrs, outs: Sequence[Ar
         return None
     if not walks(w_hh, sizes, *arrays) or not all(a.flags.carray for a in outs):
         return None
-    if len(outs) < count:  # without gradients nobody sees what they would need
+    if len(outs) < count:  # without gradients the program has no arrays for residuals
         rows = x.shape[0]
         outs = [*outs, _buffer(rows, w_hh.shape[0]), _buffer(rows, w_hh.shape[1])]
     both = b_ih is not None and name != "gru"

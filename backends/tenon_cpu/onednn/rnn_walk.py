@@ -1,12 +1,13 @@
-"""The walk of a recurrent layer over its steps: packed weights, products, parts of the batch on threads.
+"""The loop ("walk") of a recurrent layer over its steps: packed weights, products, the batch divided among
+threads.
 
-Sequences of a batch do not need each other, so each thread takes some of them through all steps: no thread
-waits for another, and a step of 16 rows runs at the rate of 32. Per part, ``steps`` (``jit/loops/rnn.py``)
-says what the compiled walk calls at each step.
+The sequences of a batch are independent, so each thread computes some of them for all steps: no thread waits
+for another, and a step of 16 rows runs at the rate of 32. For each part of the batch ``steps``
+(``jit/loops/rnn.py``) has the arguments of the product that the compiled loop calls at each step.
 
-Measured on one core, 64 steps, batch 32, width 256, forward with what the gradient needs: oneDNN's own LSTM
-primitive takes as long as this (21 ms) but keeps four times the memory, and its gradient takes 42 ms and
-always computes the input's.
+Measured on one core, 64 steps, batch 32, width 256, forward with residuals: oneDNN's own LSTM primitive takes
+as long as this (21 ms) but keeps four times the memory, and its gradient takes 42 ms and always includes the
+input's.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ from tenon_cpu.threads import split, usable
 
 _FLOAT = np.dtype(np.float32)
 _cache = Cache("recurrent layers")
-#: Sequences that a thread is worth, and steps from which weights are worth being packed.
+#: Sequences from which a part is worth a thread, and steps from which weights are worth packing.
 _LEAST_ROWS, _LEAST_STEPS = 8, 6
 
 
 class Weights(NamedTuple):
-    """``inner x columns`` weights; ``lie``: "plain", "transposed", or the number of rows it is packed for."""
+    """``inner x columns`` weights; ``order``: "plain", "transposed", or rows they are packed for."""
 
     memory: Memory | None
     inner: int
     columns: int
-    lie: str | int
+    order: str | int
     layout: Descriptor | None = None
 
 
 def transposed(weight: np.ndarray, steps: int, rows: int) -> Weights:
-    """``weight.T``, packed for products of some ``rows`` rows where there are enough ``steps``."""
+    """Return ``weight.T``, packed for products of about ``rows`` rows if there are enough ``steps``."""
     columns, inner = weight.shape
     packing = None
     if steps >= _LEAST_STEPS:
@@ -60,9 +61,9 @@ def transposed(weight: np.ndarray, steps: int, rows: int) -> Weights:
 
 
 def _packing(inner: int, columns: int, rows: int) -> tuple[Descriptor, Execution] | None:
-    """The layout that is best, and what copies there; None where it has no blocks, as for AVX2: from the
-    columns of the weight as it lies a product is as quick, and quicker where rows of the copy are whole
-    pages (32 x 256 x 1024: 0.30 against 0.43 ms)."""
+    """Return the best layout and the reorder to it; None where that has no blocks, as for AVX2: a product
+    with the column-major weight itself is as fast, and faster where rows of the copy are whole pages (32 x
+    256 x 1024: 0.30 against 0.43 ms)."""
     primitive = _product(rows, inner, columns, Descriptor.any((inner, columns), _FLOAT), False)
     layout = primitive.layout(c.WEIGHTS)
     if layout == Descriptor.rows((inner, columns), _FLOAT):
@@ -72,7 +73,7 @@ def _packing(inner: int, columns: int, rows: int) -> tuple[Descriptor, Execution
 
 
 def plain(weight: np.ndarray) -> Weights:
-    """``weight`` as it is."""
+    """Return ``weight`` without packing."""
     inner, columns = weight.shape
     return Weights(weight, inner, columns, "plain")
 
@@ -85,14 +86,14 @@ def _product(rows: int, inner: int, columns: int, weights: Descriptor, accumulat
 
 def _execution(rows: int, weights: Weights, accumulate: bool) -> Execution:
     inner, columns = weights.inner, weights.columns
-    strides = (1, inner) if weights.lie == "transposed" else (columns, 1)
+    strides = (1, inner) if weights.order == "transposed" else (columns, 1)
     layout = weights.layout or Descriptor.strided((inner, columns), strides, _FLOAT)
     primitive = _product(rows, inner, columns, layout, accumulate)
     return primitive.execution({c.SRC: None, c.WEIGHTS: None, c.DST: None})
 
 
 class StepProducts(Protocol):
-    """The products of a walk: ``Products``, or others whose machine code the loops call in the same way."""
+    """The products of a loop: ``Products``, or generated code that the loops call in the same way."""
 
     def lines(
         self, starts: np.ndarray, sizes: np.ndarray, first: int, last: int, alone: bool
@@ -101,19 +102,19 @@ class StepProducts(Protocol):
 
 
 class Products:
-    """``x @ weights``: what a walk computes at each step, or adds to what is there with ``accumulate``.
+    """``x @ weights``, which the loop computes at each step; with ``accumulate`` it is added to the output.
 
-    ``fixed`` has a row per sequence: it is the operand if the walk says at each step where the result goes
-    (``moves`` is DST), or the result if the walk says where the operand lies (SRC).
+    ``fixed`` has a row per sequence: it is the operand if the loop sets the address of the result at each
+    step (``moves`` is DST), or the result if the loop sets the address of the operand (SRC).
     """
 
     def __init__(self, weights: Weights, fixed: np.ndarray, moves: int, accumulate: bool) -> None:
         self.weights, self.fixed, self.moves, self.accumulate = weights, fixed, moves, accumulate
 
     def execution(self, rows: int, alone: bool) -> Execution:
-        """The product of ``rows`` rows, with its weights."""
+        """Return the product of ``rows`` rows, bound to the weights."""
         weights = self.weights
-        key = (rows, weights.inner, weights.columns, weights.lie, self.accumulate, alone)
+        key = (rows, weights.inner, weights.columns, weights.order, self.accumulate, alone)
         execution = _cache.get(key, _execution, rows, weights, self.accumulate)
         execution.point(c.WEIGHTS, address(weights.memory))
         return execution
@@ -150,7 +151,7 @@ class Products:
 
 
 def parts(sizes: Sequence[int]) -> list[int]:
-    """Bounds of the sequences that each thread takes, of about as many rows each."""
+    """Return the bounds of each thread's sequences, with about as many rows in each part."""
     batch, threads = sizes[0], usable()
     count = max(1, min(threads, batch // _LEAST_ROWS))
     if count == 1:
@@ -164,7 +165,7 @@ def parts(sizes: Sequence[int]) -> list[int]:
 def walk(
     loop: Callable[..., int], products: StepProducts, sizes: Sequence[int], reverse: bool, *arrays: Any
 ) -> None:
-    """``loop(library, steps, first, reverse, *arrays)`` for each part of the batch."""
+    """Call ``loop(library, steps, first, reverse, *arrays)`` for each part of the batch, on the threads."""
     lengths = np.asarray(sizes, np.int64)
     starts = np.cumsum(lengths) - lengths
     bounds = parts(sizes)
@@ -189,7 +190,7 @@ def walk(
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Inside, oneDNN computes on the calling thread alone: its fellows work beside it."""
+    """Within the context oneDNN uses the calling thread only, as the other threads compute other parts."""
     here = runtime()
     if here.openmp is None:
         yield

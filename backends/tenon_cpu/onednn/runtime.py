@@ -1,14 +1,14 @@
-"""The process's one oneDNN: its engine, each thread's stream and scratch memory, and how many threads work.
+"""The process's oneDNN runtime: engine, per-thread streams and scratch memory, number of threads.
 
 oneDNN has OpenMP threads of its own. Their number is that of ``tenon_cpu.threads``, so ``OMP_NUM_THREADS``
-and ``OPENBLAS_NUM_THREADS`` rule all. OpenMP keeps the number per calling thread; a worker of
-``tenon_cpu.threads`` gets one, since its fellows work beside it.
+and ``OPENBLAS_NUM_THREADS`` control both. OpenMP keeps the number per calling thread; for a worker of
+``tenon_cpu.threads`` it is 1, since the other workers run at the same time.
 
-A primitive may run on any thread, but not twice at the same time with the same memory objects: whoever keeps
-executions keeps them per thread (``cache.py``).
+A primitive may run on any thread, but not twice at the same time with the same memory objects: executions are
+cached per thread (``cache.py``).
 
 GNU OpenMP's workers do not survive a fork and a parallel region in the child would wait for them for ever, so
-a child gets one thread, and what was prepared before the fork refuses to run there (``primitives.py``).
+a child gets one thread, and executions prepared before the fork raise an error there (``primitives.py``).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Runtime:
         self.local = _Local(self)
 
     def set_threads(self) -> int:
-        """Give the calling thread its number of OpenMP threads; what it is."""
+        """Set the number of OpenMP threads of the calling thread and return it."""
         count = 1 if threading.current_thread().name == "tenon-cpu" else self.threads
         if self.openmp is not None:
             self.openmp.omp_set_num_threads(count)
@@ -56,7 +56,7 @@ class Runtime:
 
 
 class _Local(threading.local):
-    """What each thread has: its stream, its scratch memory, a stack for signals. Made at its first use."""
+    """Per-thread state, created at first use: stream, scratch memory, a stack for signals."""
 
     def __init__(self, owner: Runtime) -> None:
         self.threads = owner.set_threads()
@@ -66,14 +66,15 @@ class _Local(threading.local):
         self.scratch = Buffer(0)
 
     def scratch_of(self, size: int) -> Buffer:
-        """At least ``size`` bytes that all executions of this thread share; they never run at once."""
+        """Return at least ``size`` bytes, shared by this thread's executions, which never run at the same
+        time."""
         if self.scratch.size < size:
             self.scratch = Buffer(max(size, 2 * self.scratch.size))
         return self.scratch
 
 
 class Stream:
-    """A queue of the engine; freed when its thread has ended and no execution refers to it."""
+    """A stream of the engine; destroyed when its thread has ended and no execution refers to it."""
 
     __slots__ = ("_destroy", "handle")
 
@@ -87,8 +88,7 @@ class Stream:
 
 
 class Buffer:
-    """``size`` bytes of uninitialised memory at a multiple of 64: ``address``, and ``array`` that holds
-    it."""
+    """``size`` bytes of uninitialised memory from ``address``, a multiple of 64; ``array`` owns them."""
 
     __slots__ = ("address", "array", "size")
 
@@ -99,14 +99,14 @@ class Buffer:
         self.address = start + -start % ALIGNMENT
 
     def view(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
-        """The memory as an array, for layouts that are plain rows."""
+        """Return the memory as an array, for layouts in C order."""
         offset = self.address - self.array.ctypes.data
         array: np.ndarray = self.array[offset : offset + self.size].view(dtype).reshape(shape)
         return array
 
 
 def _openmp() -> ctypes.CDLL | None:
-    """The OpenMP library that this process has loaded, or None where it cannot be told."""
+    """Return the OpenMP library that this process has loaded, or None if none is found."""
     for name in ("libgomp", "libiomp5", "libomp"):
         for path in loaded_libraries(name):
             library = ctypes.CDLL(path)
@@ -124,7 +124,7 @@ _runtime: Runtime | None = None
 
 
 def outcome() -> Outcome:
-    """What the search for the library gave; searched once, with the settings of the environment."""
+    """Return the outcome of the search for the library, which runs once, with the environment's settings."""
     global _outcome
     if _outcome is None:
         with _lock:
@@ -136,13 +136,13 @@ def outcome() -> Outcome:
 
 
 def available() -> Availability:
-    """Whether oneDNN is in use here, and which one or why not."""
+    """Return whether oneDNN is in use, with a text that says which library or why not."""
     result = outcome()
     return Availability(result.library is not None, result.reason)
 
 
 def runtime() -> Runtime:
-    """The process's runtime; BackendError with the reason where there is no library."""
+    """Return the process's runtime; raise BackendError with the reason if there is no library."""
     global _runtime
     if _runtime is None:
         result = outcome()
@@ -154,7 +154,7 @@ def runtime() -> Runtime:
     return _runtime
 
 
-#: Of oneDNN's instruction sets: that AVX-512 BF16, or AMX, is one.
+#: The bit of oneDNN's instruction sets for AVX-512 BF16, which AMX includes.
 _BFLOAT16 = 0x80
 
 
@@ -166,7 +166,7 @@ def multiplies_bfloat16() -> bool:
 
 @on_change
 def _use_threads(count: int) -> None:
-    """From now on, on every thread; what is prepared later is prepared for ``count``."""
+    """Set the number of threads of every thread's runtime; executions prepared later use ``count``."""
     if _runtime is not None and _runtime.openmp is not None:
         _runtime.threads = count
         _runtime.local = _Local(_runtime)
@@ -176,7 +176,8 @@ _fork_hooks: list[Callable[[], None]] = []
 
 
 def on_fork(hook: Callable[[], None]) -> Callable[[], None]:
-    """Have ``hook`` called in a forked child, where oneDNN is in use, after the runtime has one thread."""
+    """Register ``hook``, called in a forked child if oneDNN is in use, after the runtime is reset to one
+    thread."""
     _fork_hooks.append(hook)
     return hook
 

@@ -1,11 +1,11 @@
-"""A stack of their own for the signals of threads that run oneDNN.
+"""Alternate signal stacks for threads that run oneDNN.
 
-Some of oneDNN's kernels for products in float32 (``gemm:jit:f32`` of more than 84 terms) let the stack
-pointer point to the start of their workspace on the heap. What Linux writes for a signal handler that comes
-then, three kilobytes with wide vectors, lands before the workspace and destroys what lies there; the process
-aborts some time later (``tests/backends/onednn/test_signals.py``). Handlers that ask for it (``SA_ONSTACK``,
-as all of Python's do) run on the thread's alternate stack instead, where it has one. Each thread that uses
-oneDNN gets one here, and so do the OpenMP threads that work for it.
+Some of oneDNN's kernels for float32 products (``gemm:jit:f32`` with more than 84 terms) set the stack pointer
+to the start of their workspace on the heap. The frame that Linux then writes for a signal handler, three
+kilobytes with wide vectors, overwrites the heap before the workspace; the process aborts some time later
+(``tests/backends/onednn/test_signals.py``). Handlers installed with ``SA_ONSTACK``, as all of Python's are,
+run on the thread's alternate stack instead, if it has one. This module gives one to each thread that uses
+oneDNN and to the OpenMP threads that work for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import Any
 
-#: Bytes of a stack; its pages are only taken when they are written.
+#: Bytes of a stack; its pages are allocated when they are written.
 _SIZE = 256 << 10
 _DISABLED = 2
 
@@ -38,7 +38,7 @@ def covered() -> bool:
 
 
 def _cover() -> int | None:
-    """Give the calling thread a stack; where it lies."""
+    """Install an alternate signal stack for the calling thread and return its address."""
     start: int | None = _libc.malloc(_SIZE)
     if start:
         _libc.sigaltstack(ctypes.byref(_Stack(start, 0, _SIZE)), None)
@@ -46,7 +46,7 @@ def _cover() -> int | None:
 
 
 class _Own:
-    """The stack of the thread that makes it, until that thread lets go of it."""
+    """The alternate stack of the creating thread, freed with the object."""
 
     def __init__(self) -> None:
         self._start = _cover()
@@ -61,13 +61,13 @@ _threads = threading.local()
 
 
 def cover_thread() -> None:
-    """Give the calling thread a stack. If it has one, ``faulthandler``'s for example, it keeps that."""
+    """Install a stack for the calling thread, unless it has one, for example that of ``faulthandler``."""
     if not covered():
         _threads.stack = _Own()
 
 
 def cover_team(openmp: ctypes.CDLL | None, threads: int) -> None:
-    """Give stacks to the ``threads`` OpenMP threads that work for the calling one; they keep them."""
+    """Install stacks, which are never freed, for the ``threads`` OpenMP threads of the calling thread."""
     if _libc is None or openmp is None or threads < 2 or not hasattr(openmp, "GOMP_parallel"):
         return
 

@@ -2,8 +2,8 @@
 
 A signature is a word with one letter per parameter: ``p`` pointer, ``i`` int, ``u`` unsigned, ``q`` int64,
 ``f`` float, ``z`` size_t, ``d`` a list of int64 (dims, strides, padding), ``m`` a memory descriptor, ``h``
-the descriptor of the forward primitive as a hint. Without its type declared, ctypes would cut a pointer to an
-int.
+the descriptor of the forward primitive as a hint. Without declared types ctypes would truncate a pointer to
+an int.
 
 Next: ``library.py`` declares them on the loaded library.
 """
@@ -129,7 +129,7 @@ DIFF_WEIGHTS, DIFF_WEIGHTS_1, DIFF_WEIGHTS_2, DIFF_WEIGHTS_3, DIFF_BIAS = 161, 1
 DIFF_SCALE, DIFF_SHIFT = 255, 256
 #: Added to an argument's position: its scales, its zero points.
 SCALES, ZERO_POINTS = 4096, 8192
-#: Times (1 + the post-op's place), plus ``SRC_1``: the operand of a binary post-op.
+#: Times (1 + the post-op's index), plus ``SRC_1``: the position of a binary post-op's operand.
 POST_OP = 32768
 
 QUERY_IMPLEMENTATION, QUERY_SCRATCHPAD, QUERY_ARGUMENT = 8, 136, 255

@@ -1,15 +1,15 @@
-"""Which layouts an op wants for its inputs and outputs, so that a pass can keep tensors in them.
+"""The layouts in which an op's inputs and outputs are fastest, for the graph pass that assigns layouts.
 
-``wanted_layouts`` is asked with shapes only, and names layouts that ``prepare`` takes. Ops in ``SEEDS``
-(convolutions) gain enough to start a blocked region. The others (pooling, batch norm, sums) carry one on:
-they are fast on blocked arrays, but not worth a reorder of their own. ``follows`` says which of all other ops
-do not care: they work element by element on arrays of one shape, so that one layout for all of them serves.
-Everything else is plain, and so are the arrays that the outside sees.
+``wanted_layouts`` needs shapes only, and returns layouts that ``prepare`` accepts. Ops in ``SEEDS``
+(convolutions) gain enough to start a blocked region. Others (pooling, batch norm, sums) continue one: they
+are fast on blocked arrays, but not worth a reorder. ``follows`` says which of all other ops are indifferent:
+they work element by element on arrays of one shape, so any layout will do if all have it. Everything else is
+plain, and so are a program's inputs and outputs.
 
-A pass: give the seeds what they want; carry it along through carriers and followers, of which at least one
-input is blocked already; put ``layouts.reorder`` where a value's layout is not the one that its reader has. A
-weight's packed layout is the reader's own affair (left ``PLAIN``, the convolution packs it at every call),
-unless the weight is constant: then pack it once.
+The pass assigns the seeds their layouts; propagates them through the ops that continue a region or follow, if
+at least one input is blocked already; and inserts ``layouts.reorder`` where a value's layout is not that of
+its reader. A weight stays ``PLAIN``, and the convolution packs it at every call, unless it is constant: then
+the pass has it packed once.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from tenon_cpu.onednn.problems import Layouts, Problem
 from tenon_cpu.onednn.reductions import reducible
 from tenon_cpu.onednn.runtime import available
 
-#: Returns what ``wanted_layouts`` does for one op.
+#: The rule of one op: returns its layouts, or None if all are plain.
 Rule = Callable[[Sequence[Operand], Sequence[Aval], Attrs], Assigned | None]
 _FLOATS = frozenset({"float32", "bfloat16"})
 
 
 def wanted_layouts(op: Op, ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
-    """The layouts in which ``op`` is fastest, one for each input and output; None if all plain.
+    """Return the layouts in which ``op`` is fastest, one per input and output; None if all are plain.
 
     ``ins`` are avals (``shape``, ``dtype``), numbers or None, ``outs`` avals, residuals included.
     """
@@ -49,7 +49,8 @@ def wanted_layouts(op: Op, ins: Sequence[Operand], outs: Sequence[Aval], attrs: 
 
 
 def follows(op: Op, ins: Sequence[Operand], outs: Sequence[Aval]) -> bool:
-    """Whether ``op`` computes right on arrays of any one layout: element by element, all of one shape."""
+    """Whether ``op`` is correct on arrays of any one layout: it is elementwise, and all arrays have one
+    shape."""
     if op.kind is not Kind.ELEMENTWISE or op.name in _CHANNELWISE:
         return False
     shape = tuple(outs[0].shape)
@@ -79,7 +80,8 @@ def _problem(x: Aval, weight: Aval, y: Aval, attrs: Attrs) -> Problem:
 def _with_layouts(
     problem: Problem, make: Callable[[Layouts], Primitive | None], x: int, y: int
 ) -> tuple[Primitive, Layout, Layout] | None:
-    """A primitive with blocks on both sides, or else with what it wants where there are no whole blocks."""
+    """Return a primitive and the layouts of its activations: blocked where the channels are a multiple of the
+    block size, else the primitive's choice."""
     layout = blocked()
     fits = [layout != PLAIN and layout.fits(shape) for shape in (problem.x, problem.y)]
     if not any(fits):
@@ -104,7 +106,7 @@ def _convolution(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> 
     if pair is None:
         return None
     primitive, x, y = pair
-    others = (PLAIN, y)[: len(ins) - 2]  # the bias, and what is added to the result
+    others = (PLAIN, y)[: len(ins) - 2]  # the bias, and the array that is added to the result
     return Assigned((x, _packed(primitive, problem), *others), (y,))
 
 
@@ -131,7 +133,7 @@ def _blocks(array: Aval) -> Layout | None:
 
 
 def _blocked_at(inputs: Sequence[int], outputs: Sequence[int]) -> Rule:
-    """A rule: inputs ``which`` and outputs ``made`` in blocks, the rest plain."""
+    """Return the rule that makes the inputs and outputs with these indices blocked, the others plain."""
 
     def rule(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
         del attrs
@@ -156,7 +158,7 @@ def _reduction(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> As
 
 
 def _float32_only(rule: Rule) -> Rule:
-    """``rule`` for float32 only."""
+    """Return ``rule`` restricted to float32."""
 
     def checked(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
         return rule(ins, outs, attrs) if str(outs[0].dtype) == "float32" else None
@@ -170,7 +172,7 @@ def _average(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assi
 
 
 def _maximum(*inputs: int) -> Rule:
-    """A rule for windows without holes, the only ones that oneDNN's maximum is fast for."""
+    """Return the rule for max pooling without dilation, the only case that oneDNN is fast for."""
     rule = _float32_only(_blocked_at(inputs, [0]))
 
     def undilated(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
@@ -197,10 +199,10 @@ def finishes(
     attrs: Attrs,
     steps: Sequence[tuple[str, Aval]],
 ) -> bool:
-    """Whether a prepared ``op`` does the steps, each "add" or "mul" with an operand, on its result.
+    """Whether a prepared ``op`` can apply the steps, each "add" or "mul" with an operand, to its result.
 
-    A convolution does a multiplication by and an addition of numbers for each channel, and then the addition
-    of an array of the result's shape; any of them may be missing. A product of matrices adds its bias.
+    A convolution can multiply by one number per channel, add one number per channel, and add an array of the
+    result's shape, in this order; any of them may be missing. A matrix product can add its bias.
     """
     y = outs[0]
     if op.name not in FINISHED or str(y.dtype) != "float32" or any(a.dtype != y.dtype for _, a in steps):
@@ -227,8 +229,8 @@ _ROWS = 3
 
 
 def _takes_bias(ins: Sequence[Operand], y: Aval, steps: Sequence[tuple[str, Aval]]) -> bool:
-    """oneDNN adds a vector for nothing. A residual or a curve costs it more than generated code, which does
-    the next norm at the same time: ``docs/adr/0016``."""
+    """Whether the only step is the addition of a bias, which costs oneDNN nothing. A residual or an
+    activation costs it more than generated code, which fuses it with the next norm: ``docs/adr/0016``."""
     (name, operand), *more = steps
     shape = tuple(y.shape)
     return bool(
@@ -250,11 +252,11 @@ def _epilogue(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Ass
     return Assigned((*assigned.inputs, *others), assigned.outputs)
 
 
-#: Ops that can do something to their result before they write it.
+#: Ops that can apply steps to their result before they write it.
 FINISHED = frozenset({"conv", "convolution", "matmul"})
 #: Ops that start a blocked region.
 SEEDS = frozenset({"conv", "convolution", "conv_input_grad", "conv_weight_grad", "epilogue", "int8_conv"})
-#: Ops of 8-bit integers, whose rules look at the arrays themselves.
+#: Ops of 8-bit integers, whose rules check dtypes and shapes themselves.
 _INTEGER = frozenset({"int8_conv", "int8_max_pool"})
 _RULES: dict[str, Rule] = {
     "batch_norm": _float32_only(_blocked_at([0], [0])),

@@ -1,16 +1,17 @@
 """Convolutions of 3 by 3 windows with a quarter of the multiplications: Winograd's F(4 x 4, 3 x 3).
 
-A tile of 4 x 4 results needs 6 x 6 inputs. Both tile and window are polynomials in two variables, and their
-product is had by 36 multiplications of values at points instead of 144: *maps* take inputs and windows to the
-points (``winograd_code.py``), where all tiles and channels are 36 matrix products (oneDNN's), and results
-back. The gradient of the input is a convolution again; that of the weight is the transpose of it all.
+A tile of 4 x 4 results needs 6 x 6 inputs. Tile and window are polynomials in two variables, whose product
+takes 36 multiplications of their values at points instead of 144: *maps* transform inputs and windows to
+their values at the points (``winograd_code.py``), where all tiles and channels are 36 matrix products
+(oneDNN's), and transform the results back. The gradient of the input is a convolution too; that of the weight
+is the transposed algorithm.
 
-Rounding: results differ from a direct sum by some 2e-6 of their size (float32's own sums: 4e-7). Where a
-result is not finite the direct kernel computes it again, since Winograd would spread NaN and infinity over a
-tile, and may overflow where a direct sum does not. ``TENON_WINOGRAD=0`` turns it off.
+Rounding: the relative difference from an exact sum is some 2e-6 (of a direct float32 sum: 4e-7). If a result
+is not finite the direct kernel computes all of them again, since Winograd would spread NaN and infinity over
+a tile, and may overflow where a direct sum does not. ``TENON_WINOGRAD=0`` disables it.
 
-A ``Winograd`` is called like a ``Chain``. Next: ``convolution.py`` and ``prepared_convolution.py``, which ask
-``chain`` for the one that is quicker.
+A ``Winograd`` is called like a ``Chain``. Next: ``convolution.py`` and ``prepared_convolution.py``, for which
+``chain`` returns the faster one.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ from tenon_cpu.onednn.winograd_parts import (
 )
 
 Array = np.ndarray
-#: Multiplications and additions a second of a direct kernel and of products of points, bytes a second of
-#: maps, and of maps of weights, which come from memory: how the two ways are weighed. Only their ratios
-#: matter.
+#: The cost model: operations per second of a direct kernel and of the products at the points, bytes per
+#: second of maps, and of maps of weights, which are read from memory. Only their ratios matter.
 _DIRECT, _PRODUCTS, _MAPS, _WEIGHTS = 110e9, 85e9, 70e9, 20e9
 _WORDS = {word: index for index, word in enumerate(TABLE)}
-#: Bytes of a weight at the points up to which they are kept while it does not change.
+#: Bytes of a weight's values at the points up to which they are cached until the weight changes.
 MAX_KEPT_BYTES = 4 << 20
 Set = Callable[[int], None]
-#: Of a value: an array of the call by its number, scratch memory by its offset (-1 and down), or memory kept.
+#: The location of a value: an argument of the call by its index, scratch memory at offset ``-1 - location``,
+#: or a buffer.
 Location = int | Buffer
 
 
@@ -67,7 +68,7 @@ def _allowed() -> bool:
 
 
 def pays(problem: Problem) -> bool:
-    """Whether this is a convolution for which points take less time than a direct kernel."""
+    """Whether Winograd's algorithm supports the convolution and the cost model finds it faster."""
     if problem.dtype != FLOAT or problem.weight[2:] != (WINDOW, WINDOW) or problem.groups != 1:
         return False
     if {*problem.stride, *problem.dilation} != {1} or any(p > WINDOW - 1 for p in problem.padding):
@@ -92,11 +93,12 @@ def chain(
     counter: Counter | None = None,
     parts: Sequence[str] = (),
 ) -> Chain | Winograd:
-    """The quicker of a chain of the direct primitive ``made`` and of Winograd's way, for the same calls.
+    """Return the faster of Winograd's algorithm and a chain of the direct ``primitive``, with the same
+    arguments.
 
-    ``counter`` is the weight's version counter: Winograd's way keeps it at the points until it changes.
-    ``parts`` says what the last inputs are: a "scale" and a "shift" for each channel of the result, and what
-    is "added" to it.
+    ``counter`` is the weight's version counter: Winograd's algorithm caches the weight at the points until it
+    changes. ``parts`` has the roles of the last inputs: a "scale" and a "shift" for each channel of the
+    result, and an array that is "added" to it.
     """
     if len(outputs) > 1 or not pays(problem):
         return Chain(primitive, inputs, outputs)
@@ -105,8 +107,9 @@ def chain(
 
 
 class Winograd:
-    """``kind`` ("forward", "input", "weight") of ``problem``; ``inputs`` and ``outputs`` are the descriptors
-    of the arrays of a call, in a chain's order. ``direct`` makes the chain for what is not finite."""
+    """``kind`` ("forward", "input", "weight") of ``problem``. ``inputs`` and ``outputs`` are the descriptors
+    of a call's arrays, in a chain's order. ``direct`` creates the chain that is used if a result is not
+    finite."""
 
     def __init__(
         self,
@@ -118,14 +121,15 @@ class Winograd:
         counter: Counter | None = None,
         parts: Sequence[str] = (),
     ) -> None:
-        #: The weight's version counter, what it last was, and the steps that bring the weight to the points.
+        #: The weight's version counter, its last value, and the steps that compute the weight at the points.
         self._counter, self._number = counter, -1
         self._list: list[int] = []
         self._weights: list[Callable[[], object]] = []
         self._parts, self._make_direct = parts, direct
         self._direct: Chain | None = None
         self._flag, self.size, self._base = np.zeros(1, np.int64), 0, 0
-        #: What is to be told an address: the array's number, or memory of our own at an offset.
+        #: Functions that receive an address: those of each argument, and those of scratch memory, with
+        #: offsets.
         self._outer: list[list[tuple[int, Set]]] = [[] for _ in (*inputs, *outputs)]
         self._inner: list[tuple[int, Set]] = []
         self._steps: list[Callable[[], object]] = []
@@ -134,7 +138,7 @@ class Winograd:
             problem, list(inputs), list(outputs)
         )
 
-    # --- the three of them ---
+    # --- the three kinds ---
 
     def _forward(self, problem: Problem, inputs: list[Descriptor], outputs: list[Descriptor]) -> None:
         first_part = len(inputs) - len(self._parts)
@@ -235,7 +239,8 @@ class Winograd:
         return -1 - offset
 
     def _on_address(self, location: Location, setter: Set, offset: int = 0) -> None:
-        """Have ``setter`` called with the address of ``place``, now or whenever it changes."""
+        """Call ``setter`` with the address of ``location``: now for a buffer, else whenever the address
+        changes."""
         if isinstance(location, Buffer):
             self._held.append(location)
             setter(location.address + offset)
@@ -245,7 +250,7 @@ class Winograd:
             self._outer[location].append((offset, setter))
 
     def _blocked(self, array: int, shape: tuple[int, ...], descriptor: Descriptor) -> int:
-        """Where the array lies in blocks: itself, or a copy."""
+        """Return the location of the array in the blocked layout: its own, or that of a copy."""
         blocked_descriptor = blocked().descriptor(shape, FLOAT)
         if descriptor == blocked_descriptor:
             return array
@@ -254,7 +259,7 @@ class Winograd:
         return copy
 
     def _result_location(self, array: int, shape: tuple[int, ...], descriptor: Descriptor) -> int:
-        """Where a result is made in blocks."""
+        """Return the location of a result in the blocked layout: the array's own, or scratch memory."""
         blocked_descriptor = blocked().descriptor(shape, FLOAT)
         return array if descriptor == blocked_descriptor else self._reserve(blocked_descriptor.size)
 
@@ -304,7 +309,8 @@ class Winograd:
         self._steps.append(functools.partial(entry, table.ctypes.data, llvm.ALL))
 
     def _bind_operands(self, table: Array, operands: dict[str, int], offset: int) -> None:
-        """Where a map finds what it does to its results."""
+        """Set the table's addresses of bias, scale, shift and added array; those without an operand get a
+        constant."""
         for word, default in (("bias", 0), ("scale", 1), ("shift", 0)):
             if word in operands:
                 table[_WORDS[f"{word}_step"]] = blocked().block
@@ -325,12 +331,12 @@ class Winograd:
                 setter(start + offset)
 
     def __call__(self, *arrays: Array) -> None:
-        """Compute on these arrays."""
+        """Compute on ``arrays``."""
         self.bind(*[address_of(array) for array in arrays])
         self._run(arrays)
 
     def bound(self, *arrays: Array) -> Callable[[], None]:
-        """A function without arguments that computes on these arrays, which it keeps."""
+        """Return a function without arguments that computes on ``arrays`` and keeps them alive."""
         self.bind(*[address_of(array) for array in arrays])
         return functools.partial(self._run, arrays)
 
@@ -350,7 +356,7 @@ class Winograd:
             self._direct(*arrays)
 
     def _changed(self) -> bool:
-        """Whether the weight is to be brought to the points."""
+        """Whether the weight at the points must be recomputed; remembers the counter."""
         if self._counter is None:
             return True
         now = self._counter()

@@ -1,11 +1,11 @@
 """Machine code for the linear maps of Winograd's convolution, over vectors of one block of channels.
 
-A map takes a square patch ``d`` of vectors to ``m d m'``. Patches lie in a *grid*, an array in blocks of
-channels of which each patch is a window (what lies beyond the edge is zero, and is not written), or as
-*points*: each vector of a patch in a matrix of its own, ``[point, tile, channel]`` with any two strides.
+A map transforms a square patch ``d`` of vectors to ``m d m'``. Patches are stored in a *grid*, an array in
+blocks of channels of which each patch is a window (elements beyond the edge are zero, and not written), or as
+*points*: each vector of a patch in a different matrix, ``[point, tile, channel]`` with any two strides.
 
-``text`` writes a module for ``jit/compiler/llvm.py``: sizes come from a table at run time, so that one module
-serves all shapes. ``TABLE`` names the words of the table.
+``text`` generates a module for ``jit/compiler/llvm.py``: sizes come from a table at run time, so that one
+module works for all shapes. ``TABLE`` lists the words of the table.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ TABLE = (
     "bias", "bias_step", "scale", "scale_step", "shift", "shift_step", "added",
 )  # fmt: skip
 
-#: Outputs and inputs of a tile along an axis, and the points at which its polynomials are taken, beside
-#: infinity. Of points that are sums of few powers of two these lose the fewest digits: 5 times the rounding
-#: of a sum in float32, against 11 times for 0, 1, -1, 2, -2.
+#: Outputs and inputs of a tile along an axis, and the points at which its polynomials are evaluated, besides
+#: infinity. Of the points that are sums of few powers of two these have the smallest error: 5 times the
+#: rounding of a float32 sum, against 11 times for 0, 1, -1, 2, -2.
 STEP, REACH, WINDOW = 4, 6, 3
 _POINTS = tuple(Fraction(n, 4) for n in (0, 3, -3, 6, -6))
 
 
 def _product(roots: Sequence[Fraction]) -> list[Fraction]:
-    """Coefficients of the polynomial with these roots, the lowest first."""
+    """Return the coefficients of the polynomial with these roots, lowest degree first."""
     coefficients = [Fraction(1)]
     for root in roots:
         coefficients = [
@@ -47,8 +47,8 @@ def _product(roots: Sequence[Fraction]) -> list[Fraction]:
 
 @functools.cache
 def matrices() -> dict[str, Matrix]:
-    """``input``, ``weight`` and ``output`` with ``y = output ((weight w) * (input x))``, and what gradients
-    need: ``flipped`` for the weight of the input's gradient, the others' transposes."""
+    """Return ``input``, ``weight`` and ``output`` with ``y = output ((weight w) * (input x))``, and the
+    matrices of gradients: ``flipped`` for the weight of the input's gradient, and transposes."""
     rows_in, rows_weight = [], []
     for p in _POINTS:
         others = [q for q in _POINTS if q != p]
@@ -75,7 +75,7 @@ def matrices() -> dict[str, Matrix]:
 
 
 class _Code:
-    """Lines of LLVM, with fresh names."""
+    """Lines of LLVM IR, with fresh names."""
 
     def __init__(self, block: int) -> None:
         self.lines: list[str] = []
@@ -86,19 +86,19 @@ class _Code:
         return f"%v{self._count}"
 
     def add(self, text: str) -> str:
-        """``name = text``."""
+        """Emit ``name = text`` with a fresh name and return the name."""
         name = self.name()
         self.lines.append(f"  {name} = {text}")
         return name
 
     def constant(self, number: float) -> str:
-        """A vector of one number."""
+        """Return a vector constant whose elements are ``number``."""
         single = struct.unpack("f", struct.pack("f", number))[0]
         bits = struct.unpack("<Q", struct.pack("<d", single))[0]  # LLVM writes floats as doubles
         return f"<{', '.join([f'float 0x{bits:016X}'] * self.block)}>"
 
     def combined(self, terms: Sequence[tuple[float, str]]) -> str:
-        """The sum of products."""
+        """Emit the sum of products ``k * x``."""
         nonzero = [(k, x) for k, x in terms if k]
         if not nonzero:
             return "zeroinitializer"
@@ -119,7 +119,8 @@ class _Code:
         return total
 
     def mapped(self, matrix: Matrix, xs: Sequence[str]) -> list[str]:
-        """``matrix`` times ``xs``; rows or columns that differ by signs only share their work."""
+        """Emit ``matrix`` times ``xs``; pairs of rows or columns that differ in signs only share their
+        computation."""
         pairs = [j for j in range(1, len(xs) - 1, 2) if all(abs(r[j]) == abs(r[j + 1]) for r in matrix)]
         if pairs and len(xs) > len(matrix):
             return self._by_columns(matrix, xs, pairs)
@@ -154,9 +155,9 @@ class _Code:
 
 @functools.cache
 def text(matrix: str, source: str, target: str, block: int) -> str:
-    """The module that maps patches from ``source`` to ``target``, each "grid" or "points".
+    """Return the module that maps patches from ``source`` to ``target``, each "grid" or "points".
 
-    Into a grid it writes ``(result + bias) * scale + shift``, to which the target "sum" adds another grid.
+    The values written to a grid are ``(result + bias) * scale + shift``; the target "sum" adds another grid.
     """
     numbers = matrices()[matrix]
     rows, reach = len(numbers), len(numbers[0])
@@ -239,8 +240,8 @@ def text(matrix: str, source: str, target: str, block: int) -> str:
 
 
 def _edges(code: _Code, axis: str, limit: str, before: str, size: int) -> None:
-    """``%<axis><i>``: the offset of each row (or column) of a patch in floats, ``%<axis>_in<i>``: if it is
-    there."""
+    """Emit ``%<axis><i>``, the offset in floats of each row (or column) of a patch, and ``%<axis>_in<i>``,
+    whether it is inside the array."""
     step = code.add(f"mul i64 %{axis}, {STEP}")
     start = code.add(f"sub i64 {step}, %{before}")
     for i in range(size):
@@ -252,7 +253,7 @@ def _edges(code: _Code, axis: str, limit: str, before: str, size: int) -> None:
 
 
 def _grid(code: _Code, base: str, i: int, j: int, other: str) -> str:
-    """Address of a vector of a grid, or that of ``other`` beyond the edge."""
+    """Emit the address of a vector of a grid, or that of ``other`` beyond the edge."""
     offset = code.add(f"add i64 %row{i}, %column{j}")
     address = code.add(f"getelementptr float, ptr {base}, i64 {offset}")
     inside = code.add(f"and i1 %row_in{i}, %column_in{j}")
@@ -266,7 +267,7 @@ def _plane(code: _Code, base: str) -> str:
 
 
 def _points(code: _Code, base: str, count: int, prefix: str) -> list[str]:
-    """Addresses of a tile's vectors."""
+    """Emit the addresses of a tile's vectors."""
     tile = code.add(f"mul i64 %place, %{prefix}tile")
     offset = code.add(f"add i64 {tile}, %channel")
     addresses = [code.add(f"getelementptr float, ptr {base}, i64 {offset}")]
@@ -287,14 +288,14 @@ def _loaded(code: _Code, source: str, target: str, reach: int) -> list[list[str]
 
 
 def _channelwise(code: _Code, word: str) -> str:
-    """The numbers for the channels at hand."""
+    """Emit the load of a vector of the current channels."""
     step = code.add(f"mul i64 %b, %{word}_step")
     at = code.add(f"getelementptr float, ptr %to_{word}, i64 {step}")
     return code.add(f"load {code.vector}, ptr {at}, align 4")
 
 
 def _stored(code: _Code, source: str, target: str, results: list[list[str]]) -> None:
-    """Write the patch; one that is not finite leaves NaN in ``%seen``."""
+    """Emit the stores of a patch; one that is not finite leaves NaN in ``%seen``."""
     vector, rows = code.vector, len(results)
     if target != "points":
         bias, scale, shift = (_channelwise(code, word) for word in ("bias", "scale", "shift"))
