@@ -1,6 +1,6 @@
 """Notify listeners, such as a profiler that groups by module, of every module call.
 
-``Module.__call__`` tests ``scopes.active`` once. From the first ``listen`` on, each module call pushes and
+``Module.__call__`` tests ``active`` once. From the first ``listen`` on, each module call pushes and
 pops its path, in all threads; the last ``unlisten`` sets ``active`` to None, which ends the cost.
 
 Paths are those of ``named_modules()`` of the outermost module that is running. They are looked up in a
@@ -38,7 +38,7 @@ class _Running(threading.local):
         self.stack: list[tuple[Module, str]] = []
 
 
-class Scopes:
+class RunningCalls:
     """The stack of running module calls of each thread, and their listeners."""
 
     def __init__(self) -> None:
@@ -76,24 +76,24 @@ class Scopes:
         return f"{caller[1]}.{name}" if caller[1] else name
 
 
-_scopes = Scopes()
-active: Scopes | None = None
+_running_calls = RunningCalls()
+active: RunningCalls | None = None
 
 
 def listen(listener: Listener) -> None:
     """Notify ``listener`` of every module call from now on."""
     global active
-    _scopes.listeners = (*_scopes.listeners, listener)
-    active = _scopes
+    _running_calls.listeners = (*_running_calls.listeners, listener)
+    active = _running_calls
 
 
 def unlisten(listener: Listener) -> None:
     """Remove ``listener``; ValueError if it is unknown, a sign of an unbalanced close."""
     global active
-    if all(other is not listener for other in _scopes.listeners):
+    if all(other is not listener for other in _running_calls.listeners):
         raise ValueError(
-            f"{listener!r} is not listening to module scopes. Call listen() first, unlisten() once."
+            f"{listener!r} is not listening to module calls. Call listen() first, unlisten() once."
         )
-    _scopes.listeners = tuple(other for other in _scopes.listeners if other is not listener)
-    if not _scopes.listeners:
+    _running_calls.listeners = tuple(other for other in _running_calls.listeners if other is not listener)
+    if not _running_calls.listeners:
         active = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class _Chosen:
+class _Settings:
     overwrite = False
     swap = False
 
@@ -14,12 +14,12 @@ def set_overwrite_module_params_on_conversion(value: bool) -> None:
     By default a parameter keeps its identity and its data is replaced, so that an optimizer created before
     the conversion still refers to it.
     """
-    _Chosen.overwrite = value
+    _Settings.overwrite = value
 
 
 def get_overwrite_module_params_on_conversion() -> bool:
     """Return whether conversion replaces parameters by new objects; default False."""
-    return _Chosen.overwrite
+    return _Settings.overwrite
 
 
 def set_swap_module_params_on_conversion(value: bool) -> None:
@@ -28,9 +28,9 @@ def set_swap_module_params_on_conversion(value: bool) -> None:
     Subclasses of Tensor then determine their new content by ``module_load``. Without this, conversion by
     ``module.to()`` and similar methods also keeps parameter objects, except on the meta device.
     """
-    _Chosen.swap = value
+    _Settings.swap = value
 
 
 def get_swap_module_params_on_conversion() -> bool:
     """Return whether assigning a state dict keeps the parameter objects; default False."""
-    return _Chosen.swap
+    return _Settings.swap

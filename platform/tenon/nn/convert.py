@@ -46,7 +46,7 @@ class Conversion(Traversal):
             elif overwrite:
                 self._parameters[name] = _converted(parameter, fn)
             else:
-                self._parameters[name] = _exchange(parameter, fn)
+                self._parameters[name] = _replace_data(parameter, fn)
         for name, buffer in self._buffers.items():
             if is_lazy(buffer):
                 buffer.data = fn(buffer.data)
@@ -170,7 +170,7 @@ def _replacement(data: Tensor, parameter: Parameter, fn: Callable[[Tensor], Tens
     return new
 
 
-def _exchange(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter:
+def _replace_data(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter:
     """Replace the data of ``parameter`` and of its gradient by the results of ``fn``; return the parameter.
 
     Moves to or from the meta device create a new parameter, as in PyTorch; modules that shared the old one
@@ -193,7 +193,7 @@ def _exchange(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter
 
 
 def _swap(parameter: Tensor, fn: Callable[[Tensor], Tensor], name: str) -> None:
-    """As ``_exchange``, but by ``swap_tensors``: includes class and attributes of the result of ``fn``."""
+    """Convert by ``swap_tensors``, which also gives the parameter the class and attributes of the result."""
     grad = parameter.grad
     with no_grad():
         data = fn(parameter)

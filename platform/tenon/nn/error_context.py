@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tenon.nn.module import Module
 
 
-class _Passed(NamedTuple):
+class _PathSoFar(NamedTuple):
     """Record, on an exception, of the modules it has passed; plain values, so that it stays picklable."""
 
     path: str  # from the module passed last to the innermost one
@@ -27,9 +27,9 @@ class _Passed(NamedTuple):
     note: str
 
 
-def place(module: Module, error: BaseException) -> None:
+def add_module_path(module: Module, error: BaseException) -> None:
     """Record on ``error`` that it propagates through the call of ``module``."""
-    passed: _Passed | None = error.__dict__.get("_tenon_passed")
+    passed: _PathSoFar | None = error.__dict__.get("_tenon_passed")
     name = type(module).__name__
     if passed is None:
         path, innermost = "", name
@@ -41,7 +41,7 @@ def place(module: Module, error: BaseException) -> None:
     note = f"in module {path} ({innermost})" if path else f"in module {innermost}"
     # Exceptions may reject new attributes (frozen dataclasses do): they propagate unchanged.
     with contextlib.suppress(AttributeError, TypeError):
-        error._tenon_passed = _Passed(path, innermost, id(module), name, note)  # type: ignore[attr-defined]
+        error._tenon_passed = _PathSoFar(path, innermost, id(module), name, note)  # type: ignore[attr-defined]
         error.tenon_module_path = path  # type: ignore[attr-defined]
         if isinstance(error, TenonError):
             return  # its text shows the path

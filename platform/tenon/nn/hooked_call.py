@@ -146,22 +146,22 @@ class _Call:
 
     def _run(self) -> object:
         """Run hooks and ``forward``; leave arguments and result in the attributes if one raises."""
-        around = self._around()
+        backward = self._backward()
         for key, hook in self.pre:
             with_kwargs = key in self.pre_with_kwargs
             self.args, self.kwargs = _pre_hook(self.module, hook, with_kwargs, self.args, self.kwargs)
-        for boundary in around:
+        for boundary in backward:
             self.args = boundary.wrap_inputs(self.args)
         self.result = self.module.forward(*self.args, **self.kwargs)
         for key, hook, with_kwargs, always, _ in self._post():
             if always:
                 self.ran.add(key)
             self.result = _post_hook(self.module, hook, with_kwargs, self.args, self.kwargs, self.result)
-        for boundary in around:
+        for boundary in backward:
             self.result = boundary.wrap_outputs(self.result)
         return self.result
 
-    def _around(self) -> list[BackwardHook]:
+    def _backward(self) -> list[BackwardHook]:
         """Return the backward-hook objects to install around ``forward``: none, or one of each kind."""
         attribute = self.module.__dict__.get
         pre = [
@@ -175,8 +175,8 @@ class _Call:
             (attribute("_backward_hooks", hooks.EMPTY), self.module._is_full_backward_hook),
         ):
             (old if is_full is False else full).extend(table.values())
-        around = [BackwardHook(self.module, full, pre)] if full or pre else []
-        return [*around, LegacyBackwardHook(self.module, old)] if old else around
+        backward = [BackwardHook(self.module, full, pre)] if full or pre else []
+        return [*backward, LegacyBackwardHook(self.module, old)] if old else backward
 
     def _run_always_called(self) -> None:
         """Run the ``always_call`` hooks that have not run; their errors become warnings."""

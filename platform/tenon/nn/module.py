@@ -15,7 +15,7 @@ from weakref import ref
 from tenon.engine.scopes import here
 from tenon.errors import MissingForwardError, ModuleError, ModuleTypeError
 from tenon.nn import call_listeners, hooks
-from tenon.nn.error_context import place
+from tenon.nn.error_context import add_module_path
 from tenon.nn.hooked_call import call, call_eagerly
 from tenon.nn.hooks import HookAttribute, HookDict
 from tenon.nn.registration import typename
@@ -101,7 +101,7 @@ class Module(State):
                 return self.forward(*args, **kwargs)
             return call(self, args, kwargs)
         except Exception as error:
-            place(self, error)
+            add_module_path(self, error)
             raise
         finally:
             here.place = outer

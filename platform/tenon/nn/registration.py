@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from tenon.errors import ModuleAttributeError, ModuleError, ModuleNameError, ModuleTypeError, ModuleValueError
 from tenon.nn import hooks
 from tenon.nn.parameter import Buffer, Parameter
-from tenon.nn.registry import NAMES, Registry, adopt
+from tenon.nn.registry import NAMES, Registry, set_registry
 from tenon.tensors.generation import Generation
 from tenon.tensors.tensor import Tensor
 
@@ -129,11 +129,11 @@ class Registration:
         self._put("_modules", name, module)
 
     def _put(self, registry: str, name: str, value: object) -> None:
-        """Set an entry of a registry, after making the registry this module's own."""
+        """Set an entry of a registry; a registry that belongs to another module is copied first."""
         members = self.__dict__[registry]
         if not isinstance(members, Registry) or members.owner is not self:
             # Put there around __setattr__, or unpickled by a __setstate__ that did not call ours.
-            adopt(self, registry, members)
+            set_registry(self, registry, members)
             members = self.__dict__[registry]
         members[name] = value
 
@@ -178,12 +178,12 @@ class Registration:
         if isinstance(value, Buffer) or (buffers is not None and name in buffers):
             self._assign_buffer(name, value)
         elif name in _REGISTRIES:
-            adopt(self, name, value)
+            set_registry(self, name, value)
         else:
             super().__setattr__(name, value)
             if name == "__dict__":
                 for registry in _REGISTRIES & value.keys():
-                    adopt(self, registry, value[registry])
+                    set_registry(self, registry, value[registry])
 
     def _clear_for(self, name: str, registry: str) -> None:
         """Remove ``name`` from plain attributes and from the registries other than ``registry``."""
@@ -268,7 +268,7 @@ class Registration:
 
     def _initialise_registries(self) -> None:
         for name in NAMES:
-            adopt(self, name, {})
+            set_registry(self, name, {})
         self.__dict__["_non_persistent_buffers_set"] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -288,7 +288,7 @@ class Registration:
         replica.__dict__.update(state)
         for registry in NAMES:
             replica.__dict__[registry] = {}
-            adopt(replica, registry, {} if registry == "_parameters" else dict(state[registry]))
+            set_registry(replica, registry, {} if registry == "_parameters" else dict(state[registry]))
         replica.__dict__["_is_replica"] = True
         return replica
 
@@ -296,4 +296,4 @@ class Registration:
         self.__dict__.update(state)
         self.__dict__.setdefault("_non_persistent_buffers_set", set())
         for registry in NAMES:
-            adopt(self, registry, self.__dict__.get(registry, {}))
+            set_registry(self, registry, self.__dict__.get(registry, {}))

@@ -31,7 +31,7 @@ NAMES = ("_parameters", "_buffers", "_modules")
 
 
 class Registry(dict[str, V]):
-    """Named members of one module, set by ``bind``."""
+    """Named members of the module that ``bind`` was called with."""
 
     __slots__ = ("__weakref__", "_owner")
     tracks_structure: ClassVar[bool] = False
@@ -52,7 +52,7 @@ class Registry(dict[str, V]):
             attributes = module.__dict__
             for name, value in self.items():
                 attributes.setdefault(name, value)
-        self._note()
+        self._invalidate()
 
     def release(self) -> None:
         """Remove the mirrored entries from the module, and the reference to it."""
@@ -62,7 +62,7 @@ class Registry(dict[str, V]):
             for name, value in self.items():
                 _unmirror(owner, name, value)
 
-    def _note(self) -> None:
+    def _invalidate(self) -> None:
         """Invalidate caches that depend on the members."""
         Generation.attributes += 1
         if self.tracks_structure:
@@ -78,7 +78,7 @@ class Registry(dict[str, V]):
                 attributes[name] = value
             else:
                 _remirror(owner, name)
-        self._note()
+        self._invalidate()
 
     def __delitem__(self, name: str) -> None:
         value = self[name]
@@ -86,7 +86,7 @@ class Registry(dict[str, V]):
         owner = self.owner
         if owner is not None:
             _unmirror(owner, name, value)
-        self._note()
+        self._invalidate()
 
     def pop(self, name: str, *default: Any) -> Any:
         """Remove ``name`` and return its value, or the default."""
@@ -167,7 +167,7 @@ def _remirror(owner: Module, name: str) -> None:
         attributes[name] = entries[0]
 
 
-def adopt(module: Any, name: str, value: dict[str, Any]) -> None:
+def set_registry(module: Any, name: str, value: dict[str, Any]) -> None:
     """Set the registry ``name`` of ``module`` to ``value``, as for ``module._modules = {...}``.
 
     A registry that belongs to another living module is copied, so that a shallow copy of a module

@@ -26,8 +26,8 @@ from tenon.tensors.autograd.handles import RemovableHandle
 from tenon.tensors.tensor import Tensor
 
 EXTRA_STATE_KEY_SUFFIX = "_extra_state"
-#: Keys of the stored tensors of a computed weight; the first group is part of the weight's own name.
-_STEPS = re.compile(r"(?:parametrizations\.)?(\w+?)(?:\.original\d*|_orig|_g)$")
+#: Keys of the stored tensors of a parametrized or pruned weight; the first group is the weight's own name.
+_COMPUTED_FROM = re.compile(r"(?:parametrizations\.)?(\w+?)(?:\.original\d*|_orig|_g)$")
 T_destination = TypeVar("T_destination", bound=dict[str, Any])
 
 
@@ -167,7 +167,7 @@ class State(Conversion):
         for name, member in local_state.items():
             key = prefix + name
             if key in state_dict:
-                _take(self, name, member, key, state_dict[key], assign, error_msgs)
+                _load_tensor(self, name, member, key, state_dict[key], assign, error_msgs)
             elif strict:
                 missing_keys.append(key)
         extra = prefix + EXTRA_STATE_KEY_SUFFIX
@@ -202,7 +202,7 @@ class State(Conversion):
         if metadata is not None:
             copied._metadata = metadata
         with Transaction() as transaction:
-            _load(self, copied, "", False, _Plan(transaction, metadata or {}, assign, keys, errors))
+            _load(self, copied, "", False, _LoadArguments(transaction, metadata or {}, assign, keys, errors))
             if strict:
                 for title, names in (("Unexpected", keys.unexpected_keys), ("Missing", keys.missing_keys)):
                     if names:
@@ -270,7 +270,7 @@ def overrides(module: State, name: str) -> bool:
     return getattr(type(module), name) is not getattr(State, name)
 
 
-class _Plan(NamedTuple):
+class _LoadArguments(NamedTuple):
     """Arguments that one ``load_state_dict`` passes down the module tree."""
 
     transaction: Transaction
@@ -280,7 +280,9 @@ class _Plan(NamedTuple):
     errors: list[str]
 
 
-def _load(module: Any, state_dict: dict[str, Any], prefix: str, at_once: bool, plan: _Plan) -> None:
+def _load(
+    module: Any, state_dict: dict[str, Any], prefix: str, at_once: bool, arguments: _LoadArguments
+) -> None:
     """Load ``module`` and its descendants; ``at_once`` if a post-hook of an ancestor may read the values."""
     post_hooks = list(module.__dict__.get("_load_state_dict_post_hooks", EMPTY).values())
     custom = (
@@ -289,17 +291,19 @@ def _load(module: Any, state_dict: dict[str, Any], prefix: str, at_once: bool, p
         or bool(module.__dict__.get("_load_state_dict_pre_hooks"))
     )
     at_once = at_once or bool(post_hooks)
-    metadata = dict(plan.metadata.get(prefix[:-1], {}))
-    if plan.assign:
+    metadata = dict(arguments.metadata.get(prefix[:-1], {}))
+    if arguments.assign:
         metadata["assign_to_params_buffers"] = True
-    with plan.transaction.immediately(module if custom or at_once else None):
-        module._load_from_state_dict(state_dict, prefix, metadata, True, *plan.keys, plan.errors)
+    with arguments.transaction.immediately(module if custom or at_once else None):
+        module._load_from_state_dict(state_dict, prefix, metadata, True, *arguments.keys, arguments.errors)
     for name, child in module._modules.items():
         if child is not None:
             below = f"{prefix}{name}."
-            _load(child, {k: v for k, v in state_dict.items() if k.startswith(below)}, below, at_once, plan)
+            _load(
+                child, {k: v for k, v in state_dict.items() if k.startswith(below)}, below, at_once, arguments
+            )
     for hook in post_hooks:
-        if hook(module, plan.keys) is not None:
+        if hook(module, arguments.keys) is not None:
             raise AssertionError(
                 "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new "
                 "values, "
@@ -307,7 +311,7 @@ def _load(module: Any, state_dict: dict[str, Any], prefix: str, at_once: bool, p
             )
 
 
-def _take(
+def _load_tensor(
     module: Any, name: str, member: Tensor, key: str, value: object, assign: bool, errors: list[str]
 ) -> None:
     """Validate one tensor and defer its copy or assignment."""
@@ -354,14 +358,14 @@ def _advice(keys: IncompatibleKeys, strict: bool) -> str:
     if strict and keys.unexpected_keys and all(key.startswith("module.") for key in keys.unexpected_keys):
         return f'{text} All keys start with "module.": a data-parallel wrapper saved them; strip that prefix.'
     if strict and (keys.missing_keys or keys.unexpected_keys):
-        return f"{text}{_about_steps(keys)} Pass strict=False to load the keys that do match."
+        return f"{text}{_parametrization_advice(keys)} Pass strict=False to load the keys that do match."
     return text
 
 
-def _about_steps(keys: IncompatibleKeys) -> str:
+def _parametrization_advice(keys: IncompatibleKeys) -> str:
     """Return advice if a weight is parametrized or pruned in only one of module and checkpoint."""
     in_model, in_checkpoint = (
-        {_STEPS.sub(r"\1", key) for key in side} & set(other) for side, other in (keys, keys[::-1])
+        {_COMPUTED_FROM.sub(r"\1", key) for key in side} & set(other) for side, other in (keys, keys[::-1])
     )
     if in_model:
         return (

@@ -88,9 +88,9 @@ class Transaction:
     """The writes of one load; if the ``with`` block raises, everything is rolled back."""
 
     def __init__(self) -> None:
-        self._waiting: list[Write] = []
-        self._memories: list[Memory] = []
-        self._remembered: set[tuple[Module, bool]] = set()
+        self._deferred: list[Write] = []
+        self._backups: list[Backup] = []
+        self._backed_up: set[tuple[Module, bool]] = set()
         self._immediate = 0
         self._token: Any = None
 
@@ -101,8 +101,8 @@ class Transaction:
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         _current.reset(self._token)
         if error is not None:
-            for memory in reversed(self._memories):
-                memory.restore()
+            for backup in reversed(self._backups):
+                backup.restore()
 
     @staticmethod
     def later(
@@ -113,10 +113,10 @@ class Transaction:
         write = Write(key, module, name, member, value, assign)
         if transaction is not None and not transaction._immediate:
             if assign:
-                transaction.remember(module, values=False)
+                transaction.back_up(module, values=False)
             elif type(member) not in (Tensor, Parameter, Buffer):
-                transaction.remember(module)
-            transaction._waiting.append(write)
+                transaction.back_up(module)
+            transaction._deferred.append(write)
         else:
             _try(write.carry_out, write, errors)
 
@@ -127,29 +127,29 @@ class Transaction:
             yield
             return
         for child in module.modules():
-            self.remember(child)
+            self.back_up(child)
         self._immediate += 1
         try:
             yield
         finally:
             self._immediate -= 1
 
-    def remember(self, module: Module, values: bool = True) -> None:
+    def back_up(self, module: Module, values: bool = True) -> None:
         """Back up the module's members, at most once; with ``values`` a copy of their values too."""
-        if (module, values) not in self._remembered and (module, True) not in self._remembered:
-            self._remembered.add((module, values))
-            self._memories.append(Memory(module, values))
+        if (module, values) not in self._backed_up and (module, True) not in self._backed_up:
+            self._backed_up.add((module, values))
+            self._backups.append(Backup(module, values))
 
     def carry_out(self, errors: list[str]) -> None:
         """Execute all deferred writes, after probing every one."""
-        for write in self._waiting:
+        for write in self._deferred:
             _try(write.probe, write, errors)
         if not errors:
-            for write in self._waiting:
+            for write in self._deferred:
                 _try(write.carry_out, write, errors)
 
 
-class Memory:
+class Backup:
     """Backup of one module: its attributes, its members and, with ``values``, copies of their values."""
 
     def __init__(self, module: Module, values: bool) -> None:
