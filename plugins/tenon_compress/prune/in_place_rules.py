@@ -15,7 +15,7 @@ from tenon_compress.prune.op_rules import rule
 
 
 @rule("copy")
-def copied(
+def copy_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, y: AbstractValue
 ) -> tuple[AbstractValue, ...]:
     """Copy the values of ``y``, whose channels are coupled with those of the destination ``x``."""
@@ -33,7 +33,7 @@ def copied(
 
 
 @rule("put_view")
-def put(
+def put_view_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, value: AbstractValue
 ) -> tuple[AbstractValue, ...]:
     """Put ``value`` into a view of ``x``; their channels are coupled already."""

@@ -42,7 +42,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 @rule("reshape", "view", "unsqueeze", "squeeze", "permute", "transpose", "expand", "flip", "roll", "diagonal")
 @rule("slice_axis", "split", "unbind", "index")
-def moved(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
+def movement_rule(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
     """Channels and constants move as the op moves elements."""
     op = ops.reshape if node.name == "view" else node.op  # the order in memory may differ here
 
@@ -64,7 +64,7 @@ def moved(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[A
 
 
 @rule("take")
-def taken(
+def take_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, *indices: AbstractValue
 ) -> tuple[AbstractValue, ...]:
     """Rows at indices: their axis is kept; the other axes are unchanged, whatever the indices are."""
@@ -80,7 +80,7 @@ def taken(
 
 
 @rule("segment_sum")
-def segmented(
+def segment_sum_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, offsets: AbstractValue
 ) -> tuple[AbstractValue, ...]:
     """Sums over rows, such as the words of a bag; the other axes are unchanged."""
@@ -89,7 +89,7 @@ def segmented(
 
 
 @rule("gather")
-def gathered(
+def gather_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, indices: AbstractValue
 ) -> tuple[AbstractValue, ...]:
     """Elements at indices along one axis, which is kept; the others are coupled with the indices' axes."""
@@ -100,7 +100,7 @@ def gathered(
 
 
 @rule("pad")
-def padded(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
+def pad_rule(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
     """Padded axes are kept; zeros remain zero if the padding is zero."""
     padded_axes = {axis for axis, width in enumerate(node.attrs["widths"]) if tuple(width) != (0, 0)}
     channel_maps = analysis.keep(x, f"{location(node)} pads them", padded_axes)
@@ -111,7 +111,9 @@ def padded(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[
 
 
 @rule("cat", "stack")
-def joined(analysis: DependencyAnalysis, node: Node, *xs: AbstractValue) -> tuple[AbstractValue, ...]:
+def concatenation_rule(
+    analysis: DependencyAnalysis, node: Node, *xs: AbstractValue
+) -> tuple[AbstractValue, ...]:
     """The operands' channels are concatenated along the axis and coupled along all others."""
     (aval,), axis = node.avals, node.attrs["axis"]
     if node.name == "stack":
@@ -162,7 +164,7 @@ def zeros(node: Node, channel_maps: list[np.ndarray], known: Mask | None, index:
 # --- elementwise ops ---
 
 
-def elementwise(analysis: DependencyAnalysis, node: Node, *args: object) -> tuple[AbstractValue, ...]:
+def elementwise_rule(analysis: DependencyAnalysis, node: Node, *args: object) -> tuple[AbstractValue, ...]:
     """Operands' channels are coupled; constants are computed, and zero times anything is zero."""
     if len(node.avals) != 1:
         return unknown(analysis, node, *args)
@@ -192,7 +194,7 @@ def _ranked(rank: int, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     return tuple(a.reshape((1,) * (rank - a.ndim) + a.shape) for a in arrays)
 
 
-def same(
+def copy_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: object
 ) -> tuple[AbstractValue, ...]:
     """A copy, in other memory or of another dtype."""
@@ -202,7 +204,7 @@ def same(
     return (AbstractValue(x.shape, list(x.channel_maps), x.known, value),)
 
 
-def created(analysis: DependencyAnalysis, node: Node, *args: object) -> tuple[AbstractValue, ...]:
+def creation_rule(analysis: DependencyAnalysis, node: Node, *args: object) -> tuple[AbstractValue, ...]:
     """A new value whose size Python code chose: its axes get new channels."""
     (aval,) = node.avals
     axes = [analysis.channels.create(n) for n in aval.shape]
@@ -216,7 +218,7 @@ def created(analysis: DependencyAnalysis, node: Node, *args: object) -> tuple[Ab
 
 
 @rule("batch_norm_inference", "channel_affine", "batch_norm")
-def per_channel(
+def batch_norm_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, *vectors: object
 ) -> tuple[AbstractValue, ...]:
     """Vectors over the channels, the second axis, are coupled with it; constants are computed."""
@@ -276,7 +278,7 @@ def _affine(
 
 
 @rule("sum", "sum_to")
-def summed(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
+def sum_rule(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
     """Channels that are summed over can be removed if they are zero."""
     (aval,) = node.avals
     axes = _reduced_axes(node, x)
@@ -289,7 +291,7 @@ def summed(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[
     return (_reduced_value(aval, [a for a in x.channel_maps if not varying(a) & axes], axes, x),)
 
 
-def reduced(
+def reduction_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: object
 ) -> tuple[AbstractValue, ...]:
     """Means, maxima and the like depend on the number of elements: the axes they reduce are kept."""
@@ -321,14 +323,14 @@ def _reduced_value(
 
 
 @rule("softmax", "safe_softmax", "log_softmax", "cumsum")
-def along(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
+def softmax_rule(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
     """Every element depends on all along the axis, which is kept."""
     reason = f"'{node.name}' in {location(node)} is taken over them"
     return (AbstractValue(x.shape, analysis.couple_along(x, reason, {node.attrs["axis"] % len(x.shape)})),)
 
 
 @rule("layer_norm")
-def normalized(
+def layer_norm_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, weight: object, bias: object
 ) -> tuple[AbstractValue, ...]:
     """Mean and variance of the last axes depend on their size; slices of zeros remain zero without a bias."""
@@ -346,7 +348,7 @@ def normalized(
 # --- windows, tables ---
 
 
-def windowed(
+def window_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, *rest: object
 ) -> tuple[AbstractValue, ...]:
     """Pooling and resampling process each channel separately; zero channels remain zero."""
@@ -365,7 +367,7 @@ def windowed(
 
 
 @rule("embedding", "embedding_rows")
-def embedded(
+def embedding_rule(
     analysis: DependencyAnalysis, node: Node, weight: AbstractValue, indices: AbstractValue
 ) -> tuple[AbstractValue, ...]:
     """The last axis of the table may shrink; its rows are kept, as indices refer to them."""
@@ -377,4 +379,10 @@ def embedded(
     return (zeros(node, [] if outputs is None else [outputs.reshape(across)], zero),)
 
 
-KINDS.update(elementwise=elementwise, reduce=reduced, memory=same, window=windowed, create=created)
+KINDS.update(
+    elementwise=elementwise_rule,
+    reduce=reduction_rule,
+    memory=copy_rule,
+    window=window_rule,
+    create=creation_rule,
+)

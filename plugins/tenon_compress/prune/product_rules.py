@@ -21,7 +21,7 @@ from tenon_compress.prune.op_rules import rule, zeros
 
 
 @rule("matmul")
-def multiplied(
+def matmul_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, y: AbstractValue
 ) -> tuple[AbstractValue, ...]:
     """Channels that are summed over can be removed where one operand is zero; rows and columns remain."""
@@ -56,7 +56,7 @@ def multiplied(
 
 
 @rule("linear")
-def linear(
+def linear_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, weight: AbstractValue, bias: object = None
 ) -> tuple[AbstractValue, ...]:
     """``x @ weight.T + bias``; constant inputs can be folded into the bias."""
@@ -64,7 +64,7 @@ def linear(
 
 
 @rule("conv", "convolution", "conv_input_grad")
-def convolved(
+def convolution_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, weight: AbstractValue, bias: object = None
 ) -> tuple[AbstractValue, ...]:
     """A product over the channels at every position, over all or over those of a group."""

@@ -24,7 +24,7 @@ from tenon_compress.prune.dependencies import (
 )
 
 
-def sequence(
+def recurrent_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, *args: Any
 ) -> tuple[AbstractValue, ...]:
     """Return the outputs and final states of a layer in one direction."""
@@ -94,4 +94,4 @@ def _units(
     return units
 
 
-RULES.update({op.name: sequence for op in (rnn_sequence, lstm_sequence, gru_sequence)})
+RULES.update({op.name: recurrent_rule for op in (rnn_sequence, lstm_sequence, gru_sequence)})

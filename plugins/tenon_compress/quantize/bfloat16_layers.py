@@ -30,18 +30,18 @@ class BFloat16Layer(QuantizedLayer):
         """Whether the layer computes in bfloat16 on its device; else it is smaller but no faster."""
         return bool(self.stored("weight")._backend.prefers_bfloat16(self.op))
 
-    def _take(self, weight: Tensor, bias: Tensor | None) -> None:
+    def _set_weights(self, weight: Tensor, bias: Tensor | None) -> None:
         self.hold(weight=weight.to(bfloat16), bias=None if bias is None else bias.to(bfloat16))
 
-    def _computed(self, input: Tensor, weight: Tensor, bias: Tensor | None, *args: object) -> Tensor:
+    def _float_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None, *args: object) -> Tensor:
         """Compute the float layer's result for ``input`` and the other arguments of the call."""
         raise NotImplementedError
 
     def _forward(self, input: Tensor, *args: object) -> Tensor:
         if not (input.is_floating_point() and self.multiplies):
-            return self._computed(input, self.weight, self.bias, *args)
+            return self._float_forward(input, self.weight, self.bias, *args)
         bias = self._buffers["bias"]
-        return self._computed(input.to(bfloat16), self.stored("weight"), bias, *args).to(input.dtype)
+        return self._float_forward(input.to(bfloat16), self.stored("weight"), bias, *args).to(input.dtype)
 
     def _freeze(self) -> None:
         """Do nothing: backends do not pack these weights, and float kernels would copy read-only memory."""
@@ -53,13 +53,13 @@ class BFloat16Linear(BFloat16Layer):
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self._take(zeros(out_features, in_features), zeros(out_features) if bias else None)
+        self._set_weights(zeros(out_features, in_features), zeros(out_features) if bias else None)
 
     @classmethod
     def of(cls, layer: Module) -> Self:
         """Return the quantized layer of an ``nn.Linear``."""
         quantized = cls(layer.in_features, layer.out_features, layer.bias is not None)
-        quantized._take(layer.weight, layer.bias)
+        quantized._set_weights(layer.weight, layer.bias)
         return quantized.train(layer.training)
 
     def numbers(self) -> dict[str, object]:
@@ -67,7 +67,7 @@ class BFloat16Linear(BFloat16Layer):
         rows, columns = self.stored("weight").shape
         return {"in_features": columns, "out_features": rows, "bias": self.bias is not None}
 
-    def _computed(self, input: Tensor, weight: Tensor, bias: Tensor | None, *args: object) -> Tensor:
+    def _float_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None, *args: object) -> Tensor:
         return linear(input, weight, bias)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ class _Conv(BFloat16Layer):
         super().__init__(*sizes, **options)
         weight, bias = self.weight, self.bias
         del self._parameters["weight"], self._parameters["bias"]
-        self._take(weight, bias)
+        self._set_weights(weight, bias)
 
     def reset_parameters(self) -> None:
         """Do nothing: the weights are loaded, not initialized."""
@@ -98,14 +98,14 @@ class _Conv(BFloat16Layer):
         """Return the quantized layer of a float convolution."""
         numbers = {name: getattr(layer, name) for name in cls.named}
         quantized = cls(**numbers, bias=layer.bias is not None)
-        quantized._take(layer.weight, layer.bias)
+        quantized._set_weights(layer.weight, layer.bias)
         return quantized.train(layer.training)
 
     def numbers(self) -> dict[str, object]:
         """The sizes, the geometry and bias."""
         return {**{name: getattr(self, name) for name in self.named}, "bias": self.bias is not None}
 
-    def _computed(self, input: Tensor, weight: Tensor, bias: Tensor | None, *args: object) -> Tensor:
+    def _float_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None, *args: object) -> Tensor:
         return self._conv_forward(input, weight, bias, *args)
 
     def forward(self, input: Tensor) -> Tensor:

@@ -84,11 +84,11 @@ class QuantizedLayer(Module):
         """Move to another device; tensors keep their dtypes, and a new dtype applies to ``floats``."""
         self.floats = fn(zeros(0, dtype=self.floats)).dtype
 
-        def moved(tensor: Tensor) -> Tensor:
+        def move(tensor: Tensor) -> Tensor:
             converted = fn(tensor)
             return converted if converted.dtype is tensor.dtype else tensor.to(converted.device)
 
-        super()._apply(moved, recurse)
+        super()._apply(move, recurse)
         self._freeze()
         return self
 

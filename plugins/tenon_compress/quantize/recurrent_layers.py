@@ -29,7 +29,7 @@ class DynamicRecurrent(QuantizedLayer):
 
     def __init__(self, *sizes: Any, **options: Any) -> None:  # the float class's arguments
         super().__init__(*sizes, **options)
-        self._take({name: self._parameters.pop(name) for name in list(self._parameters)})
+        self._set_weights({name: self._parameters.pop(name) for name in list(self._parameters)})
 
     def forward(self, input: Nested, hx: Nested = None) -> Nested:
         """Compute as the float layer does."""
@@ -38,7 +38,7 @@ class DynamicRecurrent(QuantizedLayer):
     def reset_parameters(self) -> None:
         """Do nothing: the weights are loaded, not initialized."""
 
-    def _take(self, tensors: Mapping[str, Tensor | None]) -> None:
+    def _set_weights(self, tensors: Mapping[str, Tensor | None]) -> None:
         for name, tensor in tensors.items():
             if tensor is None or tensor.dim() == 1:
                 self.hold(**{name: None if tensor is None else tensor.to(float32)})
@@ -52,7 +52,7 @@ class DynamicRecurrent(QuantizedLayer):
         weights = dict(layer.named_parameters(recurse=False))
         check_float32(f"this {type(layer).__name__}", next(iter(weights.values())))
         quantized = cls(**{name: getattr(layer, name) for name in cls.named})
-        quantized._take(weights)
+        quantized._set_weights(weights)
         return quantized.train(layer.training)
 
     def numbers(self) -> dict[str, object]:

@@ -135,7 +135,7 @@ def quantizable(layer: Module) -> bool:
 class _Plan:
     """Where a layer's result goes, after its rectifier, and which layers read it as uint8."""
 
-    def __init__(self, graph: CallGraph, path: str, taken: Collection[str]) -> None:
+    def __init__(self, graph: CallGraph, path: str, quantized_paths: Collection[str]) -> None:
         #: The range of the result, whether a rectifier is applied to it, and the rectifier that is folded.
         self.low, self.high = -float("inf"), float("inf")
         self.relu, self.folded = False, ""
@@ -152,23 +152,27 @@ class _Plan:
         elif (
             type(activation) is nn.ReLU6
             and graph.called_once(following)
-            and self._collect(graph, following, taken)
+            and self._collect(graph, following, quantized_paths)
         ):
             # Quantization to steps up to 6 clips by itself.
             self.low, self.high, self.folded = 0.0, 6.0, following
             return
-        if not self._collect(graph, end, taken):
+        if not self._collect(graph, end, quantized_paths):
             self.sinks, self.pools = [], []
         if self.relu and graph.called_once(following):
             self.folded = following
         self.relu = self.relu and bool(self.folded or self.sinks)
 
-    def _collect(self, graph: CallGraph, node: str, taken: Collection[str]) -> bool:
-        """Whether only layers in ``taken`` read ``node``; collect them and the pools between."""
+    def _collect(self, graph: CallGraph, node: str, quantized_paths: Collection[str]) -> bool:
+        """Whether only layers in ``quantized_paths`` read ``node``; collect them and the pools between."""
         for reader in graph.readers[node]:
-            if reader and reader in taken and graph.called_once(reader):
+            if reader and reader in quantized_paths and graph.called_once(reader):
                 self.sinks.append(reader)
-            elif not reader or not self._passes(graph, reader) or not self._collect(graph, reader, taken):
+            elif (
+                not reader
+                or not self._passes(graph, reader)
+                or not self._collect(graph, reader, quantized_paths)
+            ):
                 return False
         return bool(graph.readers[node])
 
@@ -202,22 +206,22 @@ def convert(
     graph = CallGraph(model, calls[0])
     fold_norms(model, graph, skip)
     known = None if isinstance(limits, StaticScheme) else limits
-    taken = [
+    quantized_paths = [
         path
         for path, layer in graph.layers.items()
         if path not in skip and graph.calls[path] and quantizable(layer) and (known is None or path in known)
     ]
-    for path in taken:
+    for path in quantized_paths:
         check_float32(f"'{path}.weight'" if path else "'weight'", graph.layers[path].weight)
-    plans = {path: _Plan(graph, path, taken) for path in taken}
+    plans = {path: _Plan(graph, path, quantized_paths) for path in quantized_paths}
     ends = [path for path, plan in plans.items() if plan.sinks]
     if isinstance(limits, StaticScheme):
-        entering, leaving = ({path: limits.observer() for path in paths} for paths in (taken, ends))
+        entering, leaving = ({path: limits.observer() for path in paths} for paths in (quantized_paths, ends))
         _calibrate(model, calls, entering, {p: (o, plans[p]) for p, o in leaving.items()})
         steps = {path: steps_of(*_finite(path, *o.limits())) for path, o in entering.items()}
         out = {path: plans[path].steps(_finite(path, *o.limits())) for path, o in leaving.items()}
     else:
-        steps = {path: steps_of(*_finite(path, *limits[path])) for path in taken}
+        steps = {path: steps_of(*_finite(path, *limits[path])) for path in quantized_paths}
         out = {path: plans[path].steps(limits[plans[path].sinks[0]]) for path in ends}
     for path in ends:
         for sink in plans[path].sinks:
@@ -238,7 +242,7 @@ def convert(
             model = replace(model, plan.folded, Folded().train(layer.training))
         for pool in plan.pools:
             model = replace(model, pool, StaticMaxPool.of(graph.layers[pool]))
-    return model, len(taken)
+    return model, len(quantized_paths)
 
 
 def _calibrate(
