@@ -198,10 +198,10 @@ class Collected:
             raise Unusable("`args` of [memory] is no object")
         if len(self.memory.at) >= MOST_SPANS:
             raise Unusable(f"more than {MOST_SPANS:,} changes of memory in one file")
-        change = _whole(args, "Bytes")
-        address = _whole(args, "Addr") if "Addr" in args else 0
-        allocated = _whole(args, "Total Allocated")
-        reserved = _whole(args, "Total Reserved") if "Total Reserved" in args else 0
+        change = _integer(args, "Bytes")
+        address = _integer(args, "Addr") if "Addr" in args else 0
+        allocated = _integer(args, "Total Allocated")
+        reserved = _integer(args, "Total Reserved") if "Total Reserved" in args else 0
         device, detail = self.owner(args)
         row = (self._time(event.get("ts")), change, address, device, allocated, reserved, detail)
         for column, value in zip(self.memory.columns(), row, strict=True):
@@ -209,8 +209,8 @@ class Collected:
 
     def owner(self, args: JsonObject) -> tuple[int, int]:
         """Return the index of a memory event's device, and of the detail with its owner."""
-        kind = _whole(args, "Device Type") if "Device Type" in args else 0
-        index = _whole(args, "Device Id") if "Device Id" in args else -1
+        kind = _integer(args, "Device Type") if "Device Type" in args else 0
+        index = _integer(args, "Device Id") if "Device Id" in args else -1
         device, known = "cpu" if kind == 0 else f"cuda:{index}", self.memory.devices
         if device not in known:
             if len(known) >= MOST_DEVICES:
@@ -242,7 +242,7 @@ def _nanoseconds(value: object, key: str) -> int:
     raise Unusable(f"`{key}` is no number")
 
 
-def _whole(args: JsonObject, key: str) -> int:
+def _integer(args: JsonObject, key: str) -> int:
     value = args.get(key)
     if type(value) is not int or not -_ORIGIN_LIMIT < value < _ORIGIN_LIMIT:
         raise Unusable(f"`{key}` of [memory] is no whole number")

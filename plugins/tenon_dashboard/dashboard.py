@@ -108,19 +108,19 @@ class Dashboard(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _trace(self, request: Request) -> Response:
         files = self._files(self._run(request))
-        begin, end = _whole(request, "begin", 0), _whole(request, "end", 0)
-        pixels = min(max(_whole(request, "pixels", 1000), 100), 4000)
+        begin, end = _integer(request, "begin", 0), _integer(request, "end", 0)
+        pixels = min(max(_integer(request, "pixels", 1000), 100), 4000)
         return _json(request, {**window(files, begin, end, pixels), "files": _states(files)})
 
     def _search(self, request: Request) -> Response:
         files = self._files(self._run(request))
         only, text = request.args.get("rank", "all"), request.args.get("text", "")[:200]
-        after, back = _whole(request, "after", -1), "back" in request.args
+        after, back = _integer(request, "after", -1), "back" in request.args
         return _json(request, search(files, only, text, after, back))
 
     def _span(self, request: Request) -> Response:
         files = self._files(self._run(request))
-        detail = span_detail(files, _whole(request, "rank", 0), _whole(request, "detail", 0))
+        detail = span_detail(files, _integer(request, "rank", 0), _integer(request, "detail", 0))
         return _json(request, {"detail": detail})
 
 
@@ -137,7 +137,7 @@ def _state(rank: int, reading: Reading) -> JsonObject:
     return head | state | {"skipped": skipped}
 
 
-def _whole(request: Request, name: str, otherwise: int) -> int:
+def _integer(request: Request, name: str, otherwise: int) -> int:
     text = request.args.get(name, str(otherwise))
     if not text.lstrip("-").isascii() or not text.lstrip("-").isdigit() or len(text) > 18:
         raise Refused(f"{name} is no whole number: {text[:50]!r}")

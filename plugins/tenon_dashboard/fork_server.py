@@ -10,13 +10,13 @@ import sys
 import threading
 
 
-class Nursery:
+class ForkServer:
     """Starts workers; the process that forks them is started by the first, or by ``warm``."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._ask: socket.socket | None = None
+        self._socket: socket.socket | None = None
 
     def warm(self) -> None:
         """Start the process that forks workers, if it is not running."""
@@ -25,16 +25,16 @@ class Nursery:
 
     def _server(self) -> socket.socket:
         """Return the socket to the process that forks, which is started if necessary."""
-        if self._ask is None or self._process is None or self._process.poll() is not None:
+        if self._socket is None or self._process is None or self._process.poll() is not None:
             self._end()
-            self._ask, theirs = socket.socketpair()
+            self._socket, theirs = socket.socketpair()
             # One thread: a process with several cannot fork safely.
             command = ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, "-P", "-m", "tenon_dashboard.worker"]
             with theirs:
                 self._process = subprocess.Popen(
                     command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
                 )
-        return self._ask
+        return self._socket
 
     def start(self, path: str) -> socket.socket:
         """Start a worker for a file and return the socket to it; OSError if none can be started."""
@@ -47,12 +47,12 @@ class Nursery:
         return ours
 
     def _end(self) -> None:
-        if self._ask is not None:
-            self._ask.close()
+        if self._socket is not None:
+            self._socket.close()
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        self._ask = self._process = None
+        self._socket = self._process = None
 
     def close(self) -> None:
         """End the process; workers end when their sockets are closed."""

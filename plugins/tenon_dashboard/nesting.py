@@ -73,7 +73,7 @@ def nested(lane: Lane) -> Nest | None:
     return Nest(start, duration, label, detail, parent, levels)
 
 
-def take(nest: Nest, parts: list[int], labels: list[tuple[str, str]], swept: Swept) -> list[Level]:
+def add_nested(nest: Nest, parts: list[int], labels: list[tuple[str, str]], swept: Swept) -> list[Level]:
     """Add a lane's sums and steps to ``swept``; return its levels."""
     part = np.array(parts)[nest.label]
     step = np.full(len(part), -1)

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from tenon_dashboard.collect import JsonObject
-from tenon_dashboard.nursery import Nursery
+from tenon_dashboard.fork_server import ForkServer
 from tenon_dashboard.timeline import Timeline
 
 MOST_FILES = 256
@@ -29,7 +29,7 @@ _LONGEST_LINE = 64 << 20
 class Reading:
     """The last digest and timeline of one file, or its error."""
 
-    def __init__(self, path: str, nursery: Nursery) -> None:
+    def __init__(self, path: str, fork_server: ForkServer) -> None:
         self.path = path
         self.name = os.path.basename(path)
         self.digest: JsonObject | None = None
@@ -43,7 +43,7 @@ class Reading:
         #: Whether its timeline is dropped, as there is no memory left for it.
         self.cropped = False
         self._stamp: tuple[int, int] | None = None
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._worker: socket.socket | None = None
 
     def changed(self) -> bool:
@@ -76,7 +76,7 @@ class Reading:
             return True
         self.progress = 0
         try:
-            self._worker = self._nursery.start(self.path)
+            self._worker = self._fork_server.start(self.path)
         except OSError as error:
             self._fail(f"no process could be started to read it: {error.strerror}")
             return False
@@ -101,7 +101,7 @@ class Reading:
                         self._fail(message["error"])
                         return False
                     else:
-                        self._take(message, out.read(message["timeline"]))
+                        self._store(message, out.read(message["timeline"]))
                         if "finished" in message:
                             return not message["ended"]
         self._fail("reading it took more memory or time than a trace may take")
@@ -111,7 +111,7 @@ class Reading:
         self.close()
         self.digest, self.timeline, self.bytes, self.error = None, None, 0, error
 
-    def _take(self, message: JsonObject, timeline: bytes) -> None:
+    def _store(self, message: JsonObject, timeline: bytes) -> None:
         self.digest, self.error = message["digest"], None
         self.finished = message.get("finished", False)
         if timeline and not self.cropped:
@@ -129,7 +129,7 @@ class Readers:
         self._done = threading.Condition(self._lock)
         self._slots = threading.BoundedSemaphore(max(2, os.cpu_count() or 2))
         self._looking = 0
-        self._nursery = Nursery()
+        self._fork_server = ForkServer()
         atexit.register(self.close)
 
     def get(self, paths: Sequence[str], seconds: float) -> list[Reading]:
@@ -140,10 +140,10 @@ class Readers:
         with self._lock:
             readings = [self._get(path) for path in paths]
             self._forget(set(paths))
-            begun = time.monotonic()
+            began = time.monotonic()
             while any(r.busy for r in readings):
                 shown = all(r.digest is not None or not r.busy for r in readings)
-                left = begun + seconds * (1 if shown else 2) - time.monotonic()
+                left = began + seconds * (1 if shown else 2) - time.monotonic()
                 if left <= 0:
                     break
                 self._done.wait(left)
@@ -151,10 +151,10 @@ class Readers:
 
     def warm(self) -> None:
         """Start the process that forks workers, as files will be requested soon."""
-        self._nursery.warm()
+        self._fork_server.warm()
 
     def _get(self, path: str) -> Reading:
-        reading = self._readings.setdefault(path, Reading(path, self._nursery))
+        reading = self._readings.setdefault(path, Reading(path, self._fork_server))
         self._readings.move_to_end(path)
         if not reading.busy and reading.changed():
             reading.busy = True
@@ -183,13 +183,13 @@ class Readers:
                     reading.busy = False
                     self._done.notify_all()
 
-    def _forget(self, wanted: set[str]) -> None:
+    def _forget(self, requested: set[str]) -> None:
         size = sum(reading.bytes for reading in self._readings.values())
         for path in list(self._readings):
             if len(self._readings) <= MOST_FILES and size <= MOST_BYTES:
                 return
             reading = self._readings[path]
-            if path not in wanted and not reading.busy:
+            if path not in requested and not reading.busy:
                 size -= reading.bytes
                 reading.close()
                 del self._readings[path]
@@ -204,4 +204,4 @@ class Readers:
         with self._lock:
             for reading in self._readings.values():
                 reading.close()
-        self._nursery.close()
+        self._fork_server.close()

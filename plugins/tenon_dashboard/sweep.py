@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon_dashboard.collect import LONGEST_SPAN, Collected, Lane
-from tenon_dashboard.nesting import nested, take
+from tenon_dashboard.nesting import add_nested, nested
 from tenon_dashboard.parts import (
     COMMUNICATION,
     DATA,
@@ -36,7 +36,7 @@ def sweep(collected: Collected) -> Swept:
     swept = Swept()
     for key, lane in collected.lanes.items():
         nest = nested(lane)
-        levels = take(nest, parts, collected.labels, swept) if nest else None
+        levels = add_nested(nest, parts, collected.labels, swept) if nest else None
         swept.levels[key] = levels or walk(lane, parts, collected.labels, swept)
     swept.steps.sort(key=lambda step: step.start)
     return swept

@@ -52,11 +52,11 @@ def window(files: Files, begin: int, end: int, pixels: int) -> JsonObject:
 
 def search(files: Files, only: str, text: str, after: int, back: bool) -> JsonObject:
     """Find the next span (or the last before) of a rank or "all" whose name contains ``text``; count them."""
-    wanted = text.casefold()
+    searched = text.casefold()
     count, best = 0, None
     ready = [entry for entry in _ready(files) if only in ("all", str(entry[0]))]
-    for rank, shift, _, timeline in ready if wanted else ():
-        labels = frozenset(i for i, (_, name) in enumerate(timeline.labels) if wanted in name.casefold())
+    for rank, shift, _, timeline in ready if searched else ():
+        labels = frozenset(i for i, (_, name) in enumerate(timeline.labels) if searched in name.casefold())
         count += timeline.count(labels)
         match = timeline.following(labels, after - shift, back)
         if match is not None:

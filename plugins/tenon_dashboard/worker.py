@@ -2,8 +2,8 @@
 
 Separate processes, because files can be hostile: memory and processor time are limited by the operating
 system, and TensorBoard remains responsive. Forked, because starting Python and NumPy takes longer than
-reading the first part of a file. ``nursery.py`` sends the path of a file and a socket, on which each line is
-a request (``readers.py``): ``look`` for the first part of the file, ``read`` for all of it. Responses are
+reading the first part of a file. ``fork_server.py`` sends the path of a file and a socket, on which each line
+is a request (``readers.py``): ``look`` for the first part of the file, ``read`` for all of it. Responses are
 lines of JSON: ``{"progress": bytes}`` and digests of what was read so far, and finally ``{"digest": ...,
 "timeline": bytes, "ended": all was read, "finished": the file is complete}``, followed by so many bytes of
 ``timeline.pack``, or an ``"error"``. A worker continues where it stopped when the file has grown. It ends
@@ -38,52 +38,53 @@ IDLE_SECONDS = 60
 LOOK = 2 << 20
 
 
-def _say(out: BinaryIO, message: JsonObject, blob: bytes = b"") -> None:
+def _send(out: BinaryIO, message: JsonObject, blob: bytes = b"") -> None:
     out.write(json.dumps(message, separators=(",", ":")).encode() + b"\n" + blob)
     out.flush()
 
 
-def _take(stream: EventStream, lines: Lines, out: BinaryIO, limit: float) -> bool:
+def _read_events(stream: EventStream, lines: Lines, out: BinaryIO, limit: float) -> bool:
     """Read at most ``limit`` characters, reporting progress now and then; return whether that was all."""
-    begun = spoken = time.monotonic()
+    began = reported = time.monotonic()
     summed, collected = 0.5, lines.collected
     for length in stream.read(lines):
         if length >= limit:
             return False
-        if time.monotonic() - spoken > 0.2:
-            spoken = time.monotonic()
-            _say(out, {"progress": stream.position})
-            if spoken - begun > summed:
-                _say(out, {"digest": digest(collected, sweep(collected), stream.header), "timeline": 0})
-                summed = 3 * (time.monotonic() - begun)
+        if time.monotonic() - reported > 0.2:
+            reported = time.monotonic()
+            _send(out, {"progress": stream.position})
+            if reported - began > summed:
+                _send(out, {"digest": digest(collected, sweep(collected), stream.header), "timeline": 0})
+                summed = 3 * (time.monotonic() - began)
     return True
 
 
-def serve(path: str, ask: io.RawIOBase, out: BinaryIO) -> None:
-    """Respond to each line of ``ask`` until the file is finished or invalid."""
+def serve(path: str, requests: io.RawIOBase, out: BinaryIO) -> None:
+    """Respond to each line of ``requests`` until the file is finished or invalid."""
     collected = Collected()
     lines = Lines(collected)
     try:
         stream = EventStream(path)
-        while select.select([ask], [], [], IDLE_SECONDS)[0] and (question := ask.readline()):
+        while select.select([requests], [], [], IDLE_SECONDS)[0] and (request := requests.readline()):
             ended = (
-                _take(stream, lines, out, LOOK if question == b"look\n" else float("inf")) or stream.finished
+                _read_events(stream, lines, out, LOOK if request == b"look\n" else float("inf"))
+                or stream.finished
             )
             swept = sweep(collected)
             if stream.finished and not swept.steps:
                 swept.steps = one_step(collected)
             blob = pack(collected, swept)
-            answer = {"digest": digest(collected, swept, stream.header), "timeline": len(blob)}
-            _say(out, answer | {"ended": ended, "finished": stream.finished}, blob)
-            del swept, blob, answer
+            response = {"digest": digest(collected, swept, stream.header), "timeline": len(blob)}
+            _send(out, response | {"ended": ended, "finished": stream.finished}, blob)
+            del swept, blob, response
             if stream.finished:
                 return
     except BadTrace as error:
-        _say(out, {"error": str(error)})
+        _send(out, {"error": str(error)})
     except MemoryError:
-        _say(out, {"error": f"needs more than {MEMORY_LIMIT >> 20} MiB of memory"})
+        _send(out, {"error": f"needs more than {MEMORY_LIMIT >> 20} MiB of memory"})
     except OSError as error:
-        _say(out, {"error": f"cannot be read: {error.strerror}"})
+        _send(out, {"error": f"cannot be read: {error.strerror}"})
 
 
 def limit() -> None:
@@ -94,9 +95,9 @@ def limit() -> None:
         resource.setrlimit(kind, (bound, bound))
 
 
-def _work(path: str, answers: int) -> None:
+def _work(path: str, descriptor: int) -> None:
     limit()
-    with socket.socket(fileno=answers) as line, contextlib.suppress(ConnectionError):
+    with socket.socket(fileno=descriptor) as line, contextlib.suppress(ConnectionError):
         serve(path, line.makefile("rb", buffering=0), line.makefile("wb"))
 
 
