@@ -108,8 +108,8 @@ def _cluster(ranks: int, ranks_per_node: int | None, cores_per_node: int | None)
             f" {ranks}, or plan for {low} or {low + per_node} ranks."
         )
     environment = process_environment()
-    wanted = environment.get("TENON_NUM_THREADS") or environment.get("OMP_NUM_THREADS") or ""
-    threads = int(wanted) if wanted.isdecimal() and int(wanted) else max(1, cores // per_node)
+    requested = environment.get("TENON_NUM_THREADS") or environment.get("OMP_NUM_THREADS") or ""
+    threads = int(requested) if requested.isdecimal() and int(requested) else max(1, cores // per_node)
     return predict.Cluster(ranks, per_node, cores, threads)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tenon.errors import ConfigError, LaunchError, TrainingError
 from tenon.extend import process_environment, run_parts
 from tenon_plan.plan.notes import Note, Result
-from tenon_plan.plan.rehearsal import STEPS, WARM_STEPS, Order
+from tenon_plan.plan.rehearsal import STEPS, WARM_STEPS, Task
 from tenon_plan.plan.replay import MARK
 
 MOST_REPLAYED = 16
@@ -63,9 +63,9 @@ def rehearse(
     with tempfile.TemporaryDirectory(prefix="tenon-plan-") as folder:
         paths = []
         for index in range(together):
-            path = Path(folder) / f"order-{index}.json"
-            order = Order(_quiet(config, folder), ranks, folder, index, together, nodes > 1)
-            path.write_text(json.dumps(asdict(order)))
+            path = Path(folder) / f"task-{index}.json"
+            task = Task(_quiet(config, folder), ranks, folder, index, together, nodes > 1)
+            path.write_text(json.dumps(asdict(task)))
             paths.append(path)
         _run_concurrently(paths, threads)
         results = [path.with_suffix(".result") for path in paths]
@@ -131,27 +131,27 @@ def _quiet(config: run_parts.RunConfig, folder: str) -> dict[str, object]:
     return saved
 
 
-def _run_concurrently(orders: Sequence[Path], threads: int) -> None:
-    """Run a rehearsal for each order; end all of them if one fails."""
+def _run_concurrently(tasks: Sequence[Path], threads: int) -> None:
+    """Run a rehearsal for each task; end all of them if one fails."""
     environment = {**process_environment(), "TENON_NUM_THREADS": str(threads)}
     command = [sys.executable, "-m", "tenon_plan.plan.rehearsal"]
     running = []
     try:
-        for order in orders:
-            with open(order.with_suffix(".errors"), "wb") as errors:
+        for task in tasks:
+            with open(task.with_suffix(".errors"), "wb") as errors:
                 running.append(
                     subprocess.Popen(
-                        [*command, str(order)], stdout=subprocess.DEVNULL, stderr=errors, env=environment
+                        [*command, str(task)], stdout=subprocess.DEVNULL, stderr=errors, env=environment
                     )
                 )
         while any(child.poll() is None for child in running):
-            failed = [order for order, child in zip(orders, running, strict=True) if child.poll()]
+            failed = [task for task, child in zip(tasks, running, strict=True) if child.poll()]
             if failed:
                 break
-            if any(_refused(order) for order in orders):
+            if any(_refused(task) for task in tasks):
                 return
             time.sleep(0.02)
-        failed = [order for order, child in zip(orders, running, strict=True) if child.poll()]
+        failed = [task for task, child in zip(tasks, running, strict=True) if child.poll()]
     finally:
         for child in running:
             child.kill()
@@ -162,8 +162,8 @@ def _run_concurrently(orders: Sequence[Path], threads: int) -> None:
         )
 
 
-def _refused(order: Path) -> bool:
-    result = order.with_suffix(".result")
+def _refused(task: Path) -> bool:
+    result = task.with_suffix(".result")
     return result.exists() and '"error"' in result.read_text()[:20]
 
 

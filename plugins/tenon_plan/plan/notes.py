@@ -15,18 +15,18 @@ Result: TypeAlias = dict[str, Any]
 class Note:
     """One call of a step.
 
-    ``placed``: its array was allocated by the communicator; ``beside``: it may overlap with computing.
+    ``preallocated``: its array was allocated by the communicator; ``beside``: it may overlap with computing.
     """
 
     call: engine.Call
-    placed: bool
+    preallocated: bool
     beside: bool
 
     @classmethod
     def read(cls, saved: Result) -> Note:
         """Restore a note from its ``dataclasses.asdict`` after a round trip through JSON."""
         call = {**saved["call"], "shape": tuple(saved["call"]["shape"])}
-        return cls(engine.Call(**call), saved["placed"], saved["beside"])
+        return cls(engine.Call(**call), saved["preallocated"], saved["beside"])
 
     @property
     def size(self) -> int:

@@ -1,11 +1,11 @@
 """Run some steps of one rank of many: the training loop, with a communicator that simulates the other ranks.
 
-The program ``python -m tenon_plan.plan.rehearsal ORDER`` is one rank. Its communication is recorded from the
+The program ``python -m tenon_plan.plan.rehearsal TASK`` is one rank. Its communication is recorded from the
 calls of the loop, its memory from the process, its time from a clock. Several concurrent ones, which wait for
 each other before the measured steps, compute side by side as the ranks of a node do.
 
-Every simulated rank has the data of this one: sums are multiples, the loss remains finite, branches are
-taken.
+Every simulated rank has the data of this one, so sums are multiples of its values: the loss remains finite,
+and branches that depend on values are taken as in training.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from tenon_plan.plan.notes import Note, Result
 
 WARM_STEPS, WARM_SECONDS = 5, 2.0
 """Warm-up ends after so many steps or, if earlier, so many seconds."""
-STEPS, SECONDS, LEAST = 30, 4.0, 3
+STEPS, SECONDS, MIN_STEPS = 30, 4.0, 3
 """The largest number of measured steps, the seconds after which they end, and their smallest number."""
-PATIENCE = 300.0
-COPIED = 16 << 20
+WAIT_SECONDS = 300.0
+COPY_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
-class Order:
-    """The task of a rehearsal; in ``folder`` the ``together`` concurrent ones wait for each other.
+class Task:
+    """The task of one of ``together`` concurrent rehearsals, which wait for each other in ``folder``.
 
     ``overlaps``: whether all-reduces would overlap with backward, as they do between nodes.
     """
@@ -55,8 +55,8 @@ class Order:
     overlaps: bool = False
 
 
-class _Enough(Exception):
-    """The requested steps are done."""
+class _AllStepsDone(Exception):
+    """Raised in the training loop when the requested steps are done."""
 
 
 class Rehearsal(Communicator):
@@ -73,8 +73,8 @@ class Rehearsal(Communicator):
         self._folder = folder
         self.notes: list[Note] = []
         self.stop = False
-        self._beside = False
-        self._placed = False
+        self._overlapping = False
+        self._preallocated = False
         self.allocated: list[engine.Array] = []
         """Arrays from ``allocate``: buckets of gradients."""
 
@@ -86,8 +86,8 @@ class Rehearsal(Communicator):
     def agree(self, call: engine.Call) -> None:
         """Record the call, or end the rehearsal."""
         if self.stop:
-            raise _Enough
-        self.notes.append(Note(call, self._placed, self._beside))
+            raise _AllStepsDone
+        self.notes.append(Note(call, self._preallocated, self._overlapping))
 
     def all_reduce(
         self,
@@ -98,21 +98,23 @@ class Rehearsal(Communicator):
         name: str | None = None,
     ) -> engine.Work:
         """All-reduce, and record whether the array is from ``allocate``."""
-        self._placed = out is array and any(np.may_share_memory(array, buffer) for buffer in self.allocated)
+        self._preallocated = out is array and any(
+            np.may_share_memory(array, buffer) for buffer in self.allocated
+        )
         try:
             return super().all_reduce(array, op, out, name=name)
         finally:
-            self._placed = False
+            self._preallocated = False
 
     def start_all_reduce(
         self, array: engine.Array, op: str = engine.ReduceOp.SUM, *, name: str | None = None
     ) -> engine.Work:
         """All-reduce, and record that it could overlap with computing."""
-        self._beside = True
+        self._overlapping = True
         try:
             return self.all_reduce(array, op, array, name=name)
         finally:
-            self._beside = False
+            self._overlapping = False
 
     def perform_all_reduce(self, source: engine.Array, target: engine.Array, op: engine.ReduceOp) -> None:
         """Compute the reduction of ``size`` equal arrays."""
@@ -124,43 +126,43 @@ class Rehearsal(Communicator):
             np.copyto(target, source)
 
     def perform_broadcast(self, target: engine.Array, root: int) -> None:
-        """The root has what this rank has."""
+        """Do nothing: the root has the values of this rank."""
 
     def perform_all_gather(self, source: engine.Array, target: engine.Array) -> None:
-        """Equal rows."""
+        """Fill every row of ``target`` with ``source``, as equal ranks would."""
         target[...] = source
 
     def perform_all_to_all(self, source: engine.Array, target: engine.Array) -> None:
-        """All ranks send this one the same row."""
+        """Fill every row of ``target`` with this rank's row, as equal ranks would send it."""
         target[...] = source[self.rank]
 
     def perform_reduce_scatter(self, source: engine.Array, target: engine.Array, op: engine.ReduceOp) -> None:
-        """This rank's row of equal arrays, combined."""
+        """Reduce this rank's row over ``size`` equal arrays."""
         self.perform_all_reduce(np.ascontiguousarray(source[self.rank]), target, op)
 
     def all_gather_bytes(self, payload: bytes, *, name: str | None = None) -> list[bytes]:
-        """Equal answers, but for the folder of the run, which rank 0 makes."""
-        answers = super().all_gather_bytes(payload, name=name)
+        """Return ``size`` copies of ``payload``; rank 0 sends the folder of the run, which it creates."""
+        payloads = super().all_gather_bytes(payload, name=name)
         if name == "run folder":
-            answers[0] = engine.encode([str(self._folder), None])
-        return answers
+            payloads[0] = engine.encode([str(self._folder), None])
+        return payloads
 
     def perform_all_gather_bytes(self, payload: bytes) -> list[bytes]:
-        """Equal answers."""
+        """Return ``size`` copies of ``payload``."""
         return [payload] * self.size
 
 
-class Watch:
+class StepRecorder:
     """A plugin that times the steps, records their calls, and ends the run after enough of them."""
 
-    def __init__(self, order: Order, communicator: Rehearsal) -> None:
+    def __init__(self, task: Task, communicator: Rehearsal) -> None:
         self.seconds: list[float] = []
         self.processor: list[float] = []
-        """Processor seconds of each step: on a busy machine fewer than it took."""
+        """Processor seconds of each step; on a busy machine fewer than the elapsed ones."""
         self.notes: list[Note] = []
         self.peak = self.resident = self.arrays = 0
         """The peak bytes of the process, its bytes between steps, and the peak of arrays in one step."""
-        self._order, self._communicator = order, communicator
+        self._task, self._communicator = task, communicator
         self._warm = 0.0
         self._counting = False
         self._began = self._used = 0.0
@@ -172,10 +174,10 @@ class Watch:
             self._counting = True
             self.seconds.clear()
             self.processor.clear()
-            _wait_for_others(self._order)
+            _wait_for_others(self._task)
             memory.reset_peak()
         self._communicator.notes.clear()
-        if self._enough():
+        if self._has_measured_enough():
             self.peak, self.resident = memory.peak(), memory.resident()
             tracemalloc.start()  # NumPy reports its arrays to tracemalloc.
         self._used, self._began = time.process_time(), time.perf_counter()
@@ -183,63 +185,63 @@ class Watch:
     @hookimpl
     def tenon_step_end(self, session: Session, step: int) -> None:
         """Stop timing; after the measured steps, one more is run to trace its arrays."""
-        took, used = time.perf_counter() - self._began, time.process_time() - self._used
+        elapsed, used = time.perf_counter() - self._began, time.process_time() - self._used
         self.notes = list(self._communicator.notes)
         if tracemalloc.is_tracing():
             self.arrays = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
             self._communicator.stop = True
             return
-        self.seconds.append(took)
+        self.seconds.append(elapsed)
         self.processor.append(used)
         if not self._counting:
-            self._warm += took
+            self._warm += elapsed
 
-    def _enough(self) -> bool:
+    def _has_measured_enough(self) -> bool:
         done = len(self.seconds)
-        return self._counting and done >= LEAST and (done >= STEPS or sum(self.seconds) > SECONDS)
+        return self._counting and done >= MIN_STEPS and (done >= STEPS or sum(self.seconds) > SECONDS)
 
 
-def rehearse(order: Order) -> Result:
-    """Run steps of the last of ``order.ranks`` ranks; return their calls, memory and times."""
-    folder = Path(order.folder) / f"run-{order.index}"
+def rehearse(task: Task) -> Result:
+    """Run steps of the last of ``task.ranks`` ranks; return their calls, memory and times."""
+    folder = Path(task.folder) / f"run-{task.index}"
     folder.mkdir()
-    communicator = Rehearsal(order.ranks, folder, order.overlaps)
-    watch = Watch(order, communicator)
-    resolved = run_parts.resolve_config([{k: v for k, v in order.config.items() if v is not None}])
+    communicator = Rehearsal(task.ranks, folder, task.overlaps)
+    recorder = StepRecorder(task, communicator)
+    resolved = run_parts.resolve_config([{k: v for k, v in task.config.items() if v is not None}])
     recipe = run_parts.recipe_named(resolved.recipe) if resolved.recipe is not None else None
-    register(watch, "tenon-plan")
+    register(recorder, "tenon-plan")
     with engine.use_communicator(communicator):
         session = run_parts.open_session(resolved, recipe, None, folder)
         # One batch is enough to measure the memory of an evaluation.
         test = session.data.test
-        subset: Any = Subset(test, range(min(resolved.eval_batch_size * order.ranks, len(test))))
+        subset: Any = Subset(test, range(min(resolved.eval_batch_size * task.ranks, len(test))))
         session.data = Splits(session.data.train, subset)
-        with contextlib.suppress(_Enough):
+        with contextlib.suppress(_AllStepsDone):
             run_parts.run(session)
         communicator.stop = False
         # Tracing needs memory too, so only the rise of the peak by an evaluation counts.
         memory.reset_peak()
         before = memory.resident()
         run_parts.evaluate(session, session.data.test)
-        evaluation = watch.resident + max(0, memory.peak() - before)
+        evaluation = recorder.resident + max(0, memory.peak() - before)
     trained = [p for p in session.model.parameters() if p.requires_grad]
     state = [value for entry in session.optimizer.state.values() for value in entry.values()]
     return {
         "parameters": sum(p.numel() for p in session.model.parameters()),
         "samples": len(session.data.train),
         "buckets": len(communicator.allocated),
-        "notes": [asdict(note) for note in watch.notes],
-        "seconds": watch.seconds,
-        "processor": statistics.median(watch.processor),
+        "notes": [asdict(note) for note in recorder.notes],
+        "seconds": recorder.seconds,
+        "processor": statistics.median(recorder.processor),
         "copied_per_second": _copy_rate(),
         "memory": {
             "weights": _bytes(session.model.parameters()) + _bytes(session.model.buffers()),
             "gradients": _bytes(trained),
-            "buckets": _bytes(communicator.allocated) if order.ranks > 1 else 0,
+            "buckets": _bytes(communicator.allocated) if task.ranks > 1 else 0,
             "optimizer": _bytes(state),
-            "arrays": watch.arrays,
-            "peak": watch.peak,
+            "arrays": recorder.arrays,
+            "peak": recorder.peak,
             "evaluation": evaluation,
         },
     }
@@ -252,28 +254,28 @@ def _bytes(values: Iterable[object]) -> int:
 
 def _copy_rate() -> float:
     """Return the bytes that a copy reads and writes per second, the median of nine."""
-    source, target, rates = np.ones(COPIED, np.uint8), np.ones(COPIED, np.uint8), []
+    source, target, rates = np.ones(COPY_BYTES, np.uint8), np.ones(COPY_BYTES, np.uint8), []
     for _ in range(9):
         began = time.perf_counter()
         np.copyto(target, source)
-        rates.append(2 * COPIED / (time.perf_counter() - began))
+        rates.append(2 * COPY_BYTES / (time.perf_counter() - began))
     return float(np.median(rates))
 
 
-def _wait_for_others(order: Order) -> None:
+def _wait_for_others(task: Task) -> None:
     """Wait until all concurrent rehearsals have called this."""
-    folder = Path(order.folder)
-    (folder / f"ready-{order.index}").touch()
-    deadline = time.monotonic() + PATIENCE
-    while len(list(folder.glob("ready-*"))) < order.together and time.monotonic() < deadline:
+    folder = Path(task.folder)
+    (folder / f"ready-{task.index}").touch()
+    deadline = time.monotonic() + WAIT_SECONDS
+    while len(list(folder.glob("ready-*"))) < task.together and time.monotonic() < deadline:
         time.sleep(0.002)
 
 
 def main() -> None:
-    """Read the order and write the result to a file beside it."""
+    """Read the task from the file named on the command line; write the result to a file next to it."""
     path = Path(sys.argv[1])
     try:
-        result = rehearse(Order(**json.loads(path.read_text())))
+        result = rehearse(Task(**json.loads(path.read_text())))
     except TenonError as error:
         result = {"error": str(error)}
     path.with_suffix(".part").write_text(json.dumps(result))

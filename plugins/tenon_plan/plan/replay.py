@@ -31,11 +31,11 @@ def job(note: Note, communicator: Communicator) -> Callable[[], object]:
     rows = (communicator.size, *call.shape[1:])
     shape = rows if call.kind in ("reduce_scatter", "all_to_all") else call.shape
     dtype = np.dtype(call.dtype) if call.dtype not in ("", "bytes") else np.dtype(np.uint8)
-    if note.placed:
+    if note.preallocated:
         array = communicator.allocate(int(np.prod(shape)), dtype).reshape(shape)
     else:
         array = np.zeros(shape, dtype)
-    name, out = call.name, array if note.placed else None
+    name, out = call.name, array if note.preallocated else None
     match call.kind:
         case "all_reduce" if note.beside:
             return lambda: communicator.start_all_reduce(array, call.detail, name=name).wait()
@@ -76,7 +76,7 @@ def seconds_of(jobs: Sequence[Callable[[], object]], communicator: Communicator)
 def replay(notes: Sequence[Note], communicator: Communicator, before: int) -> Result:
     """Measure the calls on these ranks; ``before`` is the process's memory without a communicator."""
     seconds = seconds_of([job(note, communicator) for note in notes], communicator)
-    own = sum(note.size for note in notes if note.placed)
+    own = sum(note.size for note in notes if note.preallocated)
     return {"seconds": seconds, "memory": max(0, memory.peak() - before - own)}
 
 
