@@ -42,7 +42,10 @@ class Mover(Protocol):
 
 
 def simulate(comm: MpiComm, node: MpiComm, count: int | None) -> MpiComm:
-    """The mpi4py communicator of this rank's node, or of one of ``count`` equal shares of the ranks."""
+    """Return the communicator of this rank's node, or of its share if the ranks are split into ``count``.
+
+    ``count`` defaults to ``TENON_MPI_NODES``. ConfigError if a share would span several hosts.
+    """
     text = Config.from_environment().setting("mpi_nodes")
     if count is None and text is not None:
         count = int(text) if text.isdecimal() else 0
@@ -58,46 +61,48 @@ def simulate(comm: MpiComm, node: MpiComm, count: int | None) -> MpiComm:
     return part
 
 
-def choose(mpi: Mpi, comm: MpiComm, node: MpiComm, wanted: str | None) -> str:
-    """The transport that suits where the ranks are; collective, with the same result on all of them.
+def choose(mpi: Mpi, comm: MpiComm, node: MpiComm, requested: str | None) -> str:
+    """Return the name of the transport that suits the placement of the ranks; a collective call.
 
-    CommunicatorError if ``wanted`` is impossible there.
+    Every rank gets the same result.
+
+    CommunicatorError if the ``requested`` one is impossible there.
     """
     sizes = np.empty(comm.Get_size(), np.int64)
     comm.Allgather(np.array([node.Get_size()], np.int64), sizes)
-    return choose_among(sizes, wanted)
+    return choose_among(sizes, requested)
 
 
-def choose_among(sizes: np.ndarray, wanted: str | None) -> str:
-    """``choose``, given for each rank the number of ranks on its node."""
+def choose_among(sizes: np.ndarray, requested: str | None) -> str:
+    """Return the result of ``choose`` from ``sizes``: for each rank the number of ranks on its node."""
     one_node = int(sizes[0]) == len(sizes)
     uniform = bool((sizes == sizes[0]).all())
-    if wanted == "shared" and not one_node:
+    if requested == "shared" and not one_node:
         raise errors.CommunicatorError(
             f"mpi-shared is for ranks of one node, but only {sizes[0]} of {len(sizes)} share memory. "
             "Use TENON_COMMUNICATOR=mpi."
         )
-    if wanted == "hierarchical" and not uniform:
+    if requested == "hierarchical" and not uniform:
         raise errors.CommunicatorError(
             "mpi-hierarchical needs the same number of ranks on every node, not "
             f"{sorted(set(sizes.tolist()))}. Use TENON_COMMUNICATOR=mpi."
         )
-    if wanted is not None:
-        return wanted
+    if requested is not None:
+        return requested
     if one_node:
         return "shared"
     return "hierarchical" if uniform and sizes[0] > 1 else "messages"
 
 
 def shared(mpi: Mpi, node: MpiComm, windows: Windows, background: bool) -> SharedMemory:
-    """Collectives in shared memory, for ranks that are all on one node."""
+    """Return a transport of collectives in shared memory, for ranks that are all on one node."""
     return SharedMemory(mpi, node, windows, node.Get_size(), background=background)
 
 
 def hierarchical(mpi: Mpi, comm: MpiComm, node: MpiComm, windows: Windows, background: bool) -> SharedMemory:
-    """All-reduce in two levels: in shared memory within the node, then by messages between nodes.
+    """Return a transport of two levels: shared memory within the node, messages between nodes.
 
-    Each rank reduces its slice over its node, then over the ranks of equal local rank on the other nodes.
+    Each rank all-reduces its slice over its node, then over the ranks of equal local rank on the other nodes.
     """
     messages = Messages(mpi, comm.Split(node.Get_rank(), comm.Get_rank()), background)
     return SharedMemory(
