@@ -92,12 +92,12 @@ def _swish(x: np.ndarray, out: np.ndarray, slope: np.ndarray, e: np.ndarray, t: 
 
 def _blockwise(body: Callable[..., None], x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     out, slope = np.empty_like(x), np.empty_like(x)
-    flat, made, steep = x.reshape(-1), out.reshape(-1), slope.reshape(-1)
+    flat, flat_out, flat_slope = x.reshape(-1), out.reshape(-1), slope.reshape(-1)
 
     def work(a: int, b: int) -> None:
         e = scratch.get("e", (b - a,), x.dtype)
         t = scratch.get("t", (b - a,), x.dtype)
-        body(flat[a:b], made[a:b], steep[a:b], e, t)
+        body(flat[a:b], flat_out[a:b], flat_slope[a:b], e, t)
 
     over_rows(work, flat.size, 1, x.itemsize, cost=16)
     return out, slope

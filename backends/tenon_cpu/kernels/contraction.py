@@ -67,13 +67,13 @@ def batches(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     batch = x.shape[:-2]
     out = np.empty((*batch, x.shape[-2], y.shape[-1]), x.dtype)
     if batch[0] < 4:
-        places = list(np.ndindex(batch))
+        indices = list(np.ndindex(batch))
 
         def one_by_one(a: int, b: int) -> None:
-            for place in places[a:b]:
-                np.matmul(x[place], y[place], out=out[place])
+            for index in indices[a:b]:
+                np.matmul(x[index], y[index], out=out[index])
 
-        split(one_by_one, len(places))
+        split(one_by_one, len(indices))
     else:
         split(lambda a, b: np.matmul(x[a:b], y[a:b], out=out[a:b]), batch[0])
     return out

@@ -60,7 +60,7 @@ class Layout:
         width = self.padded[1] if self.wide else self.out[1]
         return width, (rows - 1) * width + self.out[1]
 
-    def places(self) -> list[tuple[int, int, int]]:
+    def positions(self) -> list[tuple[int, int, int]]:
         """``(index, row, column)`` of every place in the window."""
         kh, kw = self.kernel
         dh, dw = self.dilation
@@ -105,15 +105,15 @@ def _planes(plan: Layout, x: np.ndarray, n: int, m: int) -> np.ndarray:
     if plan.padding == (0, 0) and x.strides[3] == x.itemsize and x.strides[2] == x.itemsize * x.shape[3]:
         return x[n : n + m]
     (h, w), (ph, pw) = plan.padded, plan.padding
-    held = scratch.get("planes", (m, plan.channels, h, w), x.dtype)
+    buffer = scratch.get("planes", (m, plan.channels, h, w), x.dtype)
     if ph:
-        held[:, :, :ph] = 0
-        held[:, :, h - ph :] = 0
+        buffer[:, :, :ph] = 0
+        buffer[:, :, h - ph :] = 0
     if pw:
-        held[:, :, :, :pw] = 0
-        held[:, :, :, w - pw :] = 0
-    held[:, :, ph : h - ph, pw : w - pw] = x[n : n + m]
-    return held
+        buffer[:, :, :, :pw] = 0
+        buffer[:, :, :, w - pw :] = 0
+    buffer[:, :, ph : h - ph, pw : w - pw] = x[n : n + m]
+    return buffer
 
 
 def _gather(plan: Layout, planes: np.ndarray, r: int, rows: int) -> np.ndarray:
@@ -122,21 +122,21 @@ def _gather(plan: Layout, planes: np.ndarray, r: int, rows: int) -> np.ndarray:
     width, length = plan.run(rows)
     if plan.direct and m == 1:
         return planes.reshape(plan.channels, -1)[:, r * width : r * width + length]
-    places = plan.places()
+    positions = plan.positions()
     if plan.wide:
-        held = scratch.get("windows", (plan.channels, len(places), m, length), planes.dtype)
+        windows = scratch.get("windows", (plan.channels, len(positions), m, length), planes.dtype)
         flat = planes.reshape(m, plan.channels, -1)  # a view: planes are contiguous
-        for k, i, j in places:
+        for k, i, j in positions:
             start = (r + i) * width + j
-            held[:, k] = flat[:, :, start : start + length].transpose(1, 0, 2)
+            windows[:, k] = flat[:, :, start : start + length].transpose(1, 0, 2)
     else:
-        held = scratch.get("windows", (plan.channels, len(places), m, rows, plan.out[1]), planes.dtype)
-        for k, i, j in places:
-            held[:, k] = _seen(plan, planes, r, rows, i, j).transpose(1, 0, 2, 3)
-    return held.reshape(plan.channels * len(places), m * length)
+        windows = scratch.get("windows", (plan.channels, len(positions), m, rows, plan.out[1]), planes.dtype)
+        for k, i, j in positions:
+            windows[:, k] = _input_of_position(plan, planes, r, rows, i, j).transpose(1, 0, 2, 3)
+    return windows.reshape(plan.channels * len(positions), m * length)
 
 
-def _seen(plan: Layout, planes: np.ndarray, r: int, rows: int, i: int, j: int) -> np.ndarray:
+def _input_of_position(plan: Layout, planes: np.ndarray, r: int, rows: int, i: int, j: int) -> np.ndarray:
     """What place ``(i, j)`` of the window sees of ``planes`` from output row ``r``."""
     (sh, sw), columns = plan.stride, plan.out[1]
     top = r * sh + i
@@ -164,67 +164,74 @@ def _forward(
             planes = _planes(plan, x, n, m)
             windows = _gather(plan, planes, r, rows)
             target = out[n : n + m, :, r : r + rows]
-            made = scratch.get("product", (plan.filters, windows.shape[1]), x.dtype)
-            np.matmul(matrix, windows, out=made)
-            seen = _rows_of(plan, made, m, rows)
+            product = scratch.get("product", (plan.filters, windows.shape[1]), x.dtype)
+            np.matmul(matrix, windows, out=product)
+            view = _rows_of(plan, product, m, rows)
             if shift is None:
-                target[...] = seen
+                target[...] = view
             else:
-                np.add(seen, shift, out=target)
+                np.add(view, shift, out=target)
 
     split(work, x.shape[0])
 
 
-def _spread(plan: Layout, g: np.ndarray, n: int, m: int, r: int, rows: int) -> np.ndarray:
+def _gradient_matrix(plan: Layout, g: np.ndarray, n: int, m: int, r: int, rows: int) -> np.ndarray:
     """``g``'s rows as a matrix ``[O, images * length]``, zeros in the columns too many."""
     width, length = plan.run(rows)
     part = g[n : n + m, :, r : r + rows]
     if m == 1 and width == plan.out[1] and part.strides[2:] == (width * g.itemsize, g.itemsize):
         return _strided(part, (plan.filters, length), (g.strides[1], g.itemsize))
-    held = scratch.get("spread", (plan.filters, m * length), g.dtype)
+    buffer = scratch.get("spread", (plan.filters, m * length), g.dtype)
     if width != plan.out[1]:
-        held.fill(0)
-    _rows_of(plan, held, m, rows)[...] = part
-    return held
+        buffer.fill(0)
+    _rows_of(plan, buffer, m, rows)[...] = part
+    return buffer
 
 
 def _input_grad(plan: Layout, g: np.ndarray, weight: np.ndarray, dx: np.ndarray) -> None:
     """``dx[N, C, H, W]`` of one group."""
     matrix = np.ascontiguousarray(weight.reshape(plan.filters, -1).T)
-    places = plan.places()
+    positions = plan.positions()
     (h, w), (ph, pw) = plan.padded, plan.padding
 
     def work(start: int, stop: int) -> None:
-        whole = np.empty(0, g.dtype)
+        padded_dx = np.empty(0, g.dtype)
         for n, m, r, rows in _pieces(plan, start, stop):
             if r == 0:
-                whole = scratch.get("whole", (m, plan.channels, h, w), g.dtype)
-                whole.fill(0)
-            spread = _spread(plan, g, n, m, r, rows)
-            made = scratch.get("windows", (matrix.shape[0], spread.shape[1]), g.dtype)
-            np.matmul(matrix, spread, out=made)
-            _add_windows(plan, whole, made.reshape(plan.channels, len(places), m, -1), places, r, rows)
+                padded_dx = scratch.get("whole", (m, plan.channels, h, w), g.dtype)
+                padded_dx.fill(0)
+            spread = _gradient_matrix(plan, g, n, m, r, rows)
+            windows = scratch.get("windows", (matrix.shape[0], spread.shape[1]), g.dtype)
+            np.matmul(matrix, spread, out=windows)
+            _add_windows(
+                plan, padded_dx, windows.reshape(plan.channels, len(positions), m, -1), positions, r, rows
+            )
             if r + rows == plan.out[0]:
-                dx[n : n + m] = whole[:, :, ph : h - ph, pw : w - pw]
+                dx[n : n + m] = padded_dx[:, :, ph : h - ph, pw : w - pw]
 
     split(work, g.shape[0])
 
 
 def _add_windows(
-    plan: Layout, whole: np.ndarray, made: np.ndarray, places: list[tuple[int, int, int]], r: int, rows: int
+    plan: Layout,
+    padded_dx: np.ndarray,
+    windows: np.ndarray,
+    positions: list[tuple[int, int, int]],
+    r: int,
+    rows: int,
 ) -> None:
     """Add windows ``[C, K, images, length]`` where they were gathered from."""
-    m, width = whole.shape[0], whole.shape[3]
-    flat = whole.reshape(m, plan.channels, -1)
-    for k, i, j in places:
+    m, width = padded_dx.shape[0], padded_dx.shape[3]
+    flat = padded_dx.reshape(m, plan.channels, -1)
+    for k, i, j in positions:
         if plan.wide:
             start = (r + i) * width + j
-            seen = flat[:, :, start : start + made.shape[3]]
-            np.add(seen, made[:, k].transpose(1, 0, 2), out=seen)
+            view = flat[:, :, start : start + windows.shape[3]]
+            np.add(view, windows[:, k].transpose(1, 0, 2), out=view)
         else:
-            seen = _seen(plan, whole, r, rows, i, j)
-            part = made[:, k].reshape(plan.channels, m, rows, plan.out[1]).transpose(1, 0, 2, 3)
-            np.add(seen, part, out=seen)
+            view = _input_of_position(plan, padded_dx, r, rows, i, j)
+            part = windows[:, k].reshape(plan.channels, m, rows, plan.out[1]).transpose(1, 0, 2, 3)
+            np.add(view, part, out=view)
 
 
 def _weight_grad(plan: Layout, x: np.ndarray, g: np.ndarray) -> np.ndarray:
@@ -234,11 +241,11 @@ def _weight_grad(plan: Layout, x: np.ndarray, g: np.ndarray) -> np.ndarray:
 
     def work(start: int, stop: int) -> None:
         total = np.zeros((depth, plan.filters), x.dtype)
-        made = np.empty_like(total)
+        product = np.empty_like(total)
         for n, m, r, rows in _pieces(plan, start, stop):
             windows = _gather(plan, _planes(plan, x, n, m), r, rows)
-            np.matmul(windows, _spread(plan, g, n, m, r, rows).T, out=made)
-            total += made
+            np.matmul(windows, _gradient_matrix(plan, g, n, m, r, rows).T, out=product)
+            total += product
         parts.append((start, total))
 
     split(work, x.shape[0])
@@ -295,10 +302,10 @@ def convolution(
     if bias is not None:
         check_bias(weight, bias, weight.shape[0])
     out = np.empty(shape, x.dtype)
-    seen, window, target = _planar(x, weight, out)
-    plan = _plan(seen, window, groups, *_pairs(len(stride), stride, padding, dilation))
+    planar_x, window, target = _planar(x, weight, out)
+    plan = _plan(planar_x, window, groups, *_pairs(len(stride), stride, padding, dilation))
     for c, o in _groups(groups, plan):
-        _forward(plan, seen[:, c], window[o], None if bias is None else bias[o], target[:, o])
+        _forward(plan, planar_x[:, c], window[o], None if bias is None else bias[o], target[:, o])
     return out
 
 
@@ -345,10 +352,10 @@ def conv_input_grad(
     attrs = {"sizes": sizes, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv_input_grad.infer(g, weight, **attrs).shape
     dx = np.empty(shape, g.dtype)
-    seen, window, target = _planar(g, weight, dx)
+    planar_g, window, target = _planar(g, weight, dx)
     plan = _plan(target, window, groups, *_pairs(len(stride), stride, padding, dilation))
     for c, o in _groups(groups, plan):
-        _input_grad(plan, seen[:, o], window[o], target[:, c])
+        _input_grad(plan, planar_g[:, o], window[o], target[:, c])
     return dx
 
 
@@ -365,19 +372,19 @@ def conv_weight_grad(
     """``conv_weight_grad``."""
     attrs = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv_weight_grad.infer(x, g, **attrs).shape
-    seen, given = _planar(x, g)
+    planar_x, planar_g = _planar(x, g)
     window = kernel if len(kernel) == 2 else (1, *kernel)
     plan = layout(
         shape[1],
         shape[0] // groups,
-        seen.shape[2:],
+        planar_x.shape[2:],
         tuple(window),
         *_pairs(len(stride), stride, padding, dilation),
         x.itemsize,
     )
-    parts = [_weight_grad(plan, seen[:, c], given[:, o]).T for c, o in _groups(groups, plan)]
-    made = parts[0] if groups == 1 else np.concatenate(parts)
-    return np.ascontiguousarray(made).reshape(shape)
+    parts = [_weight_grad(plan, planar_x[:, c], planar_g[:, o]).T for c, o in _groups(groups, plan)]
+    gradient = parts[0] if groups == 1 else np.concatenate(parts)
+    return np.ascontiguousarray(gradient).reshape(shape)
 
 
 __all__ = ["conv", "conv_input_grad", "conv_weight_grad", "convolution"]

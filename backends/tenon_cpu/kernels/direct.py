@@ -81,8 +81,8 @@ def index(x: np.ndarray, *, key: Any) -> np.ndarray:
 def sum(x: np.ndarray, *, axes: Sequence[int], keepdims: bool = False) -> np.ndarray:
     """``np.add.reduce`` of dtypes that are wide enough to accumulate in; the reference for others."""
     if x.dtype.char in _WIDE:
-        made = _add(x, axes, None, None, keepdims)
-        return made if x.ndim < 3 or made.flags.c_contiguous else np.ascontiguousarray(made)
+        result = _add(x, axes, None, None, keepdims)
+        return result if x.ndim < 3 or result.flags.c_contiguous else np.ascontiguousarray(result)
     return _sum.forward(np, x, axes=axes, keepdims=keepdims)
 
 
@@ -93,8 +93,8 @@ def mean(x: np.ndarray, *, axes: Sequence[int], keepdims: bool = False) -> np.nd
     count, shape = 1, x.shape
     for a in axes:
         count *= shape[a]
-    made = _add(x, axes, None, None, keepdims) / count
-    return made if x.ndim < 3 or made.flags.c_contiguous else np.ascontiguousarray(made)
+    result = _add(x, axes, None, None, keepdims) / count
+    return result if x.ndim < 3 or result.flags.c_contiguous else np.ascontiguousarray(result)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -102,10 +102,10 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     half = _HALF.get(x.dtype.char)
     if half is None or not x.ndim:
         return _sigmoid.forward(np, x)
-    made = np.multiply(x, half)
-    np.tanh(made, made)
-    np.multiply(made, half, made)
-    return np.add(made, half, made)
+    result = np.multiply(x, half)
+    np.tanh(result, result)
+    np.multiply(result, half, result)
+    return np.add(result, half, result)
 
 
 def relu(x: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
@@ -128,9 +128,9 @@ def relu_grad(g: np.ndarray, out: np.ndarray) -> np.ndarray:
     if zero is None or out.dtype is not g.dtype:
         return np.where(np.less_equal(out, 0), g.dtype.type(0), g)
     if g.ndim and g.size < _FEW and g.shape == out.shape:
-        made = g.copy("K")
-        made[np.less_equal(out, zero)] = zero
-        return made
+        dx = g.copy("K")
+        dx[np.less_equal(out, zero)] = zero
+        return dx
     return np.where(np.less_equal(out, zero), zero, g)
 
 
@@ -143,9 +143,9 @@ def sign(x: np.ndarray) -> np.ndarray:
     if x.size > _FEW_ZEROS:
         above, below = np.greater(x, zero).view(np.int8), np.less(x, zero).view(np.int8)
         return np.subtract(above, below, out=above).astype(x.dtype)
-    made = np.sign(x)
-    made[np.not_equal(made, made)] = zero
-    return made
+    result = np.sign(x)
+    result[np.not_equal(result, result)] = zero
+    return result
 
 
 def new_full(
@@ -155,6 +155,6 @@ def new_full(
     dtype = x.dtype if dtype is None else dtype
     if value.__class__ is int and value == 0:
         return np.zeros(shape, dtype)
-    made = np.empty(shape, dtype)
-    made.fill(value)
-    return made
+    result = np.empty(shape, dtype)
+    result.fill(value)
+    return result

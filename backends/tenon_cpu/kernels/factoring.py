@@ -24,16 +24,16 @@ from tenon_cpu import lapack
 WORTH = 24
 
 
-def _known(*arrays: np.ndarray) -> lapack.Routines | None:
+def _routines(*arrays: np.ndarray) -> lapack.Routines | None:
     """LAPACK's routines, if the matrices are large enough for them; else None."""
-    worth = all(a.ndim > 1 and a.size and a.__class__ is np.ndarray for a in arrays)
-    return lapack.routines(*arrays) if worth and arrays[0].shape[-1] >= WORTH else None
+    usable = all(a.ndim > 1 and a.size and a.__class__ is np.ndarray for a in arrays)
+    return lapack.routines(*arrays) if usable and arrays[0].shape[-1] >= WORTH else None
 
 
 def lu_parts(x: np.ndarray) -> tuple[np.ndarray, ...]:
     """The packed factors, pivots and permutation matrix of each matrix, and copies of them as residuals."""
-    known = _known(x)
-    if known is None:
+    routines = _routines(x)
+    if routines is None:
         return NotImplemented
     _lu_parts.infer(x)
     batch, (rows, columns) = x.shape[:-2], x.shape[-2:]
@@ -42,71 +42,71 @@ def lu_parts(x: np.ndarray) -> tuple[np.ndarray, ...]:
     pivots = np.empty((count, size), np.int32)
     permutation = np.zeros((count, rows, rows), x.dtype)
     for k in range(count):
-        pivots[k] = lapack.factor(known, packed[k])[0]
+        pivots[k] = lapack.factor(routines, packed[k])[0]
         order = list(range(rows))
         for j, other in enumerate(pivots[k].tolist()):
             order[j], order[other - 1] = order[other - 1], order[j]
         permutation[k, order, np.arange(rows)] = 1
-    made = (
+    results = (
         np.ascontiguousarray(np.swapaxes(packed, -1, -2)).reshape(x.shape),
         pivots.reshape((*batch, size)),
         permutation.reshape((*batch, rows, rows)),
     )
-    return (*made, *(m.copy() for m in made))
+    return (*results, *(result.copy() for result in results))
 
 
 def cholesky(x: np.ndarray) -> np.ndarray:
     """Factor in place, where NumPy transposes twice; the reference raises the error where that fails."""
-    known = _known(x)
-    if known is None:
+    routines = _routines(x)
+    if routines is None:
         return NotImplemented
     _cholesky.infer(x)
-    made, size = np.array(x, order="C"), x.shape[-1]
-    if any(lapack.triangle(known, matrix) for matrix in made.reshape(-1, size, size)):
+    factors, size = np.array(x, order="C"), x.shape[-1]
+    if any(lapack.triangle(routines, matrix) for matrix in factors.reshape(-1, size, size)):
         return NotImplemented
-    return np.tril(made)
+    return np.tril(factors)
 
 
 def qr(x: np.ndarray, *, mode: str = "reduced") -> tuple[np.ndarray, ...]:
     """By blocked Householder reflections."""
-    known = _known(x)
-    if known is None or min(x.shape[-2:]) < WORTH or not known.has("geqrt"):
+    routines = _routines(x)
+    if routines is None or min(x.shape[-2:]) < WORTH or not routines.has("geqrt"):
         return NotImplemented
     shapes = [aval.shape for aval in _qr.infer(x, mode=mode)]
     q, r = (np.empty(shape, x.dtype) for shape in shapes)
     columns = np.array(np.swapaxes(x, -1, -2), order="C").reshape(-1, x.shape[-1], x.shape[-2])
     pairs = zip(columns, q.reshape(-1, *q.shape[-2:]), r.reshape(-1, *r.shape[-2:]), strict=True)
     for matrix, for_q, for_r in pairs:
-        for_q[...], for_r[...] = lapack.orthogonal(known, matrix, q.shape[-1])
+        for_q[...], for_r[...] = lapack.orthogonal(routines, matrix, q.shape[-1])
     return q, r, q.copy(), r.copy()
 
 
 def solve(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
     """Solve for one matrix; returns its factors and pivots too. Batches are left to NumPy."""
-    known = _known(a, b) if a.ndim == 2 == b.ndim else None
-    if known is None:
+    routines = _routines(a, b) if a.ndim == 2 == b.ndim else None
+    if routines is None:
         return NotImplemented
     _solve.infer(a, b)
     factors = np.array(a.T, order="C")
-    pivots, singular = lapack.factor(known, factors)
+    pivots, singular = lapack.factor(routines, factors)
     if singular:
         return NotImplemented  # says so
-    made = np.ascontiguousarray(lapack.solve_factored(known, factors, pivots, b, turned=False).T)
-    return made, factors, pivots
+    solution = np.ascontiguousarray(lapack.solve_factored(routines, factors, pivots, b, turned=False).T)
+    return solution, factors, pivots
 
 
 def solve_adjoint(a: np.ndarray, b: np.ndarray, factors: np.ndarray, pivots: np.ndarray) -> np.ndarray:
     """Solve with the transposed matrix, by the factors if there are any."""
-    known = lapack.routines(a, b, factors) if factors.size and b.size and b.ndim == 2 else None
-    if known is None:
+    routines = lapack.routines(a, b, factors) if factors.size and b.size and b.ndim == 2 else None
+    if routines is None:
         return NotImplemented
-    return np.ascontiguousarray(lapack.solve_factored(known, factors, pivots, b, turned=True).T)
+    return np.ascontiguousarray(lapack.solve_factored(routines, factors, pivots, b, turned=True).T)
 
 
 def solve_triangle(a: np.ndarray, b: np.ndarray, *, upper: bool) -> np.ndarray:
     """By blocked substitution; a 0 on the diagonal gives results that are not finite, as in torch."""
-    known = _known(a, b) if a.shape[:-2] == b.shape[:-2] else None
-    if known is None:
+    routines = _routines(a, b) if a.shape[:-2] == b.shape[:-2] else None
+    if routines is None:
         return NotImplemented
     _solve_triangle.infer(a, b, upper=upper)
     out = np.array(b, order="C")
@@ -114,7 +114,7 @@ def solve_triangle(a: np.ndarray, b: np.ndarray, *, upper: bool) -> np.ndarray:
     matrices = a.reshape(-1, size, size)
     for matrix, x in zip(matrices, out.reshape(-1, size, count), strict=True):
         by_lines = matrix.itemsize in matrix.strides and max(matrix.strides) >= size * matrix.itemsize
-        lapack.solve_triangle(known, matrix if by_lines else matrix.copy(), x, upper=upper)
+        lapack.solve_triangle(routines, matrix if by_lines else matrix.copy(), x, upper=upper)
     return out
 
 
@@ -122,14 +122,14 @@ def least_squares(
     a: np.ndarray, b: np.ndarray, *, rcond: float | None = None, values: bool = True
 ) -> tuple[np.ndarray, ...]:
     """By QR with column pivoting, if singular values are not wanted."""
-    known = lapack.routines(a, b) if not values and a.size and b.size else None
-    if known is None or a.ndim != 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
+    routines = lapack.routines(a, b) if not values and a.size and b.size else None
+    if routines is None or a.ndim != 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return NotImplemented
     _least_squares.infer(a, b, rcond=rcond, values=values)
     bound = max(a.shape) * float(np.finfo(a.dtype).eps) if rcond is None else rcond
-    made, rank = lapack.least_squares(known, a, b.reshape(b.shape[0], -1), bound)
+    solution, rank = lapack.least_squares(routines, a, b.reshape(b.shape[0], -1), bound)
     shape = (a.shape[1], *b.shape[1:])
-    return np.ascontiguousarray(made).reshape(shape), np.asarray(rank, np.int64), np.empty(0, a.dtype)
+    return np.ascontiguousarray(solution).reshape(shape), np.asarray(rank, np.int64), np.empty(0, a.dtype)
 
 
 def svdvals(kernel: Kernel, x: np.ndarray) -> np.ndarray:

@@ -10,23 +10,23 @@ from tenon_cpu.threads import scratch, split
 
 def relu_grad(g: np.ndarray, out: np.ndarray) -> np.ndarray:
     """Selection by bits, block by block."""
-    made = np.empty_like(g)
-    flat, gates, result = g.reshape(-1), out.reshape(-1), made.reshape(-1)
+    dx = np.empty_like(g)
+    flat_g, flat_out, flat_dx = g.reshape(-1), out.reshape(-1), dx.reshape(-1)
     step, zero = BLOCK // g.itemsize, g.dtype.type(0)
 
     def piece(start: int, stop: int) -> None:
         closed = scratch.get("closed", (step,), np.bool_)
-        wide = scratch.get("wide", (step,), integers_of(flat).dtype)
+        wide = scratch.get("wide", (step,), integers_of(flat_g).dtype)
         for a in range(start, stop, step):
             b = min(a + step, stop)
-            shut = np.less_equal(gates[a:b], zero, out=closed[: b - a])
-            masked(flat[a:b], shut, wide[: b - a], result[a:b])
+            mask = np.less_equal(flat_out[a:b], zero, out=closed[: b - a])
+            masked(flat_g[a:b], mask, wide[: b - a], flat_dx[a:b])
 
-    if flat.size < SHARED:
-        piece(0, flat.size)
+    if flat_g.size < SHARED:
+        piece(0, flat_g.size)
     else:
-        split(piece, flat.size)
-    return made
+        split(piece, flat_g.size)
+    return dx
 
 
 __all__ = ["relu_grad"]

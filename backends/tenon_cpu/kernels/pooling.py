@@ -58,13 +58,13 @@ def max_pool(x: np.ndarray, **attrs: Any) -> np.ndarray:
     out = np.empty(shape, x.dtype)
     (kh, kw), (th, tw) = attrs["kernel"], attrs["stride"]
     rows, columns, width = shape[2], shape[3], x.shape[3]
-    planes, made = x.reshape(-1, *x.shape[2:]), out.reshape(-1, *shape[2:])
+    planes, out_planes = x.reshape(-1, *x.shape[2:]), out.reshape(-1, *shape[2:])
 
     def work(a: int, b: int) -> None:
         tall = scratch.get("tall", (b - a, rows, width), x.dtype)
-        seen = [planes[a:b, i : i + (rows - 1) * th + 1 : th] for i in range(kh)]
-        _maximum(seen, tall)
-        _maximum([tall[:, :, j : j + (columns - 1) * tw + 1 : tw] for j in range(kw)], made[a:b])
+        rows_of_windows = [planes[a:b, i : i + (rows - 1) * th + 1 : th] for i in range(kh)]
+        _maximum(rows_of_windows, tall)
+        _maximum([tall[:, :, j : j + (columns - 1) * tw + 1 : tw] for j in range(kw)], out_planes[a:b])
 
     over_rows(work, planes.shape[0], math.prod(x.shape[2:]), x.itemsize)
     return out
@@ -84,46 +84,46 @@ def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Any) -
     if np.isnan(out).any():
         return NotImplemented
     sizes = g.shape[2:]
-    whole = attrs["kernel"] == attrs["stride"] and all(
+    covered = attrs["kernel"] == attrs["stride"] and all(
         n * k == s for n, k, s in zip(sizes, attrs["kernel"], x.shape[2:], strict=True)
     )
-    made = np.empty(x.shape, g.dtype) if whole else np.zeros(x.shape, g.dtype)
-    planes, result = x.reshape(-1, *x.shape[2:]), made.reshape(-1, *x.shape[2:])
-    given, tops = g.reshape(-1, *sizes), out.reshape(-1, *sizes)
+    dx = np.empty(x.shape, g.dtype) if covered else np.zeros(x.shape, g.dtype)
+    planes, dx_planes = x.reshape(-1, *x.shape[2:]), dx.reshape(-1, *x.shape[2:])
+    g_planes, maxima = g.reshape(-1, *sizes), out.reshape(-1, *sizes)
     regions = _regions(attrs, sizes)
 
     def work(a: int, b: int) -> None:
         shape = (b - a, *sizes)
         free = scratch.get("free", shape, np.bool_)
         other = scratch.get("other", shape, np.bool_)
-        wide = scratch.get("wide", shape, integers_of(given).dtype)
+        wide = scratch.get("wide", shape, integers_of(g_planes).dtype)
         free.fill(True)
-        top, part, target, seen = tops[a:b], given[a:b], result[a:b], planes[a:b]
+        maximum, part, target, block = maxima[a:b], g_planes[a:b], dx_planes[a:b], planes[a:b]
         for region in regions:
             # Not smaller than the maximum: it is the maximum. Taken if still free.
-            np.less(seen[region], top, out=other)
+            np.less(block[region], maximum, out=other)
             np.greater(free, other, out=other)
             np.logical_xor(free, other, out=free)
             np.logical_not(other, out=other)
             masked(part, other, wide, target[region])
 
     over_rows(work, planes.shape[0], math.prod(x.shape[2:]), x.itemsize)
-    return made
+    return dx
 
 
 def adaptive_avg_pool(x: np.ndarray, *, sizes: Sequence[int]) -> np.ndarray:
     """The mean of each plane (4 instead of 11 us on 64 planes of 8 by 8)."""
     planes = x.reshape(x.shape[0], x.shape[1], -1)
-    made = np.add.reduce(planes, axis=2)
-    made /= planes.shape[2]
-    return made.reshape(*x.shape[:2], *sizes)
+    mean = np.add.reduce(planes, axis=2)
+    mean /= planes.shape[2]
+    return mean.reshape(*x.shape[:2], *sizes)
 
 
 def adaptive_avg_pool_grad(g: np.ndarray, *, shape: Sequence[int]) -> np.ndarray:
     """The gradient of the mean of each plane: one number for all of its elements."""
-    made = np.empty(shape, g.dtype)
-    np.copyto(made, g * g.dtype.type(1.0 / math.prod(shape[2:])))
-    return made
+    dx = np.empty(shape, g.dtype)
+    np.copyto(dx, g * g.dtype.type(1.0 / math.prod(shape[2:])))
+    return dx
 
 
 __all__ = ["adaptive_avg_pool", "adaptive_avg_pool_grad", "max_pool", "max_pool_grad", "side_by_side"]

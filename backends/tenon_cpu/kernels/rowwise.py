@@ -22,10 +22,10 @@ _max: Callable[..., np.ndarray] = np.maximum.reduce
 def softmax(x: np.ndarray) -> np.ndarray:
     """Maximum, exponential, sum and quotient of each row."""
     out = np.empty_like(x)
-    rows, made = rows_of(x), rows_of(out)
+    rows, out_rows = rows_of(x), rows_of(out)
 
     def work(a: int, b: int) -> None:
-        part = made[a:b]
+        part = out_rows[a:b]
         np.subtract(rows[a:b], _max(rows[a:b], 1, None, None, True), out=part)
         np.exp(part, out=part)
         total = _sum(part, 1, None, None, True)
@@ -48,27 +48,27 @@ def safe_softmax(f: OpNamespace, x: np.ndarray, *, axis: int) -> np.ndarray:
 
 def softmax_grad(g: np.ndarray, out: np.ndarray) -> np.ndarray:
     """``out * (g - sum(g * out))`` of each row."""
-    made = np.empty_like(g)
-    given, rows, result = rows_of(g), rows_of(out), rows_of(made)
+    dx = np.empty_like(g)
+    g_rows, rows, dx_rows = rows_of(g), rows_of(out), rows_of(dx)
 
     def work(a: int, b: int) -> None:
-        part, y = result[a:b], rows[a:b]
-        np.multiply(given[a:b], y, out=part)
+        part, y = dx_rows[a:b], rows[a:b]
+        np.multiply(g_rows[a:b], y, out=part)
         total = _sum(part, 1, None, None, True)
-        np.subtract(given[a:b], total, out=part)
+        np.subtract(g_rows[a:b], total, out=part)
         np.multiply(part, y, out=part)
 
     over_rows(work, rows.shape[0], rows.shape[1], g.itemsize, cost=3)
-    return made
+    return dx
 
 
 def log_softmax(x: np.ndarray) -> np.ndarray:
     """Maximum, exponential, sum and logarithm of each row."""
     out = np.empty_like(x)
-    rows, made = rows_of(x), rows_of(out)
+    rows, out_rows = rows_of(x), rows_of(out)
 
     def work(a: int, b: int) -> None:
-        part = made[a:b]
+        part = out_rows[a:b]
         np.subtract(rows[a:b], _max(rows[a:b], 1, None, None, True), out=part)
         powers = np.exp(part, out=scratch.get("powers", part.shape, x.dtype))
         np.subtract(part, np.log(_sum(powers, 1, None, None, True)), out=part)
@@ -79,16 +79,16 @@ def log_softmax(x: np.ndarray) -> np.ndarray:
 
 def log_softmax_grad(g: np.ndarray, out: np.ndarray) -> np.ndarray:
     """``g - exp(out) * sum(g)`` of each row."""
-    made = np.empty_like(g)
-    given, rows, result = rows_of(g), rows_of(out), rows_of(made)
+    dx = np.empty_like(g)
+    g_rows, rows, dx_rows = rows_of(g), rows_of(out), rows_of(dx)
 
     def work(a: int, b: int) -> None:
-        part = np.exp(rows[a:b], out=result[a:b])
-        np.multiply(part, _sum(given[a:b], 1, None, None, True), out=part)
-        np.subtract(given[a:b], part, out=part)
+        part = np.exp(rows[a:b], out=dx_rows[a:b])
+        np.multiply(part, _sum(g_rows[a:b], 1, None, None, True), out=part)
+        np.subtract(g_rows[a:b], part, out=part)
 
     over_rows(work, rows.shape[0], rows.shape[1], g.itemsize, cost=6)
-    return made
+    return dx
 
 
 def cross_entropy(
@@ -112,9 +112,9 @@ def cross_entropy(
 
     over_rows(work, x.shape[0], x.shape[1], x.itemsize, cost=6)
     present, safe = present_targets(np, target, x.shape[1], ignore_index)
-    picked = np.take_along_axis(x, safe[:, None], 1)[:, 0] - total[:, 0]
+    log_probabilities = np.take_along_axis(x, safe[:, None], 1)[:, 0] - total[:, 0]
     weights = target_weights(np, present, safe, weight, x.dtype)
-    return reduced_losses(np, picked, present, weights, reduction), total
+    return reduced_losses(np, log_probabilities, present, weights, reduction), total
 
 
 def cross_entropy_grad(
@@ -130,16 +130,16 @@ def cross_entropy_grad(
     """Each row's probabilities times its share of the loss, less that share at the target."""
     present, safe = present_targets(np, target, x.shape[1], ignore_index)
     slopes = target_slopes(np, g, target_weights(np, present, safe, weight, x.dtype), reduction)
-    shares, made = -slopes[:, None], np.empty_like(x)
+    shares, dx = -slopes[:, None], np.empty_like(x)
 
     def work(a: int, b: int) -> None:
-        part = np.subtract(x[a:b], total[a:b], out=made[a:b])
+        part = np.subtract(x[a:b], total[a:b], out=dx[a:b])
         np.exp(part, out=part)
         np.multiply(part, shares[a:b], out=part)
         part[np.arange(b - a), safe[a:b]] += slopes[a:b]
 
     over_rows(work, x.shape[0], x.shape[1], x.itemsize, cost=6)
-    return made
+    return dx
 
 
 def layer_norm(
@@ -147,12 +147,12 @@ def layer_norm(
 ) -> tuple[np.ndarray, ...]:
     """Result, mean and reciprocal deviation, row by row."""
     out, rows = np.empty_like(x), rows_of(x, rank)
-    made, share = rows_of(out, rank), x.dtype.type(1.0 / rows.shape[1])
+    out_rows, share = rows_of(out, rank), x.dtype.type(1.0 / rows.shape[1])
     scale, shift = (None if v is None else v.reshape(1, -1) for v in (weight, bias))
     means, deviations = np.empty((rows.shape[0], 1), x.dtype), np.empty((rows.shape[0], 1), x.dtype)
 
     def work(a: int, b: int) -> None:
-        part, deviation = made[a:b], deviations[a:b]
+        part, deviation = out_rows[a:b], deviations[a:b]
         mean = np.multiply(_sum(rows[a:b], 1, None, None, True), share, out=means[a:b])
         np.subtract(rows[a:b], mean, out=part)
         squares = np.multiply(part, part, out=scratch.get("squares", part.shape, x.dtype))
@@ -167,8 +167,8 @@ def layer_norm(
             np.add(part, shift, out=part)
 
     over_rows(work, rows.shape[0], rows.shape[1], x.itemsize, cost=4)
-    kept = (*x.shape[: x.ndim - rank], *(1,) * rank)
-    return out, means.reshape(kept), deviations.reshape(kept)
+    statistics_shape = (*x.shape[: x.ndim - rank], *(1,) * rank)
+    return out, means.reshape(statistics_shape), deviations.reshape(statistics_shape)
 
 
 def layer_norm_grad(
@@ -176,30 +176,30 @@ def layer_norm_grad(
 ) -> tuple[np.ndarray, ...]:
     """All three gradients in one walk over the rows; per-element sums are gathered block by block."""
     dx = np.empty_like(x)
-    rows, given, made = rows_of(x, rank), rows_of(g, rank), rows_of(dx, rank)
+    rows, g_rows, dx_rows = rows_of(x, rank), rows_of(g, rank), rows_of(dx, rank)
     means, deviations = mean.reshape(-1, 1), deviation.reshape(-1, 1)
     scale, share = weight.reshape(1, -1), x.dtype.type(1.0 / rows.shape[1])
     sums: list[tuple[int, np.ndarray, np.ndarray]] = []
 
     def work(a: int, b: int) -> None:
         shape = (b - a, rows.shape[1])
-        normal = scratch.get("normal", shape, x.dtype)
+        normalized = scratch.get("normal", shape, x.dtype)
         other = scratch.get("other", shape, x.dtype)
-        inner, grad = made[a:b], given[a:b]
-        np.subtract(rows[a:b], means[a:b], out=normal)
-        np.multiply(normal, deviations[a:b], out=normal)
-        np.multiply(grad, normal, out=other)
-        sums.append((a, _sum(other, 0), _sum(grad, 0)))
-        np.multiply(grad, scale, out=inner)
-        first = _sum(inner, 1, None, None, True)
-        np.multiply(first, share, out=first)
-        np.multiply(inner, normal, out=other)
-        second = _sum(other, 1, None, None, True)
-        np.multiply(second, share, out=second)
-        np.multiply(normal, second, out=normal)
-        np.subtract(inner, normal, out=inner)
-        np.subtract(inner, first, out=inner)
-        np.multiply(inner, deviations[a:b], out=inner)
+        dx_block, g_block = dx_rows[a:b], g_rows[a:b]
+        np.subtract(rows[a:b], means[a:b], out=normalized)
+        np.multiply(normalized, deviations[a:b], out=normalized)
+        np.multiply(g_block, normalized, out=other)
+        sums.append((a, _sum(other, 0), _sum(g_block, 0)))
+        np.multiply(g_block, scale, out=dx_block)
+        mean_of_scaled = _sum(dx_block, 1, None, None, True)
+        np.multiply(mean_of_scaled, share, out=mean_of_scaled)
+        np.multiply(dx_block, normalized, out=other)
+        mean_of_product = _sum(other, 1, None, None, True)
+        np.multiply(mean_of_product, share, out=mean_of_product)
+        np.multiply(normalized, mean_of_product, out=normalized)
+        np.subtract(dx_block, normalized, out=dx_block)
+        np.subtract(dx_block, mean_of_scaled, out=dx_block)
+        np.multiply(dx_block, deviations[a:b], out=dx_block)
 
     over_rows(work, rows.shape[0], rows.shape[1], x.itemsize, cost=8)
     ordered = sorted(sums, key=lambda entry: entry[0])

@@ -20,52 +20,52 @@ _NUMBERS = frozenset((bool, int, float))
 
 def selects(condition: Operand, x: Operand, y: Operand) -> bool:
     """Whether one side is a number and the other a large array, which the condition does not broadcast."""
-    value, kept = (x, y) if x.__class__ in _NUMBERS else (y, x)
+    value, array = (x, y) if x.__class__ in _NUMBERS else (y, x)
     return bool(
         value.__class__ in _NUMBERS
-        and getattr(kept, "size", 0) >= _SMALL
+        and getattr(array, "size", 0) >= _SMALL
         and condition.__class__ is np.ndarray
         and condition.dtype.char == "?"
-        and plain(kept)
-        and _fits(condition.shape, kept.shape)
+        and plain(array)
+        and _fits(condition.shape, array.shape)
     )
 
 
 def where(condition: np.ndarray, x: Operand, y: Operand) -> np.ndarray:
     """``np.where`` of an array and a number."""
     flipped = x.__class__ not in _NUMBERS
-    value, kept = (y, x) if flipped else (x, y)
-    if 4 * condition.size <= kept.size:
-        return _by_bits(np.logical_not(condition) if flipped else condition, value, kept)
-    out = kept.copy()
+    value, array = (y, x) if flipped else (x, y)
+    if 4 * condition.size <= array.size:
+        return _by_bits(np.logical_not(condition) if flipped else condition, value, array)
+    out = array.copy()
     np.copyto(out, value, where=np.logical_not(condition) if flipped else condition)
     return out
 
 
-def _fits(small: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
     """Whether ``small`` broadcasts to ``whole`` itself."""
-    lead = len(whole) - len(small)
-    return lead >= 0 and all(s in (1, w) for s, w in zip(small, whole[lead:], strict=True))
+    lead = len(target) - len(shape)
+    return lead >= 0 and all(s in (1, w) for s, w in zip(shape, target[lead:], strict=True))
 
 
-def _by_bits(filled: np.ndarray, value: float, kept: np.ndarray) -> np.ndarray:
-    out = np.empty_like(kept)
-    bits, made = integers_of(kept), integers_of(out)
+def _by_bits(filled: np.ndarray, value: float, array: np.ndarray) -> np.ndarray:
+    out = np.empty_like(array)
+    bits, out_bits = integers_of(array), integers_of(out)
     keep = np.subtract(filled, 1, dtype=bits.dtype)  # all ones where false
     put = None
     if value != 0 or np.signbit(value):
-        put = np.bitwise_and(np.invert(keep), integers_of(np.full((), value, kept.dtype)))
-    if keep.ndim == kept.ndim and keep.shape[0] != 1:
-        _select(bits, keep, put, made)
+        put = np.bitwise_and(np.invert(keep), integers_of(np.full((), value, array.dtype)))
+    if keep.ndim == array.ndim and keep.shape[0] != 1:
+        _select(bits, keep, put, out_bits)
         return out
-    split(lambda a, b: _select(bits[a:b], keep, put, made[a:b]), kept.shape[0])
+    split(lambda a, b: _select(bits[a:b], keep, put, out_bits[a:b]), array.shape[0])
     return out
 
 
-def _select(bits: np.ndarray, keep: np.ndarray, put: np.ndarray | None, made: np.ndarray) -> None:
-    np.bitwise_and(bits, keep, out=made)
+def _select(bits: np.ndarray, keep: np.ndarray, put: np.ndarray | None, out: np.ndarray) -> None:
+    np.bitwise_and(bits, keep, out=out)
     if put is not None:
-        np.bitwise_or(made, put, out=made)
+        np.bitwise_or(out, put, out=out)
 
 
 __all__ = ["selects", "where"]

@@ -35,20 +35,20 @@ class EachUpdate:
     Values live in places: those of the array inputs first, then scratch.
     """
 
-    def __init__(self, calls: list[Call], copies: list[tuple[int, int]], places: int) -> None:
-        self.calls, self.copies, self.places = calls, copies, places
+    def __init__(self, calls: list[Call], copies: list[tuple[int, int]], slots: int) -> None:
+        self.calls, self.copies, self.slots = calls, copies, slots
 
     def over(self, columns: Sequence[Sequence[np.ndarray]]) -> UpdateTable | None:
         """A table for these arrays; None where they are so small that another way is quicker."""
         lengths = [a.size for a in columns[0]]
         return None if sum(lengths) < LEAST * len(lengths) else UpdateTable(self, columns, lengths)
 
-    def block(self, held: list[np.ndarray], numbers: Sequence[float]) -> None:
+    def block(self, values: list[np.ndarray], numbers: Sequence[float]) -> None:
         """Update one block, whose arrays and scratch are flat and equally long."""
         for ufunc, operands, out in self.calls:
-            ufunc(*[held[o] if o >= 0 else numbers[-1 - o] for o in operands], out=held[out])
+            ufunc(*[values[o] if o >= 0 else numbers[-1 - o] for o in operands], out=values[out])
         for source, target in self.copies:
-            np.copyto(held[target], held[source])
+            np.copyto(values[target], values[source])
 
 
 class UpdateTable:
@@ -59,28 +59,28 @@ class UpdateTable:
     ) -> None:
         self.kernel = kernel
         self._columns: list[list[np.ndarray]] = [[a.reshape(-1) for a in arrays] for arrays in columns]
-        self._given: set[int] = set()
+        self._set_columns: set[int] = set()
         self._blocks = [(i, a, min(a + BLOCK, n)) for i, n in enumerate(lengths) for a in range(0, n, BLOCK)]
 
     def set(self, position: int, arrays: Sequence[np.ndarray]) -> None:
         """Other arrays of the same lengths in one column, for one run."""
         self._columns[position] = [a.reshape(-1) for a in arrays]
-        self._given.add(position)
+        self._set_columns.add(position)
 
     def run(self, numbers: Sequence[float]) -> None:
         """Compute every output in place, with these values of the number inputs."""
         columns, kernel = self._columns, self.kernel
-        names = [f"update{i}" for i in range(kernel.places - len(columns))]
+        names = [f"update{i}" for i in range(kernel.slots - len(columns))]
 
         def work(start: int, stop: int) -> None:
-            rest = [scratch.get(name, (BLOCK,), columns[0][0].dtype) for name in names]
+            scratch_arrays = [scratch.get(name, (BLOCK,), columns[0][0].dtype) for name in names]
             for i, a, b in self._blocks[start:stop]:
-                kernel.block([c[i][a:b] for c in columns] + [r[: b - a] for r in rest], numbers)
+                kernel.block([c[i][a:b] for c in columns] + [r[: b - a] for r in scratch_arrays], numbers)
 
         split(work, len(self._blocks), 2)
-        for position in self._given:
+        for position in self._set_columns:
             columns[position] = []
-        self._given.clear()
+        self._set_columns.clear()
 
 
 def fuse_each(cluster: Cluster, targets: tuple[int, ...]) -> EachUpdate | None:
@@ -91,27 +91,27 @@ def fuse_each(cluster: Cluster, targets: tuple[int, ...]) -> EachUpdate | None:
     dtype = cluster.inputs[arrays[0]].dtype
     last = _last_reads(cluster)
     ends = {ref.index: arrays[t] for ref, t in zip(cluster.outputs, targets, strict=True)}
-    place = {i: k for k, i in enumerate(arrays)}
-    free, calls, places = [], [], len(arrays)
+    slot = {i: k for k, i in enumerate(arrays)}
+    free, calls, slots = [], [], len(arrays)
     for k, step in enumerate(cluster.steps):
         value = count + k
         ufunc, refs = _ufunc(step), [ref.index for ref in step.refs]
         if ufunc is None or step.aval.dtype != dtype:
             return None
-        operands = [numbers[i] if i in numbers else place[i] for i in refs]
+        operands = [numbers[i] if i in numbers else slot[i] for i in refs]
         for i in {i for i in refs if i >= count and last[i] == value}:
-            if place[i] >= len(arrays):
-                free.append(place[i])
+            if slot[i] >= len(arrays):
+                free.append(slot[i])
         target = ends.get(value)
         if target is not None and last.get(target, 0) <= value:
-            place[value] = place[target]
+            slot[value] = slot[target]
         elif free:
-            place[value] = free.pop()
+            slot[value] = free.pop()
         else:
-            place[value], places = places, places + 1
-        calls.append((ufunc, operands, place[value]))
-    pairs = [(place[ref.index], place[arrays[t]]) for ref, t in zip(cluster.outputs, targets, strict=True)]
-    return EachUpdate(calls, [pair for pair in pairs if pair[0] != pair[1]], places)
+            slot[value], slots = slots, slots + 1
+        calls.append((ufunc, operands, slot[value]))
+    pairs = [(slot[ref.index], slot[arrays[t]]) for ref, t in zip(cluster.outputs, targets, strict=True)]
+    return EachUpdate(calls, [pair for pair in pairs if pair[0] != pair[1]], slots)
 
 
 def _last_reads(cluster: Cluster) -> dict[int, int]:

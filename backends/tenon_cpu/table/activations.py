@@ -37,8 +37,8 @@ _CHOICE = Condition(
 
 def _bounds(min: object, max: object) -> bool:
     """Numbers, and not NaN; None is no bound."""
-    given = (-math.inf if min is None else min, math.inf if max is None else max)
-    return all(b.__class__ in _NUMBERS and b == b for b in given)
+    bounds = (-math.inf if min is None else min, math.inf if max is None else max)
+    return all(b.__class__ in _NUMBERS and b == b for b in bounds)
 
 
 def add_to(table: KernelTable) -> None:

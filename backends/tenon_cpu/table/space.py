@@ -44,7 +44,7 @@ def _one_each(x: Array, sizes: Sequence[int]) -> bool:
     return x.ndim == len(sizes) + 2 and set(sizes) == {1}
 
 
-def _whole_planes(g: Array, shape: Sequence[int]) -> bool:
+def _one_gradient_each(g: Array, shape: Sequence[int]) -> bool:
     return g.ndim == len(shape) and set(g.shape[2:]) == {1} and g.dtype.char in "fd" and 0 not in shape
 
 
@@ -62,8 +62,8 @@ def _side_by_side(
     dilation: Sequence[int],
     ceil_mode: bool,
 ) -> bool:
-    given = (x, kernel, stride, padding, dilation, ceil_mode)
-    return numpy_pooling.side_by_side(*given) and plain(g, x, out)
+    arguments = (x, kernel, stride, padding, dilation, ceil_mode)
+    return numpy_pooling.side_by_side(*arguments) and plain(g, x, out)
 
 
 def _halved(g: Array, x: Array) -> bool:
@@ -196,7 +196,7 @@ def _add_pools(table: KernelTable) -> None:
         KernelRow(
             "NumPy, one number a plane",
             numpy_pooling.adaptive_avg_pool_grad,
-            (asks(_whole_planes, "one gradient for each plane, of float32 or float64"),),
+            (asks(_one_gradient_each, "one gradient for each plane, of float32 or float64"),),
         ),
     )
     table.add(
