@@ -107,9 +107,9 @@ class Backend:
     def table(self) -> KernelTable:
         """The result of ``kernel_table``, cached at its first use."""
         if self._table is None:
-            found = self.kernel_table()
-            found.check(self.name)
-            self._table = found
+            kernels = self.kernel_table()
+            kernels.check(self.name)
+            self._table = kernels
         return self._table
 
     def has_kernel(self, op: Op) -> bool:
@@ -209,22 +209,22 @@ class Backend:
 
     def bind(self, op: Op) -> Kernel:
         """The kernel of ``op`` on this backend, which runs the first row that accepts a call."""
-        return select(op, self.rows(op), self._given)
+        return select(op, self.rows(op), self._namespaces)
 
     def choice(self, op: Op) -> Choice:
         """How ``bind`` selects among the kernels of ``op``, for reports."""
-        return Choice(op, self.rows(op), self._given)
+        return Choice(op, self.rows(op), self._namespaces)
 
     @property
-    def _given(self) -> Mapping[str, ArrayNamespace | OpNamespace]:
+    def _namespaces(self) -> Mapping[str, ArrayNamespace | OpNamespace]:
         """Namespaces that a kernel receives if its first parameter has their name."""
         return {"f": self.raw, "xp": self.xp}
 
     def rows(self, op: Op) -> Sequence[KernelRow]:
         """The usable rows of ``op``, followed by the reference unless one accepts every call."""
         rows = self.table.usable(op.name)
-        whole = any(not row.accepts and not row.declines for row in rows)
-        return rows if whole else (*rows, KernelRow("reference", self._reference(op)))
+        complete = any(not row.accepts and not row.declines for row in rows)
+        return rows if complete else (*rows, KernelRow("reference", self._reference(op)))
 
     def _reference(self, op: Op) -> Kernel:
         """The fallback kernel of ``op``, over the array namespace."""
@@ -237,9 +237,9 @@ class Backend:
                 f"backend {self.name!r} has no array namespace and no kernel for {op.name!r}. Add one."
             )
         if op.ufunc is not None and type(op).forward is Primitive.forward:
-            found: Kernel | None = getattr(self.xp, op.ufunc, None)
-            if found is not None:
-                return found
+            ufunc: Kernel | None = getattr(self.xp, op.ufunc, None)
+            if ufunc is not None:
+                return ufunc
         return op.forward
 
     def __repr__(self) -> str:
@@ -317,28 +317,30 @@ def device_types() -> list[str]:
 
 def backend_named(name: str) -> Backend:
     """The backend called ``name``, instantiated at its first use; DeviceError if it is unknown."""
-    found = _INSTANCES.get(name)
-    if found is None:
+    backend = _INSTANCES.get(name)
+    if backend is None:
         from tenon.plugins import registry  # plugins load at the first use of a kind
 
         if name == "meta":
             from tenon.kernels.meta import META
 
-            found = META
+            backend = META
         else:
             try:
-                found = registry.resolve("backends", name)()
+                backend = registry.resolve("backends", name)()
             except AttributeError as error:
                 raise DeviceError(
                     f"no backend for device type {name!r}; known: {', '.join(device_types())}. Install the"
                     " plugin that provides it, or see `tenon plugins`."
                 ) from error
-            if not isinstance(found, Backend):
+            if not isinstance(backend, Backend):
                 raise BackendError(
-                    f"the plugin's backend {name!r} is a {type(found).__name__}, not a tenon.extend.Backend."
+                    f"the plugin's backend {name!r} is a {type(backend).__name__}, not a"
+                    " tenon.extend.Backend."
                 )
-        found = _INSTANCES.setdefault(name, found)  # two threads may come here at once; one instance must win
-    return found
+        # Two threads may get here at the same time; both must return one instance.
+        backend = _INSTANCES.setdefault(name, backend)
+    return backend
 
 
 def backend_for(device: Device) -> Backend:

@@ -159,11 +159,11 @@ class KernelTable:
 class Choice:
     """The selection among the rows of one op: its signature, the generated function, the reasons."""
 
-    def __init__(self, op: Op, rows: Iterable[KernelRow], given: Namespaces) -> None:
-        self.op, self.rows, self.given = op, _reachable(rows), given
-        self._takes = [_Takes(row.kernel, len(op.inputs), given) for row in self.rows]
+    def __init__(self, op: Op, rows: Iterable[KernelRow], namespaces: Namespaces) -> None:
+        self.op, self.rows, self.namespaces = op, _reachable(rows), namespaces
+        self._signatures = [_KernelSignature(row.kernel, len(op.inputs), namespaces) for row in self.rows]
         self.parameters = self._arguments()
-        self.names: dict[str, object] = {"NotImplemented": NotImplemented, **given}
+        self.names: dict[str, object] = {"NotImplemented": NotImplemented, **namespaces}
         for i, row in enumerate(self.rows):
             self.names[f"kernel{i}"] = row.kernel
             for condition in row.accepts:
@@ -173,56 +173,58 @@ class Choice:
         """The op's inputs, its attrs, and the keywords that only kernels take, such as ``out``."""
         keywords: dict[str, inspect.Parameter] = {}
         body = self.op.decompose if isinstance(self.op, Composite) else self.op.infer
-        own = _Takes(body, len(self.op.inputs), {"f": None})
-        for takes in (own, *reversed(self._takes)):
-            for p in takes.keywords.values():
+        op_signature = _KernelSignature(body, len(self.op.inputs), {"f": None})
+        for signature in (op_signature, *reversed(self._signatures)):
+            for p in signature.keywords.values():
                 keywords.setdefault(p.name, p.replace(kind=_KEYWORD, annotation=p.empty))
-        asked = (c.code for row in self.rows for c in row.accepts)
-        if "out" not in self.op.inputs and any(re.search(r"\bout\b", code) for code in asked):
+        codes = (c.code for row in self.rows for c in row.accepts)
+        if "out" not in self.op.inputs and any(re.search(r"\bout\b", code) for code in codes):
             keywords.setdefault("out", inspect.Parameter("out", _KEYWORD, default=None))
         inputs = []
         for i, name in enumerate(self.op.inputs):
             if name.startswith("*"):
                 inputs.append(inspect.Parameter(name.lstrip("*"), _VAR_POSITIONAL))
                 break
-            default = next((t.defaults[i] for t in reversed(self._takes) if i in t.defaults), _EMPTY)
+            default = next((t.defaults[i] for t in reversed(self._signatures) if i in t.defaults), _EMPTY)
             inputs.append(inspect.Parameter(name, _POSITIONAL, default=default))
-        rest = (bool(own.keywords) and own.rest) or (not keywords and any(t.rest for t in self._takes))
-        more = [inspect.Parameter("attrs", _VAR_KEYWORD)] if rest else []
-        return [*inputs, *keywords.values(), *more]
+        variable = (bool(op_signature.keywords) and op_signature.variable) or (
+            not keywords and any(t.variable for t in self._signatures)
+        )
+        attrs = [inspect.Parameter("attrs", _VAR_KEYWORD)] if variable else []
+        return [*inputs, *keywords.values(), *attrs]
 
-    def _passed(self, takes: _Takes) -> str:
+    def _call_arguments(self, signature: _KernelSignature) -> str:
         """The argument list of a kernel's call, as source text."""
-        given = [takes.lead] if takes.lead else []
+        arguments = [signature.lead] if signature.lead else []
         for p in self.parameters:
             if p.kind is _VAR_POSITIONAL:
-                given.append(f"*{p.name}")
+                arguments.append(f"*{p.name}")
             elif p.kind is _VAR_KEYWORD:
-                given.append(f"**{p.name}")
+                arguments.append(f"**{p.name}")
             elif p.kind is _POSITIONAL:
-                given.append(p.name)
-            elif takes.rest or p.name in takes.keywords:
-                given.append(f"{p.name}={p.name}")
-        return ", ".join(given)
+                arguments.append(p.name)
+            elif signature.variable or p.name in signature.keywords:
+                arguments.append(f"{p.name}={p.name}")
+        return ", ".join(arguments)
 
     def source(self, guard: str = "") -> str:
         """The source text of the selecting function."""
-        shown = []
+        parameters = []
         for p in self.parameters:
             if p.default is not p.empty and p.default is not None:
                 self.names[f"default_{p.name}"] = p.default
                 p = p.replace(default=_Name(f"default_{p.name}"))
-            shown.append(p)
-        if all(p.kind is _KEYWORD or (p.kind is _POSITIONAL and p.default is _EMPTY) for p in shown):
+            parameters.append(p)
+        if all(p.kind is _KEYWORD or (p.kind is _POSITIONAL and p.default is _EMPTY) for p in parameters):
             # Calls that leave out defaults of positional parameters are cheaper than of keyword-only ones.
-            shown = [p.replace(kind=_POSITIONAL) for p in shown]
-            shown.sort(key=lambda p: p.default is not _EMPTY)
-        lines = [f"def {self.op.name}{inspect.Signature(shown)}:"]
+            parameters = [p.replace(kind=_POSITIONAL) for p in parameters]
+            parameters.sort(key=lambda p: p.default is not _EMPTY)
+        lines = [f"def {self.op.name}{inspect.Signature(parameters)}:"]
         if guard:
             lines += [f"    if {guard}:", f"        return rounded({self._forwarded()})"]
         body = len(lines)
-        for i, (row, takes) in enumerate(zip(self.rows, self._takes, strict=True)):
-            call, indent = f"kernel{i}({self._passed(takes)})", "    "
+        for i, (row, signature) in enumerate(zip(self.rows, self._signatures, strict=True)):
+            call, indent = f"kernel{i}({self._call_arguments(signature)})", "    "
             if row.kernel is itself:
                 call = self.parameters[0].name
             if row.accepts:
@@ -240,19 +242,19 @@ class Choice:
 
     def _forwarded(self) -> str:
         """The argument list that forwards all parameters, as source text."""
-        marks: dict[object, str] = {_VAR_POSITIONAL: "*", _VAR_KEYWORD: "**"}
+        prefixes: dict[object, str] = {_VAR_POSITIONAL: "*", _VAR_KEYWORD: "**"}
         return ", ".join(
-            f"{p.name}={p.name}" if p.kind is _KEYWORD else f"{marks.get(p.kind, '')}{p.name}"
+            f"{p.name}={p.name}" if p.kind is _KEYWORD else f"{prefixes.get(p.kind, '')}{p.name}"
             for p in self.parameters
         )
 
-    def function(self, guard: str = "", **more: object) -> Kernel:
+    def function(self, guard: str = "", **extra_names: object) -> Kernel:
         """The function that selects and calls a kernel; the kernel itself if there is only one."""
         if not guard and len(self.rows) == 1:
-            kernel, lead = self.rows[0].kernel, self._takes[0].lead
-            return functools.partial(kernel, self.given[lead]) if lead else kernel
+            kernel, lead = self.rows[0].kernel, self._signatures[0].lead
+            return functools.partial(kernel, self.namespaces[lead]) if lead else kernel
         source = self.source(guard)
-        names: dict[str, Any] = {**self.names, **more}
+        names: dict[str, Any] = {**self.names, **extra_names}
         exec(compile(source, f"<kernels of {self.op.name}>", "exec"), names)
         result: Kernel = names[self.op.name]
         return result
@@ -266,14 +268,14 @@ class Choice:
     def explain(self, args: Sequence[Operand], attrs: Mapping[str, Any]) -> Iterator[tuple[KernelRow, str]]:
         """Yield each row up to the one that computes this call, with the reason why it is skipped."""
         arguments = self.bind(args, attrs)
-        for row, takes in zip(self.rows, self._takes, strict=True):
+        for row, signature in zip(self.rows, self._signatures, strict=True):
             failed = next((c for c in row.accepts if not self._holds(c, arguments)), None)
             if failed is not None:
-                yield row, f"asks for: {failed.says}{self._instead(failed, arguments)}"
+                yield row, f"asks for: {failed.says}{self._actual_value(failed, arguments)}"
                 continue
             if row.declines:
                 names = {**self.names, **arguments, "kernel": row.kernel}
-                if eval(f"kernel({self._passed(takes)})", names) is NotImplemented:
+                if eval(f"kernel({self._call_arguments(signature)})", names) is NotImplemented:
                     yield row, f"declines: {row.declines}"
                     continue
             yield row, ""
@@ -282,11 +284,11 @@ class Choice:
     def _holds(self, condition: Condition, arguments: Mapping[str, Operand]) -> bool:
         return bool(eval(condition.code, {**self.names, **arguments}))
 
-    def _instead(self, condition: Condition, arguments: Mapping[str, Operand]) -> str:
+    def _actual_value(self, condition: Condition, arguments: Mapping[str, Operand]) -> str:
         if not condition.shown:
             return ""
-        found = eval(condition.shown, {**self.names, **arguments})
-        return f" (here {', '.join(map(str, found)) if isinstance(found, tuple) else found})"
+        value = eval(condition.shown, {**self.names, **arguments})
+        return f" (here {', '.join(map(str, value)) if isinstance(value, tuple) else value})"
 
 
 def _size_read_once(lines: list[str], body: int) -> list[str]:
@@ -298,11 +300,11 @@ def _size_read_once(lines: list[str], body: int) -> list[str]:
     if first is None:
         return lines
     name = first[1]
-    found = re.compile(rf"(?<![.\w]){name}\.size\b")
-    if len(found.findall("\n".join(lines))) < 2:
+    pattern = re.compile(rf"(?<![.\w]){name}\.size\b")
+    if len(pattern.findall("\n".join(lines))) < 2:
         return lines
-    rest = [found.sub(f"size_of_{name}", line) for line in lines[body:]]
-    return [*lines[:body], f"    size_of_{name} = {name}.size", *rest]
+    body_lines = [pattern.sub(f"size_of_{name}", line) for line in lines[body:]]
+    return [*lines[:body], f"    size_of_{name} = {name}.size", *body_lines]
 
 
 class _Name:
@@ -315,32 +317,32 @@ class _Name:
         return self.name
 
 
-class _Takes:
+class _KernelSignature:
     """The parameters of a kernel: ``f`` or ``xp`` (``lead``), then the op's inputs, then keywords."""
 
-    def __init__(self, kernel: Kernel, inputs: int, given: Namespaces) -> None:
+    def __init__(self, kernel: Kernel, inputs: int, namespaces: Namespaces) -> None:
         try:
-            found = (
+            parameters = (
                 [] if isinstance(kernel, np.ufunc) else list(inspect.signature(kernel).parameters.values())
             )
-            self.rest = not found or any(p.kind is _VAR_KEYWORD for p in found)
+            self.variable = not parameters or any(p.kind is _VAR_KEYWORD for p in parameters)
         except (TypeError, ValueError):  # written in C
-            found, self.rest = [], True
-        self.lead = found.pop(0).name if found and found[0].name in given else ""
-        named = [p for p in found if p.kind in (_POSITIONAL, _KEYWORD)]
-        places = [p for p in named if p.kind is _POSITIONAL][:inputs]
-        self.defaults = {i: p.default for i, p in enumerate(places)}
-        self.keywords = {p.name: p for p in named if p not in places}
+            parameters, self.variable = [], True
+        self.lead = parameters.pop(0).name if parameters and parameters[0].name in namespaces else ""
+        named = [p for p in parameters if p.kind in (_POSITIONAL, _KEYWORD)]
+        positional = [p for p in named if p.kind is _POSITIONAL][:inputs]
+        self.defaults = {i: p.default for i, p in enumerate(positional)}
+        self.keywords = {p.name: p for p in named if p not in positional}
 
 
 def _reachable(rows: Iterable[KernelRow]) -> list[KernelRow]:
     """The rows up to the first that accepts every call."""
-    found = []
+    reachable = []
     for row in rows:
-        found.append(row)
+        reachable.append(row)
         if not row.accepts and not row.declines:
             break
-    return found
+    return reachable
 
 
 #: Guards that the first argument needs the rounding of ``as_one``: of elementwise composites, of others.
@@ -350,12 +352,12 @@ _GUARDS = {
 }
 
 
-def select(op: Op, rows: Iterable[KernelRow], given: Namespaces) -> Kernel:
+def select(op: Op, rows: Iterable[KernelRow], namespaces: Namespaces) -> Kernel:
     """Generate the function that computes ``op`` by the first of ``rows`` that accepts its arguments.
 
     ``given`` holds ``f`` and ``xp``. Composites round 16-bit floats as ``as_one`` describes.
     """
-    choice = Choice(op, rows, given)
+    choice = Choice(op, rows, namespaces)
     if not isinstance(op, Composite) or op.widens:
         return choice.function()
     guard = _GUARDS[op.kind is Kind.ELEMENTWISE].format(choice.parameters[0].name)

@@ -36,11 +36,11 @@ def inward(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> list[int]
 def _compare(inner: int, outer: int, shape: Sequence[int], operands: Sequence[Sequence[int]]) -> int:
     """1 if the axes should be swapped, -1 if not, 0 if ambiguous in every operand."""
     for strides in operands:
-        within, without = strides[inner], strides[outer]
-        if within == 0 or without == 0:
+        inner_stride, outer_stride = strides[inner], strides[outer]
+        if inner_stride == 0 or outer_stride == 0:
             continue
-        if within != without:
-            return 1 if within > without else -1
+        if inner_stride != outer_stride:
+            return 1 if inner_stride > outer_stride else -1
         if shape[inner] > shape[outer]:
             return 1
     return 0
@@ -99,6 +99,6 @@ def ordered(kernel: Kernel, operands: Sequence[Operand], attrs: Attrs) -> Array:
 def _strides(x: Array, shape: Sequence[int]) -> tuple[int, ...]:
     """The strides of ``x`` broadcast to ``shape``; 0 in broadcast axes."""
     missing: int = len(shape) - x.ndim
-    whole = shape[missing:]
-    own = (0 if n == 1 != m else step for n, m, step in zip(x.shape, whole, x.strides, strict=True))
-    return (0,) * missing + tuple(own)
+    target = shape[missing:]
+    strides = (0 if n == 1 != m else stride for n, m, stride in zip(x.shape, target, x.strides, strict=True))
+    return (0,) * missing + tuple(strides)

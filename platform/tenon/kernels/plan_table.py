@@ -31,11 +31,11 @@ def _keeps(op: Op) -> Keeps:
 
     if not reads:
         return masked(saves)
-    found = {}
+    masks = {}
     for bits in range(1, 1 << len(names)):
         needed = {r for i, n in enumerate(names) if bits >> i & 1 for r in reads.get(n, saves)}
-        found[bits] = masked(needed)
-    return found
+        masks[bits] = masked(needed)
+    return masks
 
 
 class PlanTable(dict[Op, Plan]):

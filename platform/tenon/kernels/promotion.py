@@ -40,8 +40,8 @@ def result_type(*args: Operand) -> dtype:
             rank, kind = (0 if array.ndim else 1), FROM_NUMPY[array.dtype]
         else:
             rank, kind = 2, number_dtype(a)
-        found = ranks[rank]
-        ranks[rank] = kind if found is None else dtypes.promote_types(found, kind)
+        previous = ranks[rank]
+        ranks[rank] = kind if previous is None else dtypes.promote_types(previous, kind)
     return _combine(_combine(ranks[0], ranks[1]), ranks[2]) or dtypes.get_default_dtype()
 
 

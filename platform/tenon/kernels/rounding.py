@@ -30,20 +30,20 @@ def _in_float32(kernel: Kernel) -> Kernel:
     """Wrap ``kernel`` to compute 16-bit arguments in float32 and round the results once."""
 
     def call(*args: Operand, **attrs: Any) -> Operand:
-        own = getattr(args[0], "dtype", None)
-        if own is None or not is_short(own):
+        dtype = getattr(args[0], "dtype", None)
+        if dtype is None or not is_short(dtype):
             return kernel(*args, **attrs)
-        wide = [a.astype(np.float32) if getattr(a, "dtype", None) == own else a for a in args]
+        wide = [a.astype(np.float32) if getattr(a, "dtype", None) == dtype else a for a in args]
         out = kernel(*wide, **attrs)
         if isinstance(out, tuple):
-            return tuple(_narrowed(o, own) for o in out)
-        return _narrowed(out, own)
+            return tuple(_rounded_to(o, dtype) for o in out)
+        return _rounded_to(out, dtype)
 
     return call
 
 
-def _narrowed(out: Operand, own: np.dtype) -> Operand:
-    return out.astype(own) if getattr(out, "dtype", own).kind == "f" else out
+def _rounded_to(out: Operand, dtype: np.dtype) -> Operand:
+    return out.astype(dtype) if getattr(out, "dtype", dtype).kind == "f" else out
 
 
 def _rounded(kernel: Kernel) -> Kernel:
@@ -52,11 +52,11 @@ def _rounded(kernel: Kernel) -> Kernel:
 
     def call(*args: Operand, **attrs: Any) -> Operand:
         out = kernel(*args, **attrs)
-        own = getattr(args[0], "dtype", None)
-        if own is None or own.kind != "V":
+        dtype = getattr(args[0], "dtype", None)
+        if dtype is None or dtype.kind != "V":
             return out
         if isinstance(out, tuple):
-            return tuple(o.astype(own) if getattr(o, "dtype", own).kind == "f" else o for o in out)
-        return out.astype(own) if out.dtype.kind == "f" else out
+            return tuple(o.astype(dtype) if getattr(o, "dtype", dtype).kind == "f" else o for o in out)
+        return out.astype(dtype) if out.dtype.kind == "f" else out
 
     return call

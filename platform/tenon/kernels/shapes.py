@@ -56,11 +56,11 @@ def normalize_axes(axes: int | Sequence[int] | None, rank: int) -> Shape:
         axes = (axes,)
     if len(axes) == 0:
         return tuple(range(rank))
-    found = [normalize_axis(int(a), rank) for a in axes]
-    if len(set(found)) != len(found):
-        twice = next(a for a in found if found.count(a) > 1)
-        raise ShapeError(f"dim {twice} appears multiple times in the list of dims")
-    return () if rank == 0 else tuple(sorted(found))
+    normalized = [normalize_axis(int(a), rank) for a in axes]
+    if len(set(normalized)) != len(normalized):
+        repeated = next(a for a in normalized if normalized.count(a) > 1)
+        raise ShapeError(f"dim {repeated} appears multiple times in the list of dims")
+    return () if rank == 0 else tuple(sorted(normalized))
 
 
 def reduced_shape(shape: Shape, axes: Shape, keepdims: bool) -> Shape:
