@@ -44,10 +44,10 @@ class CudaBackend(Backend):
         available = self.is_available()
         if not available:
             raise BackendUnavailableError(f"device type {self.name!r} cannot be used: {available.reason}")
-        found = self.source.imported()
-        self.memory_watch = Watch(found)
+        cupy = self.source.imported()
+        self.memory_watch = Watch(cupy)
         self.memory_watch.install()
-        return found
+        return cupy
 
     @functools.cached_property
     def xp(self) -> Any:
@@ -57,8 +57,8 @@ class CudaBackend(Backend):
     @functools.cached_property
     def array_type(self) -> type:  # type: ignore[override]
         """``cupy.ndarray``."""
-        found: type = self.library.ndarray
-        return found
+        ndarray: type = self.library.ndarray
+        return ndarray
 
     @functools.cached_property
     def _devices(self) -> tuple[Device, ...]:
@@ -68,8 +68,8 @@ class CudaBackend(Backend):
 
     def is_available(self) -> Availability:
         """Whether CuPy, a driver and a device are present; the reason names the one that is missing."""
-        examined: Availability = self.source.examine()
-        return examined
+        availability: Availability = self.source.examine()
+        return availability
 
     def devices(self) -> Sequence[Device]:
         """The visible devices; none where CUDA cannot be used."""
@@ -124,7 +124,7 @@ class CudaBackend(Backend):
         return run
 
     @contextlib.contextmanager
-    def _on(self, device: Device | None, what: str) -> Iterator[int]:
+    def _on(self, device: Device | None, operation: str) -> Iterator[int]:
         """Make ``device`` current and yield its index; None, or one without an index, is the current device.
 
         A full device raises OutOfMemoryError, which names ``what``.
@@ -136,15 +136,15 @@ class CudaBackend(Backend):
             with contextlib.nullcontext() if index == current else cuda.Device(index):
                 yield index
         except MemoryError as error:
-            raise self._full(what, error) from error
+            raise self._full(operation, error) from error
 
-    def _full(self, what: str, error: MemoryError) -> OutOfMemoryError:
+    def _full(self, operation: str, error: MemoryError) -> OutOfMemoryError:
         index = self.library.cuda.runtime.getDevice()
         stats, reserved = self.memory_watch.stats(index), self.memory_watch.reserved()
         return OutOfMemoryError(
-            f"{what}: {self.name}:{index} is full: {error} Tensors use {stats.used:,} bytes, {reserved:,} "
-            f"are reserved, the device has {stats.total:,}. Use smaller batches, free tensors you no longer "
-            "need, or look for what else runs there."
+            f"{operation}: {self.name}:{index} is full: {error} Tensors use {stats.used:,} bytes, "
+            f"{reserved:,} are reserved, the device has {stats.total:,}. Use smaller batches, free tensors "
+            "you no longer need, or look for what else runs there."
         )
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> Any:
@@ -181,8 +181,8 @@ class CudaBackend(Backend):
 
     def device_of(self, array: Any) -> Device:
         """The device that holds ``array``, with its index."""
-        found: Device = self._devices[array.data.device_id]
-        return found
+        device: Device = self._devices[array.data.device_id]
+        return device
 
     def synchronize(self, device: Device | None = None) -> None:
         """Wait until everything queued on the device has run."""
@@ -223,8 +223,8 @@ class CudaBackend(Backend):
 
     def properties(self, index: int) -> Mapping[str, Any]:
         """The properties of a device by CUDA's names: name, compute capability (major, minor), memory ..."""
-        found: Mapping[str, Any] = self.library.cuda.runtime.getDeviceProperties(index)
-        return found
+        properties: Mapping[str, Any] = self.library.cuda.runtime.getDeviceProperties(index)
+        return properties
 
     def reserved(self, device: Device | None = None) -> int:
         """Bytes held by the pool."""

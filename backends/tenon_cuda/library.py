@@ -54,8 +54,8 @@ def _no(reason: str) -> Availability:
 
 def _examine(cupy: Any) -> Availability:
     name = f"CuPy {cupy.__version__}"
-    numbers = tuple(int(part) for part in cupy.__version__.split(".")[:2])
-    if numbers < OLDEST:
+    version = tuple(int(part) for part in cupy.__version__.split(".")[:2])
+    if version < OLDEST:
         return _no(f"{name} is too old, {'.'.join(map(str, OLDEST))} or newer is needed: {_INSTALL}.")
     runtime = cupy.cuda.runtime
     driver = runtime.driverGetVersion()

@@ -52,19 +52,19 @@ class Namespace:
         """Round to ``decimals`` digits, keeping the dtype of ``x``."""
         if x.dtype.kind != "V":
             return self.library.round(x, decimals, out=out)
-        made = self.library.round(x.astype(np.float32), decimals).astype(x.dtype)
+        result = self.library.round(x.astype(np.float32), decimals).astype(x.dtype)
         if out is None:
-            return made
-        out[...] = made
+            return result
+        out[...] = result
         return out
 
     def matmul(self, x: Array, y: Array, out: Array | None = None) -> Array:
         """Matrix product; bfloat16 in batches is multiplied in float32."""
         if x.dtype.kind == "V" and max(x.ndim, y.ndim) > 2:
-            made = self.library.matmul(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
+            result = self.library.matmul(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
             if out is None:
-                return made
-            out[...] = made
+                return result
+            out[...] = result
             return out
         return self.library.matmul(x, y) if out is None else self.library.matmul(x, y, out=out)
 

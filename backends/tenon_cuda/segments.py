@@ -23,21 +23,21 @@ def combine_rows(xp: ArrayNamespace, target: Array, rows: Array, values: Array, 
     if rows.size == 0:
         return
     order = xp.argsort(rows)
-    places, parts = rows[order], widened(xp, values[order])
+    sorted_rows, parts = rows[order], widened(xp, values[order])
     one = xp.ones(1, bool)
-    ends = xp.nonzero(xp.concatenate((places[1:] != places[:-1], one)))[0]
+    ends = xp.nonzero(xp.concatenate((sorted_rows[1:] != sorted_rows[:-1], one)))[0]
     begins = xp.concatenate((xp.zeros(1, ends.dtype), ends[:-1] + 1))
     longest = int((ends - begins).max()) + 1
     step = 1
     while step < longest:
-        same = (places[step:] == places[:-step]).reshape(-1, *(1,) * (parts.ndim - 1))
-        joined = parts.copy()
-        joined[step:] = xp.where(same, function(parts[:-step], parts[step:]), parts[step:])
-        parts = joined
+        same = (sorted_rows[step:] == sorted_rows[:-step]).reshape(-1, *(1,) * (parts.ndim - 1))
+        combined = parts.copy()
+        combined[step:] = xp.where(same, function(parts[:-step], parts[step:]), parts[step:])
+        parts = combined
         step *= 2
-    where = places[ends]
-    total = function(widened(xp, target[where]), parts[ends])
-    target[where] = total.astype(target.dtype, copy=False)
+    distinct_rows = sorted_rows[ends]
+    total = function(widened(xp, target[distinct_rows]), parts[ends])
+    target[distinct_rows] = total.astype(target.dtype, copy=False)
 
 
 def widened(xp: ArrayNamespace, values: Array) -> Array:
@@ -48,19 +48,19 @@ def widened(xp: ArrayNamespace, values: Array) -> Array:
 
 def running(xp: ArrayNamespace, values: Array, axis: int, function: Combine) -> Array:
     """The inclusive scan of ``values`` by ``function`` along ``axis``."""
-    made, step = values.copy(), 1
+    result, step = values.copy(), 1
     before = (slice(None),) * (axis % values.ndim)
     while step < values.shape[axis]:
         later, earlier = (*before, slice(step, None)), (*before, slice(None, -step))
-        joined = made.copy()
-        joined[later] = function(made[earlier], made[later])
-        made, step = joined, 2 * step
-    return made
+        combined = result.copy()
+        combined[later] = function(result[earlier], result[later])
+        result, step = combined, 2 * step
+    return result
 
 
-def flat_places(xp: ArrayNamespace, shape: tuple[int, ...], arrays: tuple[Array, ...]) -> Array:
+def flat_indices(xp: ArrayNamespace, shape: tuple[int, ...], arrays: tuple[Array, ...]) -> Array:
     """Flat indices into the leading axes of ``shape``, from one index array for each axis."""
-    places: Array = 0
+    flat: Array = 0
     for size, array in zip(shape, arrays, strict=False):
-        places = places * size + xp.where(array < 0, array + size, array)
-    return places.reshape(-1)
+        flat = flat * size + xp.where(array < 0, array + size, array)
+    return flat.reshape(-1)

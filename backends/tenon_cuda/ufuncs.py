@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from tenon.extend import Array, ArrayNamespace, Operand
-from tenon_cuda.segments import combine_rows, flat_places, running
+from tenon_cuda.segments import combine_rows, flat_indices, running
 
 
 class Ufunc:
@@ -33,10 +33,10 @@ class Ufunc:
             return array.copy()
         if self._reduction is None:
             raise NotImplementedError(f"{self._function!r} has no reduction")
-        made = getattr(self._xp, self._reduction)(array, axis=axis, keepdims=keepdims)
+        result = getattr(self._xp, self._reduction)(array, axis=axis, keepdims=keepdims)
         if out is None:
-            return made
-        out[...] = made
+            return result
+        out[...] = result
         return out
 
     def accumulate(self, array: Array, axis: int = 0) -> Array:
@@ -50,23 +50,23 @@ class Ufunc:
         """
         xp, parts = self._xp, key if isinstance(key, tuple) else (key,)
         indexed = [axis for axis, part in enumerate(parts) if not isinstance(part, slice)]
-        rest = [axis for axis in range(array.ndim) if axis not in indexed]
+        other_axes = [axis for axis in range(array.ndim) if axis not in indexed]
         arrays = xp.broadcast_arrays(*(parts[axis] for axis in indexed))
         together = indexed[-1] - indexed[0] == len(indexed) - 1
-        first = sum(axis < indexed[0] for axis in rest) if together else 0
-        other = tuple(array.shape[axis] for axis in rest)
-        shape = (*other[:first], *arrays[0].shape, *other[first:])
+        first = sum(axis < indexed[0] for axis in other_axes) if together else 0
+        other_sizes = tuple(array.shape[axis] for axis in other_axes)
+        shape = (*other_sizes[:first], *arrays[0].shape, *other_sizes[first:])
         values = values if hasattr(values, "ndim") else xp.asarray(values, dtype=array.dtype)
-        spread = xp.broadcast_to(values.astype(array.dtype, copy=False), shape)
+        broadcast = xp.broadcast_to(values.astype(array.dtype, copy=False), shape)
         lead = tuple(range(first, first + arrays[0].ndim))
-        spread = spread.transpose((*lead, *(a for a in range(len(shape)) if a not in lead)))
+        broadcast = broadcast.transpose((*lead, *(a for a in range(len(shape)) if a not in lead)))
 
-        order = (*indexed, *rest)
-        turned = xp.ascontiguousarray(array.transpose(order))
+        order = (*indexed, *other_axes)
+        transposed = xp.ascontiguousarray(array.transpose(order))
         sizes = tuple(array.shape[axis] for axis in indexed)
         # Explicit sizes: -1 is ambiguous where an axis is empty.
-        target = turned.reshape((math.prod(sizes), *other))
-        rows = flat_places(xp, sizes, tuple(arrays))
-        combine_rows(xp, target, rows, spread.reshape((rows.size, *other)), self._function)
+        target = transposed.reshape((math.prod(sizes), *other_sizes))
+        rows = flat_indices(xp, sizes, tuple(arrays))
+        combine_rows(xp, target, rows, broadcast.reshape((rows.size, *other_sizes)), self._function)
         back = tuple(sorted(range(array.ndim), key=order.__getitem__))
-        array[...] = turned.transpose(back)
+        array[...] = transposed.transpose(back)
