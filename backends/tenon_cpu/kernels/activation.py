@@ -1,9 +1,9 @@
-"""GELU and SiLU with their slopes, block by block: some thirty passes that never leave the cache.
+"""GELU and SiLU with their derivatives, in blocks that stay in the cache for some thirty passes.
 
-GELU needs the normal distribution function ``1 - h`` for ``x > 0`` and ``h`` below, with ``h = erfc(|x| /
-sqrt(2)) / 2``, and the density for the slope. Both hold ``e = exp(-x^2 / 2)``: ``h = e * p(t)``, where p is a
-polynomial in ``t = 1 / (1 + k |x|)``, the form of Abramowitz and Stegun 7.1.26 with three more terms, fitted
-to a relative error below 2e-7, of float32.
+GELU needs the normal distribution function ``1 - h`` for ``x > 0`` and ``h`` below, with
+``h = erfc(|x| / sqrt(2)) / 2``, and the density for the derivative. Both contain ``e = exp(-x^2 / 2)``:
+``h = e * p(t)``, where p is a polynomial in ``t = 1 / (1 + k |x|)``, the form of Abramowitz and Stegun 7.1.26
+with three more terms, fitted to a relative error below 2e-7, of float32.
 """
 
 from __future__ import annotations

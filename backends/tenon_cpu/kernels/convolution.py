@@ -1,8 +1,8 @@
 """Convolution in one and two spatial axes by matrix products over pieces that stay in the cache.
 
-With stride 1 an output row is kept as wide as a padded input row. What a place of the window sees of a whole
-plane is then one contiguous run of it, so gathering windows is a few long copies instead of many short ones;
-the few columns too many are dropped when the result is written. Other strides gather exactly.
+With stride 1 an output row is kept as wide as a padded input row. The inputs of one position of the window
+are then one contiguous run of a plane, so gathering windows (im2col) takes a few long copies instead of many
+short ones; the few excess columns are dropped when the result is written. Other strides gather exactly.
 
 Pieces are a few images, or a few rows of one; images are shared among threads (``tenon_cpu.threads``).
 """
@@ -31,7 +31,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Sizes of one group of a 2-d convolution, and how it is cut into pieces."""
+    """Sizes of one group of a 2-d convolution, and of the pieces into which it is divided."""
 
     channels: int
     filters: int
@@ -52,16 +52,16 @@ class Layout:
 
     @property
     def direct(self) -> bool:
-        """The input itself is the matrix of windows."""
+        """Whether the input itself is the matrix of windows."""
         return self.kernel == self.stride == (1, 1) and self.padding == (0, 0)
 
     def run(self, rows: int) -> Pair:
-        """Row width and length of ``rows`` output rows, as gathered."""
+        """Return row width and total length of ``rows`` gathered output rows."""
         width = self.padded[1] if self.wide else self.out[1]
         return width, (rows - 1) * width + self.out[1]
 
     def positions(self) -> list[tuple[int, int, int]]:
-        """``(index, row, column)`` of every place in the window."""
+        """Return ``(index, row, column)`` of every position in the window."""
         kh, kw = self.kernel
         dh, dw = self.dilation
         return [(i * kw + j, i * dh, j * dw) for i in range(kh) for j in range(kw)]
@@ -78,7 +78,7 @@ def layout(
     dilation: Pair,
     item: int,
 ) -> Layout:
-    """The layout of a convolution whose arguments have been checked."""
+    """Return the layout of a convolution whose arguments have been checked."""
     out = tuple(
         (s + 2 * p - d * (k - 1) - 1) // t + 1
         for s, k, t, p, d in zip(size, kernel, stride, padding, dilation, strict=True)
@@ -94,14 +94,14 @@ def layout(
 
 
 def _pieces(plan: Layout, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-    """``(first image, how many, first output row, how many)`` of every piece between two images."""
+    """Yield ``(first image, count, first output row, count)`` of every piece between two images."""
     for n in range(start, stop, plan.images):
         for r in range(0, plan.out[0], plan.rows):
             yield n, min(plan.images, stop - n), r, min(plan.rows, plan.out[0] - r)
 
 
 def _planes(plan: Layout, x: np.ndarray, n: int, m: int) -> np.ndarray:
-    """Images ``n`` to ``n + m``, padded, as ``[m, C, H, W]`` with contiguous planes."""
+    """Return images ``n`` to ``n + m``, padded, as ``[m, C, H, W]`` with contiguous planes."""
     if plan.padding == (0, 0) and x.strides[3] == x.itemsize and x.strides[2] == x.itemsize * x.shape[3]:
         return x[n : n + m]
     (h, w), (ph, pw) = plan.padded, plan.padding
@@ -117,7 +117,7 @@ def _planes(plan: Layout, x: np.ndarray, n: int, m: int) -> np.ndarray:
 
 
 def _gather(plan: Layout, planes: np.ndarray, r: int, rows: int) -> np.ndarray:
-    """Windows of ``rows`` output rows from ``r`` as a matrix ``[C * K, images * length]``."""
+    """Return the windows of ``rows`` output rows from ``r`` as a matrix ``[C * K, images * length]``."""
     m = planes.shape[0]
     width, length = plan.run(rows)
     if plan.direct and m == 1:
@@ -137,15 +137,16 @@ def _gather(plan: Layout, planes: np.ndarray, r: int, rows: int) -> np.ndarray:
 
 
 def _input_of_position(plan: Layout, planes: np.ndarray, r: int, rows: int, i: int, j: int) -> np.ndarray:
-    """What place ``(i, j)`` of the window sees of ``planes`` from output row ``r``."""
+    """Return the view of ``planes`` at position ``(i, j)`` of the windows of ``rows`` output rows from
+    ``r``."""
     (sh, sw), columns = plan.stride, plan.out[1]
     top = r * sh + i
     return planes[:, :, top : top + (rows - 1) * sh + 1 : sh, j : j + (columns - 1) * sw + 1 : sw]
 
 
 def _rows_of(plan: Layout, matrix: np.ndarray, m: int, rows: int) -> np.ndarray:
-    """A matrix ``[X, images * length]`` seen as ``[images, X, rows, columns]``, without the columns too
-    many."""
+    """View a matrix ``[X, images * length]`` as ``[images, X, rows, columns]``, without the excess
+    columns."""
     width, length = plan.run(rows)
     item = matrix.itemsize
     strides = (length * item, matrix.strides[0], width * item, item)
@@ -155,7 +156,7 @@ def _rows_of(plan: Layout, matrix: np.ndarray, m: int, rows: int) -> np.ndarray:
 def _forward(
     plan: Layout, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, out: np.ndarray
 ) -> None:
-    """``out[N, O, H', W']`` of one group."""
+    """Compute ``out[N, O, H', W']`` of one group."""
     matrix = weight.reshape(plan.filters, -1)
     shift = None if bias is None else bias.reshape(-1, 1, 1)
 
@@ -176,7 +177,7 @@ def _forward(
 
 
 def _gradient_matrix(plan: Layout, g: np.ndarray, n: int, m: int, r: int, rows: int) -> np.ndarray:
-    """``g``'s rows as a matrix ``[O, images * length]``, zeros in the columns too many."""
+    """Return rows of ``g`` as a matrix ``[O, images * length]``, with zeros in the excess columns."""
     width, length = plan.run(rows)
     part = g[n : n + m, :, r : r + rows]
     if m == 1 and width == plan.out[1] and part.strides[2:] == (width * g.itemsize, g.itemsize):
@@ -189,7 +190,7 @@ def _gradient_matrix(plan: Layout, g: np.ndarray, n: int, m: int, r: int, rows: 
 
 
 def _input_grad(plan: Layout, g: np.ndarray, weight: np.ndarray, dx: np.ndarray) -> None:
-    """``dx[N, C, H, W]`` of one group."""
+    """Compute ``dx[N, C, H, W]`` of one group."""
     matrix = np.ascontiguousarray(weight.reshape(plan.filters, -1).T)
     positions = plan.positions()
     (h, w), (ph, pw) = plan.padded, plan.padding
@@ -220,7 +221,7 @@ def _add_windows(
     r: int,
     rows: int,
 ) -> None:
-    """Add windows ``[C, K, images, length]`` where they were gathered from."""
+    """Add windows ``[C, K, images, length]`` to the elements from which they were gathered (col2im)."""
     m, width = padded_dx.shape[0], padded_dx.shape[3]
     flat = padded_dx.reshape(m, plan.channels, -1)
     for k, i, j in positions:
@@ -235,7 +236,7 @@ def _add_windows(
 
 
 def _weight_grad(plan: Layout, x: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """The weight's gradient of one group, as ``[C * K, O]``."""
+    """Return the weight's gradient of one group, as ``[C * K, O]``."""
     depth = plan.channels * math.prod(plan.kernel)
     parts: list[tuple[int, np.ndarray]] = []
 
@@ -254,7 +255,7 @@ def _weight_grad(plan: Layout, x: np.ndarray, g: np.ndarray) -> np.ndarray:
 
 
 def _planar(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-    """1-d convolutions as 2-d ones of height 1."""
+    """Return the arrays of a 1-d convolution as those of a 2-d one of height 1."""
     return tuple(a[:, :, None] if a.ndim == 3 else a for a in arrays)
 
 
@@ -267,7 +268,7 @@ def _pairs(
 
 
 def takes(x: np.ndarray, y: np.ndarray, stride: Sequence[int]) -> bool:
-    """Whether the kernels below take two arrays and the strides of a convolution."""
+    """Whether the kernels below support two arrays and the strides of a convolution."""
     return (
         len(stride) in (1, 2) and x.dtype is y.dtype and x.dtype.char in _FLOATS and x.size > 0 and y.size > 0
     )
@@ -282,7 +283,7 @@ def conv(
     dilation: Sequence[int],
     groups: int,
 ) -> np.ndarray:
-    """``conv``."""
+    """Compute the op ``conv``."""
     return convolution(x, weight, None, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
@@ -296,7 +297,7 @@ def convolution(
     dilation: Sequence[int],
     groups: int,
 ) -> np.ndarray:
-    """``conv`` and its bias in one write."""
+    """Compute the op ``convolution``; the bias is added when the result is written."""
     attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv.infer(x, weight, **attrs).shape
     if bias is not None:
@@ -330,7 +331,7 @@ def _plan(
 
 
 def _groups(groups: int, plan: Layout) -> Iterator[tuple[slice, slice]]:
-    """Channel and filter ranges of every group."""
+    """Yield the ranges of channels and filters of every group."""
     for i in range(groups):
         yield (
             slice(i * plan.channels, (i + 1) * plan.channels),
@@ -348,7 +349,7 @@ def conv_input_grad(
     dilation: Sequence[int],
     groups: int,
 ) -> np.ndarray:
-    """``conv_input_grad``."""
+    """Compute the op ``conv_input_grad``."""
     attrs = {"sizes": sizes, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv_input_grad.infer(g, weight, **attrs).shape
     dx = np.empty(shape, g.dtype)
@@ -369,7 +370,7 @@ def conv_weight_grad(
     dilation: Sequence[int],
     groups: int,
 ) -> np.ndarray:
-    """``conv_weight_grad``."""
+    """Compute the op ``conv_weight_grad``."""
     attrs = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv_weight_grad.infer(x, g, **attrs).shape
     planar_x, planar_g = _planar(x, g)

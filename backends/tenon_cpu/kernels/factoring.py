@@ -25,7 +25,7 @@ WORTH = 24
 
 
 def _routines(*arrays: np.ndarray) -> lapack.Routines | None:
-    """LAPACK's routines, if the matrices are large enough for them; else None."""
+    """Return LAPACK's routines for the matrices; None if they are too small or there are none."""
     usable = all(a.ndim > 1 and a.size and a.__class__ is np.ndarray for a in arrays)
     return lapack.routines(*arrays) if usable and arrays[0].shape[-1] >= WORTH else None
 
@@ -90,7 +90,7 @@ def solve(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
     factors = np.array(a.T, order="C")
     pivots, singular = lapack.factor(routines, factors)
     if singular:
-        return NotImplemented  # says so
+        return NotImplemented  # the reference raises the error
     solution = np.ascontiguousarray(lapack.solve_factored(routines, factors, pivots, b, turned=False).T)
     return solution, factors, pivots
 
@@ -133,7 +133,7 @@ def least_squares(
 
 
 def svdvals(kernel: Kernel, x: np.ndarray) -> np.ndarray:
-    """Without singular vectors, which only a gradient reads."""
+    """Singular values without vectors, which only a gradient reads."""
     return _svdvals.without_vectors(np, x)
 
 

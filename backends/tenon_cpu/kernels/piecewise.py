@@ -9,7 +9,7 @@ from tenon_cpu.threads import scratch, split
 
 
 def relu_grad(g: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Selection by bits, block by block."""
+    """Return 0 where ``out <= 0``, else ``g``, selected by bits, block by block."""
     dx = np.empty_like(g)
     flat_g, flat_out, flat_dx = g.reshape(-1), out.reshape(-1), dx.reshape(-1)
     step, zero = BLOCK // g.itemsize, g.dtype.type(0)

@@ -14,7 +14,7 @@ from tenon.ops.convolution import places_in
 from tenon_cpu.kernels.blocks import integers_of, masked, over_rows, plain
 from tenon_cpu.threads import scratch
 
-#: Elements up to which a few whole passes are quicker than planes one by one.
+#: Elements up to which a few passes over the array are faster than a loop over planes.
 _FEW = 1 << 13
 
 
@@ -48,8 +48,8 @@ def _regions(attrs: Attrs, sizes: tuple[int, int]) -> list[tuple[slice, ...]]:
 
 
 def max_pool(x: np.ndarray, **attrs: Any) -> np.ndarray:
-    """First the maximum over rows, whose elements are neighbours in memory; then over the columns that are
-    left."""
+    """Compute maxima over the rows of windows first, whose elements are adjacent in memory, then over
+    columns."""
     if x.size <= _FEW and attrs["kernel"] == attrs["stride"] == (2, 2) and min(x.shape[2:]) > 1:
         rows, columns = x.shape[2] // 2 * 2, x.shape[3] // 2 * 2  # 7 instead of 16 us
         tall = np.maximum(x[:, :, :rows:2], x[:, :, 1:rows:2])
@@ -80,7 +80,7 @@ def _maximum(parts: list[np.ndarray], out: np.ndarray) -> None:
 
 
 def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Any) -> np.ndarray:
-    """The first maximum of each window receives its gradient."""
+    """Return the gradient, which the first maximum of each window receives; decline if ``out`` has NaN."""
     if np.isnan(out).any():
         return NotImplemented
     sizes = g.shape[2:]
@@ -100,7 +100,8 @@ def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Any) -
         free.fill(True)
         maximum, part, target, block = maxima[a:b], g_planes[a:b], dx_planes[a:b], planes[a:b]
         for region in regions:
-            # Not smaller than the maximum: it is the maximum. Taken if still free.
+            # An element not less than the maximum is a maximum; only the first of a window receives the
+            # gradient.
             np.less(block[region], maximum, out=other)
             np.greater(free, other, out=other)
             np.logical_xor(free, other, out=free)
@@ -112,7 +113,7 @@ def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Any) -
 
 
 def adaptive_avg_pool(x: np.ndarray, *, sizes: Sequence[int]) -> np.ndarray:
-    """The mean of each plane (4 instead of 11 us on 64 planes of 8 by 8)."""
+    """Return the mean of each plane (4 instead of 11 us on 64 planes of 8 by 8)."""
     planes = x.reshape(x.shape[0], x.shape[1], -1)
     mean = np.add.reduce(planes, axis=2)
     mean /= planes.shape[2]
@@ -120,7 +121,7 @@ def adaptive_avg_pool(x: np.ndarray, *, sizes: Sequence[int]) -> np.ndarray:
 
 
 def adaptive_avg_pool_grad(g: np.ndarray, *, shape: Sequence[int]) -> np.ndarray:
-    """The gradient of the mean of each plane: one number for all of its elements."""
+    """Return the gradient of the mean of each plane: one number for all of its elements."""
     dx = np.empty(shape, g.dtype)
     np.copyto(dx, g * g.dtype.type(1.0 / math.prod(shape[2:])))
     return dx

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def prod_of_others(x: np.ndarray, *, axes: tuple[int, ...]) -> np.ndarray:
-    """At each element, the product of all others over ``axes``."""
+    """Return, for each element, the product of all other elements along ``axes``."""
     order = (*(a for a in range(x.ndim) if a not in axes), *axes)
     transposed = x.transpose(order)
     lines = transposed.reshape(*transposed.shape[: x.ndim - len(axes)], -1)

@@ -20,7 +20,7 @@ _max: Callable[..., np.ndarray] = np.maximum.reduce
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
-    """Maximum, exponential, sum and quotient of each row."""
+    """Softmax of each row: maximum, exponential, sum and quotient."""
     out = np.empty_like(x)
     rows, out_rows = rows_of(x), rows_of(out)
 
@@ -36,7 +36,8 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 def safe_softmax(f: OpNamespace, x: np.ndarray, *, axis: int) -> np.ndarray:
-    """``softmax``; nothing but minus infinity makes a row of NaN, which its first element tells."""
+    """Softmax that returns zeros for rows of minus infinity, whose softmax is NaN, as their first element
+    shows."""
     out = f.softmax(x, axis=axis)
     lead = (slice(None),) * axis
     suspect = np.isnan(out[(*lead, slice(0, 1))])
@@ -47,7 +48,7 @@ def safe_softmax(f: OpNamespace, x: np.ndarray, *, axis: int) -> np.ndarray:
 
 
 def softmax_grad(g: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """``out * (g - sum(g * out))`` of each row."""
+    """Return ``out * (g - sum(g * out))`` of each row."""
     dx = np.empty_like(g)
     g_rows, rows, dx_rows = rows_of(g), rows_of(out), rows_of(dx)
 
@@ -63,7 +64,7 @@ def softmax_grad(g: np.ndarray, out: np.ndarray) -> np.ndarray:
 
 
 def log_softmax(x: np.ndarray) -> np.ndarray:
-    """Maximum, exponential, sum and logarithm of each row."""
+    """Log-softmax of each row: maximum, exponential, sum and logarithm."""
     out = np.empty_like(x)
     rows, out_rows = rows_of(x), rows_of(out)
 
@@ -78,7 +79,7 @@ def log_softmax(x: np.ndarray) -> np.ndarray:
 
 
 def log_softmax_grad(g: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """``g - exp(out) * sum(g)`` of each row."""
+    """Return ``g - exp(out) * sum(g)`` of each row."""
     dx = np.empty_like(g)
     g_rows, rows, dx_rows = rows_of(g), rows_of(out), rows_of(dx)
 
@@ -99,7 +100,7 @@ def cross_entropy(
     reduction: str = "mean",
     ignore_index: int = -100,
 ) -> tuple[np.ndarray, ...]:
-    """The loss from each row's log-sum-exp; the log-probabilities are never written out."""
+    """Return the loss and each row's log-sum-exp, without storing the log-probabilities of all classes."""
     _cross_entropy.infer(x, target, weight, reduction=reduction, ignore_index=ignore_index)
     total = np.empty((x.shape[0], 1), x.dtype)
 
@@ -127,7 +128,7 @@ def cross_entropy_grad(
     reduction: str = "mean",
     ignore_index: int = -100,
 ) -> np.ndarray:
-    """Each row's probabilities times its share of the loss, less that share at the target."""
+    """Return each row's probabilities times its weight in the loss, minus that weight at the target."""
     present, safe = present_targets(np, target, x.shape[1], ignore_index)
     slopes = target_slopes(np, g, target_weights(np, present, safe, weight, x.dtype), reduction)
     shares, dx = -slopes[:, None], np.empty_like(x)
@@ -145,7 +146,7 @@ def cross_entropy_grad(
 def layer_norm(
     x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, *, rank: int, eps: float = 1e-5
 ) -> tuple[np.ndarray, ...]:
-    """Result, mean and reciprocal deviation, row by row."""
+    """Return result, mean and reciprocal standard deviation, row by row."""
     out, rows = np.empty_like(x), rows_of(x, rank)
     out_rows, share = rows_of(out, rank), x.dtype.type(1.0 / rows.shape[1])
     scale, shift = (None if v is None else v.reshape(1, -1) for v in (weight, bias))
@@ -174,7 +175,8 @@ def layer_norm(
 def layer_norm_grad(
     g: np.ndarray, x: np.ndarray, weight: np.ndarray, mean: np.ndarray, deviation: np.ndarray, *, rank: int
 ) -> tuple[np.ndarray, ...]:
-    """All three gradients in one walk over the rows; per-element sums are gathered block by block."""
+    """Return the gradients of input, weight and bias in one pass over the rows, in blocks; the blocks'
+    partial sums of the parameters' gradients are added in order of rows."""
     dx = np.empty_like(x)
     rows, g_rows, dx_rows = rows_of(x, rank), rows_of(g, rank), rows_of(dx, rank)
     means, deviations = mean.reshape(-1, 1), deviation.reshape(-1, 1)

@@ -51,7 +51,7 @@ def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
 def _by_bits(filled: np.ndarray, value: float, array: np.ndarray) -> np.ndarray:
     out = np.empty_like(array)
     bits, out_bits = integers_of(array), integers_of(out)
-    keep = np.subtract(filled, 1, dtype=bits.dtype)  # all ones where false
+    keep = np.subtract(filled, 1, dtype=bits.dtype)  # all bits set where false
     put = None
     if value != 0 or np.signbit(value):
         put = np.bitwise_and(np.invert(keep), integers_of(np.full((), value, array.dtype)))

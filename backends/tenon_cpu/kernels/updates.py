@@ -1,9 +1,9 @@
 """One elementwise rule over arrays by NumPy, where no code is generated: see ``jit/fusion/optimizer.py``.
 
-Every op becomes one call of a ufunc with ``out=``: a value is written over the array that it is to replace,
-if that is not read any more, else into scratch memory of a block. The rule on the
-arrays themselves makes some ten temporary arrays and copies the results, and its calls are so short that
-threads wait for each other's interpreter lock (Adam over 670,000 numbers, one thread: 2.1 ms, and 1.2 so).
+Every op becomes one call of a ufunc with ``out=``: a value overwrites the array that it is to replace, if
+that is not read any more, else it is written to scratch memory of a block. Applied to the arrays directly,
+the rule allocates some ten temporary arrays and copies the results, and its calls are so short that threads
+contend for the interpreter lock (Adam over 670,000 numbers, one thread: 2.1 ms, in blocks 1.2).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ LEAST = 1 << 12
 _POWERS: dict[object, np.ufunc] = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal}
 
 
-#: A ufunc, the places of its operands (numbers: -1 and down), and the place of its result.
+#: A ufunc, the slots of its operands (numbers: -1 and down), and the slot of its result.
 Call = tuple[np.ufunc, list[int], int]
 
 
 class EachUpdate:
     """``cluster`` over many tuples of flat arrays; output ``k`` overwrites input ``targets[k]``.
 
-    Values live in places: those of the array inputs first, then scratch.
+    Values are stored in numbered slots: those of the array inputs first, then scratch.
     """
 
     def __init__(self, calls: list[Call], copies: list[tuple[int, int]], slots: int) -> None:
         self.calls, self.copies, self.slots = calls, copies, slots
 
     def over(self, columns: Sequence[Sequence[np.ndarray]]) -> UpdateTable | None:
-        """A table for these arrays; None where they are so small that another way is quicker."""
+        """Return a table for these arrays; None where they are so small that another kernel is faster."""
         lengths = [a.size for a in columns[0]]
         return None if sum(lengths) < LEAST * len(lengths) else UpdateTable(self, columns, lengths)
 
@@ -52,7 +52,7 @@ class EachUpdate:
 
 
 class UpdateTable:
-    """The arrays of an update; those that ``set`` gave are let go after the next run."""
+    """The arrays of an update; references to those passed to ``set`` are dropped after the next run."""
 
     def __init__(
         self, kernel: EachUpdate, columns: Sequence[Sequence[np.ndarray]], lengths: list[int]
@@ -63,7 +63,7 @@ class UpdateTable:
         self._blocks = [(i, a, min(a + BLOCK, n)) for i, n in enumerate(lengths) for a in range(0, n, BLOCK)]
 
     def set(self, position: int, arrays: Sequence[np.ndarray]) -> None:
-        """Other arrays of the same lengths in one column, for one run."""
+        """Replace the arrays of one column, by others of the same lengths, for one run."""
         self._columns[position] = [a.reshape(-1) for a in arrays]
         self._set_columns.add(position)
 
@@ -84,7 +84,7 @@ class UpdateTable:
 
 
 def fuse_each(cluster: Cluster, targets: tuple[int, ...]) -> EachUpdate | None:
-    """The update of a rule; None where one of its ops is no ufunc, or not of one dtype."""
+    """Return the update of a rule; None where one of its ops is no ufunc or has another dtype."""
     count = len(cluster.inputs)
     arrays = [i for i in range(count) if i not in cluster.numbers]
     numbers = {i: -1 - k for k, i in enumerate(sorted(cluster.numbers))}
@@ -115,7 +115,7 @@ def fuse_each(cluster: Cluster, targets: tuple[int, ...]) -> EachUpdate | None:
 
 
 def _last_reads(cluster: Cluster) -> dict[int, int]:
-    """The last step that reads each value; outputs are read at the end."""
+    """Return the last step that reads each value; outputs are read at the end."""
     count = len(cluster.inputs)
     last = {ref.index: count + k for k, step in enumerate(cluster.steps) for ref in step.refs}
     return last | {ref.index: count + len(cluster.steps) for ref in cluster.outputs}

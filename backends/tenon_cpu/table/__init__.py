@@ -1,6 +1,6 @@
-"""Every kernel of the CPU backend, op by op, in the order in which they are asked.
+"""Every kernel of the CPU backend, op by op, in order of precedence.
 
-A new kernel is one row in one of these files. ``tenon doctor kernels OP`` prints what they say.
+A new kernel is one row in one of these files. ``tenon doctor kernels OP`` prints them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PARTS = (
 
 
 def kernel_table() -> KernelTable:
-    """All rows."""
+    """Return the table with the rows of all files."""
     table = KernelTable()
     for part in _PARTS:
         part.add_to(table)

@@ -1,4 +1,4 @@
-"""Activations and selection."""
+"""Rows of the table: activations and selection."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tenon_cpu.jit.short_floats import ops as short_ops
 from tenon_cpu.kernels import activation, direct, piecewise, pointwise, selection
 from tenon_cpu.table.conditions import NO_OUT, contiguous, floats, real, same_shape
 
-#: Elements from which SiLU in blocks is quicker than its parts.
+#: Elements from which SiLU in blocks is faster than its composite.
 _SILU = 1 << 10
-#: Elements from which one walk of NumPy's clip, or two of leaky ReLU, are quicker than the reference.
+#: Elements from which one pass of NumPy's clip, or two of leaky ReLU, are faster than the reference.
 _WALKS = 1 << 10
-#: Elements from which selecting by bits is quicker than ``np.where``.
+#: Elements from which selecting by bits is faster than ``np.where``.
 _BITS = 1 << 12
 _NUMBERS = frozenset((bool, int, float))
 
@@ -36,13 +36,13 @@ _CHOICE = Condition(
 
 
 def _bounds(min: object, max: object) -> bool:
-    """Numbers, and not NaN; None is no bound."""
+    """Whether both bounds are numbers other than NaN, or None."""
     bounds = (-math.inf if min is None else min, math.inf if max is None else max)
     return all(b.__class__ in _NUMBERS and b == b for b in bounds)
 
 
 def add_to(table: KernelTable) -> None:
-    """Rows of this file's ops."""
+    """Add the rows of this file's ops to ``table``."""
     numbers = asks(_bounds, "bounds are numbers, and not NaN")
     table.add(
         "gelu",

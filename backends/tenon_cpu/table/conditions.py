@@ -1,4 +1,4 @@
-"""What the CPU backend's kernels ask of a call, in the words that ``tenon doctor kernels`` prints."""
+"""Conditions of the CPU backend's kernels, with the descriptions that ``tenon doctor kernels`` prints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.compiler.compile import available
 from tenon_cpu.jit.eager_ops.calls import FLOAT, indices_fit
 
-#: Asked last, when a call is large enough: looking for numba takes a while.
+#: Checked last, when a call is large enough: the search for numba takes time.
 NUMBA = Condition("numba()", "compiled kernels are available (numba)", {"numba": available})
 LLVM = Condition("llvm()", "generated code is available (llvmlite)", {"llvm": llvm.available})
 LAST_AXIS = Condition("axis == x.ndim - 1", "axis is the last one", {}, "axis")
@@ -15,12 +15,13 @@ NO_OUT = Condition("out is None", "out is not given")
 
 
 def floats(*arrays: str) -> tuple[Condition, Condition]:
-    """float32 arrays (one whose name ends with ``?`` may be None), for a compiled kernel."""
+    """Require float32 arrays (one whose name ends with ``?`` may be None) and numba."""
     return dtype_is(FLOAT, *arrays), NUMBA
 
 
 def contiguous(*arrays: str) -> Condition:
-    """Arrays in C order, not empty, all of float32 or all of float64; with ``?`` one may be None."""
+    """Require nonempty arrays in C order, all float32 or all float64; one whose name ends with ``?`` may be
+    None."""
     first, code = arrays[0], [f"{arrays[0]}.dtype.char in 'fd'"]
     for name in arrays:
         array = name.rstrip("?")
@@ -36,17 +37,17 @@ def contiguous(*arrays: str) -> Condition:
 
 
 def real(array: str) -> Condition:
-    """float32 or float64."""
+    """Require float32 or float64."""
     return Condition(f"{array}.dtype.char in 'fd'", f"{array} of float32 or float64", {}, f"{array}.dtype")
 
 
 def rank(array: str, test: str, says: str = "") -> Condition:
-    """How many axes an array has, as ``== 2``."""
+    """Require a rank that satisfies ``test``, for example ``== 2``."""
     return Condition(f"{array}.ndim {test}", says or f"{array} has {test} axes", {}, f"{array}.ndim")
 
 
 def indices(array: str) -> Condition:
-    """int64 in C order."""
+    """Require int64 in C order."""
     return Condition(
         f"indices_fit({array})", f"{array} holds int64 in C order", {"indices_fit": indices_fit},
         f"{array}.dtype",
@@ -54,7 +55,7 @@ def indices(array: str) -> Condition:
 
 
 def same_shape(one: str, other: str) -> Condition:
-    """Two arrays of one shape."""
+    """Require two arrays of equal shape."""
     return Condition(
         f"{one}.shape == {other}.shape", f"{one} and {other} of one shape", {}, f"{one}.shape, {other}.shape"
     )

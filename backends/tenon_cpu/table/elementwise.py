@@ -1,4 +1,5 @@
-"""Elementwise ops that NumPy has no quick loop for, and a few that cost more than their loop."""
+"""Rows of the table: elementwise ops without a fast NumPy loop, and some whose call costs more than the
+loop."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _UNUSUAL = "quotients of 2**22 and more"
 
 
 def generated(op: Op) -> KernelRow:
-    """Code generated from the op's expression."""
+    """Return the row of the kernel that is generated from the op's expression."""
     arrays = " and ".join(f"{name}.__class__ is ndarray" for name in op.inputs)
     large = Condition(
         f"{arrays} and {op.inputs[0]}.size >= {WORTH}",
@@ -49,7 +50,7 @@ _FILLS = Condition(
 
 
 def add_to(table: KernelTable) -> None:
-    """Rows of this file's ops."""
+    """Add the rows of this file's ops to ``table``."""
     slow = eager_points.outrun()
     for wide in eager_points.FOR_WIDE:
         if wide.name in slow and wide.name != "tan":
@@ -58,7 +59,7 @@ def add_to(table: KernelTable) -> None:
         table.add("tan", KernelRow("compiled", eager_points.tan, _LARGE))
     for op in (*eager_points.WITHOUT_LOOP, *eager_points.IN_PARTS):
         table.add(op.name, generated(op))
-    sigmoid = (generated(_sigmoid),) if "tanh" in slow else ()  # which it is made of
+    sigmoid = (generated(_sigmoid),) if "tanh" in slow else ()  # sigmoid is computed by tanh
     table.add("sigmoid", *sigmoid, KernelRow("NumPy, by tanh in one array", direct.sigmoid))
     table.add("sign", generated(_sign), KernelRow("NumPy, NaN put to 0", direct.sign))
     divides = asks(eager_points.divides, f"float32, {WORTH:,} elements or more, no out; numba")
@@ -104,7 +105,7 @@ def add_to(table: KernelTable) -> None:
 
 
 def _add_moves(table: KernelTable) -> None:
-    """Ops that compute nothing: NumPy's own methods, without the layers between."""
+    """Add the rows of ops that compute nothing: NumPy's methods, called directly."""
     for name in ("conj", "reshape", "view", "split", "transpose", "permute", "index"):
         table.add(name, KernelRow("NumPy's method", getattr(direct, name)))
     table.add(

@@ -1,4 +1,4 @@
-"""Rows of tables, elements at indices, and sums into them."""
+"""Rows of the table: embeddings, gathers and scatters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LARGE = (size_at_least("x", WORTH), *floats("x"))
 
 
 def add_to(table: KernelTable) -> None:
-    """Rows of this file's ops."""
+    """Add the rows of this file's ops to ``table``."""
     table.add(
         "embedding",
         KernelRow(

@@ -1,4 +1,4 @@
-"""Factorizations, solutions and Fourier transforms."""
+"""Rows of the table: factorizations, linear systems and Fourier transforms."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _large(array: str) -> Condition:
 
 
 def add_to(table: KernelTable) -> None:
-    """Rows of this file's ops."""
+    """Add the rows of this file's ops to ``table``."""
     for name in ("lu_parts", "cholesky", "qr"):
         table.add(name, KernelRow("LAPACK", getattr(factoring, name), (_large("x"),), _NO_LAPACK))
     table.add("solve", KernelRow("LAPACK", factoring.solve, (_large("a"),), f"batches, {_NO_LAPACK}"))

@@ -1,4 +1,4 @@
-"""Products of matrices, and attention."""
+"""Rows of the table: matrix products and attention."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _VECTORS = Condition(
     {},
     "x.ndim, y.ndim, x.dtype",
 )
-#: The same by identity, which is cheaper to ask; what it leaves out reaches the last row.
+#: ``_VECTORS`` with dtypes compared by identity, which is cheaper; calls that it misses reach the last row.
 _QUICK_VECTORS = Condition(
     "0 < x.ndim < 3 and 0 < y.ndim < 3 and (x.dtype is float32 or x.dtype is float64)",
     _VECTORS.says,
@@ -63,7 +63,7 @@ _AFFINE = Condition(
     {},
     "x.dtype, x.shape, weight.dtype, weight.shape",
 )
-#: No product of these sizes is one that oneDNN is asked for: a look that costs less than ``eager.maps``.
+#: Excludes products too small for oneDNN; cheaper to test than ``eager.maps``.
 _NOT_TINY = Condition(
     f"x.size * weight.size >= {eager.LEAST_BFLOAT}",
     f"elements of x times those of weight are {eager.LEAST_BFLOAT:,} or more",
@@ -82,10 +82,10 @@ _OUTER_FLOAT = Condition(
 
 
 def add_to(table: KernelTable) -> None:
-    """Rows of this file's ops."""
+    """Add the rows of this file's ops to ``table``."""
     table.add(
         "matmul",
-        # The same BLAS call with a third of matmul's overhead (0.3 against 0.9 us).
+        # The BLAS call of matmul with a third of its overhead (0.3 against 0.9 us).
         KernelRow("NumPy, dot", np.ndarray.dot, (_SMALL, _QUICK_VECTORS)),
         KernelRow(
             "oneDNN",

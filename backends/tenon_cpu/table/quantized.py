@@ -1,4 +1,4 @@
-"""Products, convolutions, pools and recurrent layers of 8-bit integers."""
+"""Rows of the table: 8-bit products, convolutions, pooling and recurrent layers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenon_cpu.onednn.int8 import LONGEST, generated
 
 _ONEDNN, _GENERATED = "oneDNN, exact products of 8 bits", "generated, exact products of 8 bits"
 _NO_EXACT = "where oneDNN has no exact kernel for these shapes"
-#: In place of a function: a product of one row takes 7 us, and a call with four arguments 0.2 us.
+#: An expression, as a predicate function with four arguments takes 0.2 us, and a product of one row 7 us.
 _DYNAMIC = Condition(
     "x.dtype is float32 and scale.dtype is float32 and weight.dtype == int8 and x.size and weight.ndim == 2"
     f" and x.shape[-1] == weight.shape[1] and 0 < weight.shape[1] <= {LONGEST}"
@@ -25,7 +25,7 @@ _DYNAMIC = Condition(
 
 
 def add_to(table: KernelTable) -> None:
-    """Rows of this file's ops."""
+    """Add the rows of this file's ops to ``table``."""
     table.add(
         "int8_dynamic_linear",
         KernelRow(_ONEDNN, int8_dynamic.by_onednn, (_DYNAMIC,), _NO_EXACT, int8_dynamic.installed),

@@ -1,4 +1,4 @@
-"""Recurrent layers of floats."""
+"""Rows of the table: recurrent layers in floating point."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLAIN_STATES = Condition("w_hr is None", "states are not projected")
 
 
 def add_to(table: KernelTable) -> None:
-    """Rows of this file's ops."""
+    """Add the rows of this file's ops to ``table``."""
     for name, kernel in rnn.KERNELS.items():
         op = getattr(ops, name)
         arrays = ", ".join(op.inputs)

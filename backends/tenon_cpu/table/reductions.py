@@ -1,4 +1,4 @@
-"""Sums, extremes and running values along axes."""
+"""Rows of the table: reductions, scans and sorting along axes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tenon_cpu.jit.eager_ops.calls import WORTH
 from tenon_cpu.kernels import direct, ordering, products
 from tenon_cpu.table.conditions import LAST_AXIS, NO_OUT, floats, rank
 
-#: Elements of a row up to which they are found without sorting it.
+#: Number of leading indices of argsort up to which they are found without sorting the row.
 _FEW = 32
-#: Elements from which sorting keys of value and index is quicker than NumPy's sort of indices.
+#: Elements from which sorting keys of value and index is faster than NumPy's sort of indices.
 _KEYS = 1 << 10
 
 _LARGE = (size_at_least("x", WORTH), *floats("x"))
@@ -20,7 +20,7 @@ _DECLINED = "axes in the middle, short runs, other dtypes, and where numba is mi
 
 
 def add_to(table: KernelTable) -> None:
-    """Rows of this file's ops."""
+    """Add the rows of this file's ops to ``table``."""
     summed = (size_at_least("x", WORTH), _AXES)
     table.add(
         "sum",

@@ -1,4 +1,4 @@
-"""Softmax, norms and losses: along rows, channels and classes."""
+"""Rows of the table: softmax, norms and losses, along rows, channels and classes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tenon_cpu.onednn import available as onednn
 from tenon_cpu.onednn import norm
 from tenon_cpu.table.conditions import LAST_AXIS, contiguous, floats, indices, rank, same_shape
 
-#: Elements from which blocks of rows are quicker than the parts.
+#: Elements from which a kernel on blocks of rows is faster than the composite.
 _BLOCKS = 256
 #: Elements from which cross entropy is compiled: in NumPy it is some fifteen calls, whatever the size.
 _LOSS = 1 << 10
-#: Elements of a channel from which walking channels one by one is quicker than NumPy's broadcasting.
+#: Elements of a channel from which a loop over channels is faster than NumPy's broadcasting.
 _RUN = 16
 #: Elements from which copies to oneDNN's blocked layout and back are worth it.
 _BLOCKED = 1 << 12
@@ -61,7 +61,7 @@ def _weight_fits(x: np.ndarray, weight: np.ndarray | None, rank: int) -> bool:
 
 
 def _channels(*arrays: str) -> Condition:
-    """Each holds one element for each channel of ``x``, or is None."""
+    """Require that each array has one element per channel of ``x``, or is None."""
     code = " and ".join(f"({a} is None or {a}.size == x.shape[1])" for a in arrays)
     return Condition(code, f"{', '.join(arrays)} with one element for each channel")
 
@@ -105,7 +105,7 @@ _NO_PRIMITIVE = "where oneDNN has only a slow kernel for these shapes"
 
 
 def add_to(table: KernelTable) -> None:
-    """Rows of this file's ops."""
+    """Add the rows of this file's ops to ``table``."""
     last = (size_at_least("x", WORTH), LAST_AXIS, *floats("x"))
     blocks = (size_at_least("x", _BLOCKS), LAST_AXIS, contiguous("x"))
     last_grad = (

@@ -1,4 +1,4 @@
-"""Convolution, pooling, resampling and grids."""
+"""Rows of the table: convolution, pooling, resampling and grid sampling."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ALL_SIZES = Condition("0 not in sizes", "no size is 0", {}, "sizes")
 
 
 def _reads(argument: str) -> Condition:
-    """What oneDNN can read, copies and conversions included."""
+    """Require an array that oneDNN can read, if necessary after a copy or conversion."""
     names = ", ".join(sorted(convolution.FLOATS))
     return Condition(
         f"{argument}.size and {argument}.dtype.name in floats",
@@ -84,7 +84,7 @@ _REFERENCE: dict[str, Kernel] = {
 
 
 def _convolutions(name: str) -> list[KernelRow]:
-    """The rows of a convolution or of one of its gradients."""
+    """Return the rows of a convolution or of one of its gradients."""
     op = getattr(ops, name)
     kernel, by_pieces = getattr(convolution, name), getattr(numpy_convolution, name)
     arrays = ", ".join(op.inputs)
@@ -108,7 +108,7 @@ def _convolutions(name: str) -> list[KernelRow]:
     slow = "where oneDNN has only a slow kernel"
     return [
         KernelRow(
-            "oneDNN, by Winograd's way where that is quicker", kernel, (_reads(first),), declines, onednn
+            "oneDNN, by Winograd's algorithm where that is faster", kernel, (_reads(first),), declines, onednn
         ),
         KernelRow("oneDNN, of copies", convolution.of_copies(kernel), (copies,), slow, onednn),
         KernelRow("oneDNN, in float32", convolution.in_float32(kernel), (short,), slow, onednn),
@@ -126,7 +126,7 @@ def _convolutions(name: str) -> list[KernelRow]:
 
 
 def add_to(table: KernelTable) -> None:
-    """Rows of this file's ops."""
+    """Add the rows of this file's ops to ``table``."""
     for name in ("conv", "convolution", "conv_input_grad", "conv_weight_grad"):
         table.add(name, *_convolutions(name))
     _add_pools(table)

@@ -305,4 +305,4 @@ def test_the_row_that_takes_a_convolution_is_named(rank, dtype, stride, row):
         backend_named("cpu").choice(ops.conv).explain([x, weight], attributes(rank, WINDOWS[0]))
     )
 
-    assert why == "" and taken.name.removesuffix(", by Winograd's way where that is quicker") == row
+    assert why == "" and taken.name.removesuffix(", by Winograd's algorithm where that is faster") == row
