@@ -25,7 +25,7 @@ from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tenon.autograd.context import FunctionCtx
+    from tenon.autograd.function_context import FunctionCtx
     from tenon.engine.tape import Node
 
 __all__ = [

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tenon.autograd import forward_ad
-from tenon.autograd.context import FunctionCtx
-from tenon.autograd.delayed import DelayedError
-from tenon.autograd.outputs import connected
+from tenon.autograd.error_nodes import DelayedError
+from tenon.autograd.function_context import FunctionCtx
+from tenon.autograd.function_outputs import connected
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table

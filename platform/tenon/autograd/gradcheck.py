@@ -11,24 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from tenon.autograd.forward_checks import check_batched_tangents, check_undefined_tangents
 from tenon.autograd.function import Function
-from tenon.autograd.jacobians import (
+from tenon.autograd.gradcheck_jacobians import (
     CheckedFunction,
     _get_numerical_jacobian,
     _iter_tensors,
-    analytical,
+    analytical_jacobian,
     differentiable,
     directions,
+    flatten,
+    forward_mode_jacobian,
     get_analytical_jacobian,
     get_numerical_jacobian,
-    joined,
-    numerical,
-    parts,
-    put,
+    numerical_jacobian,
     seeds_of,
-    tangents,
+    unflatten,
+    write_values,
 )
+from tenon.autograd.gradcheck_tangents import check_batched_tangents, check_undefined_tangents
 from tenon.engine.op import table
 from tenon.errors import ArgumentError, GradcheckError, OptionError, TenonWarning
 from tenon.tensors.autograd.passes import grad
@@ -144,8 +144,8 @@ def gradgradcheck(
                 a.requires_grad_()
         own, vectors = args[: len(points)], args[len(points) :]
         outputs = differentiable(func(*own))
-        wanted = [a for a in own if isinstance(a, Tensor) and a.requires_grad]
-        grads = grad(outputs, wanted, vectors, create_graph=True, allow_unused=True)
+        targets = [a for a in own if isinstance(a, Tensor) and a.requires_grad]
+        grads = grad(outputs, targets, vectors, create_graph=True, allow_unused=True)
         return tuple(g for g in grads if g is not None)
 
     return gradcheck(
@@ -180,7 +180,7 @@ def _check(
         _check_constant(func, inputs, active, everything, eps)
         return
     seeds = [seeds_of(o, fast, position) for position, o in enumerate(outputs)]
-    wanted = [inputs[i] for i in active]
+    targets = [inputs[i] for i in active]
 
     def compare(kind: str, actual: np.ndarray, expected: np.ndarray, position: int, i: int) -> None:
         scale = seeds[position].sum() * directions(inputs[i], i).sum() if fast else 1.0
@@ -194,14 +194,14 @@ def _check(
 
     slopes = []
     for position, output in enumerate(outputs):
-        columns = numerical(func, inputs, active, position, eps, fast)
+        columns = numerical_jacobian(func, inputs, active, position, eps, fast)
         if fast:
             columns = [seeds[position] @ c for c in columns]
         slopes.append(columns)
         if not backward:
             continue
-        rows = analytical(output, wanted, seeds[position], dtypes)
-        again = analytical(output, wanted, seeds[position], dtypes)
+        rows = analytical_jacobian(output, targets, seeds[position], dtypes)
+        again = analytical_jacobian(output, targets, seeds[position], dtypes)
         for place, i in enumerate(active):
             actual = rows[place] @ directions(inputs[i], i).T if fast else rows[place]
             compare("", actual, columns[place], position, i)
@@ -212,8 +212,8 @@ def _check(
                     f" gradient. The tolerance for nondeterminism was {nondet_tol}."
                 )
         if batched:
-            _check_batched(output, wanted, seeds[position], rows)
-    pushed = tangents(func, inputs, active, outputs, fast) if forward else []
+            _check_batched(output, targets, seeds[position], rows)
+    pushed = forward_mode_jacobian(func, inputs, active, outputs, fast) if forward else []
     for (place, i), jacobians in zip(enumerate(active), pushed, strict=False):
         for position, jacobian in enumerate(jacobians):
             actual = seeds[position] @ jacobian if fast else jacobian
@@ -223,9 +223,9 @@ def _check(
     if forward and undefined:
         check_undefined_tangents(func, inputs, active)
     if backward:
-        _check_linear(outputs, wanted)
+        _check_linear(outputs, targets)
         if undefined:
-            _check_undefined(func, inputs, wanted)
+            _check_undefined(func, inputs, targets)
 
 
 def _paired(jacobian: np.ndarray) -> np.ndarray:
@@ -244,25 +244,25 @@ def _part_of(output: Tensor, actual: np.ndarray, expected: np.ndarray, fast: boo
 
 
 def _check_batched(
-    output: Tensor, wanted: Sequence[Tensor], seeds: np.ndarray, rows: list[np.ndarray]
+    output: Tensor, targets: Sequence[Tensor], seeds: np.ndarray, rows: list[np.ndarray]
 ) -> None:
     """Check that batched passes (``is_grads_batched``) return what separate passes return."""
     if not len(seeds):  # an output without elements: no pass to batch
         return
-    stacked = table.stack(*[joined(seed.copy(), output) for seed in seeds], axis=0)
-    grads = grad(output, list(wanted), stacked, retain_graph=True, allow_unused=True, is_grads_batched=True)
+    stacked = table.stack(*[unflatten(seed.copy(), output) for seed in seeds], axis=0)
+    grads = grad(output, list(targets), stacked, retain_graph=True, allow_unused=True, is_grads_batched=True)
     for g, expected in zip(grads, rows, strict=True):
-        if g is not None and not np.allclose(parts(g).reshape(expected.shape), expected):
+        if g is not None and not np.allclose(flatten(g).reshape(expected.shape), expected):
             raise GradcheckError(
                 "gradcheck or gradgradcheck failed while testing batched gradient computation."
             )
 
 
-def _check_linear(outputs: tuple[Tensor, ...], wanted: Sequence[Tensor]) -> None:
+def _check_linear(outputs: tuple[Tensor, ...], targets: Sequence[Tensor]) -> None:
     """Check that a zero output gradient yields zero input gradients."""
-    zero = [joined(np.zeros(parts(o).size), o) for o in outputs]
-    for g in grad(outputs, list(wanted), zero, retain_graph=True, allow_unused=True):
-        if g is not None and parts(g).any():
+    zero = [unflatten(np.zeros(flatten(o).size), o) for o in outputs]
+    for g in grad(outputs, list(targets), zero, retain_graph=True, allow_unused=True):
+        if g is not None and flatten(g).any():
             raise GradcheckError("backward not multiplied by grad_output")
 
 
@@ -300,15 +300,15 @@ def _check_constant(
         if not isinstance(output, Tensor) or output.raw.dtype.kind in "iub":
             continue
         for i in active:
-            start = parts(inputs[i]).copy()
+            start = flatten(inputs[i]).copy()
             for step in np.eye(start.size):
-                put(inputs[i], start + eps * step)
+                write_values(inputs[i], start + eps * step)
                 try:
                     result: Any = func(*inputs)
                 finally:
-                    put(inputs[i], start)
+                    write_values(inputs[i], start)
                 high = result[position] if isinstance(result, (tuple, list)) else result
-                if not np.array_equal(parts(high), parts(output)):
+                if not np.array_equal(flatten(high), flatten(output)):
                     raise GradcheckError("Numerical gradient for function expected to be zero")
 
 
@@ -326,15 +326,15 @@ class _Undefined(Function):
         return None
 
 
-def _check_undefined(func: CheckedFunction, inputs: tuple[Any, ...], wanted: Sequence[Tensor]) -> None:
+def _check_undefined(func: CheckedFunction, inputs: tuple[Any, ...], targets: Sequence[Tensor]) -> None:
     """Check that a missing gradient of an output equals zeros, for each output in turn and for all."""
     outputs = differentiable(func(*inputs))
     every = set(range(len(outputs)))
     for left_out in [every] + [{p} for p in every if len(every) > 1]:
         ends = [_Undefined.apply(o) if p in left_out else o for p, o in enumerate(outputs)]
-        vectors = [joined(np.ones(parts(o).size), o) for o in outputs]
+        vectors = [unflatten(np.ones(flatten(o).size), o) for o in outputs]
         try:
-            partial = grad(ends, list(wanted), vectors, retain_graph=True, allow_unused=True)
+            partial = grad(ends, list(targets), vectors, retain_graph=True, allow_unused=True)
         except (RuntimeError, TypeError, AttributeError) as error:
             warnings.warn(_NEW_FEATURE, TenonWarning, stacklevel=5)
             raise GradcheckError(
@@ -343,10 +343,10 @@ def _check_undefined(func: CheckedFunction, inputs: tuple[Any, ...], wanted: Seq
                 f" {sorted(left_out)} undefined: {error})"
             ) from error
         for p in left_out:
-            vectors[p] = joined(np.zeros(parts(outputs[p]).size), outputs[p])
-        with_zeros = grad(outputs, list(wanted), vectors, retain_graph=True, allow_unused=True)
+            vectors[p] = unflatten(np.zeros(flatten(outputs[p]).size), outputs[p])
+        with_zeros = grad(outputs, list(targets), vectors, retain_graph=True, allow_unused=True)
         for a, b in zip(partial, with_zeros, strict=True):
-            x, y = (0.0 if g is None else parts(g) for g in (a, b))
+            x, y = (0.0 if g is None else flatten(g) for g in (a, b))
             if not np.allclose(x, y):
                 raise GradcheckError(
                     "Expected all undefined output grads to be treated as zeros, but the gradients differ"

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from tenon.autograd.context import FunctionCtx
+from tenon.autograd.function_context import FunctionCtx
 from tenon.engine import tape
 from tenon.engine.backward_end import PASS, queue_callback
 from tenon.engine.grad_mode import UNCOUNTED

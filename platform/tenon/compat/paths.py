@@ -67,6 +67,12 @@ _MOVED: dict[str, dict[str, str]] = {
         "tenon.tensors": "generation precision",
         "tenon.tensors.autograd": "edges>nodes handle>handles saving>saved_tensor_hooks",
     },
+    "tenon.autograd": {
+        "tenon.autograd": (
+            "context>function_context delayed>error_nodes forward_checks>gradcheck_tangents"
+            " jacobians>gradcheck_jacobians onward>tangent_taping outputs>function_outputs saved>saved_values"
+        ),
+    },
     "tenon.functions": {
         "tenon.functions": (
             "choosing>searching control>control_flow counting>histograms indefinite>ldl_factorization"
@@ -169,7 +175,6 @@ MODULES: dict[str, str] = {
     "tenon._logging.scribe": "tenon.compat.scribe",
     "tenon._subclasses.fake_tensor": "tenon.compat.fake_tensor",
     "tenon._subclasses.meta_utils": "tenon.compat.tensor_metadata",
-    "tenon.autograd.onward": "tenon.autograd.tangent_taping",
     "tenon.autograd.profiler": "tenon.compat.autograd_profiler",
     "tenon.autograd.profiler_util": "tenon.compat.autograd_events",
     "tenon.ao.nn": "tenon.compat.quantized_layers",

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
-from tenon.autograd.delayed import DelayedError, UndefinedGrad
-from tenon.autograd.saved import KeptTensor
+from tenon.autograd.error_nodes import DelayedError, UndefinedGrad
+from tenon.autograd.saved_values import KeptTensor
 from tenon.compat import accelerator, rerouting
 from tenon.compat.backends import mkldnn
 from tenon.compat.backends.cpu import get_cpu_capability as _get_cpu_capability  # noqa: F401

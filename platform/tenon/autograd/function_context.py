@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from tenon.autograd.saved import Saved, SavedNone
+from tenon.autograd.saved_values import Saved, SavedNone
 from tenon.engine.value import Value
 from tenon.errors import FreedGraphError, GradError
 

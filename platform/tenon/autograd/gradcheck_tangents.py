@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tenon.autograd import forward_ad
-from tenon.autograd.jacobians import CheckedFunction, directions, joined, parts
+from tenon.autograd.gradcheck_jacobians import CheckedFunction, directions, flatten, unflatten
 from tenon.engine.op import table
 from tenon.errors import GradcheckError
 from tenon.tensors.creation.factories import zeros_like
@@ -19,7 +19,7 @@ def check_undefined_tangents(func: CheckedFunction, inputs: Sequence[Tensor], ac
     with forward_ad.dual_level():
         duals = list(inputs)
         for i in active:
-            step = joined(directions(inputs[i], i)[0], inputs[i])
+            step = unflatten(directions(inputs[i], i)[0], inputs[i])
             duals[i] = forward_ad.make_dual(inputs[i].detach(), step)
         for i in active:
             x, own = inputs[i].detach(), duals[i]
@@ -29,7 +29,7 @@ def check_undefined_tangents(func: CheckedFunction, inputs: Sequence[Tensor], ac
             without = _tangents(func(*duals))
             duals[i] = own
             for position, (a, b) in enumerate(zip(with_zeros, without, strict=True)):
-                one, other = (0.0 if t is None else parts(t) for t in (a, b))
+                one, other = (0.0 if t is None else flatten(t) for t in (a, b))
                 if not np.allclose(one, other):
                     raise GradcheckError(
                         "Expected all undefined forward gradients to be treated as zeros, but the tangent of"
@@ -50,7 +50,7 @@ def check_batched_tangents(func: CheckedFunction, inputs: Sequence[Tensor], acti
                 pairs = [forward_ad.unpack_dual(o) for o in _outputs(func(*duals))]
                 return tuple(zeros_like(p.primal) if p.tangent is None else p.tangent for p in pairs)
 
-        steps = [joined(directions(inputs[i], i + k)[0], inputs[i]) for k in (0, 1000)]
+        steps = [unflatten(directions(inputs[i], i + k)[0], inputs[i]) for k in (0, 1000)]
         singly = [jvp(step) for step in steps]
         try:
             together = vmap(jvp)(table.stack(*steps, axis=0))
@@ -61,7 +61,7 @@ def check_batched_tangents(func: CheckedFunction, inputs: Sequence[Tensor], acti
             ) from error
         for position, batch in enumerate(together):
             for k, single in enumerate(singly):
-                if not np.allclose(parts(batch[k]), parts(single[position])):
+                if not np.allclose(flatten(batch[k]), flatten(single[position])):
                     raise GradcheckError(
                         f"For output {position} and input {i}: the tangents of a batch differ from those"
                         f" computed one by one.\nin the batch:{batch[k]}\nalone:{single[position]}"

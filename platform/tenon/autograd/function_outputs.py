@@ -19,8 +19,8 @@ from tenon.tensors.inplace import adopt, check_leaf
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tenon.autograd.context import FunctionCtx
     from tenon.autograd.function import Function, FunctionNode
+    from tenon.autograd.function_context import FunctionCtx
 
 _ONE_OF_SEVERAL = (
     "Output {} of {} is a view and {{}} inplace. This view is the output of a function that returns multiple"

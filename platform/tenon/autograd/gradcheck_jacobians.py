@@ -1,6 +1,6 @@
 """Jacobians of a function for ``gradcheck``: by central differences, by backward passes, by dual tensors.
 
-Complex numbers are pairs of reals: every Jacobian here is a real matrix of ``parts``.
+Complex numbers are pairs of reals: every Jacobian here is a real matrix over flattened values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def differentiable(result: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     return tuple(o for o in outputs if isinstance(o, Tensor) and o.requires_grad)
 
 
-def parts(t: Tensor) -> np.ndarray:
+def flatten(t: Tensor) -> np.ndarray:
     """Return the values of ``t`` as a flat float64 vector; a complex number as two consecutive elements."""
     host = np.ascontiguousarray(t._backend.to_host(t.raw))
     if host.dtype.kind == "c":
@@ -39,22 +39,22 @@ def parts(t: Tensor) -> np.ndarray:
     return host.astype(np.float64).reshape(-1)
 
 
-def joined(values: np.ndarray, like: Tensor) -> Tensor:
-    """Return a tensor of the shape and dtype of ``like`` from its ``parts``."""
+def unflatten(values: np.ndarray, like: Tensor) -> Tensor:
+    """Return a tensor of the shape and dtype of ``like`` from its values as ``flatten`` returns them."""
     values = values.view(np.complex128) if like.raw.dtype.kind == "c" else values
     return wrap(values.reshape(like.raw.shape).astype(like.raw.dtype), like.device)
 
 
 def seeds_of(output: Tensor, fast: bool, position: int) -> np.ndarray:
     """Return output gradients as rows: the identity matrix; if ``fast`` one random row of length 1."""
-    size = parts(output).size
+    size = flatten(output).size
     return _random(_generator(100 + position), size)[None] if fast else np.eye(size)
 
 
 def directions(x: Tensor, position: int) -> np.ndarray:
     """Return a random direction of length 1 as a row, the same in every call; for complex ``x`` two rows, a
     real and an imaginary direction."""
-    size, generator = parts(x).size, _generator(position)
+    size, generator = flatten(x).size, _generator(position)
     if not x.is_complex():
         return _random(generator, size)[None]
     rows = np.zeros((2, size))
@@ -72,11 +72,11 @@ def _generator(position: int) -> Generator:
 
 
 def _random(generator: Generator, size: int) -> np.ndarray:
-    row = parts(rand(size, generator=generator, dtype=float64))
+    row = flatten(rand(size, generator=generator, dtype=float64))
     return row / max(float(np.linalg.norm(row)), 1e-300)
 
 
-def tangents(
+def forward_mode_jacobian(
     func: CheckedFunction,
     inputs: Sequence[Tensor],
     active: list[int],
@@ -89,20 +89,20 @@ def tangents(
     """
     jacobians = []
     for i in active:
-        steps = list(directions(inputs[i], i) if fast else np.eye(parts(inputs[i]).size))
+        steps = list(directions(inputs[i], i) if fast else np.eye(flatten(inputs[i]).size))
         columns: list[list[np.ndarray]] = [[] for _ in outputs]
         for step in steps:
             with forward_ad.dual_level():
                 duals = list(inputs)
                 for j in active:  # all, as a function may read the tangent of any
-                    tangent = step if j == i else np.zeros(parts(inputs[j]).size)
-                    duals[j] = forward_ad.make_dual(inputs[j].detach(), joined(tangent, inputs[j]))
+                    tangent = step if j == i else np.zeros(flatten(inputs[j]).size)
+                    duals[j] = forward_ad.make_dual(inputs[j].detach(), unflatten(tangent, inputs[j]))
                 for column, output in zip(columns, differentiable(func(*duals)), strict=True):
                     pushed = forward_ad.unpack_dual(output).tangent
-                    column.append(np.zeros(parts(output).size) if pushed is None else parts(pushed))
+                    column.append(np.zeros(flatten(output).size) if pushed is None else flatten(pushed))
         jacobians.append(
             [
-                np.stack(c, axis=1) if c else np.zeros((parts(o).size, 0))
+                np.stack(c, axis=1) if c else np.zeros((flatten(o).size, 0))
                 for c, o in zip(columns, outputs, strict=True)
             ]
         )
@@ -122,10 +122,10 @@ def _step(func: CheckedFunction, inputs: Sequence[Tensor], position: int, like: 
                 f"Expected `func` to return outputs with the same {what} when inputs are perturbed up to eps,"
                 f" but got {before} and {now}."
             )
-    return parts(output)
+    return flatten(output)
 
 
-def numerical(
+def numerical_jacobian(
     func: CheckedFunction, inputs: Sequence[Tensor], active: list[int], position: int, eps: float, fast: bool
 ) -> list[np.ndarray]:
     """Return for each active input the Jacobian of one output, by central differences.
@@ -136,37 +136,41 @@ def numerical(
     for i in active:
         x = inputs[i]
         like = differentiable(func(*inputs))[position]
-        start = parts(x).copy()
+        start = flatten(x).copy()
         steps = list(directions(x, i) if fast else np.eye(start.size))
         columns = []
         for step in steps:
             ends = []
             for sign in (1.0, -1.0):
-                put(x, start + sign * eps * step)
+                write_values(x, start + sign * eps * step)
                 try:
                     ends.append(_step(func, inputs, position, like))
                 finally:
-                    put(x, start)
+                    write_values(x, start)
             columns.append((ends[0] - ends[1]) / (2 * eps))
-        size = parts(like).size
+        size = flatten(like).size
         jacobians.append(np.stack(columns, axis=1) if columns else np.zeros((size, 0)))
     return jacobians
 
 
-def put(x: Tensor, values: np.ndarray) -> None:
+def write_values(x: Tensor, values: np.ndarray) -> None:
     """Write values into ``x`` without incrementing its version or recording history."""
-    x.raw[...] = joined(values, x).raw
+    x.raw[...] = unflatten(values, x).raw
 
 
-def analytical(output: Tensor, wanted: Sequence[Tensor], seeds: np.ndarray, dtypes: bool) -> list[np.ndarray]:
+def analytical_jacobian(
+    output: Tensor, inputs: Sequence[Tensor], seeds: np.ndarray, dtypes: bool
+) -> list[np.ndarray]:
     """Return for each input the rows ``seed @ J``, by backward passes; with ``dtypes`` check the
     gradients'."""
-    rows: list[list[np.ndarray]] = [[] for _ in wanted]
+    rows: list[list[np.ndarray]] = [[] for _ in inputs]
     for seed in seeds:
-        grads = grad(output, list(wanted), joined(seed.copy(), output), retain_graph=True, allow_unused=True)
-        for place, (g, x) in enumerate(zip(grads, wanted, strict=True)):
+        grads = grad(
+            output, list(inputs), unflatten(seed.copy(), output), retain_graph=True, allow_unused=True
+        )
+        for index, (g, x) in enumerate(zip(grads, inputs, strict=True)):
             if g is None:
-                rows[place].append(np.zeros(parts(x).size))
+                rows[index].append(np.zeros(flatten(x).size))
                 continue
             if tuple(g.shape) != tuple(x.shape):
                 raise GradcheckError(
@@ -174,8 +178,8 @@ def analytical(output: Tensor, wanted: Sequence[Tensor], seeds: np.ndarray, dtyp
                 )
             if dtypes and g.dtype != x.dtype:
                 raise GradcheckError("Gradient has dtype mismatch")
-            rows[place].append(parts(g).copy())
-    return [np.stack(r) if r else np.zeros((0, parts(x).size)) for r, x in zip(rows, wanted, strict=True)]
+            rows[index].append(flatten(g).copy())
+    return [np.stack(r) if r else np.zeros((0, flatten(x).size)) for r, x in zip(rows, inputs, strict=True)]
 
 
 def _check_deprecated(name: str, grad_out: float, outputs: tuple[Tensor, ...]) -> None:
@@ -205,9 +209,11 @@ def get_numerical_jacobian(
     They are matrices ``[input, output]`` with respect to ``target``, by default the inputs.
     """
     _check_deprecated("get_numerical_jacobian", grad_out, differentiable(fn(inputs)))
-    moved = [t for t in _listed(inputs if target is None else target) if t.requires_grad]
-    jacobians = numerical(lambda *args: fn(inputs), moved, list(range(len(moved))), 0, eps, False)
-    return tuple(_matrix(rows, like) for rows, like in zip(jacobians, moved, strict=True))
+    targets = [t for t in _as_list(inputs if target is None else target) if t.requires_grad]
+    jacobians = numerical_jacobian(
+        lambda *args: fn(inputs), targets, list(range(len(targets))), 0, eps, False
+    )
+    return tuple(_matrix(rows, like) for rows, like in zip(jacobians, targets, strict=True))
 
 
 def get_analytical_jacobian(
@@ -219,10 +225,15 @@ def get_analytical_jacobian(
     inputs: always True, as GradcheckError is raised otherwise.
     """
     _check_deprecated("get_analytical_jacobian", grad_out, (output,))
-    moved = [t for t in _listed(inputs) if t.requires_grad]
-    first, again = (analytical(output, moved, seeds_of(output, False, 0), True) for _ in range(2))
+    targets = [t for t in _as_list(inputs) if t.requires_grad]
+    first, again = (analytical_jacobian(output, targets, seeds_of(output, False, 0), True) for _ in range(2))
     agreed = all(np.abs(a - b).max(initial=0.0) <= nondet_tol for a, b in zip(first, again, strict=True))
-    return tuple(_matrix(rows, like) for rows, like in zip(first, moved, strict=True)), agreed, True, True
+    return (
+        tuple(_matrix(rows, like) for rows, like in zip(first, targets, strict=True)),
+        agreed,
+        True,
+        True,
+    )
 
 
 def _iter_tensors(x: Nested, only_requiring_grad: bool = False) -> Iterator[Tensor]:
@@ -248,7 +259,7 @@ def _get_numerical_jacobian(
     One tuple for each tensor of ``target`` (by default ``inputs``) that requires a gradient.
     """
     args = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    moved = list(_iter_tensors(inputs if target is None else target, True))
+    targets = list(_iter_tensors(inputs if target is None else target, True))
 
     def run(*_: Tensor) -> tuple[Tensor, ...]:  # the outputs need no history of their own
         outputs = (o for o in _iter_tensors(fn(*args)) if o.is_floating_point() or o.is_complex())
@@ -257,12 +268,12 @@ def _get_numerical_jacobian(
     results = run()
     if not is_forward_ad and any(o.is_complex() for o in results):
         raise ArgumentError("Expected output to be non-complex, as numbers that are moved are real.")
-    active = list(range(len(moved)))
-    rows = [numerical(run, moved, active, k, eps, False) for k in range(len(results))]
-    return [tuple(_matrix(rows[k][i], moved[i]) for k in range(len(results))) for i in active]
+    active = list(range(len(targets)))
+    rows = [numerical_jacobian(run, targets, active, k, eps, False) for k in range(len(results))]
+    return [tuple(_matrix(rows[k][i], targets[i]) for k in range(len(results))) for i in active]
 
 
-def _listed(tensors: Tensor | Sequence[Tensor]) -> list[Tensor]:
+def _as_list(tensors: Tensor | Sequence[Tensor]) -> list[Tensor]:
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
