@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tenon.engine.types import Nested as Nested
     from tenon.engine.types import Operand as Operand
     from tenon.engine.types import OpNamespace as OpNamespace
-    from tenon.functions.derived import into as write_out  # noqa: F401 - offered under another name
+    from tenon.functions.derived import write_into as write_out  # noqa: F401 - offered under another name
     from tenon.graph import cluster as cluster
     from tenon.graph import shape_requests as shape_requests
     from tenon.graph.graph import Graph as Graph
@@ -176,7 +176,7 @@ _TARGETS = {
     "titled": "tenon.compat.node_names:titled",
     "trace": "tenon.graph.tracing:trace",
     "wrap": "tenon.tensors.creation.create:wrap",
-    "write_out": "tenon.functions.derived:into",
+    "write_out": "tenon.functions.derived:write_into",
 }
 
 __all__ = ["hookimpl", *_TARGETS]

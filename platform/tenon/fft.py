@@ -19,7 +19,7 @@ from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.device import as_device
 from tenon.errors import ArgumentError, DTypeError, ShapeError
-from tenon.functions.derived import into
+from tenon.functions.derived import write_into
 from tenon.kernels.shapes import normalize_axis
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.creation.factories import kind_of
@@ -134,7 +134,7 @@ def fft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """Transform of ``input`` along ``dim``, trimmed or padded to ``n`` elements."""
-    return into(out, _complex("fft", input, _sizes_of(n), (dim,), norm, False))
+    return write_into(out, _complex("fft", input, _sizes_of(n), (dim,), norm, False))
 
 
 @titled(lambda input, *a, **k: "" if input.raw.dtype.kind == "c" else "Conj0")
@@ -142,7 +142,7 @@ def ifft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """Inverse of ``fft``."""
-    return into(out, _complex("ifft", input, _sizes_of(n), (dim,), norm, True))
+    return write_into(out, _complex("ifft", input, _sizes_of(n), (dim,), norm, True))
 
 
 @titled("FftC2C0")
@@ -155,7 +155,7 @@ def fft2(
     out: Tensor | None = None,
 ) -> Tensor:
     """Transform over two axes."""
-    return into(out, _complex("fft2", input, s, dim, norm, False))
+    return write_into(out, _complex("fft2", input, s, dim, norm, False))
 
 
 @titled("FftC2C0")
@@ -168,7 +168,7 @@ def ifft2(
     out: Tensor | None = None,
 ) -> Tensor:
     """Inverse of ``fft2``."""
-    return into(out, _complex("ifft2", input, s, dim, norm, True))
+    return write_into(out, _complex("ifft2", input, s, dim, norm, True))
 
 
 @titled("FftC2C0")
@@ -181,7 +181,7 @@ def fftn(
     out: Tensor | None = None,
 ) -> Tensor:
     """Transform over ``dim``: the last ``len(s)`` axes, or all."""
-    return into(out, _complex("fftn", input, s, dim, norm, False))
+    return write_into(out, _complex("fftn", input, s, dim, norm, False))
 
 
 @titled("FftC2C0")
@@ -194,21 +194,21 @@ def ifftn(
     out: Tensor | None = None,
 ) -> Tensor:
     """Inverse of ``fftn``."""
-    return into(out, _complex("ifftn", input, s, dim, norm, True))
+    return write_into(out, _complex("ifftn", input, s, dim, norm, True))
 
 
 def rfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """The first ``n // 2 + 1`` frequencies of a real ``input``."""
-    return into(out, _half("rfft", input, _sizes_of(n), (dim,), norm))
+    return write_into(out, _half("rfft", input, _sizes_of(n), (dim,), norm))
 
 
 def irfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """Inverse of ``rfft``: ``n`` real numbers, by default ``2 (size - 1)``."""
-    return into(out, _signal("irfft", input, _sizes_of(n), (dim,), norm))
+    return write_into(out, _signal("irfft", input, _sizes_of(n), (dim,), norm))
 
 
 @titled("FftR2C0")
@@ -221,7 +221,7 @@ def rfft2(
     out: Tensor | None = None,
 ) -> Tensor:
     """Half the spectrum (of the last axis) of real ``input`` over two axes."""
-    return into(out, _half("rfft2", input, s, dim, norm))
+    return write_into(out, _half("rfft2", input, s, dim, norm))
 
 
 def irfft2(
@@ -233,7 +233,7 @@ def irfft2(
     out: Tensor | None = None,
 ) -> Tensor:
     """Inverse of ``rfft2``."""
-    return into(out, _signal("irfft2", input, s, dim, norm))
+    return write_into(out, _signal("irfft2", input, s, dim, norm))
 
 
 @titled("FftR2C0")
@@ -246,7 +246,7 @@ def rfftn(
     out: Tensor | None = None,
 ) -> Tensor:
     """Half the spectrum (of the last axis) of real ``input`` over ``dim``."""
-    return into(out, _half("rfftn", input, s, dim, norm))
+    return write_into(out, _half("rfftn", input, s, dim, norm))
 
 
 def irfftn(
@@ -258,21 +258,21 @@ def irfftn(
     out: Tensor | None = None,
 ) -> Tensor:
     """Inverse of ``rfftn``."""
-    return into(out, _signal("irfftn", input, s, dim, norm))
+    return write_into(out, _signal("irfftn", input, s, dim, norm))
 
 
 def hfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """The real spectrum of a Hermitian signal, of which ``input`` is the first half."""
-    return into(out, _signal("hfft", _conjugated(input), _sizes_of(n), (dim,), norm, inverse=False))
+    return write_into(out, _signal("hfft", _conjugated(input), _sizes_of(n), (dim,), norm, inverse=False))
 
 
 def ihfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """Inverse of ``hfft``: the first half of a Hermitian signal."""
-    return into(out, _half("ihfft", input, _sizes_of(n), (dim,), norm, inverse=True).conj())
+    return write_into(out, _half("ihfft", input, _sizes_of(n), (dim,), norm, inverse=True).conj())
 
 
 def hfft2(
@@ -284,7 +284,7 @@ def hfft2(
     out: Tensor | None = None,
 ) -> Tensor:
     """``hfft`` along the last of two axes after ``fft`` along the other."""
-    return into(out, _signal("hfft2", _conjugated(input), s, dim, norm, inverse=False))
+    return write_into(out, _signal("hfft2", _conjugated(input), s, dim, norm, inverse=False))
 
 
 @titled("FftC2C0")
@@ -297,7 +297,7 @@ def ihfft2(
     out: Tensor | None = None,
 ) -> Tensor:
     """Inverse of ``hfft2``."""
-    return into(out, _half("ihfft2", input, s, dim, norm, inverse=True).conj())
+    return write_into(out, _half("ihfft2", input, s, dim, norm, inverse=True).conj())
 
 
 def hfftn(
@@ -309,7 +309,7 @@ def hfftn(
     out: Tensor | None = None,
 ) -> Tensor:
     """``hfft`` along the last axis of ``dim`` after ``fft`` along the others."""
-    return into(out, _signal("hfftn", _conjugated(input), s, dim, norm, inverse=False))
+    return write_into(out, _signal("hfftn", _conjugated(input), s, dim, norm, inverse=False))
 
 
 @titled("FftC2C0")
@@ -322,7 +322,7 @@ def ihfftn(
     out: Tensor | None = None,
 ) -> Tensor:
     """Inverse of ``hfftn``."""
-    return into(out, _half("ihfftn", input, s, dim, norm, inverse=True).conj())
+    return write_into(out, _half("ihfftn", input, s, dim, norm, inverse=True).conj())
 
 
 def _conjugated(x: Tensor) -> Tensor:
@@ -335,7 +335,7 @@ def fftfreq(
 ) -> Tensor:  # fmt: skip
     """The frequencies of the results of ``fft`` for samples at distance ``d``."""
     result = _frequencies(n, d, True, kind_of(dtype).numpy)
-    return into(out, wrap(result, as_device(device), requires_grad))
+    return write_into(out, wrap(result, as_device(device), requires_grad))
 
 
 def rfftfreq(
@@ -344,7 +344,7 @@ def rfftfreq(
 ) -> Tensor:  # fmt: skip
     """The frequencies of the results of ``rfft`` for samples at distance ``d``."""
     result = _frequencies(n, d, False, kind_of(dtype).numpy)
-    return into(out, wrap(result, as_device(device), requires_grad))
+    return write_into(out, wrap(result, as_device(device), requires_grad))
 
 
 def _frequencies(n: int, d: float, signed: bool, dtype: np.dtype) -> np.ndarray:

@@ -19,7 +19,7 @@ from tenon.compat.rerouting import register
 from tenon.engine.grad_mode import MODE
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.functions.contraction import chained
-from tenon.functions.derived import into
+from tenon.functions.derived import write_into
 from tenon.functions.factorizations import (
     eig,
     eigvals,
@@ -87,7 +87,7 @@ def vector_norm(
     out: Tensor | None = None,
 ) -> Tensor:
     """Norm of order ``ord`` over ``dim`` (all elements if None)."""
-    return into(out, _cast(x, dtype).norm(float(ord), dim, keepdim))
+    return write_into(out, _cast(x, dtype).norm(float(ord), dim, keepdim))
 
 
 def _largest(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
@@ -119,7 +119,7 @@ def matrix_norm(
     if rows == columns:
         raise ArgumentError(f"linalg.matrix_norm: dims must be different. Got ({dim[0]}, {dim[1]})")
     if ord == "fro":
-        return into(out, x.norm(2, (rows, columns), keepdim))
+        return write_into(out, x.norm(2, (rows, columns), keepdim))
     if ord in ("nuc", 2, -2):
         values = ops.svdvals(x.movedim((rows, columns), (-2, -1)))
         result = values.sum(-1) if ord == "nuc" else _largest(values, -1) if ord == 2 else values.amin(-1)
@@ -127,7 +127,7 @@ def matrix_norm(
         summed, other = (rows, columns) if abs(ord) == 1 else (columns, rows)
         sums = x.abs().sum(summed, True)
         norms = _largest(sums, other, True) if ord > 0 else sums.amin(other, True)
-        return into(out, norms if keepdim else norms.squeeze((rows, columns)))
+        return write_into(out, norms if keepdim else norms.squeeze((rows, columns)))
     else:
         raise ArgumentError(
             f"linalg.matrix_norm: Order {ord} not supported. Use 'fro', 'nuc', ±1, ±2 or ±inf."
@@ -135,7 +135,7 @@ def matrix_norm(
     if keepdim:
         for axis in sorted((rows, columns)):
             result = result.unsqueeze(axis)
-    return into(out, result)
+    return write_into(out, result)
 
 
 def norm(
@@ -166,8 +166,8 @@ def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) 
     if p in (None, 2, -2):
         values = ops.svdvals(A)
         high, low = values.amax(-1), values.amin(-1)
-        return into(out, low / high if p == -2 else high / low)
-    return into(out, matrix_norm(A, p) * matrix_norm(inv(A), p))
+        return write_into(out, low / high if p == -2 else high / low)
+    return write_into(out, matrix_norm(A, p) * matrix_norm(inv(A), p))
 
 
 # --- factorizations, inverses and solvers ---
@@ -182,51 +182,51 @@ def qr(A: Tensor, mode: str = "reduced", *, out: Sequence[Tensor] | None = None)
     if mode == "r":
         _refuse_gradient("qr(mode='r')", A, instead="Use mode='reduced'.")
     q, r = ops.qr(A, mode="reduced" if mode == "r" else mode)
-    return into(out, named_result("linalg_qr", Q=A.new_empty(0) if mode == "r" else q, R=r))
+    return write_into(out, named_result("linalg_qr", Q=A.new_empty(0) if mode == "r" else q, R=r))
 
 
 def svd(A: Tensor, full_matrices: bool = True, *, out: Sequence[Tensor] | None = None) -> NamedResult:
     """``U, S, Vh`` with ``A = U @ diag(S) @ Vh``."""
     u, s, vh = ops.svd_parts(A, full=full_matrices)
-    return into(out, named_result("linalg_svd", U=u, S=s, Vh=vh))
+    return write_into(out, named_result("linalg_svd", U=u, S=s, Vh=vh))
 
 
 def svdvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Singular values, largest first."""
-    return into(out, ops.svdvals(A))
+    return write_into(out, ops.svdvals(A))
 
 
 def eigh(A: Tensor, UPLO: str = "L", *, out: Sequence[Tensor] | None = None) -> NamedResult:
     """Eigenvalues in ascending order and eigenvectors of symmetric matrices; reads one triangle."""
     values, vectors = ops.eigh(A, lower=UPLO.upper() == "L")
-    return into(out, named_result("linalg_eigh", eigenvalues=values, eigenvectors=vectors))
+    return write_into(out, named_result("linalg_eigh", eigenvalues=values, eigenvectors=vectors))
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Tensor:
     """Eigenvalues of symmetric matrices, in ascending order."""
-    return into(out, ops.eigh(A, lower=UPLO.upper() == "L")[0])
+    return write_into(out, ops.eigh(A, lower=UPLO.upper() == "L")[0])
 
 
 @titled("LinalgCholeskyEx0")
 def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
     """Lower (or upper) triangular factors of positive definite matrices."""
-    return into(out, A.cholesky(upper))
+    return write_into(out, A.cholesky(upper))
 
 
 def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Inverse matrices."""
-    return into(out, ops.inv(A))
+    return write_into(out, ops.inv(A))
 
 
 def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Determinants."""
-    return into(out, ops.det(A))
+    return write_into(out, ops.det(A))
 
 
 def slogdet(A: Tensor, *, out: Sequence[Tensor] | None = None) -> NamedResult:
     """Sign and logarithm of the magnitude of the determinants."""
     sign, logabsdet = ops.slogdet(A)
-    return into(out, named_result("linalg_slogdet", sign=sign, logabsdet=logabsdet))
+    return write_into(out, named_result("linalg_slogdet", sign=sign, logabsdet=logabsdet))
 
 
 @titled("LinalgSolveEx0")
@@ -244,12 +244,12 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
                 "linalg.solve: Vector broadcasting of the left hand side is not supported for left=False."
             )
         result = ops.solve(A.mT, b.mT).mT
-    return into(out, result.squeeze(-1) if vector else result)
+    return write_into(out, result.squeeze(-1) if vector else result)
 
 
 def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """The matrix multiplied by itself ``n`` times; the inverse's power if negative."""
-    return into(out, A.matrix_power(n))
+    return write_into(out, A.matrix_power(n))
 
 
 def matrix_exp(A: Tensor) -> Tensor:
@@ -267,7 +267,7 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
             raise ShapeError(f"multi_dot(): tensor {index} must be 2D but got {t.raw.ndim}D")
         if t.raw.dtype != tensors[0].raw.dtype:
             raise DTypeError(f"multi_dot(): expected all tensors of {tensors[0].dtype}, got {t.dtype}")
-    return into(out, chained(tensors))
+    return write_into(out, chained(tensors))
 
 
 @titled("LinalgCholeskyEx0")
@@ -287,7 +287,7 @@ def cholesky_ex(
         indefinite = from_backend_array(A, info[..., None, None] > 0)
         unit = from_backend_array(A, np.eye(A.raw.shape[-1], dtype=A.raw.dtype))
         result = ops.where(indefinite, math.nan, ops.where(indefinite, unit, A).cholesky(upper))
-    return into(out, named_result("linalg_cholesky_ex", L=result, info=from_backend_array(A, info)))
+    return write_into(out, named_result("linalg_cholesky_ex", L=result, info=from_backend_array(A, info)))
 
 
 def _first_indefinite(A: Tensor) -> np.ndarray:
@@ -320,13 +320,13 @@ def _first_indefinite(A: Tensor) -> np.ndarray:
 
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Matrix product."""
-    return into(out, ops.matmul(input, other))
+    return write_into(out, ops.matmul(input, other))
 
 
 @runs_in("lower")
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """Sums of products along ``dim``, the first operand conjugated."""
-    return into(out, ops.mul(ops.conj(x), y).sum(dim))
+    return write_into(out, ops.mul(ops.conj(x), y).sum(dim))
 
 
 def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
@@ -339,7 +339,7 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = N
                 f"linalg.cross: inputs dimension {dim} must have length 3. Got {list(input.raw.shape)} and "
                 f"{list(other.raw.shape)}"
             )
-    return into(out, input.cross(other, dim))
+    return write_into(out, input.cross(other, dim))
 
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:

@@ -11,7 +11,7 @@ from tenon import ops
 from tenon.compat.node_names import titled
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
-from tenon.functions.derived import into, refuse
+from tenon.functions.derived import refuse, write_into
 from tenon.kernels.promotion import result_type
 from tenon.tensors.methods.arithmetic import scaled
 from tenon.tensors.methods.reduction import moments
@@ -67,7 +67,7 @@ def tensordot(
         a.permute(rows + left).reshape(height, inner), b.permute(right + columns).reshape(inner, width)
     )
     result = product.reshape([a.raw.shape[d] for d in rows] + [b.raw.shape[d] for d in columns])
-    return into(out, result)
+    return write_into(out, result)
 
 
 @titled("View0")
@@ -79,7 +79,7 @@ def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
                 f"Tensor dimension is {t.raw.ndim}, expected 2 instead: chain_matmul takes matrices"
             )
     result = chained(matrices)
-    return into(out, result)
+    return write_into(out, result)
 
 
 def chained(tensors: Sequence[Tensor]) -> Tensor:
@@ -117,7 +117,7 @@ def chained(tensors: Sequence[Tensor]) -> Tensor:
 def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Derivative number ``n`` of ``digamma``."""
     result = input.polygamma(n)
-    return into(out, result)
+    return write_into(out, result)
 
 
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from tenon.engine.op import table
 from tenon.functions.creation import view_as_complex, view_as_real
-from tenon.functions.derived import into
+from tenon.functions.derived import write_into
 from tenon.kernels.shapes import normalize_axis
 from tenon.tensors.tensor import Tensor
 
@@ -43,7 +43,7 @@ def _copying(name: str, view: View) -> View:
     def function(input: Tensor, *args: object, out: Any = None, **kwargs: object) -> Any:  # as ``view``
         result = view(input, *args, **kwargs)
         if out is not None:
-            return into(out, result)
+            return write_into(out, result)
         if isinstance(result, tuple):
             return tuple(_copied(part, part.contiguous()) for part in result)
         return _copied(result, result.contiguous() if 0 in result.stride() else result)

@@ -14,7 +14,7 @@ from tenon.device import as_device
 from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ExportError, ShapeError, TenonWarning
-from tenon.functions.derived import into, refuse
+from tenon.functions.derived import refuse, write_into
 from tenon.functions.windows import kaiser
 from tenon.tensors import dlpack
 from tenon.tensors.creation.create import as_tensor, from_numpy, wrap
@@ -40,7 +40,7 @@ def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``real + 1j * imag`` of two float tensors of one dtype."""
     _check_parts(real, imag, out)
     result = ops.rectangular(real, imag)
-    return into(out, result)
+    return write_into(out, result)
 
 
 def _check_parts(x: Tensor, y: Tensor, out: Tensor | None) -> None:

@@ -35,7 +35,7 @@ def refuse(name: str, value: object) -> TypeError:
     return TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type_name}")
 
 
-def into(out: Any, result: Result) -> Result:
+def write_into(out: Any, result: Result) -> Result:
     """Write ``result`` into ``out``, a tensor or a tuple of tensors as ``result`` is, and return that; return
     ``result`` if ``out`` is None."""
     if out is None:
@@ -105,7 +105,7 @@ def derive(name: str) -> Function:
         if form.out == "kept" and args[0].raw.dtype == result.raw.dtype != out.raw.dtype:
             own, wanted = scalar_name(out.dtype), scalar_name(result.dtype)
             raise DTypeError(f"Found dtype {own} but expected {wanted}: {name} keeps it, in out= too.")
-        return written(out, result) if form.resizes else into(out, result)
+        return written(out, result) if form.resizes else write_into(out, result)
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "tenon"

@@ -16,7 +16,7 @@ from tenon import ops
 from tenon.compat.node_names import titled
 from tenon.errors import ArgumentError, ShapeError, UnsupportedError
 from tenon.functions.contraction import powers
-from tenon.functions.derived import into
+from tenon.functions.derived import write_into
 from tenon.ops.matrices.linalg import LinearAlgebraError
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.named_results import named_result
@@ -51,14 +51,14 @@ def lu(A: Tensor, *, pivot: bool = True, out: Sequence[Tensor] | None = None) ->
     _check_pivot("lu", pivot)
     packed, _, p = ops.lu_parts(A)
     lower, upper = _factors(packed)
-    return into(out, named_result("linalg_lu", P=p.detach(), L=lower, U=upper))
+    return write_into(out, named_result("linalg_lu", P=p.detach(), L=lower, U=upper))
 
 
 def lu_factor(A: Tensor, *, pivot: bool = True, out: Sequence[Tensor] | None = None) -> NamedResult:
     """``L`` and ``U`` packed in one matrix, and the pivots: the rows that were exchanged."""
     _check_pivot("lu_factor", pivot)
     packed, pivots, _ = ops.lu_parts(A)
-    return into(out, named_result("linalg_lu_factor", LU=packed, pivots=pivots))
+    return write_into(out, named_result("linalg_lu_factor", LU=packed, pivots=pivots))
 
 
 def _first_zero(packed: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def lu_factor_ex(
     info = _first_zero(packed)
     if check_errors and bool((info > 0).any()):
         raise LinearAlgebraError(f"linalg.lu_factor: U[{info.max().item()}] is zero, the matrix is singular")
-    return into(out, named_result("linalg_lu_factor_ex", LU=packed, pivots=pivots, info=info))
+    return write_into(out, named_result("linalg_lu_factor_ex", LU=packed, pivots=pivots, info=info))
 
 
 def _permutation(packed: Tensor, pivots: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ def lu_unpack(
     none = LU_data.new_empty(0)
     lower, upper = _factors(LU_data) if unpack_data else (none, none)
     p = _permutation(LU_data, LU_pivots) if unpack_pivots else none
-    return into(out, named_result("lu_unpack", P=p, L=lower, U=upper))
+    return write_into(out, named_result("lu_unpack", P=p, L=lower, U=upper))
 
 
 def solve_factored(
@@ -129,7 +129,7 @@ def solve_factored(
     else:
         inner = ops.solve_triangle(lower, p.mT @ b, upper=False)
         result = ops.solve_triangle(upper, inner, upper=True)
-    return into(out, result if left else result.mH)
+    return write_into(out, result if left else result.mH)
 
 
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -157,8 +157,8 @@ def solve_triangular(
     if unitriangular:
         triangle = triangle + from_backend_array(A, np.eye(A.raw.shape[-1], dtype=A.raw.dtype))
     if left:
-        return into(out, ops.solve_triangle(triangle, B, upper=upper))
-    return into(out, ops.solve_triangle(triangle.mT, B.mT, upper=not upper).mT)
+        return write_into(out, ops.solve_triangle(triangle, B, upper=upper))
+    return write_into(out, ops.solve_triangle(triangle.mT, B.mT, upper=not upper).mT)
 
 
 @titled("TriangularSolve0")
@@ -175,7 +175,7 @@ def triangular_solve(
     matrix, is_upper = (A.mT, not upper) if transpose else (A, upper)
     solution = solve_triangular(matrix, b, upper=is_upper, unitriangular=unitriangular)
     result = named_result("triangular_solve", solution=solution, cloned_coefficient=A.clone())
-    return into(out, result)
+    return write_into(out, result)
 
 
 def inv_ex(A: Tensor, *, check_errors: bool = False, out: Sequence[Tensor] | None = None) -> NamedResult:
@@ -191,7 +191,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False, out: Sequence[Tensor] | Non
         result = ops.where(where, math.nan, ops.inv(ops.where(where, unit, A)))
     else:
         result = ops.inv(A)
-    return into(out, named_result("linalg_inv_ex", inverse=result, info=info))
+    return write_into(out, named_result("linalg_inv_ex", inverse=result, info=info))
 
 
 @titled("LinalgSolveEx0")
@@ -212,18 +212,18 @@ def solve_ex(
         result = ops.solve(A, B.unsqueeze(-1)).squeeze(-1) if vector else ops.solve(A, B)
     else:
         result = ops.solve(A.mT, B.mT).mT
-    return into(out, named_result("linalg_solve_ex", result=result, info=info))
+    return write_into(out, named_result("linalg_solve_ex", result=result, info=info))
 
 
 def eig(A: Tensor, *, out: Sequence[Tensor] | None = None) -> NamedResult:
     """Eigenvalues and eigenvectors of square matrices, complex."""
     values, vectors = ops.eig(A)
-    return into(out, named_result("linalg_eig", eigenvalues=values, eigenvectors=vectors))
+    return write_into(out, named_result("linalg_eig", eigenvalues=values, eigenvectors=vectors))
 
 
 def eigvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Eigenvalues of square matrices, complex."""
-    return into(out, ops.eig(A)[0])
+    return write_into(out, ops.eig(A)[0])
 
 
 @titled("LinalgHouseholderProduct0")
@@ -244,7 +244,7 @@ def householder_product(A: Tensor, tau: Tensor, *, out: Tensor | None = None) ->
         v = (A.narrow(-1, i, 1).tril(-i - 1) if i + 1 < rows else A.narrow(-1, i, 1) * 0) + ones[:, i : i + 1]
         factor = tau.narrow(-1, i, 1).unsqueeze(-1)
         result = result - factor * (v @ (v.mH @ result))
-    return into(out, result)
+    return write_into(out, result)
 
 
 orgqr = householder_product
@@ -270,7 +270,7 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
         raise ShapeError(
             f"Expected self to satisfy prod(shape[:ind]) = prod(shape[ind:]), got {head}, {tail}"
         )
-    return into(out, ops.inv(A.reshape(math.prod(head), math.prod(tail))).reshape(*tail, *head))
+    return write_into(out, ops.inv(A.reshape(math.prod(head), math.prod(tail))).reshape(*tail, *head))
 
 
 def tensorsolve(
@@ -284,4 +284,4 @@ def tensorsolve(
         raise ShapeError(
             f"linalg.tensorsolve: {list(a.raw.shape)} is no square system for {list(B.raw.shape)}"
         )
-    return into(out, ops.solve(a.reshape(size, size), B.reshape(size, 1)).reshape(shape))
+    return write_into(out, ops.solve(a.reshape(size, size), B.reshape(size, 1)).reshape(shape))

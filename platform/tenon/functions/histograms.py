@@ -11,7 +11,7 @@ from tenon import ops
 from tenon.engine.value import Value
 from tenon.engine.watchers import watched_creation
 from tenon.errors import ArgumentError, DTypeError, ShapeError
-from tenon.functions.derived import into
+from tenon.functions.derived import write_into
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.methods.movement import sizes
 from tenon.tensors.named_results import named_result
@@ -83,7 +83,7 @@ def histogram(
         hist=from_backend_array(input, hist.astype(values.dtype)),
         bin_edges=from_backend_array(input, edges),
     )
-    return into(out, result)
+    return write_into(out, result)
 
 
 @watched_creation

@@ -12,7 +12,7 @@ from tenon import ops
 from tenon.compat.node_names import titled
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
-from tenon.functions.derived import into
+from tenon.functions.derived import write_into
 from tenon.functions.predicates import is_tensor
 from tenon.kernels.promotion import result_type
 from tenon.kernels.shapes import broadcast_shapes as common_shape
@@ -71,7 +71,7 @@ def cat(
     if out is not None:
         refuse_overlap(out, *parts)
     result = ops.cat(*kept, axis=position)
-    return into(out, result)
+    return write_into(out, result)
 
 
 def concat(
@@ -95,7 +95,7 @@ def stack(
     parts = _checked("stack", tensors)
     position = normalize_axis(dim if axis is None else axis, parts[0].raw.ndim, extra=1)
     result = ops.stack(*parts, axis=position)
-    return into(out, result)
+    return write_into(out, result)
 
 
 def _each(tensors: tuple[Any, ...], function: Callable[[Tensor], Tensor]) -> Tensor | tuple[Tensor, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tenon.errors import DTypeError, ShapeError
-from tenon.functions.derived import into
+from tenon.functions.derived import write_into
 from tenon.ops.matrices.linalg import LinearAlgebraError
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.named_results import named_result
@@ -111,13 +111,13 @@ def ldl_factor_ex(
         raise LinearAlgebraError(f"linalg.ldl_factor: D[{info.max()}] is zero, the matrix is singular")
     parts = {"LD": packed.reshape(A.raw.shape), "pivots": pivots, "info": info}
     result = {name: from_backend_array(A, part) for name, part in parts.items()}
-    return into(out, named_result("linalg_ldl_factor_ex", **result))
+    return write_into(out, named_result("linalg_ldl_factor_ex", **result))
 
 
 def ldl_factor(A: Tensor, *, hermitian: bool = False, out: Sequence[Tensor] | None = None) -> NamedResult:
     """``LD`` and ``pivots`` of ``A = L D L^T`` (``L^H`` with ``hermitian``)."""
     packed, pivots, _ = ldl_factor_ex(A, hermitian=hermitian, check_errors=True)
-    return into(out, named_result("linalg_ldl_factor", LD=packed, pivots=pivots))
+    return write_into(out, named_result("linalg_ldl_factor", LD=packed, pivots=pivots))
 
 
 def ldl_solve(
@@ -139,7 +139,7 @@ def ldl_solve(
     conj = np.conj if hermitian else np.asarray
     for a, p, b in zip(factors, rows, result, strict=True):
         _solve(a, p, b, conj)
-    return into(out, from_backend_array(B, result.reshape(shape)))
+    return write_into(out, from_backend_array(B, result.reshape(shape)))
 
 
 def _solve(a: np.ndarray, pivots: np.ndarray, b: np.ndarray, conj: Conjugate) -> None:

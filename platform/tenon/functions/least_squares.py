@@ -16,7 +16,7 @@ from tenon.compat.node_names import titled
 from tenon.engine.grad_mode import MODE
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
-from tenon.functions.derived import into
+from tenon.functions.derived import write_into
 from tenon.kernels.backend import backend_named
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.named_results import named_result
@@ -68,7 +68,7 @@ def matrix_rank(
     atol, rtol = _bounds(A, atol, rtol)
     if sizes.raw.shape[-1]:
         sizes = ops.gt(sizes, ops.maximum(ops.mul(sizes.amax(-1, True), _column(rtol)), _column(atol)))
-    return into(out, sizes.long().sum(-1))
+    return write_into(out, sizes.long().sum(-1))
 
 
 def pinv(
@@ -84,7 +84,7 @@ def pinv(
     _need_matrices("pinv", A)
     rtol = rcond if rcond is not None else rtol
     atol, rtol = _bounds(A, atol, rtol)
-    return into(out, ops.pinv(A, rtol, atol, hermitian=bool(hermitian)))
+    return write_into(out, ops.pinv(A, rtol, atol, hermitian=bool(hermitian)))
 
 
 @titled("LinalgLstsq0")
@@ -124,7 +124,7 @@ def lstsq(
         rank=rank.new_empty(0) if driver == "gels" else rank,
         singular_values=values if with_values else values.new_empty(0),
     )
-    return into(out, result)
+    return write_into(out, result)
 
 
 def _residuals(A: Tensor, B: Tensor, solution: Tensor, rank: Tensor, driver: str | None) -> Tensor:

@@ -10,7 +10,7 @@ from tenon import ops
 from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
-from tenon.functions.derived import into, refuse
+from tenon.functions.derived import refuse, write_into
 from tenon.functions.predicates import is_tensor
 from tenon.kernels.promotion import result_type
 from tenon.tensors.creation.create import as_tensor
@@ -37,7 +37,7 @@ def nonzero(
             "nonzero: Expected out tensor to have scalar type Long but got scalar type "
             f"{scalar_name(out.dtype)}"
         )
-    return into(out, input.nonzero())
+    return write_into(out, input.nonzero())
 
 
 def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
@@ -58,7 +58,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tenso
         kind = result_type(input, other)
         input, other = (as_tensor(v, kind, condition.device) for v in (input, other))
     result = ops.where(condition, input, other)
-    return into(out, result)
+    return write_into(out, result)
 
 
 def searchsorted(
@@ -108,7 +108,7 @@ def searchsorted(
     result = ops.searchsorted(sorted_sequence, values, right=right or side == "right")
     if out_int32:
         result = result.int()
-    return into(out, result)
+    return write_into(out, result)
 
 
 def _sorted_by(sequence: Tensor, sorter: Tensor) -> Tensor:
@@ -167,4 +167,4 @@ def isin(
         index = ops.searchsorted(ordered, x.reshape(-1)).clamp(max=size - 1)
         matches = ops.eq(ordered[index].reshape(x.raw.shape), x)
     result = ops.logical_not(matches) if invert else matches
-    return into(out, result)
+    return write_into(out, result)

@@ -15,7 +15,7 @@ from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.engine.value import Value
 from tenon.errors import DTypeError
-from tenon.functions.derived import into
+from tenon.functions.derived import write_into
 from tenon.plugins.lazy import lazy_namespace
 from tenon.tensors.creation.create import as_tensor
 
@@ -73,17 +73,17 @@ def log_softmax(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> T
 
 def i0e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``exp(-|x|) i0(x)``."""
-    return into(out, ops.i0e(_float("i0e", input)))
+    return write_into(out, ops.i0e(_float("i0e", input)))
 
 
 def i1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Modified Bessel function of the first kind of order 1."""
-    return into(out, ops.i1(_float("i1", input)))
+    return write_into(out, ops.i1(_float("i1", input)))
 
 
 def i1e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``exp(-|x|) i1(x)``."""
-    return into(out, ops.i1e(_float("i1e", input)))
+    return write_into(out, ops.i1e(_float("i1e", input)))
 
 
 @titled("SpecialEntr0")
@@ -92,20 +92,20 @@ def entr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     x = _float("entr", input)
     values = ops.neg(ops.mul(x, ops.log(ops.where(x > 0, x, 1.0))))
     edge = ops.where(ops.eq(x, 0), 0.0, ops.where(ops.isnan(x), x, -math.inf))
-    return into(out, ops.where(x > 0, values, edge))
+    return write_into(out, ops.where(x > 0, values, edge))
 
 
 @titled("Mul1")
 def ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Area under the standard normal density up to ``input``."""
-    return into(out, ops.mul(ops.erfc(ops.mul(_float("ndtr", input), -math.sqrt(0.5))), 0.5))
+    return write_into(out, ops.mul(ops.erfc(ops.mul(_float("ndtr", input), -math.sqrt(0.5))), 0.5))
 
 
 @titled("SpecialNdtri0")
 def ndtri(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Inverse of ``ndtr``."""
     x = _float("ndtri", input)
-    return into(out, ops.mul(ops.erfinv(ops.sub(ops.mul(x, 2.0), 1.0)), math.sqrt(2)))
+    return write_into(out, ops.mul(ops.erfinv(ops.sub(ops.mul(x, 2.0), 1.0)), math.sqrt(2)))
 
 
 def _title_of_xlog1py(input: object, other: object, **kwargs: object) -> str:
@@ -121,7 +121,7 @@ def xlog1py(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | Non
     x, y = (v if isinstance(v, Value) else as_tensor(v) for v in (input, other))
     product = ops.mul(x, ops.log1p(y))
     is_zero = ops.logical_and(ops.eq(x, 0), ops.logical_not(ops.isnan(y)))
-    return into(out, ops.where(is_zero, ops.mul(ops.where(ops.isfinite(y), y, 0.0), 0.0), product))
+    return write_into(out, ops.where(is_zero, ops.mul(ops.where(ops.isfinite(y), y, 0.0), 0.0), product))
 
 
 register("torch.special", {name: globals()[name] for name in __all__ if name in globals()})

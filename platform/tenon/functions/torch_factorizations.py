@@ -10,7 +10,7 @@ import numpy as np
 from tenon import linalg, ops
 from tenon.compat.node_names import titled
 from tenon.errors import ArgumentError, GradError, ShapeError, UnsupportedError
-from tenon.functions.derived import into
+from tenon.functions.derived import write_into
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.creation.random_factories import randn
 from tenon.tensors.named_results import named_result
@@ -29,7 +29,7 @@ def lu(
     ``U``. New code uses ``linalg.lu_factor``."""
     factored = linalg.lu_factor_ex(A, pivot=pivot)
     result = tuple(factored) if get_infos else tuple(factored)[:2]
-    return into(out, result)
+    return write_into(out, result)
 
 
 def geqrf(input: Tensor, *, out: Sequence[Tensor] | None = None) -> NamedResult:
@@ -46,7 +46,7 @@ def geqrf(input: Tensor, *, out: Sequence[Tensor] | None = None) -> NamedResult:
         a=from_backend_array(input, np.swapaxes(packed, -1, -2).astype(host.dtype, copy=False)),
         tau=from_backend_array(input, tau.astype(host.dtype, copy=False)),
     )
-    return into(out, result)
+    return write_into(out, result)
 
 
 @titled("Ormqr0")
@@ -79,7 +79,7 @@ def ormqr(
     q = linalg.householder_product(ops.pad(reflections, widths=widths), ops.pad(tau, widths=widths[1:]))
     q = q.mH if transpose else q
     result = q @ other if left else other @ q
-    return into(out, result)
+    return write_into(out, result)
 
 
 def svd_lowrank(
