@@ -38,6 +38,8 @@ _RANK = {bool: 0, int: 1, float: 2, complex: 3}
 #: The same by NumPy dtype kind. V is bfloat16, which NumPy would widen beside a Python number: rank -1 makes
 #: ``run`` convert every number to it first.
 _KIND_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": -1, "c": 3}
+#: Python types whose numbers an array of that kind holds without a wider dtype.
+_HOLDS = {kind: frozenset(t for t in _RANK if _RANK[t] <= rank) for kind, rank in _KIND_RANK.items()}
 _INEXACT = frozenset("fcV")
 _BFLOAT16, _FLOAT16 = dtypes.bfloat16.numpy, dtypes.float16.numpy
 #: Values of ``Op.promotion`` that do not convert integer inputs of one dtype.
@@ -177,7 +179,7 @@ def pair(op: Op, x: object, y: object) -> Any:
         if s.dtype is not kind or y._backend is not backend or (plan.layout and not r.flags.c_contiguous):
             return run(op, (x, y), _NO_ATTRS)
         track = y._track or (y._view is not None and y._stale())
-    elif _RANK.get(y.__class__, 9) <= _KIND_RANK[kind.kind]:
+    elif y.__class__ in _HOLDS[kind.kind]:
         s, track = y, False
     else:
         return run(op, (x, y), _NO_ATTRS)
