@@ -165,11 +165,11 @@ def test_threads_compute_side_by_side():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"weight": tenon.zeros(3, 4)}, "quantize it before"),
+        ({"weight": tenon.zeros(3, 4)}, "Quantize it to int8"),
         ({"weight": tenon.zeros(3, 5, dtype=tenon.int8)}, "the input has 4 features"),
         ({"scale": tenon.ones(2)}, "scale has shape"),
         ({"bias": tenon.ones(2)}, "bias has shape"),
-        ({"x": tenon.zeros(2, 4, dtype=tenon.int64)}, "give floats"),
+        ({"x": tenon.zeros(2, 4, dtype=tenon.int64)}, "it must be floats"),
     ],
     ids=["float weight", "other width", "scales", "bias", "integers"],
 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from tenon.extend import Attrs
 from tenon.ops import max_pool as _max_pool
-from tenon.ops.convolution import places_in
+from tenon.ops.convolution import positions_in
 from tenon_cpu.kernels.blocks import integers_of, masked, over_rows, plain
 from tenon_cpu.threads import scratch
 
@@ -43,7 +43,7 @@ def _regions(attrs: Attrs, sizes: tuple[int, int]) -> list[tuple[slice, ...]]:
     (th, tw), (rows, columns) = attrs["stride"], sizes
     return [
         (slice(None), slice(i, i + (rows - 1) * th + 1, th), slice(j, j + (columns - 1) * tw + 1, tw))
-        for i, j in places_in(attrs["kernel"])
+        for i, j in positions_in(attrs["kernel"])
     ]
 
 

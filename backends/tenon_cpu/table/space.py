@@ -10,7 +10,7 @@ import numpy as np
 
 from tenon import ops
 from tenon.extend import Condition, Kernel, KernelRow, KernelTable, asks, size_at_least
-from tenon.ops.spatial.resampling import few_edges
+from tenon.ops.spatial.resampling import pads_few_elements
 from tenon_cpu.jit.eager_ops import parts as eager_parts
 from tenon_cpu.jit.eager_ops import space as eager_space
 from tenon_cpu.jit.eager_ops.calls import WORTH
@@ -49,7 +49,7 @@ def _one_gradient_each(g: Array, shape: Sequence[int]) -> bool:
 
 
 def _many_edges(plan: Any) -> bool:
-    return not few_edges(plan)
+    return not pads_few_elements(plan)
 
 
 def _side_by_side(

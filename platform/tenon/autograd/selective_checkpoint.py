@@ -20,7 +20,7 @@ from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, table
 from tenon.engine.types import Array, Attrs
 from tenon.errors import ArgumentError, CheckpointMismatchError, GradError, ModifiedValueError
-from tenon.ops.aten import Operator, called
+from tenon.ops.aten import Operator, operator_of
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class _CachingRun(_NumberedRun):
         enabled, MODE.enabled = MODE.enabled, False
         try:
             context = SelectiveCheckpointContext(is_recompute=False, op_output=result)
-            decision = self._policy(context, called(op, args, attrs), *args, **attrs)
+            decision = self._policy(context, operator_of(op, args, attrs), *args, **attrs)
         finally:
             self._thread, MODE.enabled = thread, enabled
         if decision is True or decision in _SAVE or decision in _OFFLOAD:

@@ -30,7 +30,7 @@ from tenon.engine.tape import CustomNode, StandIn
 from tenon.engine.types import Attrs, Operand
 from tenon.errors import ArgumentError
 from tenon.kernels.backend import backend_for
-from tenon.ops.aten import Operator, called
+from tenon.ops.aten import Operator, operator_of
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.layout import layout
@@ -131,7 +131,7 @@ class Called(Operator):
     __slots__ = ("op",)
 
     def __init__(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> None:
-        super().__init__(called(op, args, attrs).name, "default")
+        super().__init__(operator_of(op, args, attrs).name, "default")
         self.op = op
 
     def __call__(self, *args: Operand, **attrs: Any) -> Any:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.compat import torch_dispatch  # noqa: F401 - registers itself with tensors
-from tenon.engine import backward, dispatch  # noqa: F401 - what ops need beneath them
+from tenon.engine import backward, dispatch  # noqa: F401 - ops need them
 from tenon.engine.op import table
-from tenon.kernels import expressions, meta  # noqa: F401 - what ops need beneath them
+from tenon.kernels import expressions, meta  # noqa: F401 - ops need them
 from tenon.ops import (  # noqa: F401
     angles,
     aten,
@@ -50,7 +50,7 @@ from tenon.ops import (  # noqa: F401
     special,
     strided,
 )
-from tenon.tensors import inplace  # noqa: F401 - what ops need beneath them
+from tenon.tensors import inplace  # noqa: F401 - ops need them
 
 # Importing a submodule binds its name here; an op of the same name takes precedence.
 globals().update({name: op for name, op in table.by_name.items() if name in globals()})

@@ -144,7 +144,7 @@ class Acosh(FloatUnary):
     aliases = ("arccosh",)
     inplace_overload = True
 
-    # of complex numbers in two factors, whose branch cuts are those of acosh
+    # two factors for complex numbers, as their branch cuts are those of acosh
     def vjp_x(self, f, g, out, x):
         if is_complex(x):
             slope = f.mul(f.rsqrt(f.add(x, 1.0)), f.rsqrt(f.sub(x, 1.0)))

@@ -1,7 +1,7 @@
 """PyTorch's operator names, ``ops.aten.mm.default``, by which policies and handlers identify ops.
 
-``called`` returns the operator that PyTorch would run for a call of an op here: ``addmm`` for a ``linear``
-with a bias. Overloads of one name compare equal, and leading underscores are ignored:
+``operator_of`` returns the operator that PyTorch would run for a call of an op here: ``addmm`` for a
+``linear`` with a bias. Overloads of one name compare equal, and leading underscores are ignored:
 ``aten._softmax.default == aten.softmax.int``.
 """
 
@@ -20,7 +20,7 @@ _PRODUCTS = {(1, 1): "dot", (2, 1): "mv", (1, 2): "mm", (2, 2): "mm"}
 
 
 class Operator:
-    """An operator under torch's name, equal to its ``.default``, ``.Tensor`` and any other overload."""
+    """An operator under PyTorch's name, equal to its ``.default``, ``.Tensor`` and any other overload."""
 
     __slots__ = ("key", "name", "overload")
 
@@ -45,7 +45,7 @@ class Operator:
         return Operator(self.name, overload)
 
     def __call__(self, tensor: Operand, *args: Operand, **options: Any) -> Operand:
-        """Call the method of ``tensor`` with the operator's name, or the function."""
+        """Call the method of ``tensor`` with the operator's name, else the function of that name."""
         if self.name != "index":
             function = getattr(type(tensor), self.name, None) or getattr(
                 sys.modules["tenon"], self.name, None
@@ -72,13 +72,13 @@ class Operator:
         return Operator, (self.name, self.overload)
 
 
-def called(op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operator:
-    """The operator that torch would run for ``op(*args, **attrs)``."""
+def operator_of(op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operator:
+    """Return the operator that PyTorch would run for ``op(*args, **attrs)``."""
     if op.name == "linear":
         return Operator("mm" if len(args) < 3 or args[2] is None else "addmm")
     if op.name == "matmul":
         x, y = (a.raw.ndim for a in args)
-        if y > 2:  # torch folds the axes of a stack that meets one matrix or vector
+        if y > 2:  # PyTorch folds the axes of a batch that is multiplied with one matrix or vector
             return Operator("bmm" if x > 2 else _PRODUCTS[2, x])
         return Operator(_PRODUCTS[min(x, 2), y])
     title = re.sub(r"Backwards?\d*$", "", op.torch_name(args, attrs))

@@ -1,7 +1,8 @@
 """Modified Bessel functions of the first kind.
 
-Below 30 their power series has positive terms only and loses nothing; from there the asymptotic series is
-exact to float64. ``i0e`` and ``i1e`` are divided by ``exp(|x|)``, which overflows at 710.
+Below 30 the power series is summed, whose terms are all positive, so nothing cancels; from 30 on the
+asymptotic series is exact to float64. ``i0e`` and ``i1e`` are divided by ``exp(|x|)``, which overflows at
+710.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _TERMS = 80
 
 
 def _scaled(xp: ArrayNamespace, size: Array, order: int) -> Array:
-    """``exp(-size) I_order(size)`` of float64 numbers that are not negative."""
+    """Return ``exp(-size) I_order(size)`` for non-negative float64 numbers."""
     near = xp.minimum(size, _BORDER)
     quarter = near * near / 4
     term = total = (near / 2) ** order
@@ -36,7 +37,7 @@ def _scaled(xp: ArrayNamespace, size: Array, order: int) -> Array:
 
 
 class _Bessel(FloatUnary):
-    """Base: one order, scaled or not."""
+    """Base of the ops: one order, scaled by ``exp(-|x|)`` or not."""
 
     saves = ("x", "out")
     order = 0
@@ -44,7 +45,7 @@ class _Bessel(FloatUnary):
     public = False
 
     def forward(self, xp, x, *, out=None):
-        """In float64, rounded once."""
+        """Compute in float64, round once."""
         w = x.astype(np.float64)
         size = xp.abs(w)
         result = _scaled(xp, size, self.order)

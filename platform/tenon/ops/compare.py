@@ -106,7 +106,7 @@ class Ge(Compare):
 
 
 class LogicalAnd(Compare):
-    """Both are non-zero."""
+    """Whether both are non-zero."""
 
     ufunc = "logical_and"
     expression = "(a != 0) & (b != 0)"
@@ -114,7 +114,7 @@ class LogicalAnd(Compare):
 
 
 class LogicalOr(Compare):
-    """Either is non-zero."""
+    """Whether either is non-zero."""
 
     ufunc = "logical_or"
     expression = "(a != 0) | (b != 0)"
@@ -122,7 +122,7 @@ class LogicalOr(Compare):
 
 
 class LogicalXor(Compare):
-    """Exactly one is non-zero."""
+    """Whether exactly one is non-zero."""
 
     ufunc = "logical_xor"
     expression = "(a != 0) ^ (b != 0)"
@@ -130,7 +130,7 @@ class LogicalXor(Compare):
 
 
 class LogicalNot(Test):
-    """Is zero."""
+    """Whether ``x`` is zero."""
 
     ufunc = "logical_not"
     expression = "a == 0"
@@ -138,28 +138,28 @@ class LogicalNot(Test):
 
 
 class Isnan(Test):
-    """Is NaN."""
+    """Whether ``x`` is NaN."""
 
     ufunc = "isnan"
     expression = "isnan(a)"
 
 
 class Isinf(Test):
-    """Is infinite."""
+    """Whether ``x`` is infinite."""
 
     ufunc = "isinf"
     expression = "isinf(a)"
 
 
 class Isfinite(Test):
-    """Is neither NaN nor infinite."""
+    """Whether ``x`` is neither NaN nor infinite."""
 
     ufunc = "isfinite"
     expression = "isfinite(a)"
 
 
 class Signbit(Test):
-    """The sign bit is set."""
+    """Whether the sign bit is set."""
 
     ufunc = "signbit"
     expression = "signbit(a)"

@@ -26,7 +26,7 @@ class _Part(Primitive):
     splits_complex = True
 
     def infer(self, x):
-        """Half the item size of a complex input."""
+        """The input's shape, in the dtype of its real part."""
         return _real(x)
 
 
@@ -60,7 +60,7 @@ class Rectangular(Primitive):
     grad_name = "ComplexBackward0"
 
     def infer(self, x, y):
-        """Twice the item size, in the broadcast shape."""
+        """The broadcast shape, in the complex dtype of both parts."""
         kind = np.result_type(x.dtype, np.complex64)
         return Aval(broadcast_shapes(tuple(x.shape), tuple(y.shape)), kind)
 
@@ -86,16 +86,16 @@ class ViewAsReal(Primitive):
     copying_form = True
 
     def infer(self, x):
-        """A last axis of size 2 more."""
+        """The input's shape with a last axis of size 2 added."""
         if x.dtype.kind != "c":
             raise DTypeError(f"view_as_real is only supported for complex tensors, got {x.dtype}")
         return Aval((*x.shape, 2), _real(x).dtype)
 
     def forward(self, xp, x):
-        """Strides alone."""
+        """A view with other strides."""
         kind = self.infer(x).dtype
         if not x.size:
-            return x[..., None].view(kind)  # as_strided forgets whose memory no memory is
+            return x[..., None].view(kind)  # as_strided loses the base of an empty array
         return xp.lib.stride_tricks.as_strided(x.real, (*x.shape, 2), (*x.strides, kind.itemsize))
 
     def vjp_x(self, f, g, out, x):
@@ -103,7 +103,7 @@ class ViewAsReal(Primitive):
 
 
 class ViewAsComplex(Primitive):
-    """Pairs of reals along the last axis as complex numbers: a view where the pairs lie together."""
+    """Pairs of reals along the last axis as complex numbers: a view if each pair is adjacent in memory."""
 
     kind = Kind.MOVE
     view = True
@@ -115,17 +115,17 @@ class ViewAsComplex(Primitive):
         return Aval(tuple(x.shape[:-1]), np.result_type(x.dtype, np.complex64))
 
     def forward(self, xp, x):
-        """A view; of a copy if the pairs are apart."""
+        """A view of the input, or of a contiguous copy if pairs are not adjacent."""
         size = x.dtype.itemsize
-        together = x.strides[-1] == size and all(s % (2 * size) == 0 for s in x.strides[:-1])
-        return (x if together else xp.ascontiguousarray(x)).view(self.infer(x).dtype)[..., 0]
+        adjacent = x.strides[-1] == size and all(s % (2 * size) == 0 for s in x.strides[:-1])
+        return (x if adjacent else xp.ascontiguousarray(x)).view(self.infer(x).dtype)[..., 0]
 
     def vjp_x(self, f, g, out, x):
         return f.view_as_real(g)
 
 
 class Conj(Unary):
-    """Complex conjugate; a real input comes back as it is."""
+    """Complex conjugate; a real input is returned unchanged."""
 
     view = True
     expression = "a"
@@ -136,15 +136,15 @@ class Conj(Unary):
         return x.conjugate() if isinstance(x, (int, float, complex)) else super().__call__(x)
 
     def infer(self, x):
-        """The input's own aval; a number is a number."""
+        """The input's own aval; a number stays a number."""
         return Aval(x.shape, x.dtype) if hasattr(x, "shape") else x
 
     def forward(self, xp, x, *, out=None):
-        """No work for reals; of a number if a rule asks for that of one that was multiplied."""
+        """Return a real input unchanged; rules also conjugate numbers."""
         return x.conjugate() if not hasattr(x, "dtype") else xp.conj(x) if x.dtype.kind == "c" else x
 
     def expression_for(self, args, attrs):
-        """None of complex numbers."""
+        """None for complex numbers, which cannot be fused."""
         kind = getattr(getattr(args[0], "dtype", None), "kind", "")
         return None if kind == "c" else self.expression
 

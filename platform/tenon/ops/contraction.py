@@ -27,13 +27,13 @@ class Matmul(Primitive):
         return Aval(matmul_shape(tuple(x.shape), tuple(y.shape)), x.dtype)
 
     def forward(self, xp, x, y, *, out=None):
-        """BLAS; half-width floats are multiplied in float32, integers as they are."""
+        """BLAS; half-width floats are multiplied in float32, integers in their own dtype."""
         if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
             return xp.matmul(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
         return xp.matmul(x, y, out=out)
 
-    # d(x @ y) = dx @ y + x @ dy. The cases of few axes come first: a linear layer's time at small sizes is
-    # here.
+    # d(x @ y) = dx @ y + x @ dy. Operands of few axes come first: at small sizes this dispatch dominates the
+    # backward pass of a linear layer.
     def vjp_x(self, f, g, out, x, y):
         rank, other = len(x.shape), len(y.shape)
         if other == 2:
@@ -77,7 +77,7 @@ class Matmul(Primitive):
         return 2.0 * out.size * x.shape[-1]
 
     def torch_name(self, args, attrs):
-        """As torch names the product it dispatches to."""
+        """The name of the product that PyTorch dispatches to."""
         ranks = tuple(getattr(a, "ndim", 0) for a in args)
         return {
             (): "MmBackward0",  # freed
@@ -104,13 +104,13 @@ class Cross(Primitive):
     grad_name = "LinalgCrossBackward0"
 
     def infer(self, x, y, *, axis):
-        """``x``'s own aval."""
+        """The aval of ``x``."""
         if x.dtype.kind == "b":
             raise DTypeError("\"cross\" not implemented for 'Bool': cast to a number first.")
         return Aval(tuple(x.shape), x.dtype)
 
     def forward(self, xp, x, y, *, axis):
-        """Part by part, each where it belongs."""
+        """Component by component."""
         self.infer(x, y, axis=axis)
         (a0, a1, a2), (b0, b1, b2) = xp.moveaxis(x, axis, 0), xp.moveaxis(y, axis, 0)
         out = xp.empty(x.shape, x.dtype)

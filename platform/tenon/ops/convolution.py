@@ -1,9 +1,9 @@
 """Convolution in any number of spatial axes: ``conv``, ``conv_input_grad``, ``conv_weight_grad``.
 
-The three are the partial maps of one trilinear form ``<g, conv(x, weight)>``, so each one's gradients are the
-other two: closed under differentiation to any order. Layouts: ``x[N, C, *S]``, ``weight[O, C / groups, *K]``,
-``g[N, O, *S']``. ``stride``, ``padding`` (both sides) and ``dilation`` have one entry per spatial axis.
-``conv_input_grad`` is also transposed convolution.
+The three are the partial maps of one trilinear form ``<g, conv(x, weight)>``, so the gradients of each are
+the other two: they are closed under differentiation to any order. Layouts: ``x[N, C, *S]``,
+``weight[O, C / groups, *K]``, ``g[N, O, *S']``. ``stride``, ``padding`` (both sides) and ``dilation`` have
+one entry per spatial axis. ``conv_input_grad`` is also transposed convolution.
 
 The reference forwards gather windows and multiply matrices; ``tenon_cpu`` has faster kernels.
 """
@@ -38,7 +38,7 @@ def output_sizes(
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
 ) -> tuple[int, ...]:
-    """Spatial sizes of a convolution's output."""
+    """Return the spatial sizes of a convolution's output."""
     return tuple(
         (s + 2 * p - extent(k, d)) // t + 1
         for s, k, t, p, d in zip(sizes, kernel, stride, padding, dilation, strict=True)
@@ -96,11 +96,13 @@ def check(
             f"({' x '.join(map(str, reach))}). Kernel size can't be greater than actual input size"
         )
     if x.dtype != weight.dtype:
-        mine, others = (_CTYPES.get(dtype_of(v).name, str(FROM_NUMPY[dtype_of(v)])) for v in (x, weight))
+        first_type, second_type = (
+            _CTYPES.get(dtype_of(v).name, str(FROM_NUMPY[dtype_of(v)])) for v in (x, weight)
+        )
         names = [scalar_name(FROM_NUMPY[dtype_of(v)]) for v in (x, weight)]
         raise DTypeError(
-            f"expected scalar type {names[0]} but found {names[1]}: Input type ({mine}) and"
-            f" weight type ({others}) should be the same. Convert one of them with .to(dtype)."
+            f"expected scalar type {names[0]} but found {names[1]}: Input type ({first_type}) and"
+            f" weight type ({second_type}) should be the same. Convert one of them with .to(dtype)."
         )
 
 
@@ -112,12 +114,14 @@ def check_bias(weight: Operand, bias: Operand, channels: int) -> None:
             f" elements, but got bias of size {list(bias.shape)} instead"
         )
     if bias.dtype != weight.dtype:
-        mine, others = (_CTYPES.get(dtype_of(v).name, str(FROM_NUMPY[dtype_of(v)])) for v in (weight, bias))
-        raise DTypeError(f"Input type ({mine}) and bias type ({others}) should be the same")
+        first_type, second_type = (
+            _CTYPES.get(dtype_of(v).name, str(FROM_NUMPY[dtype_of(v)])) for v in (weight, bias)
+        )
+        raise DTypeError(f"Input type ({first_type}) and bias type ({second_type}) should be the same")
 
 
 def padded(xp: ArrayNamespace, x: Array, padding: tuple[int, ...]) -> Array:
-    """``x`` with zeros around its spatial axes."""
+    """Pad the spatial axes of ``x`` with zeros on both sides."""
     if not any(padding):
         return x
     shape = (*x.shape[:2], *(s + 2 * p for s, p in zip(x.shape[2:], padding, strict=True)))
@@ -129,7 +133,7 @@ def padded(xp: ArrayNamespace, x: Array, padding: tuple[int, ...]) -> Array:
 def windows(
     xp: ArrayNamespace, x: Array, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
 ) -> Array:
-    """A view ``[N, C, *S', *K]`` of the windows of a padded ``x[N, C, *S]``."""
+    """View the windows of a padded ``x[N, C, *S]`` as ``[N, C, *S', *K]``."""
     sizes = output_sizes(x.shape[2:], kernel, stride, (0,) * len(kernel), dilation)
     steps = x.strides[2:]
     strides = (
@@ -149,18 +153,18 @@ def columns(
     dilation: tuple[int, ...],
     groups: int,
 ) -> Array:
-    """Windows as matrices ``[groups, C / groups * prod(K), N * prod(S')]``."""
-    seen = windows(xp, padded(xp, x, padding), kernel, stride, dilation)
+    """Return the windows of ``x`` as matrices ``[groups, C / groups * prod(K), N * prod(S')]``."""
+    patches = windows(xp, padded(xp, x, padding), kernel, stride, dilation)
     rank, channels = len(kernel), x.shape[1] // groups
-    seen = seen.reshape(x.shape[0], groups, channels, *seen.shape[2:])
+    patches = patches.reshape(x.shape[0], groups, channels, *patches.shape[2:])
     order = (1, 2, *range(3 + rank, 3 + 2 * rank), 0, *range(3, 3 + rank))
-    return seen.transpose(order).reshape(
-        groups, channels * math.prod(kernel), x.shape[0] * math.prod(seen.shape[3 : 3 + rank])
+    return patches.transpose(order).reshape(
+        groups, channels * math.prod(kernel), x.shape[0] * math.prod(patches.shape[3 : 3 + rank])
     )
 
 
 def _conj(f: OpNamespace, x: Operand) -> Operand:
-    """The conjugate of ``x``; a real one costs no op."""
+    """Return the conjugate of ``x``, without an op if it is real."""
     return f.conj(x) if is_complex(x) else x
 
 
@@ -184,11 +188,11 @@ class Conv(Primitive):
         return Aval((x.shape[0], weight.shape[0], *sizes), x.dtype)
 
     def forward(self, xp, x, weight, *, stride, padding, dilation, groups):
-        """Windows times weight matrices, group by group."""
+        """Multiply the matrices of weights and windows, group by group."""
         shape = self.infer(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups).shape
-        seen = columns(xp, x, weight.shape[2:], stride, padding, dilation, groups)
+        patches = columns(xp, x, weight.shape[2:], stride, padding, dilation, groups)
         per_group = weight.shape[0] // groups
-        result = xp.matmul(weight.reshape(groups, per_group, math.prod(weight.shape[1:])), seen)
+        result = xp.matmul(weight.reshape(groups, per_group, math.prod(weight.shape[1:])), patches)
         result = result.reshape(weight.shape[0], x.shape[0], *shape[2:])
         return xp.ascontiguousarray(
             xp.swapaxes(result, 0, 1), dtype=x.dtype
@@ -217,12 +221,12 @@ class Conv(Primitive):
         )
 
     def cost(self, x, weight, **attrs):
-        """Two per product."""
+        """A multiplication and an addition per product of a weight and an input."""
         return 2.0 * self.infer(x, weight, **attrs).size * math.prod(weight.shape[1:])
 
 
 class ConvInputGrad(Primitive):
-    """The gradient of ``conv`` for its input; as an op of its own, transposed convolution of ``g`` to
+    """The gradient of ``conv`` with respect to its input: the transposed convolution of ``g`` to
     ``sizes``."""
 
     kind = Kind.CONVOLVE
@@ -245,11 +249,11 @@ class ConvInputGrad(Primitive):
         return result
 
     def cost(self, g, weight, **attrs):
-        """A multiplication and an addition per element of ``g`` and weight that applies to it."""
+        """A multiplication and an addition per pair of an element of ``g`` and a weight."""
         return 2.0 * g.size * math.prod(weight.shape[1:])
 
     def forward(self, xp, g, weight, *, sizes, stride, padding, dilation, groups):
-        """Weight matrices times ``g``, then windows summed back into place."""
+        """Multiply the transposed weights with ``g``, then add the windows at their positions."""
         aval = self.infer(
             g, weight, sizes=sizes, stride=stride, padding=padding, dilation=dilation, groups=groups
         )
@@ -258,17 +262,17 @@ class ConvInputGrad(Primitive):
         matrix = xp.swapaxes(weight.reshape(groups, per_group, math.prod(weight.shape[1:])), 1, 2)
         spread = xp.swapaxes(g, 0, 1).reshape(groups, per_group, batch * math.prod(outs))
         parts = xp.matmul(matrix, spread).reshape(aval.shape[1], *kernel, batch, *outs)
-        whole = xp.zeros(
+        result = xp.zeros(
             (batch, aval.shape[1], *(s + 2 * p for s, p in zip(sizes, padding, strict=True))), parts.dtype
         )
-        for place in places_in(kernel):
+        for position in positions_in(kernel):
             region = tuple(
                 slice(i * d, i * d + (n - 1) * t + 1, t)
-                for i, d, n, t in zip(place, dilation, outs, stride, strict=True)
+                for i, d, n, t in zip(position, dilation, outs, stride, strict=True)
             )
-            whole[(..., *region)] += xp.swapaxes(parts[(slice(None), *place)], 0, 1)
+            result[(..., *region)] += xp.swapaxes(parts[(slice(None), *position)], 0, 1)
         inner = tuple(slice(p, p + s) for s, p in zip(sizes, padding, strict=True))
-        return xp.ascontiguousarray(whole[(..., *inner)], dtype=g.dtype)
+        return xp.ascontiguousarray(result[(..., *inner)], dtype=g.dtype)
 
     def vjp_g(self, f, g, out, gradient, weight, *, sizes, stride, padding, dilation, groups):
         return f.conv(g, _conj(f, weight), stride=stride, padding=padding, dilation=dilation, groups=groups)
@@ -285,16 +289,16 @@ class ConvInputGrad(Primitive):
         )
 
 
-def places_in(kernel: Sequence[int]) -> list[tuple[int, ...]]:
-    """All positions in a window, in C order."""
-    places: list[tuple[int, ...]] = [()]
+def positions_in(kernel: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return all positions in a window, in C order."""
+    positions: list[tuple[int, ...]] = [()]
     for k in kernel:
-        places = [(*p, i) for p in places for i in range(k)]
-    return places
+        positions = [(*p, i) for p in positions for i in range(k)]
+    return positions
 
 
 class ConvWeightGrad(Primitive):
-    """The gradient of ``conv`` for its weight, of spatial size ``kernel``."""
+    """The gradient of ``conv`` with respect to its weight, of spatial size ``kernel``."""
 
     kind = Kind.CONVOLVE
     follows = 2
@@ -308,17 +312,19 @@ class ConvWeightGrad(Primitive):
         return Aval((g.shape[1], x.shape[1] // groups, *kernel), x.dtype)
 
     def cost(self, x, g, *, kernel, groups, **attrs):
-        """A multiplication and an addition per element of ``g`` and weight that applied to it."""
+        """A multiplication and an addition per pair of an element of ``g`` and a weight."""
         return 2.0 * g.size * (x.shape[1] // groups) * math.prod(kernel)
 
     def forward(self, xp, x, g, *, kernel, stride, padding, dilation, groups):
-        """``g`` times windows, summed over batch and places."""
-        seen = columns(xp, x, kernel, stride, padding, dilation, groups)
+        """Multiply ``g`` with the windows and sum over batch and positions."""
+        patches = columns(xp, x, kernel, stride, padding, dilation, groups)
         reach = output_sizes(x.shape[2:], kernel, stride, padding, dilation)
         if tuple(g.shape[2:]) != reach:
             raise ShapeError(f"conv_weight_grad: g has sizes {list(g.shape[2:])}, expected {list(reach)}.")
-        rows = xp.swapaxes(g, 0, 1).reshape(groups, g.shape[1] // groups, seen.shape[2])
-        result = xp.matmul(rows, xp.swapaxes(seen, 1, 2)).reshape(g.shape[1], x.shape[1] // groups, *kernel)
+        rows = xp.swapaxes(g, 0, 1).reshape(groups, g.shape[1] // groups, patches.shape[2])
+        result = xp.matmul(rows, xp.swapaxes(patches, 1, 2)).reshape(
+            g.shape[1], x.shape[1] // groups, *kernel
+        )
         return xp.ascontiguousarray(result, dtype=x.dtype)
 
     def vjp_x(self, f, g, out, x, gradient, *, kernel, stride, padding, dilation, groups):

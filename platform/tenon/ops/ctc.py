@@ -1,9 +1,9 @@
 """Connectionist temporal classification: the probability of a label sequence, over all its alignments.
 
-An alignment walks over ``2 S + 1`` states, a blank around each of S labels, and moves on by 0, 1 or 2 states
-a step (2: past a blank between different labels). ``before[t, n, s]`` is the logarithm of the probability of
-all walks that are at s after step t, ``after`` the same from the end; both count step t. Sums are made in
-logarithms, for all sequences of a batch at once.
+An alignment is a path over ``2 S + 1`` states, S labels with blanks around them, that advances by 0, 1 or 2
+states a step (2: past a blank between different labels). ``before[t, n, s]`` is the log-probability of all
+paths that are in state s after step t, ``after`` that of all paths from there to the end; both include step
+t. Sums are computed in logarithms, for all sequences of a batch at once.
 """
 
 from __future__ import annotations
@@ -36,16 +36,18 @@ def _check(log_probs: Operand, targets: Operand, blank: int) -> None:
         raise IndexRangeError(f"blank must be in label range: {blank} of {log_probs.shape[2]} classes")
 
 
-class _Walks(NamedTuple):
-    """The states of every sequence ``[N, L]`` and where its walks end."""
+class _Paths(NamedTuple):
+    """The states of every sequence ``[N, L]``, and which transitions its paths may take."""
 
     states: Array
     skips: Array
-    ends: Array
-    """How many states each sequence has."""
+    """Whether a path may enter the state from two states before."""
+    counts: Array
+    """The number of states of each sequence."""
 
 
-def _lengths(name: str, lengths: Operand, count: int, most: int) -> None:
+def _check_lengths(name: str, lengths: Operand, count: int, most: int) -> None:
+    """Raise unless ``lengths`` are ``count`` integers from 0 to ``most``."""
     if lengths.dtype.kind not in "iu":
         raise DTypeError(f"{name} must be integral, got {lengths.dtype}")
     if lengths.shape != (count,):
@@ -57,22 +59,22 @@ def _lengths(name: str, lengths: Operand, count: int, most: int) -> None:
         raise ShapeError(f"Expected {name} to have value at most {most}, but got value {high} (ctc_loss)")
 
 
-def _walks(
+def _paths(
     xp: ArrayNamespace,
     log_probs: Array,
     targets: Array,
     input_lengths: Array,
     target_lengths: Array,
     blank: int,
-) -> _Walks:
+) -> _Paths:
     _check(log_probs, targets, blank)
     steps, count, classes = log_probs.shape
-    _lengths("input_lengths", input_lengths, count, steps)
+    _check_lengths("input_lengths", input_lengths, count, steps)
     most = targets.shape[-1]
-    _lengths("target_lengths", target_lengths, count, most)
+    _check_lengths("target_lengths", target_lengths, count, most)
     width = int(target_lengths.max())
-    places = xp.arange(width)
-    present = places < target_lengths[:, None]
+    positions = xp.arange(width)
+    present = positions < target_lengths[:, None]
     if targets.ndim == 1:
         total = int(target_lengths.sum())
         if total != most:
@@ -92,49 +94,51 @@ def _walks(
     states[:, 1::2] = labels
     skips = xp.zeros(states.shape, bool)
     skips[:, 3::2] = xp.not_equal(labels[:, 1:], labels[:, :-1])
-    return _Walks(states, skips, 2 * target_lengths + 1)
+    return _Paths(states, skips, 2 * target_lengths + 1)
 
 
-def _seen(xp: ArrayNamespace, log_probs: Array, walks: _Walks) -> Array:
-    """``log_probs`` of every step's states: ``[T, N, L]``."""
-    return log_probs[:, xp.arange(log_probs.shape[1])[:, None], walks.states]
+def _emissions(xp: ArrayNamespace, log_probs: Array, paths: _Paths) -> Array:
+    """Return ``log_probs`` of the states at every step, ``[T, N, L]``."""
+    return log_probs[:, xp.arange(log_probs.shape[1])[:, None], paths.states]
 
 
-def _before(xp: ArrayNamespace, seen: Array, walks: _Walks) -> Array:
-    result = xp.full(seen.shape, -float("inf"), seen.dtype)
-    result[0, :, :2] = seen[0, :, :2]
-    closed = xp.where(walks.skips, 0.0, -float("inf")).astype(seen.dtype)[:, 2:]
-    for t in range(1, seen.shape[0]):
+def _forward(xp: ArrayNamespace, emissions: Array, paths: _Paths) -> Array:
+    """Return the log-probabilities of the paths from the beginning, ``[T, N, L]``."""
+    result = xp.full(emissions.shape, -float("inf"), emissions.dtype)
+    result[0, :, :2] = emissions[0, :, :2]
+    skip_penalty = xp.where(paths.skips, 0.0, -float("inf")).astype(emissions.dtype)[:, 2:]
+    for t in range(1, emissions.shape[0]):
         last, now = result[t - 1], result[t]
         now[...] = last
         now[:, 1:] = xp.logaddexp(last[:, 1:], last[:, :-1])
-        now[:, 2:] = xp.logaddexp(now[:, 2:], last[:, :-2] + closed)
-        now += seen[t]
+        now[:, 2:] = xp.logaddexp(now[:, 2:], last[:, :-2] + skip_penalty)
+        now += emissions[t]
     return result
 
 
-def _after(xp: ArrayNamespace, seen: Array, walks: _Walks, input_lengths: Array) -> Array:
-    result = xp.full(seen.shape, -float("inf"), seen.dtype)
-    places = xp.arange(seen.shape[2])
-    last = xp.logical_or(places == walks.ends[:, None] - 1, places == walks.ends[:, None] - 2)
-    closed = xp.where(walks.skips, 0.0, -float("inf")).astype(seen.dtype)[:, 2:]
-    ends = xp.where(last, 0.0, -float("inf")).astype(seen.dtype)
-    for t in range(seen.shape[0] - 1, -1, -1):
+def _backward(xp: ArrayNamespace, emissions: Array, paths: _Paths, input_lengths: Array) -> Array:
+    """Return the log-probabilities of the paths to the end, ``[T, N, L]``."""
+    result = xp.full(emissions.shape, -float("inf"), emissions.dtype)
+    states = xp.arange(emissions.shape[2])
+    last = xp.logical_or(states == paths.counts[:, None] - 1, states == paths.counts[:, None] - 2)
+    skip_penalty = xp.where(paths.skips, 0.0, -float("inf")).astype(emissions.dtype)[:, 2:]
+    ends = xp.where(last, 0.0, -float("inf")).astype(emissions.dtype)
+    for t in range(emissions.shape[0] - 1, -1, -1):
         now = result[t]
-        if t + 1 < seen.shape[0]:
+        if t + 1 < emissions.shape[0]:
             following = result[t + 1]
             now[...] = following
             now[:, :-1] = xp.logaddexp(following[:, :-1], following[:, 1:])
-            now[:, :-2] = xp.logaddexp(now[:, :-2], following[:, 2:] + closed)
-        now[...] = xp.where((input_lengths == t + 1)[:, None], ends, now) + seen[t]
+            now[:, :-2] = xp.logaddexp(now[:, :-2], following[:, 2:] + skip_penalty)
+        now[...] = xp.where((input_lengths == t + 1)[:, None], ends, now) + emissions[t]
     return result
 
 
 class CtcLoss(Primitive):
     """Minus the logarithm of each target's probability: ``[N]``, from ``log_probs[T, N, C]``.
 
-    ``targets`` is ``[N, S]``, or all labels in a row; lengths are ``[N]``. Its gradient supposes, as torch's,
-    that ``log_probs`` are a ``log_softmax``'s.
+    ``targets`` is ``[N, S]``, or all labels concatenated; lengths are ``[N]``. Its gradient assumes, as
+    PyTorch's does, that ``log_probs`` are the output of a ``log_softmax``.
     """
 
     kind = Kind.REDUCE
@@ -143,25 +147,25 @@ class CtcLoss(Primitive):
     residuals = 1
 
     def infer(self, log_probs, targets, input_lengths, target_lengths, *, blank=0):
-        """One number a sequence."""
+        """One number per sequence."""
         _check(log_probs, targets, blank)
         return Aval((log_probs.shape[1],), log_probs.dtype)
 
     def forward(self, xp, log_probs, targets, input_lengths, target_lengths, *, blank=0):
-        """The losses, and the walks' probabilities from the beginning."""
-        walks = _walks(xp, log_probs, targets, input_lengths, target_lengths, blank)
-        before = _before(xp, _seen(xp, log_probs, walks), walks)
+        """Return the losses and, as a residual, the paths' log-probabilities from the beginning."""
+        paths = _paths(xp, log_probs, targets, input_lengths, target_lengths, blank)
+        before = _forward(xp, _emissions(xp, log_probs, paths), paths)
         rows, time = xp.arange(log_probs.shape[1]), xp.maximum(input_lengths - 1, 0)
-        blanks = before[time, rows, walks.ends - 1]
-        labels = before[time, rows, xp.maximum(walks.ends - 2, 0)]
-        found = xp.where(target_lengths > 0, xp.logaddexp(blanks, labels), blanks)
-        nothing = xp.where(target_lengths > 0, -float("inf"), 0.0).astype(found.dtype)
-        return -xp.where(input_lengths > 0, found, nothing), before
+        blanks = before[time, rows, paths.counts - 1]
+        labels = before[time, rows, xp.maximum(paths.counts - 2, 0)]
+        total = xp.where(target_lengths > 0, xp.logaddexp(blanks, labels), blanks)
+        without_input = xp.where(target_lengths > 0, -float("inf"), 0.0).astype(total.dtype)
+        return -xp.where(input_lengths > 0, total, without_input), before
 
     def vjp_joint(
         self, f, g, out, log_probs, targets, input_lengths, target_lengths, *, needs, residuals, blank=0
     ):
-        """Log-probabilities only."""
+        """Only ``log_probs`` has a gradient."""
         result = f.ctc_loss_grad(
             g, out, residuals[0], log_probs, targets, input_lengths, target_lengths, blank=blank
         )
@@ -169,10 +173,10 @@ class CtcLoss(Primitive):
 
 
 class CtcLossGrad(Primitive):
-    """``g (p - q)`` at the steps of each sequence: p the probability of a class, q that of the walks through
-    it.
+    """``g (p - q)`` at the steps of each sequence: p is the probability of a class, q that of the paths
+    through it.
 
-    A sequence with an infinite loss has no walk: its gradient is NaN, or 0 where ``g`` is.
+    A sequence with an infinite loss has no path: its gradient is NaN, or 0 where ``g`` is 0.
     """
 
     kind = Kind.INDEX
@@ -183,18 +187,20 @@ class CtcLossGrad(Primitive):
         return Aval(tuple(log_probs.shape), log_probs.dtype)
 
     def forward(self, xp, g, losses, before, log_probs, targets, input_lengths, target_lengths, *, blank=0):
-        """Walks from the end, joined with those from the beginning at every step."""
-        walks = _walks(xp, log_probs, targets, input_lengths, target_lengths, blank)
-        seen = _seen(xp, log_probs, walks)
-        joined = before + _after(xp, seen, walks, input_lengths)
+        """Join the paths to the end with those from the beginning at every step."""
+        paths = _paths(xp, log_probs, targets, input_lengths, target_lengths, blank)
+        emissions = _emissions(xp, log_probs, paths)
+        joined = before + _backward(xp, emissions, paths, input_lengths)
         finite = xp.isfinite(losses)
         through = xp.exp(
-            joined - xp.where(seen > -float("inf"), seen, 0.0) + xp.where(finite, losses, 0.0)[:, None]
+            joined
+            - xp.where(emissions > -float("inf"), emissions, 0.0)
+            + xp.where(finite, losses, 0.0)[:, None]
         )
         steps, count, classes = log_probs.shape
         result = xp.exp(xp.ascontiguousarray(log_probs))
         result[:, :, blank] -= through[:, :, ::2].sum(axis=2)
-        labels = walks.states[:, 1::2]
+        labels = paths.states[:, 1::2]
         starts = xp.arange(steps)[:, None, None] * (count * classes) + xp.arange(count)[:, None] * classes
         xp.add.at(result.reshape(-1), (starts + labels).reshape(-1), -through[:, :, 1::2].reshape(-1))
         scale = xp.where(finite, g, xp.where(g == 0, 0.0, float("nan"))).astype(result.dtype)
@@ -202,7 +208,7 @@ class CtcLossGrad(Primitive):
         return xp.where(running[:, :, None], result * scale[:, None], result.dtype.type(0))
 
     def vjp_joint(self, f, g, out, *args, needs, blank=0):
-        """None, as in torch."""
+        """Raise UnsupportedError, as PyTorch does."""
         raise UnsupportedError("derivative for ctc_loss's gradient is not implemented, as in torch")
 
 

@@ -1,4 +1,4 @@
-"""Elementwise primitives: one ufunc, one derivative a class."""
+"""Elementwise primitives: one ufunc and one derivative per class."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Binary(Primitive):
     public = True
 
     def infer(self, x: Aval, y: Aval) -> Aval:
-        """The broadcast shape, in the common dtype that dispatch arranged."""
+        """The broadcast shape, in the common dtype, to which dispatch has cast the inputs."""
         return Aval(broadcast_shapes(shape_of(x), shape_of(y)), (x if hasattr(x, "dtype") else y).dtype)
 
 
@@ -120,7 +120,7 @@ class Div(Binary):
 
 
 def _one_less(f: OpNamespace, y: Operand) -> Operand:
-    """``y - 1``, but 0 where ``y`` is 0; of a number a number, which does not widen what it meets."""
+    """Return ``y - 1``, but 0 where ``y`` is 0; a number for a number, which does not widen tensors."""
     if isinstance(y, (int, float, complex)):
         return y - 1 if y else 0
     return f.where(f.eq(y, 0), 0, f.sub(y, 1))
@@ -138,7 +138,7 @@ class Pow(Binary):
     foreach = True
 
     def expression_for(self, args, attrs):
-        """To some numbers written out, as the array libraries do."""
+        """Write powers to some constants as products and roots, as array libraries do."""
         return _POWERS.get(args[1], self.expression) if args[1].__class__ in (int, float) else self.expression
 
     inplace_form = "method"
@@ -170,14 +170,14 @@ class Atan2(Binary):
     autocast_cuda = "widest"
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, f.div(y, _square_of_radius(f, x, y))), shape=x.shape)
+        return f.sum_to(f.mul(g, f.div(y, _squared_radius(f, x, y))), shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.neg(f.mul(g, f.div(x, _square_of_radius(f, x, y)))), shape=y.shape)
+        return f.sum_to(f.neg(f.mul(g, f.div(x, _squared_radius(f, x, y)))), shape=y.shape)
 
 
-def _square_of_radius(f: OpNamespace, x: Operand, y: Operand) -> Operand:
-    """``x^2 + y^2``, but 1 at the origin, where the angle has no gradient: 0 is taken, as torch does."""
+def _squared_radius(f: OpNamespace, x: Operand, y: Operand) -> Operand:
+    """Return ``x^2 + y^2``, but 1 at the origin, so that the gradient there is 0, as in PyTorch."""
     square = f.add(f.mul(x, x), f.mul(y, y))
     return f.where(f.eq(square, 0.0), 1.0, square)
 
@@ -224,7 +224,7 @@ class Abs(Unary):
     foreach = True
 
     def infer(self, x):
-        """Real, also of a complex input."""
+        """The input's shape in a real dtype."""
         return Aval(x.shape, x.real.dtype if hasattr(x, "real") else x.dtype)
 
     def vjp_x(self, f, g, out, x):
@@ -243,12 +243,12 @@ class Sign(Unary):
     foreach = True
 
     def forward(self, xp, x, *, out=None):
-        """Booleans are their own sign."""
+        """The sign of a boolean is itself, that of NaN is 0."""
         if x.dtype.kind == "b":
             return x.copy()
         return xp.sign(x) if x.dtype.kind in "iuc" else xp.where(x != x, x.dtype.type(0), xp.sign(x))
 
-    # of a complex number: what of g is across the direction s = x / |x|, divided by |x|
+    # for complex x: the component of g orthogonal to the direction x / |x|, divided by |x|
     def vjp_x(self, f, g, out, x):
         if not is_complex(x):
             return f.mul(g, 0)
@@ -274,7 +274,7 @@ class Where(Primitive):
         return Aval(broadcast_shapes(shape_of(condition), shape_of(x), shape_of(y)), dtype)
 
     def forward(self, xp, condition, x, y, *, out=None):
-        """Selected elements."""
+        """Select elementwise."""
         return xp.where(condition, x, y)
 
     def vjp_x(self, f, g, out, condition, x, y):

@@ -1,4 +1,4 @@
-"""The larger and the smaller of two: ``maximum``, ``minimum`` and the forms that ignore NaN."""
+"""Elementwise maxima and minima: ``maximum``, ``minimum`` and the forms that ignore NaN."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tenon.ops.elementwise import Binary
 
 
 class Maximum(Binary):
-    """The larger of both, NaN if either is; ties share the gradient."""
+    """The larger element, NaN if either is; ties share the gradient."""
 
     ufunc = "maximum"
     saves = ("x", "y")
@@ -23,7 +23,7 @@ class Maximum(Binary):
 
 
 class Minimum(Binary):
-    """The smaller of both, NaN if either is; ties share the gradient."""
+    """The smaller element, NaN if either is; ties share the gradient."""
 
     ufunc = "minimum"
     saves = ("x", "y")
@@ -39,7 +39,7 @@ class Minimum(Binary):
 
 
 class Fmax(Binary):
-    """The larger of both, ignoring a NaN; the first of equal ones has the gradient."""
+    """The larger element, ignoring a NaN; of equal elements the first gets the gradient."""
 
     ufunc = "fmax"
     saves = ("x", "y", "out")
@@ -57,7 +57,7 @@ class Fmax(Binary):
 
 
 class Fmin(Binary):
-    """The smaller of both, ignoring a NaN; the first of equal ones has the gradient."""
+    """The smaller element, ignoring a NaN; of equal elements the first gets the gradient."""
 
     ufunc = "fmin"
     saves = ("x", "y", "out")
@@ -75,7 +75,7 @@ class Fmin(Binary):
 
 
 def _share(f: OpNamespace, loses: Operand, ties: Operand, g: Operand) -> Operand:
-    """0 where ``loses``, 0.5 where ``ties``, else 1 (a NaN is both's), in ``g``'s dtype."""
+    """Return 0 where ``loses``, 0.5 where ``ties``, else 1 (also at NaN), in the dtype of ``g``."""
     return f.sub(1.0, f.add(f.cast(loses, dtype=g.dtype), f.mul(f.cast(ties, dtype=g.dtype), 0.5)))
 
 

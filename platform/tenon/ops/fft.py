@@ -1,7 +1,7 @@
 """Discrete Fourier transforms: complex over several axes, real to half a spectrum and back over one.
 
-No transform is normalised: ``scale`` multiplies the plain sum. The gradient of each is the transform the
-other way with the same ``scale``.
+No transform is normalised: ``scale`` multiplies the plain sum. The gradient of each is the transform in the
+opposite direction with the same ``scale``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ def _resized(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
     return (*shape[:axis], size, *shape[axis + 1 :])
 
 
-def _narrow(x: Operand) -> bool:
+def _single_precision(x: Operand) -> bool:
+    """Whether ``x`` is float32 or complex64."""
     return bool(np.dtype(x.dtype).itemsize == (8 if x.dtype.kind == "c" else 4))
 
 
@@ -30,10 +31,10 @@ class FftComplex(Primitive):
 
     def infer(self, x, *, axes, inverse=False, scale=1.0):
         """Complex numbers in ``x``'s shape."""
-        return Aval(tuple(x.shape), np.dtype(np.complex64 if _narrow(x) else np.complex128))
+        return Aval(tuple(x.shape), np.dtype(np.complex64 if _single_precision(x) else np.complex128))
 
     def forward(self, xp, x, *, axes, inverse=False, scale=1.0):
-        """NumPy's transform, whose unnormalised direction has a name of its own."""
+        """NumPy's transform, without its normalisation of the inverse."""
         result = xp.fft.ifftn(x, axes=axes, norm="forward") if inverse else xp.fft.fftn(x, axes=axes)
         return result.astype(self.infer(x, axes=axes).dtype, copy=False) * result.dtype.type(scale)
 
@@ -54,31 +55,34 @@ class FftHalf(Primitive):
     inputs = ("x",)
 
     def infer(self, x, *, axis, scale=1.0):
-        """Half of ``axis``, complex."""
-        kind = np.dtype(np.complex64 if _narrow(x) else np.complex128)
+        """Complex, with ``n // 2 + 1`` elements along ``axis``."""
+        kind = np.dtype(np.complex64 if _single_precision(x) else np.complex128)
         return Aval(_resized(x.shape, axis, x.shape[axis] // 2 + 1), kind)
 
     def forward(self, xp, x, *, axis, scale=1.0):
-        """NumPy's."""
+        """NumPy's transform of real input."""
         result = xp.fft.rfft(x, axis=axis)
         return result.astype(self.infer(x, axis=axis).dtype, copy=False) * result.dtype.type(scale)
 
-    # the frequencies that are left out have no gradient: of the sum only the real part counts, of which
-    # ``fft_real`` takes twice what lies between the first frequency and the last of an even size
+    # The omitted frequencies have no gradient. ``fft_real`` counts each frequency twice except the first and
+    # the last of an even size, hence the weight of 1/2.
     def vjp_x(self, f, g, out, x, *, axis, scale=1.0):
         size = x.shape[axis]
-        return f.fft_real(_weighed(f, g, axis, size, 0.5), axis=axis, size=size, scale=scale)
+        return f.fft_real(_weighted(f, g, axis, size, 0.5), axis=axis, size=size, scale=scale)
 
 
-def _weighed(f: OpNamespace, x: Operand, axis: int, size: int, weight: float) -> Operand:
-    """Half a spectrum of ``size`` numbers with ``weight`` on the frequencies that stand for two."""
-    behind = (size - 1) // 2
-    parts = f.split(x, sizes=(1, behind, size // 2 - behind), axis=axis)
+def _weighted(f: OpNamespace, x: Operand, axis: int, size: int, weight: float) -> Operand:
+    """Multiply the frequencies of half a spectrum that represent two of the full one by ``weight``.
+
+    ``size`` is the number of elements of the full spectrum.
+    """
+    paired = (size - 1) // 2
+    parts = f.split(x, sizes=(1, paired, size // 2 - paired), axis=axis)
     return f.cat(parts[0], f.mul(parts[1], weight), parts[2], axis=axis)
 
 
 class FftReal(Primitive):
-    """The real signal of ``size`` whose half spectrum is ``x`` along ``axis``, times ``scale``."""
+    """The real signal of ``size`` elements whose half spectrum is ``x`` along ``axis``, times ``scale``."""
 
     kind = Kind.CONTRACT
     grad_name = "FftC2RBackward0"
@@ -86,16 +90,18 @@ class FftReal(Primitive):
 
     def infer(self, x, *, axis, size, scale=1.0):
         """``size`` real numbers along ``axis``."""
-        return Aval(_resized(x.shape, axis, size), np.dtype(np.float32 if _narrow(x) else np.float64))
+        return Aval(
+            _resized(x.shape, axis, size), np.dtype(np.float32 if _single_precision(x) else np.float64)
+        )
 
     def forward(self, xp, x, *, axis, size, scale=1.0):
-        """NumPy's."""
+        """NumPy's inverse transform to real output, without its normalisation."""
         result = xp.fft.irfft(x, size, axis=axis, norm="forward")
         return result.astype(self.infer(x, axis=axis, size=size).dtype, copy=False) * result.dtype.type(scale)
 
-    # every frequency but the first (and the last of an even size) stands for two
+    # every frequency but the first (and the last of an even size) represents two
     def vjp_x(self, f, g, out, x, *, axis, size, scale=1.0):
-        back = _weighed(f, f.fft_half(g, axis=axis, scale=scale), axis, size, 2.0)
+        back = _weighted(f, f.fft_half(g, axis=axis, scale=scale), axis, size, 2.0)
         return back if is_complex(x) else f.real(back)
 
 

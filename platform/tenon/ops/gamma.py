@@ -1,7 +1,7 @@
 """The gamma function's logarithm, its derivatives, and the incomplete gamma functions.
 
-Logarithm and derivatives by recurrence up to 8 and an asymptotic series from there; derivatives from the
-second on are Hurwitz zeta functions.
+The logarithm and its first derivatives use recurrence up to 8 and an asymptotic series from there; higher
+derivatives are multiples of the Hurwitz zeta function.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 
 
 def _wide(x: Array) -> Array:
-    """float64: the recurrence loses digits in narrower types."""
+    """Return ``x`` in float64: the recurrence loses digits in narrower types."""
     return x.astype(np.float64)
 
 
 def _series(z: Array, powers: Callable[[int], tuple[float, int]]) -> Array:
-    """Sum of ``B_2n * factor / z ** power`` over ``powers(n) = (factor, power)``."""
+    """Return the sum of ``B_2n * factor / z ** power`` over ``powers(n) = (factor, power)``."""
     return sum(b * powers(n)[0] / z ** powers(n)[1] for n, b in enumerate(_BERNOULLI, 1))
 
 
 def _shifted(xp: ArrayNamespace, x: Array) -> tuple[Array, list[Array]]:
-    """``x`` moved up past ``_SHIFT`` in steps of one, and the values on the way (infinite where no step was
-    taken)."""
+    """Increase ``x`` to at least ``_SHIFT`` in steps of one; also return the values before each step,
+    infinite where no step was taken."""
     steps = []
     for _ in range(_SHIFT):
         low = x < _SHIFT
@@ -43,7 +43,7 @@ def _shifted(xp: ArrayNamespace, x: Array) -> tuple[Array, list[Array]]:
 
 
 def _reflected(xp: ArrayNamespace, x: Array) -> tuple[Array, Array, Array, list[Array]]:
-    """``x`` in float64, where it is left of 1/2, and what ``_shifted`` returns for it, reflected there."""
+    """Return ``x`` in float64, where it is below 1/2, and ``_shifted`` of ``x``, there reflected at 1/2."""
     wide = _wide(x)
     left = wide < 0.5
     return (wide, left, *_shifted(xp, xp.where(left, 1 - wide, wide)))
@@ -57,7 +57,7 @@ class Lgamma(FloatUnary):
     foreach = True
 
     def forward(self, xp, x, *, out=None):
-        """Stirling's series; reflection left of 1/2; infinite at 0 and the negative integers."""
+        """Stirling's series; reflection below 1/2; infinite at 0 and the negative integers."""
         w, left, z, steps = _reflected(xp, x)
         body = (z - 0.5) * xp.log(z) - z + 0.5 * math.log(2 * math.pi)
         body = body + _series(z, lambda n: (1 / (2 * n * (2 * n - 1)), 2 * n - 1))
@@ -79,7 +79,7 @@ class Digamma(FloatUnary):
     inplace_functions = False
 
     def forward(self, xp, x, *, out=None):
-        """The derivative of Stirling's series; reflection left of 1/2."""
+        """The derivative of Stirling's series; reflection below 1/2."""
         w, left, z, steps = _reflected(xp, x)
         body = xp.log(z) - 0.5 / z - _series(z, lambda n: (1 / (2 * n), 2 * n))
         for step in steps:
@@ -88,15 +88,15 @@ class Digamma(FloatUnary):
             part = w - xp.floor(w)
             mirrored = body - math.pi / xp.tan(math.pi * part)
         poles = xp.where(w == 0, xp.copysign(xp.inf, -w), xp.nan)
-        whole = (w <= 0) & (w == xp.floor(w))
-        return xp.where(whole, poles, xp.where(left, mirrored, body)).astype(x.dtype, copy=False)
+        is_pole = (w <= 0) & (w == xp.floor(w))
+        return xp.where(is_pole, poles, xp.where(left, mirrored, body)).astype(x.dtype, copy=False)
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.polygamma(x, order=1))
 
 
 class Polygamma(FloatUnary):
-    """Derivative number ``order`` of ``digamma``."""
+    """The derivative of ``digamma`` of order ``order``."""
 
     saves = ("x",)
     public = False
@@ -106,7 +106,7 @@ class Polygamma(FloatUnary):
         return Aval(x.shape, x.dtype)
 
     def forward(self, xp, x, *, order, out=None):
-        """A multiple of the zeta function; left of 1/2 number 1 is reflected, and infinite at its poles."""
+        """A multiple of the zeta function; order 1 is reflected below 1/2, and infinite at its poles."""
         w = _wide(x)
         if order > 1:
             result = _zeta(xp, xp.full_like(w, order + 1), w) * (math.factorial(order) * (-1) ** (order + 1))
@@ -122,20 +122,23 @@ class Polygamma(FloatUnary):
 
 
 def _zeta(xp: ArrayNamespace, s: Array, q: Array) -> Array:
-    """Sum of ``(q + k) ** -s`` over ``k >= 0`` for float64 arrays: ten terms, then Euler's and Maclaurin's
-    formula. Left of 0, where ``s`` has to be whole, the terms are those of two sums that start right of it.
+    """Return the sum of ``(q + k) ** -s`` over ``k >= 0`` for float64 arrays.
+
+    Ten terms are added, then the Euler-Maclaurin formula is applied. For ``q < 0``, where ``s`` must be an
+    integer, the sum is composed of sums that start at positive numbers.
     """
     with np.errstate(all="ignore"):
-        whole, part = q == xp.floor(q), q - xp.floor(q)
+        is_integer, part = q == xp.floor(q), q - xp.floor(q)
         sign = xp.where(xp.remainder(s, 2) == 0, 1.0, -1.0)
         left = _tail_sum(xp, s, part) + sign * (_tail_sum(xp, s, 1 - part) - _tail_sum(xp, s, 1 - q))
         result = xp.where(q > 0, _tail_sum(xp, s, q), xp.where(s == xp.floor(s), left, xp.nan))
-        result = xp.where((q <= 0) & whole, xp.inf, result)
+        result = xp.where((q <= 0) & is_integer, xp.inf, result)
         result = xp.where(s == 1, xp.inf, xp.where(s < 1, xp.nan, result))
         return xp.where(xp.isnan(s) | xp.isnan(q), xp.nan, result)
 
 
 def _tail_sum(xp: ArrayNamespace, s: Array, q: Array) -> Array:
+    """Return the sum of ``(q + k) ** -s`` over ``k >= 0`` for ``q > 0``."""
     total = sum((q + k) ** -s for k in range(10))
     a = q + 10
     total = total + a ** (1 - s) / (s - 1) + 0.5 * a**-s
@@ -156,7 +159,7 @@ class Zeta(Binary):
     public = False
 
     def forward(self, xp, x, y, *, out=None):
-        """In float64, rounded once."""
+        """Compute in float64, round once."""
         kind = xp.result_type(x, y)
         result = _zeta(xp, xp.asarray(x, np.float64), xp.asarray(y, np.float64))
         return result.astype(kind, copy=False)
@@ -169,7 +172,8 @@ class Zeta(Binary):
 
 
 class Igamma(Binary):
-    """Regularised lower incomplete gamma function of order ``x``: the part of ``gamma(x)`` up to ``y``."""
+    """Regularised lower incomplete gamma function of order ``x``: the integral of ``gamma(x)`` up to
+    ``y``, divided by ``gamma(x)``."""
 
     promotion = "float"
     saves = ("x", "y")
@@ -198,44 +202,45 @@ class Igammac(Igamma):
 
 
 def _incomplete(xp: ArrayNamespace, a: Array, x: Array, upper: bool) -> Array:
-    fine = (a > 0) & (x > 0) & xp.isfinite(a) & xp.isfinite(x)
-    p, z = xp.where(fine, a, 1.0), xp.where(fine, x, 1.0)
+    """Return the upper or lower regularised incomplete gamma function of order ``a`` at ``x``."""
+    regular = (a > 0) & (x > 0) & xp.isfinite(a) & xp.isfinite(x)
+    p, z = xp.where(regular, a, 1.0), xp.where(regular, x, 1.0)
     with np.errstate(all="ignore"):
         front = xp.exp(p * xp.log(z) - z - lgamma.forward(xp, p))
         below = z < p + 1
-        part = front * _where_due(xp, _series_of_gamma, below, p, z)
-        part = part + front * _where_due(xp, _fraction_of_gamma, ~below, p, z)
+        part = front * _apply_where(xp, _series_of_gamma, below, p, z)
+        part = part + front * _apply_where(xp, _fraction_of_gamma, ~below, p, z)
         part = xp.where(below == upper, 1 - part, part)
-    # at the edges: all of it lies below y = inf and above y = 0; order 0 has its mass at 0
+    # at the edges: the lower function is 1 at x = inf and 0 at x = 0; for order 0 it is 1 at any x > 0
     small, full = (1.0, 0.0) if upper else (0.0, 1.0)
     edge = xp.where((x == 0) & (a > 0), small, xp.where((a == 0) & (x > 0), full, xp.nan))
     edge = xp.where(xp.isinf(x) & (x > 0) & (a >= 0) & xp.isfinite(a), full, edge)
     edge = xp.where(xp.isinf(a) & (a > 0) & (x >= 0) & xp.isfinite(x), small, edge)
-    return xp.where(fine, part, edge)
+    return xp.where(regular, part, edge)
 
 
-#: Elements of one loop: it goes on until the slowest of them is done.
+#: Elements per loop, which runs until the last of them has converged.
 _BLOCK = 2048
 
 
-def _where_due(
+def _apply_where(
     xp: ArrayNamespace,
     function: Callable[[ArrayNamespace, Array, Array], Array],
-    due: Array,
+    mask: Array,
     a: Array,
     x: Array,
 ) -> Array:
-    """``function(a, x)`` where ``due``, and 0 elsewhere."""
-    result = xp.zeros(due.shape)
-    a, x = a[due], x[due]
+    """Return ``function(xp, a, x)`` where ``mask`` is set, and 0 elsewhere."""
+    result = xp.zeros(mask.shape)
+    a, x = a[mask], x[mask]
     blocks = [function(xp, a[i : i + _BLOCK], x[i : i + _BLOCK]) for i in range(0, a.size, _BLOCK)]
     if blocks:
-        result[due] = xp.concatenate(blocks)
+        result[mask] = xp.concatenate(blocks)
     return result
 
 
 def _series_of_gamma(xp: ArrayNamespace, a: Array, x: Array) -> Array:
-    """Sum of ``x ** k / (a (a + 1) ... (a + k))``."""
+    """Return the sum of ``x ** k / (a (a + 1) ... (a + k))`` over ``k >= 0``."""
     term = total = 1 / a
     k = 0
     while k < 10000 and bool(xp.any(term > total * 1e-17)):
@@ -246,7 +251,7 @@ def _series_of_gamma(xp: ArrayNamespace, a: Array, x: Array) -> Array:
 
 
 def _fraction_of_gamma(xp: ArrayNamespace, a: Array, x: Array) -> Array:
-    """Legendre's continued fraction ``1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - ...))``, from its front."""
+    """Return Legendre's continued fraction ``1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - ...))``."""
     b = x + 1 - a
     c, d = xp.full_like(b, 1e300), 1 / b
     result = d
@@ -257,7 +262,9 @@ def _fraction_of_gamma(xp: ArrayNamespace, a: Array, x: Array) -> Array:
         c = b + step / c
         change = c * d
         result = result * change
-        if not bool(xp.any(xp.abs(change - 1) > 5e-16)):  # rounding alone gives 1 and 2 units
+        if not bool(
+            xp.any(xp.abs(change - 1) > 5e-16)
+        ):  # rounding alone gives up to 2 units in the last place
             break
     return result
 

@@ -1,7 +1,7 @@
 """Errors for invalid indices: their dtype or shape, their range, or the value written there.
 
 Where NumPy checks an index itself, kernels diagnose only after it has raised (``out_of_range``,
-``ill_fitting``), so that a valid index costs nothing.
+``shape_mismatch``), so that a valid index costs nothing.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def out_of_range(
     x: Array, layout: tuple[object, ...], indices: Sequence[Array], error: Exception
 ) -> IndexRangeError:
     """Create the error for index arrays that NumPy rejected; it names the first index out of range."""
-    places = [axis for axis, k in enumerate(layout) if k is INDEX]
-    for axis, index in zip(places, indices, strict=True):
+    indexed = [axis for axis, k in enumerate(layout) if k is INDEX]
+    for axis, index in zip(indexed, indices, strict=True):
         size = x.shape[axis]
         if not size and index.size:
             return IndexRangeError(
@@ -41,7 +41,7 @@ def out_of_range(
     return IndexRangeError(str(error))
 
 
-def ill_fitting(
+def shape_mismatch(
     x: Array, y: Array, layout: tuple[object, ...], indices: Sequence[Array], error: Exception
 ) -> Exception:
     """Create the error for a value ``y`` whose shape does not fit the index arrays."""
@@ -61,7 +61,7 @@ def check_along(name: str, x: Operand, index: Operand, axis: int) -> None:
             f"{name}(): Expected dtype int32/int64 for index, got {index.dtype}. Use .long()."
         )
     if 0 in index.shape:
-        return  # of no places, any shape will do
+        return  # an empty index may have any shape
     if max(len(index.shape), 1) != max(len(x.shape), 1):
         raise ShapeError(
             "Index tensor must have the same number of dimensions as input tensor "

@@ -14,7 +14,7 @@ from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Operand
 from tenon.errors import IndexRangeError, ShapeError
 from tenon.kernels.shapes import broadcast_shapes
-from tenon.ops.index_range import check_along, check_range, ill_fitting, out_of_range
+from tenon.ops.index_range import check_along, check_range, out_of_range, shape_mismatch
 from tenon.tensors.index_parsing import INDEX, filled
 
 _INT = np.dtype(np.int64)
@@ -28,8 +28,8 @@ class Index(Primitive):
     saved_names = CUT
 
     def infer(self, x, *, key):
-        """Shape of a zero-memory array indexed the same way."""
-        return Aval(_hollow(x)[key].shape, x.dtype)
+        """The shape that NumPy's indexing gives."""
+        return Aval(_shape_only(x)[key].shape, x.dtype)
 
     def forward(self, xp, x, *, key):
         """NumPy's basic indexing."""
@@ -47,8 +47,8 @@ class Index(Primitive):
         return "UnsqueezeBackward0" if added else "SliceBackward0"
 
 
-def _hollow(x: Operand) -> np.ndarray:
-    """An array of ``x``'s shape that takes no memory."""
+def _shape_only(x: Operand) -> np.ndarray:
+    """Return a boolean array of the shape of ``x`` that takes one byte of memory."""
     return np.broadcast_to(np.empty((), np.bool_), tuple(x.shape))
 
 
@@ -62,7 +62,7 @@ class Embed(Primitive):
         return Aval(tuple(shape), x.dtype)
 
     def forward(self, xp, x, *, shape, key):
-        """One zeroed array, one assignment."""
+        """Allocate zeros, then assign."""
         result = xp.zeros(shape, x.dtype)
         result[key] = x
         return result
@@ -81,7 +81,7 @@ class Take(Primitive):
     saved_names = TAKEN
 
     def infer(self, x, *indices, layout):
-        """Index shapes broadcast and take the place of the axes they index."""
+        """The indexed axes are replaced by the broadcast shape of the indices."""
         try:
             shape = broadcast_shapes(*(tuple(i.shape) for i in indices))
         except ShapeError:
@@ -89,9 +89,9 @@ class Take(Primitive):
             raise IndexRangeError(
                 f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
             ) from None
-        places = [a for a, k in enumerate(layout) if k is INDEX]
-        rest = [s for a, s in enumerate(x.shape) if a not in places]
-        first = places[0] if places[-1] - places[0] == len(places) - 1 else 0
+        indexed = [a for a, k in enumerate(layout) if k is INDEX]
+        rest = [s for a, s in enumerate(x.shape) if a not in indexed]
+        first = indexed[0] if indexed[-1] - indexed[0] == len(indexed) - 1 else 0
         return Aval((*rest[:first], *shape, *rest[first:]), x.dtype)
 
     def forward(self, xp, x, *indices, layout):
@@ -99,7 +99,7 @@ class Take(Primitive):
         try:
             if len(indices) == 1:
                 return xp.take(x, indices[0], axis=layout.index(INDEX))
-            # NumPy keeps the axes in the order in which it worked, which no view() could follow.
+            # NumPy leaves the result in the memory order of its loop, of which no view() is possible.
             return xp.ascontiguousarray(x[filled(layout, indices)])
         except IndexError as error:
             raise out_of_range(x, layout, indices, error) from None
@@ -142,7 +142,7 @@ class Put(Primitive):
         except IndexError as error:
             raise out_of_range(x, layout, indices, error) from None
         except ValueError as error:
-            raise ill_fitting(x, y, layout, indices, error) from None
+            raise shape_mismatch(x, y, layout, indices, error) from None
         return result
 
     def vjp_x(self, f, g, out, x, y, *indices, layout, accumulate=False):
@@ -156,8 +156,10 @@ class Put(Primitive):
 
 
 def add_rows(target: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
-    """``target[rows] += values`` with repeats, by sorting and segment sums (``add.at`` is many times
-    slower)."""
+    """Add ``values`` to ``target[rows]``, also for repeated rows.
+
+    Sorting and segment sums are many times faster than ``add.at``.
+    """
     flat = np.asarray(rows).reshape(-1)
     if flat.size == 0:
         return
@@ -209,8 +211,8 @@ class Gather(Primitive):
 
 
 class Scatter(Primitive):
-    """A copy of ``x`` with ``y`` written at ``index`` along ``axis``; ``reduce`` combines with what is
-    there."""
+    """A copy of ``x`` with ``y`` written at ``index`` along ``axis``; ``reduce`` combines it with the
+    present element."""
 
     kind = Kind.INDEX
     inputs = ("x", "index", "y")
@@ -230,17 +232,17 @@ class Scatter(Primitive):
         return Aval(x.shape, x.dtype)
 
     def forward(self, xp, x, index, y, *, axis, reduce=None):
-        """Writes in index order; "add" and "multiply" count repeats."""
+        """Write in index order; "add" and "multiply" apply repeated indices once each."""
         self.infer(x, index, y, axis=axis, reduce=reduce)
         result = xp.array(x)
         if index.size == 0:
             return result
-        target, where = result, index
-        if not x.ndim or not index.ndim:  # numbers count as having one axis
-            target, where = result.reshape(-1), index.reshape(-1)
-        check_range(xp, self.name, where, target.shape[axis], axis)
-        grid = list(xp.ogrid[tuple(slice(0, s) for s in where.shape)])
-        grid[axis] = where
+        target, rows = result, index
+        if not x.ndim or not index.ndim:  # 0-d arrays are treated as vectors
+            target, rows = result.reshape(-1), index.reshape(-1)
+        check_range(xp, self.name, rows, target.shape[axis], axis)
+        grid = list(xp.ogrid[tuple(slice(0, s) for s in rows.shape)])
+        grid[axis] = rows
         values = y[tuple(slice(0, s) for s in index.shape)] if getattr(y, "ndim", 0) else y
         if reduce is None:
             target[tuple(grid)] = values
@@ -260,7 +262,8 @@ class Scatter(Primitive):
 
 
 class ScatterProd(Primitive):
-    """A copy of ``x`` in which each element is multiplied by those of ``y`` whose ``index`` points at it."""
+    """A copy of ``x`` in which each element is multiplied by the elements of ``y`` whose ``index``
+    points at it."""
 
     kind = Kind.INDEX
     inputs = ("x", "index", "y")
@@ -272,10 +275,10 @@ class ScatterProd(Primitive):
         return scatter.infer(x, index, y, axis=axis)
 
     def forward(self, xp, x, index, y, *, axis):
-        """As scatter's "multiply"."""
+        """Scatter with ``reduce="multiply"``."""
         return scatter.forward(xp, x, index, y, axis=axis, reduce="multiply")
 
-    # Divided by the factor itself, unless it is 0: then the product is made without it.
+    # The product divided by x; where x is 0, the product without it.
     def vjp_x(self, f, g, out, x, index, y, *, axis):
         other = f.where(f.eq(x, 0), 1, x)
         return f.div(f.mul(g, f.scatter_prod(other, index, y, axis=axis)), other)
@@ -287,15 +290,17 @@ class ScatterProd(Primitive):
         zeros = f.scatter(f.new_full(x, shape=tuple(x.shape), value=0), index, zero, axis=axis, reduce="add")
         alone = f.logical_and(f.eq(y, 0), f.eq(f.gather(zeros, index, axis=axis), 1))
         part = f.mul(g, f.scatter_prod(x, index, f.where(alone, 1, y), axis=axis))
-        whole = f.mul(g, f.scatter_prod(x, index, y, axis=axis))
+        product = f.mul(g, f.scatter_prod(x, index, y, axis=axis))
         slope = f.where(
             alone,
             f.gather(part, index, axis=axis),
-            f.div(f.gather(whole, index, axis=axis), f.where(f.eq(y, 0), 1, y)),
+            f.div(f.gather(product, index, axis=axis), f.where(f.eq(y, 0), 1, y)),
         )
-        # Beside another 0 the slope is 0, but as the product of all others it has a slope of its own.
+        # With several zeros the slope is 0, but its own derivative is not that of this formula.
         several = f.logical_and(f.eq(y, 0), f.gt(f.gather(zeros, index, axis=axis), 1))
-        slope = f.once(slope, several, what="src when >1 zeros in src are scattered to the same position")
+        slope = f.once(
+            slope, several, operation="src when >1 zeros in src are scattered to the same position"
+        )
         return f.window_of(slope, shape=shape)
 
 
@@ -311,7 +316,7 @@ class WindowOf(Primitive):
         return Aval(tuple(shape), x.dtype)
 
     def forward(self, xp, x, *, shape):
-        """The input itself where nothing is missing."""
+        """The input itself if it has that shape already."""
         if x.shape == tuple(shape):
             return x
         result = xp.zeros(shape, x.dtype)
@@ -323,13 +328,13 @@ class WindowOf(Primitive):
 
 
 class Argsort(Primitive):
-    """Indices that put ``x`` in order along ``axis``, or those from ``start`` to ``stop``; NaN counts as
-    largest; always stable."""
+    """Indices that put ``x`` in order along ``axis``, or the part from ``start`` to ``stop``; NaN counts
+    as largest; always stable."""
 
     kind = Kind.INDEX
 
     def infer(self, x, *, axis, descending=False, start=0, stop=None):
-        """int64 of ``x``'s shape, or of the part."""
+        """int64 in the shape of ``x``, or of the part of it."""
         if stop is None or not x.shape:
             return Aval(x.shape, _INT)
         return Aval((*x.shape[:axis], stop - start, *x.shape[axis + 1 :]), _INT)
@@ -339,7 +344,7 @@ class Argsort(Primitive):
         if not x.ndim:
             return xp.zeros((), _INT)
         if x.dtype.kind == "V":
-            x = x.astype(np.float32)  # NumPy puts a bfloat16 NaN anywhere, and others around it
+            x = x.astype(np.float32)  # NumPy does not sort bfloat16 with NaN correctly
         if descending:
             order = xp.flip(xp.argsort(xp.flip(x, axis), axis=axis, kind="stable"), axis)
             order = x.shape[axis] - 1 - order
@@ -358,7 +363,7 @@ class Nonzero(Primitive):
     def forward(self, xp, x):
         """Rows in C order."""
         rows = xp.stack(xp.nonzero(xp.atleast_1d(x)), axis=1).astype(_INT)
-        return rows[:, : x.ndim]  # a 0-d input is a vector whose axis is left out
+        return rows[:, : x.ndim]  # a 0-d input was made a vector; drop that axis
 
 
 class Searchsorted(Primitive):

@@ -9,7 +9,7 @@ from tenon.ops.kinds import refuse_zero
 
 
 class Floor(Unary):
-    """Largest integer not above."""
+    """Largest integer not above ``x``."""
 
     ufunc = "floor"
     expression = "floor(a)"
@@ -21,7 +21,7 @@ class Floor(Unary):
 
 
 class Ceil(Unary):
-    """Smallest integer not below."""
+    """Smallest integer not below ``x``."""
 
     ufunc = "ceil"
     expression = "ceil(a)"
@@ -33,7 +33,7 @@ class Ceil(Unary):
 
 
 class Trunc(Unary):
-    """Towards zero."""
+    """Integer part: rounded towards zero."""
 
     ufunc = "trunc"
     expression = "trunc(a)"
@@ -47,7 +47,7 @@ class Trunc(Unary):
 
 
 class Round(Unary):
-    """To the nearest integer, halves to even."""
+    """Rounded to the nearest integer, halves to even."""
 
     fills_out = True
     out = "kept"
@@ -58,15 +58,15 @@ class Round(Unary):
         return Aval(x.shape, x.dtype)
 
     def forward(self, xp, x, *, decimals=0, out=None):
-        """``decimals`` digits after the point."""
+        """Round to ``decimals`` digits after the point."""
         return xp.round(x, decimals, out=out)
 
     def expression_for(self, args, attrs):
-        """To integers only."""
+        """Only rounding to integers can be fused."""
         return None if attrs.get("decimals") else "rint(a)"
 
     def torch_name(self, args, attrs):
-        """``RoundBackward1`` to given digits."""
+        """``RoundBackward1`` if ``decimals`` was passed."""
         return "RoundBackward1" if "decimals" in attrs else "RoundBackward0"
 
     def vjp_x(self, f, g, out, x, *, decimals=0):
@@ -84,7 +84,7 @@ class Remainder(Binary):
     first_argument = "number"
 
     def forward(self, xp, x, y, *, out=None):
-        """As torch: integer division by zero is an error, not 0."""
+        """As in PyTorch: integer division by zero is an error, not 0."""
         refuse_zero(xp, x, y)
         return xp.remainder(x, y, out=out)
 
@@ -104,7 +104,7 @@ class Fmod(Binary):
     reads = {"x": (), "y": ("x", "y")}
 
     def forward(self, xp, x, y, *, out=None):
-        """As torch: integer division by zero is an error, not 0."""
+        """As in PyTorch: integer division by zero is an error, not 0."""
         refuse_zero(xp, x, y)
         return xp.fmod(x, y, out=out)
 

@@ -10,14 +10,14 @@ from tenon.tensors.storage.untyped import strided
 
 
 class Stack(Primitive):
-    """Arrays of one shape side by side along a new ``axis``."""
+    """Arrays of equal shape joined along a new ``axis``."""
 
     kind = Kind.MOVE
     inputs = ("*xs",)
     promotion = "same"
 
     def infer(self, *xs, axis):
-        """One more axis, as long as there are arrays."""
+        """A new axis whose size is the number of arrays."""
         shape = tuple(xs[0].shape)
         for position, x in enumerate(xs):
             if tuple(x.shape) != shape:
@@ -38,7 +38,7 @@ class Stack(Primitive):
 
 
 class Diagonal(Primitive):
-    """The diagonal of two axes as the last axis: a view."""
+    """The diagonal along two axes as the last axis: a view."""
 
     kind = Kind.MOVE
     view = True
@@ -51,7 +51,7 @@ class Diagonal(Primitive):
         return Aval((*rest, _length(x.shape[axis0], x.shape[axis1], offset)), x.dtype)
 
     def forward(self, xp, x, *, offset=0, axis0=0, axis1=1):
-        """Strides of both axes added; writable, unlike NumPy's own."""
+        """A view whose stride is the sum of both axes'; writable, unlike NumPy's."""
         length = _length(x.shape[axis0], x.shape[axis1], offset)
         if length:
             axis = axis1 if offset > 0 else axis0
@@ -86,6 +86,7 @@ class DiagonalEmbed(Primitive):
 
 
 def _length(rows: int, columns: int, offset: int) -> int:
+    """Return the number of elements on the diagonal ``offset`` of a matrix."""
     return max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
 
 

@@ -32,7 +32,7 @@ class Cast(Primitive):
         return Aval(x.shape, np.dtype(dtype))
 
     def forward(self, xp, x, *, dtype):
-        """Always a new array; complex to real drops the imaginary part."""
+        """Return a new array; a cast from complex to real drops the imaginary part."""
         if x.dtype.kind == "c" and np.dtype(dtype).kind != "c" and np.dtype(dtype).kind != "b":
             x = x.real
         return x.astype(dtype)
@@ -62,7 +62,7 @@ class Clone(Primitive):
 
 
 class Contiguous(Primitive):
-    """The values in C order: the input itself if it has it, else a copy."""
+    """The values in C order: the input itself if it is contiguous, else a copy."""
 
     kind = Kind.MEMORY
     view = True
@@ -95,7 +95,7 @@ class Alias(Primitive):
         return Aval(x.shape, x.dtype)
 
     def forward(self, xp, x):
-        """A view of everything."""
+        """A view of all elements."""
         return x[...]
 
     def vjp_x(self, f, g, out, x):
@@ -113,7 +113,7 @@ class Ordered(Alias):
 
 
 class Copy(Primitive):
-    """``y`` broadcast and cast into the place of ``x``: the rule behind ``copy_``, ``fill_`` and
+    """``y`` broadcast to the shape and cast to the dtype of ``x``: the op behind ``copy_``, ``fill_`` and
     assignment."""
 
     kind = Kind.MEMORY
@@ -123,7 +123,7 @@ class Copy(Primitive):
     reuses = (0,)
 
     def infer(self, x, y):
-        """The place's aval; ``y`` must broadcast to it."""
+        """The aval of ``x``; ``y`` must broadcast to its shape."""
         shape = broadcast_shapes(tuple(x.shape), shape_of(y))
         if shape != tuple(x.shape):
             raise ShapeError(
@@ -161,7 +161,7 @@ class NewFull(Primitive):
         return Aval(tuple(shape), np.dtype(dtype) if dtype is not None else x.dtype)
 
     def forward(self, xp, x, *, shape, value, dtype=None):
-        """Zeros come from the allocator where it has them for free."""
+        """Integer zeros by ``zeros``, for which the allocator may provide zeroed memory."""
         dtype = x.dtype if dtype is None else dtype
         return (
             xp.zeros(shape, dtype) if value.__class__ is int and value == 0 else xp.full(shape, value, dtype)
@@ -169,9 +169,9 @@ class NewFull(Primitive):
 
 
 class ToDevice(Op):
-    """The values on another device, by way of the host.
+    """The values on another device, copied through the host.
 
-    ``source`` is where the input lies, filled in by the call: the gradient goes back there.
+    ``source`` is the input's device, set by the call: the gradient is copied back to it.
     """
 
     kind = Kind.MEMORY

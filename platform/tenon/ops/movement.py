@@ -35,18 +35,18 @@ class Reshape(Move):
         return f.reshape(g, shape=tuple(x.shape))
 
     def torch_name(self, args, attrs):
-        """Reshape and its special cases share this op."""
+        """PyTorch's name for a reshape that is a view."""
         return "ViewBackward0"
 
 
 class View(Reshape):
-    """As reshape, but an error where it would have to copy."""
+    """A reshape without a copy; ViewError if it would need one."""
 
     grad_name = "ViewBackward0"
     copying_form = True
 
     def forward(self, xp, x, *, shape):
-        """Never a copy."""
+        """NumPy's reshape, which may not copy."""
         try:
             return x.reshape(infer_reshape(x.shape, shape), copy=False)
         except ValueError:
@@ -63,29 +63,29 @@ class Unsqueeze(Reshape):
     copying_form = True
 
     def torch_name(self, args, attrs):
-        """As torch names it."""
+        """PyTorch's name."""
         return "UnsqueezeBackward0"
 
 
 class Squeeze(Reshape):
-    """A reshape that drops axes of size 1; ``given`` if they were named."""
+    """A reshape that drops axes of size 1; ``explicit`` if the call listed them."""
 
     copying_form = True
 
-    def infer(self, x, *, shape, given=False):
+    def infer(self, x, *, shape, explicit=False):
         """``shape``."""
         return Aval(tuple(shape), x.dtype)
 
-    def forward(self, xp, x, *, shape, given=False):
+    def forward(self, xp, x, *, shape, explicit=False):
         """NumPy's reshape."""
         return x.reshape(shape)
 
-    def vjp_x(self, f, g, out, x, *, shape, given=False):
+    def vjp_x(self, f, g, out, x, *, shape, explicit=False):
         return f.reshape(g, shape=tuple(x.shape))
 
     def torch_name(self, args, attrs):
-        """As torch names it."""
-        return "SqueezeBackward1" if attrs.get("given") else "SqueezeBackward0"
+        """PyTorch's name."""
+        return "SqueezeBackward1" if attrs.get("explicit") else "SqueezeBackward0"
 
 
 class Permute(Move):
@@ -96,7 +96,7 @@ class Permute(Move):
     copying_form = True
 
     def infer(self, x, *, axes):
-        """Sizes in the new order."""
+        """The sizes in the order of ``axes``."""
         return Aval(tuple(x.shape[a] for a in axes), x.dtype)
 
     def forward(self, xp, x, *, axes):
@@ -118,7 +118,7 @@ class Transpose(Move):
     copying_form = True
 
     def infer(self, x, *, axis0, axis1):
-        """Sizes with both axes exchanged."""
+        """The sizes with both axes exchanged."""
         shape = list(x.shape)
         shape[axis0], shape[axis1] = shape[axis1], shape[axis0]
         return Aval(tuple(shape), x.dtype)
@@ -148,20 +148,20 @@ class Expand(Move):
         return Aval(tuple(shape), x.dtype)
 
     def forward(self, xp, x, *, shape):
-        """Writable, as torch's expand; NumPy's own broadcast_to is read-only."""
+        """A writable view, as in PyTorch; that of NumPy's ``broadcast_to`` is read-only."""
         if x.shape == shape:
             return x[...]
         lead = len(shape) - x.ndim
         if lead < 0:
             raise ShapeError(f"expand: {list(x.shape)} has more axes than {list(shape)}.")
         strides = [0] * lead
-        for own, wanted, step in zip(x.shape, shape[lead:], x.strides, strict=True):
-            if own != wanted and own != 1:
+        for own, target, step in zip(x.shape, shape[lead:], x.strides, strict=True):
+            if own != target and own != 1:
                 raise ShapeError(
-                    f"The expanded size of the tensor ({wanted}) must match the existing size ({own}) at"
+                    f"The expanded size of the tensor ({target}) must match the existing size ({own}) at"
                     f" non-singleton dimension.  Target sizes: {list(shape)}.  Tensor sizes: {list(x.shape)}"
                 )
-            strides.append(step if own == wanted else 0)
+            strides.append(step if own == target else 0)
         return strided(xp, x, shape, strides)
 
     def vjp_x(self, f, g, out, x, *, shape):
@@ -178,7 +178,7 @@ class Flip(Move):
         return Aval(x.shape, x.dtype)
 
     def forward(self, xp, x, *, axes):
-        """Copied, so that strides stay positive."""
+        """A copy, so that strides are positive."""
         return xp.flip(x, axes).copy(order="K")
 
     def vjp_x(self, f, g, out, x, *, axes):
@@ -243,7 +243,7 @@ class SliceAxis(Move):
     grad_name = "SliceBackward0"
 
     def infer(self, x, *, axis, start, stop):
-        """One axis shortened."""
+        """The shape with ``axis`` of size ``stop - start``."""
         shape = list(x.shape)
         shape[axis] = stop - start
         return Aval(tuple(shape), x.dtype)
@@ -266,7 +266,7 @@ class Split(Move):
     copying_form = True
 
     def infer(self, x, *, sizes, axis):
-        """One aval a piece."""
+        """One aval per piece."""
         if sum(sizes) != x.shape[axis]:
             raise ShapeError(
                 f"split_with_sizes expects split_sizes to sum exactly to {x.shape[axis]} (input tensor's size"
@@ -286,7 +286,7 @@ class Split(Move):
         return tuple(pieces)
 
     def view_of(self, index: int, *, sizes: tuple[int, ...], axis: int) -> tuple[Op, Attrs]:
-        """The single-output op and attrs that give piece ``index``."""
+        """Return the single-output op and attrs whose result is piece ``index``."""
         start = sum(sizes[:index])
         return slice_axis, {"axis": axis, "start": start, "stop": start + sizes[index]}
 
@@ -302,7 +302,7 @@ class Unbind(Move):
     copying_form = True
 
     def infer(self, x, *, axis):
-        """One aval a slice."""
+        """One aval per slice."""
         shape = tuple(x.shape)
         return (Aval(shape[:axis] + shape[axis + 1 :], x.dtype),) * shape[axis]
 
@@ -312,7 +312,7 @@ class Unbind(Move):
         return tuple(x[(*lead, i, ...)] for i in range(x.shape[axis]))
 
     def view_of(self, index: int, *, axis: int) -> tuple[Op, Attrs]:
-        """The single-output op and attrs that give slice ``index``."""
+        """Return the single-output op and attrs whose result is slice ``index``."""
         from tenon.ops.indexing import index as basic
 
         return basic, {"key": (slice(None),) * axis + (index,)}
@@ -339,16 +339,16 @@ class Pad(Move):
         """One allocation, one copy."""
         shape = self.infer(x, widths=widths).shape
         result = xp.zeros(shape, x.dtype) if value == 0 else xp.full(shape, value, x.dtype)
-        to = tuple(slice(max(a, 0), n - max(b, 0)) for (a, b), n in zip(widths, shape, strict=True))
+        target = tuple(slice(max(a, 0), n - max(b, 0)) for (a, b), n in zip(widths, shape, strict=True))
         source = tuple(slice(max(-a, 0), s - max(-b, 0)) for (a, b), s in zip(widths, x.shape, strict=True))
-        result[to] = x[source]
+        result[target] = x[source]
         return result
 
     def vjp_x(self, f, g, out, x, *, widths, value=0):
         return f.pad(g, widths=tuple((-a, -b) for a, b in widths), value=0)
 
     def torch_name(self, args, attrs):
-        """torch's constant padding."""
+        """PyTorch's name of constant padding."""
         return "ConstantPadNdBackward0"
 
 
@@ -388,7 +388,7 @@ class Triu(Tril):
 
 
 def moved(rank: int, axis: int, to: int) -> tuple[int, ...]:
-    """The permutation that moves one axis."""
+    """Return the permutation that moves ``axis`` to the position ``to``."""
     order = [a for a in range(rank) if a != normalize_axis(axis, rank)]
     order.insert(normalize_axis(to, rank), normalize_axis(axis, rank))
     return tuple(order)

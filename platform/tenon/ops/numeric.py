@@ -1,4 +1,4 @@
-"""Rarer elementwise functions, and integer results along an axis."""
+"""Less common elementwise functions, and indices along an axis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Copysign(Binary):
     saves = ("x", "out")
     expression = "copysign(a, b)"
 
-    # The slope is the sign that was exchanged; at 0 it is 0, as in torch.
+    # The slope is -1 where the sign changed, else 1; at 0 it is 0, as in PyTorch.
     def vjp_x(self, f, g, out, x, y):
         ratio = f.where(f.eq(x, 0), 0.0, f.div(out, f.where(f.eq(x, 0), 1.0, x)))
         return f.sum_to(f.mul(g, ratio), shape=shape_of(x))
@@ -39,7 +39,7 @@ class Heaviside(Binary):
     inplace_form = "method"
 
     def forward(self, xp, x, y, *, out=None):
-        """Also for integers, which NumPy's own lacks."""
+        """Also for integers, which NumPy's ``heaviside`` does not support."""
         result = xp.where(x == 0, y, xp.where(x > 0, x.dtype.type(1), x.dtype.type(0)))
         return result.astype(x.dtype, copy=False)
 
@@ -52,7 +52,7 @@ class Nextafter(Binary):
     saves = ("x", "y")
     second_is_tensor = True
 
-    # a step off x; where both are equal the result is y's value, and torch lets nothing flow
+    # the result follows x; where both are equal it is y, and PyTorch's gradient is 0
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.where(f.eq(x, y), 0, g), shape=x.shape)
 
@@ -72,7 +72,7 @@ class Frexp(Primitive):
         return Aval(x.shape, x.dtype), Aval(x.shape, np.dtype(np.int32))
 
     def forward(self, xp, x):
-        """The namespace's own."""
+        """The namespace's ``frexp``."""
         return xp.frexp(x)
 
     def vjp_x(self, f, g, out, x):
@@ -96,15 +96,15 @@ class Lcm(Binary):
 
 
 class WholePower(Binary):
-    """``x ** y`` of integers; to a negative power the integer part of the fraction: 0 unless ``|x|`` is 1."""
+    """``x ** y`` of integers; a negative power is rounded towards zero: 0 unless ``|x|`` is 1."""
 
     public = False
 
     def forward(self, xp, x, y, *, out=None):
-        """NumPy refuses negative powers: ``x ** |y|`` is ``x ** (y & 1)`` where ``|x|`` is 1."""
-        below = xp.less(y, 0)
+        """NumPy rejects negative powers; where ``|x|`` is 1 they are ``x ** (y & 1)``."""
+        negative = xp.less(y, 0)
         fraction = xp.where(xp.equal(xp.abs(x), 1), xp.power(x, xp.bitwise_and(y, 1)), 0)
-        result = xp.where(below, fraction, xp.power(x, xp.where(below, 0, y)))
+        result = xp.where(negative, fraction, xp.power(x, xp.where(negative, 0, y)))
         return result.astype(xp.result_type(x, y), copy=False)
 
 
@@ -119,7 +119,7 @@ class Xlogy(Binary):
     first_argument = "number"
 
     def forward(self, xp, x, y, *, out=None):
-        """The product only where it counts."""
+        """The product, without the logarithm where ``x`` is 0."""
         zero = (x == 0) & ~xp.isnan(y)
         return xp.where(zero, 0, x * xp.log(xp.where(zero, 1, y))).astype(xp.result_type(x, y), copy=False)
 
@@ -137,7 +137,7 @@ class Sinc(FloatUnary):
     saves = ("x",)
 
     def forward(self, xp, x, *, out=None):
-        """The namespace's own; narrow floats through float32."""
+        """The namespace's ``sinc``; 16-bit floats in float32."""
         wide = x if x.dtype.itemsize >= 4 else x.astype(np.float32)
         return xp.sinc(wide).astype(x.dtype, copy=False)
 
@@ -145,8 +145,8 @@ class Sinc(FloatUnary):
     def vjp_x(self, f, g, out, x):
         zero = f.eq(x, 0)
         safe = f.where(zero, 1.0, x)
-        turned = f.mul(safe, 3.141592653589793)
-        slope = f.div(f.sub(f.cos(turned), f.div(f.sin(turned), turned)), safe)
+        angle = f.mul(safe, 3.141592653589793)
+        slope = f.div(f.sub(f.cos(angle), f.div(f.sin(angle), angle)), safe)
         return f.mul(g, f.conj(f.where(zero, 0.0, slope)))
 
 
@@ -159,7 +159,7 @@ class Erfinv(FloatUnary):
     autocast_cuda = "float32"
 
     def forward(self, xp, x, *, out=None):
-        """A rational first guess (error below 1e-3), then two steps of Newton's method."""
+        """A rational approximation (error below 1e-3), then two steps of Newton's method."""
         y = x if x.dtype.itemsize >= 4 else x.astype(np.float32)
         guess = xp.where(xp.abs(y) <= 0.7, _central(y), _tail(xp, xp.clip(y, -1, 1)))
         inner = xp.abs(y) < 1
@@ -174,21 +174,24 @@ class Erfinv(FloatUnary):
 
 
 def _central(y: Operand) -> Operand:
+    """Approximate ``erfinv`` for ``|y| <= 0.7``."""
     z = y * y
-    above = ((-0.140543331 * z + 0.914624893) * z - 1.645349621) * z + 0.886226899
-    below = (((0.012229801 * z - 0.329097515) * z + 1.442710462) * z - 2.118377725) * z + 1
-    return y * above / below
+    numerator = ((-0.140543331 * z + 0.914624893) * z - 1.645349621) * z + 0.886226899
+    denominator = (((0.012229801 * z - 0.329097515) * z + 1.442710462) * z - 2.118377725) * z + 1
+    return y * numerator / denominator
 
 
 def _tail(xp: ArrayNamespace, y: Array) -> Array:
-    left = (1 - xp.abs(y)) / 2
-    z = xp.sqrt(-xp.log(xp.where(left > 0, left, 0.5)))
-    above = ((1.641345311 * z + 3.429567803) * z - 1.624906493) * z - 1.970840454
-    return xp.copysign(above, y) / ((1.637067800 * z + 3.543889200) * z + 1)
+    """Approximate ``erfinv`` for ``0.7 < |y| < 1``."""
+    remainder = (1 - xp.abs(y)) / 2
+    z = xp.sqrt(-xp.log(xp.where(remainder > 0, remainder, 0.5)))
+    numerator = ((1.641345311 * z + 3.429567803) * z - 1.624906493) * z - 1.970840454
+    return xp.copysign(numerator, y) / ((1.637067800 * z + 3.543889200) * z + 1)
 
 
 class RunningExtreme(Primitive):
-    """Index of the largest (or smallest) element so far along ``axis``; the last of several; NaN wins."""
+    """Index of the largest (or smallest) element so far along ``axis``; of equal ones the last;
+    NaN counts as extreme."""
 
     kind = Kind.INDEX
 
@@ -197,13 +200,13 @@ class RunningExtreme(Primitive):
         return Aval(x.shape, _INT)
 
     def forward(self, xp, x, *, axis, largest=True):
-        """Where the running extreme is renewed, the position; elsewhere the last such position."""
+        """The last position up to each element at which the running extreme was attained."""
         if not x.ndim:
             return xp.zeros((), _INT)
         best = (xp.maximum if largest else xp.minimum).accumulate(x, axis=axis)
-        renewed = (x == best) | (x != x)
+        attained = (x == best) | (x != x)
         steps = xp.arange(x.shape[axis]).reshape((-1,) + (1,) * (x.ndim - axis - 1))
-        return xp.maximum.accumulate(xp.where(renewed, steps, 0), axis=axis).astype(_INT, copy=False)
+        return xp.maximum.accumulate(xp.where(attained, steps, 0), axis=axis).astype(_INT, copy=False)
 
 
 class Logcumsumexp(FloatUnary):
@@ -218,13 +221,14 @@ class Logcumsumexp(FloatUnary):
         return Aval(x.shape, x.dtype)
 
     def forward(self, xp, x, *, axis):
-        """Pairwise from the left, so that nothing overflows; complex numbers relative to the largest."""
+        """``logaddexp`` from the left, without overflow; complex numbers relative to the largest real
+        part."""
         if x.size and x.ndim and x.dtype.kind == "c":
             peak = x.real.max(axis, keepdims=True)
             return xp.log(xp.cumsum(xp.exp(x - peak), axis)) + peak
         return xp.logaddexp.accumulate(x, axis=axis) if x.ndim else x.copy()
 
-    # exp(x_i) sum_(j >= i) g_j exp(-out_j), in logarithms: the positive and the negative g apart
+    # exp(x_i) sum_(j >= i) g_j exp(-out_j), in logarithms: positive and negative g separately
     def vjp_x(self, f, g, out, x, *, axis):
         if not x.shape:
             return g
@@ -236,15 +240,16 @@ class Logcumsumexp(FloatUnary):
         parts = []
         for sign in (1.0, -1.0):
             part = f.mul(g, sign)
-            some = f.gt(part, 0.0)  # elsewhere e^-60000, which is 0, but has derivatives
-            size = f.where(some, f.log(f.where(some, part, 1.0)), -6e4)
+            positive = f.gt(part, 0.0)  # elsewhere e^-60000, which is 0 and has derivatives
+            size = f.where(positive, f.log(f.where(positive, part, 1.0)), -6e4)
             tail = f.flip(f.logcumsumexp(f.flip(f.sub(size, out), axes=(axis,)), axis=axis), axes=(axis,))
             parts.append(f.exp(f.add(tail, x)))
         return f.sub(parts[0], parts[1])
 
 
 class ModeIndex(Primitive):
-    """Last index of the most frequent value (the smallest of several) along ``axis``, which keeps size 1."""
+    """Last index of the most frequent value (of several, of the smallest) along ``axis``, which keeps size
+    1."""
 
     kind = Kind.INDEX
 
@@ -253,7 +258,7 @@ class ModeIndex(Primitive):
         return Aval((*x.shape[:axis], 1, *x.shape[axis + 1 :]), _INT)
 
     def forward(self, xp, x, *, axis):
-        """Sort, then measure runs: an element's place in its run is largest at the end of the longest."""
+        """Sort, then find the end of the longest run of equal elements."""
         x = x.astype(np.float32) if x.dtype.kind == "V" else x  # NumPy cannot order bfloat16 among NaN
         order = xp.argsort(x, axis=axis, kind="stable")
         rows = xp.moveaxis(xp.take_along_axis(x, order, axis), axis, -1)
@@ -261,8 +266,8 @@ class ModeIndex(Primitive):
         starts = xp.concatenate(
             [xp.ones_like(rows[..., :1], dtype=bool), rows[..., 1:] != rows[..., :-1]], -1
         )
-        begun = xp.maximum.accumulate(xp.where(starts, steps, 0), axis=-1)
-        end = xp.argmax(steps - begun, axis=-1, keepdims=True)
+        run_starts = xp.maximum.accumulate(xp.where(starts, steps, 0), axis=-1)
+        end = xp.argmax(steps - run_starts, axis=-1, keepdims=True)
         return xp.take_along_axis(order, xp.moveaxis(end, -1, axis), axis).astype(_INT, copy=False)
 
 

@@ -1,7 +1,7 @@
 """Gradients that can be differentiated again only in part: ``once`` guards them, ``refused`` raises.
 
-A gradient rule multiplies by ``f.once(slope, mask, what=...)``. Differentiating that a second time raises
-GradError if any element of ``mask`` is set, where the formula's own derivative would be wrong.
+A gradient rule multiplies by ``f.once(slope, mask, operation=...)``. Differentiating that a second time
+raises GradError if any element of ``mask`` is set, where the formula's own derivative would be wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tenon.errors import GradError
 class Once(Primitive):
     """A copy of ``x`` whose backward raises GradError if any element of ``mask`` is set.
 
-    Where ``mask`` is set, the derivative of ``x`` is not that of the formula which computed it. ``what``
+    Where ``mask`` is set, the derivative of ``x`` is not that of the formula which computed it. ``operation``
     names the operation in the error.
     """
 
@@ -22,16 +22,16 @@ class Once(Primitive):
     inputs = ("x", "mask")
     saves = ("mask",)
 
-    def infer(self, x, mask, *, what):
+    def infer(self, x, mask, *, operation):
         """The shape and dtype of ``x``."""
         return Aval(tuple(x.shape), x.dtype)
 
-    def forward(self, xp, x, mask, *, what):
+    def forward(self, xp, x, mask, *, operation):
         """Copy ``x``."""
         return xp.array(x)
 
-    def vjp_x(self, f, g, out, x, mask, *, what):
-        return f.refused(g, mask, what=what)
+    def vjp_x(self, f, g, out, x, mask, *, operation):
+        return f.refused(g, mask, operation=operation)
 
 
 class Refused(Primitive):
@@ -40,17 +40,17 @@ class Refused(Primitive):
     kind = Kind.ELEMENTWISE
     inputs = ("x", "mask")
 
-    def infer(self, x, mask, *, what):
+    def infer(self, x, mask, *, operation):
         """The shape and dtype of ``x``."""
         return Aval(tuple(x.shape), x.dtype)
 
-    def forward(self, xp, x, mask, *, what):
+    def forward(self, xp, x, mask, *, operation):
         """Check ``mask``, then copy."""
         if bool(xp.any(mask)):
-            raise GradError(f"Double backward is unsupported for {what}.")
+            raise GradError(f"Double backward is unsupported for {operation}.")
         return xp.array(x)
 
-    def vjp_x(self, f, g, out, x, mask, *, what):
+    def vjp_x(self, f, g, out, x, mask, *, operation):
         return g
 
 

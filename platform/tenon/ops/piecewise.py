@@ -22,7 +22,7 @@ class Relu(Primitive):
         return Aval(x.shape, x.dtype)
 
     def forward(self, xp, x, *, out=None):
-        """Comparison with a zero of the input's dtype."""
+        """The maximum with a zero of the input's dtype."""
         return xp.maximum(x, x.dtype.type(0), out=out)
 
     def vjp_x(self, f, g, out, x):
@@ -43,7 +43,7 @@ class ReluGrad(Primitive):
         return Aval(g.shape, g.dtype)
 
     def forward(self, xp, g, out):
-        """Selection, so that an infinite gradient at a closed gate gives 0."""
+        """Select rather than multiply: an infinite gradient where ``out`` is 0 gives 0, not NaN."""
         return xp.where(xp.less_equal(out, 0), g.dtype.type(0), g)
 
     def vjp_g(self, f, g, out, gradient, gate):
@@ -90,7 +90,7 @@ class Clamp(Primitive):
         text = "a" if args[1] is None else "maximum(a, b)"
         return text if args[2] is None else f"minimum({text}, c)"
 
-    # As torch: a bound takes the gradient only where it cut, the input also where it lies on a bound.
+    # As in PyTorch: at a bound the input gets the gradient, the bound only gets it beyond.
     def vjp_x(self, f, g, out, x, min, max):
         if min is not None:
             g = f.where(f.ge(x, min), g, 0)
@@ -99,12 +99,12 @@ class Clamp(Primitive):
         return f.sum_to(g, shape=x.shape)
 
     def vjp_min(self, f, g, out, x, min, max):
-        cut = f.lt(x, min) if max is None else f.logical_and(f.lt(x, min), f.lt(min, max))
-        return f.sum_to(f.where(cut, g, 0), shape=min.shape)
+        below = f.lt(x, min) if max is None else f.logical_and(f.lt(x, min), f.lt(min, max))
+        return f.sum_to(f.where(below, g, 0), shape=min.shape)
 
     def vjp_max(self, f, g, out, x, min, max):
-        cut = f.gt(x, max) if min is None else f.logical_or(f.gt(x, max), f.lt(max, min))
-        return f.sum_to(f.where(cut, g, 0), shape=max.shape)
+        above = f.gt(x, max) if min is None else f.logical_or(f.gt(x, max), f.lt(max, min))
+        return f.sum_to(f.where(above, g, 0), shape=max.shape)
 
 
 class NanToNum(Composite):

@@ -1,4 +1,4 @@
-"""A part of a copy replaced: ``select_scatter`` and ``slice_scatter``."""
+"""Replace a part of a copy: the op of ``select_scatter`` and ``slice_scatter``."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from tenon.engine.op import Kind, Primitive
 
 
 class Place(Primitive):
-    """A copy of ``x`` with ``y``, of the part's shape, at ``key`` of integers and slices."""
+    """A copy of ``x`` with ``x[key] = y``; ``key`` consists of integers and slices."""
 
     kind = Kind.INDEX
     inputs = ("x", "y")
 
     def infer(self, x, y, *, key):
-        """``x``'s own aval."""
+        """The aval of ``x``."""
         return x
 
     def forward(self, xp, x, y, *, key):
-        """A copy, and what is written into it."""
+        """Copy, then assign."""
         result = xp.array(x)
         result[key] = y
         return result

@@ -1,4 +1,4 @@
-"""The product of all other elements, as the gradient of ``prod`` needs it."""
+"""The product of all other elements, for the gradient of ``prod``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tenon.engine.types import Operand, OpNamespace
 
 
 class ProdOfOthers(Composite):
-    """At each element, the product of all others over ``axes``: exclusive products from both sides, so zeros
-    are no problem."""
+    """The product over ``axes`` of all elements but each one: exclusive running products from both sides,
+    which are exact at zeros too."""
 
     def infer(self, x, *, axes):
         """The input's own aval."""
@@ -35,7 +35,7 @@ class ProdOfOthers(Composite):
 
 
 def _shifted(f: OpNamespace, x: Operand, axis: int) -> Operand:
-    """Running product of everything before each element."""
+    """Return the running product of all elements before each element."""
     size = x.shape[axis]
     ones = f.new_full(x, shape=(*x.shape[:axis], 1), value=1, dtype=x.dtype)
     result = [ones]

@@ -1,11 +1,11 @@
-"""Numbers of 8 bits: ``real = (stored - zero_point) * scale``, and products of them with exact integer sums.
+"""Layers in 8-bit integers, ``real = (stored - zero_point) * scale``, with exact integer sums.
 
-A weight is int8 with one scale for each output (row of a matrix, filter of a convolution), its zero is 0.
-Activations have one scale for all: int8 around 0 where it is found at each call (*dynamic*), uint8 with a
-zero point where it was calibrated (*static*). Sums are integers of 32 bits and therefore exact; what is
-rounded is the float32 product of a sum with its scales.
+A weight is int8 with one scale per output (row of a matrix, filter of a convolution) and zero point 0.
+Activations have one scale for the whole tensor: int8 with zero point 0 if it is computed at each call
+(*dynamic*), uint8 with a zero point if it was calibrated (*static*). Sums are 32-bit integers and therefore
+exact; only the float32 product of a sum with its scales is rounded.
 
-A backend may keep what it derives of a weight whose memory nobody can write: see ``quantization/frozen.py``.
+A backend may cache what it derives from a weight in read-only memory: see ``quantization/frozen.py``.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from tenon.errors import DTypeError, ShapeError
 from tenon.ops.convolution import conv
 from tenon.ops.spatial.pooling import pooled_sizes
 
-#: Numbers from -127 to 127 stand for the weight or dynamic activation from its negative to its largest size.
+#: The largest magnitude of a weight or a dynamic activation is stored as 127, its negative as -127.
 LARGEST = 127
-#: Sizes below it count as 0: 127 divided by them may not be finite.
+#: Magnitudes below it count as 0: 127 divided by them may not be finite.
 SMALLEST = np.float32(1e-36)
 _FLOATS = "fV"
 
 
 def check_weight(name: str, inner: int, weight: Operand, scale: Operand, bias: Operand) -> None:
-    """ShapeError or DTypeError unless the int8 weight fits ``inner`` numbers of an input and the rest."""
+    """Raise unless ``weight`` is int8 with ``inner`` inputs, and ``scale`` and ``bias`` fit its outputs."""
     if str(weight.dtype) != "int8" or len(weight.shape) < 2:
         raise DTypeError(
-            f"{name}: the weight is {weight.dtype}{list(weight.shape)}. Give int8 with the outputs first:"
-            " quantize it before."
+            f"{name}: the weight is {weight.dtype}{list(weight.shape)}. Quantize it to int8, with the"
+            " outputs along the first axis."
         )
     if weight.shape[1] != inner:
         raise ShapeError(
-            f"{name}: the input has {inner} features (or channels of a group), the weight"
-            f" {list(weight.shape)} wants {weight.shape[1]}."
+            f"{name}: the input has {inner} features (or channels per group), but the weight"
+            f" {list(weight.shape)} expects {weight.shape[1]}."
         )
-    for what, given in (("scale", scale), ("bias", bias)):
-        if given is not None and tuple(given.shape) != tuple(weight.shape[:1]):
+    for argument, value in (("scale", scale), ("bias", bias)):
+        if value is not None and tuple(value.shape) != tuple(weight.shape[:1]):
             raise ShapeError(
-                f"{name}: {what} has shape {list(given.shape)}; give one number for each of the"
+                f"{name}: {argument} has shape {list(value.shape)}; it needs one number for each of the"
                 f" {weight.shape[0]} outputs of the weight."
             )
 
 
 def scaled_sums(xp: ArrayNamespace, sums: Array, scales: Array, bias: Array, axis: int) -> Array:
-    """``sums * scales + bias`` in float32, with one scale and bias for each index of ``axis``."""
+    """Return ``sums * scales + bias`` in float32, with one scale and bias for each index of ``axis``."""
     shape = [1] * sums.ndim
     shape[axis] = -1
     result = sums.astype(np.float32) * scales.astype(np.float32).reshape(shape)
@@ -57,43 +57,46 @@ def scaled_sums(xp: ArrayNamespace, sums: Array, scales: Array, bias: Array, axi
 
 
 def exact_floats(inner: int, largest: int) -> type[np.float32] | type[np.float64]:
-    """The floats that hold every sum of ``inner`` products of int8 and of numbers up to ``largest``.
+    """Return the float type that is exact for sums of ``inner`` products of int8 with integers up to
+    ``largest``.
 
-    float64 holds all that 32 bits hold; float32, in half the time, whole numbers up to 2 ** 24.
+    float64 represents all 32-bit integers; float32, which takes half the time, integers up to 2 ** 24.
     """
     return np.float32 if inner * largest * 128 <= 1 << 24 else np.float64
 
 
 def integer_product(xp: ArrayNamespace, rows: Array, weight: Array, largest: int = 255) -> Array:
-    """``rows @ weight.T`` of integers, those of ``rows`` up to ``largest`` in size: exact."""
+    """Return the exact ``rows @ weight.T`` of integers, those of ``rows`` of magnitude up to ``largest``."""
     kind = exact_floats(weight.shape[1], largest)
     return rows.astype(kind) @ weight.astype(kind).T
 
 
 class Int8DynamicLinear(Primitive):
-    """``x @ (weight * scale).T + bias`` with ``x`` rounded to int8 by the largest size in it.
+    """``x @ (weight * scale).T + bias`` with ``x`` quantized to int8 by its largest magnitude.
 
-    ``x[..., K]`` of floats, ``weight[N, K]`` int8, ``scale[N]``, ``bias[N]`` or None. The integer of a number
-    is ``rint(x * (127 / size))`` in float32, ``size`` the largest absolute value in ``x``: exact for a size
-    of 127 times a power of two. Where ``x`` holds NaN or infinity every result is NaN.
+    ``x[..., K]`` of floats, ``weight[N, K]`` int8, ``scale[N]``, ``bias[N]`` or None. A number is
+    quantized as ``rint(x * (127 / size))`` in float32, with ``size`` the largest magnitude in ``x``; that is
+    exact if ``size`` is 127 times a power of two. If ``x`` has NaN or infinity, every result is NaN.
     """
 
     kind = Kind.CONTRACT
     inputs = ("x", "weight", "scale", "bias")
 
     def infer(self, x, weight, scale, bias):
-        """The last axis becomes the weight's first."""
+        """The last axis of ``x`` is replaced by the weight's first."""
         if not x.shape or np.dtype(x.dtype).kind not in _FLOATS:
-            raise DTypeError(f"{self.name}: x is {x.dtype}{list(x.shape)}; give floats of one axis or more.")
+            raise DTypeError(
+                f"{self.name}: x is {x.dtype}{list(x.shape)}; it must be floats of one axis or more."
+            )
         check_weight(self.name, x.shape[-1], weight, scale, bias)
         return Aval((*x.shape[:-1], weight.shape[0]), x.dtype)
 
     def forward(self, xp, x, weight, scale, bias):
-        """Whole numbers in floats."""
+        """Compute with integers held in floats."""
         result = self.infer(x, weight, scale, bias)
         rows = x.astype(np.float32).reshape(math.prod(x.shape[:-1]), x.shape[-1])
-        step, whole = rounded(xp, rows)
-        out = scaled_sums(xp, integer_product(xp, whole, weight, LARGEST), scale * step, bias, 1)
+        step, integers = rounded(xp, rows)
+        out = scaled_sums(xp, integer_product(xp, integers, weight, LARGEST), scale * step, bias, 1)
         return out.reshape(result.shape).astype(x.dtype)
 
     def cost(self, x, weight, scale, bias):
@@ -102,7 +105,7 @@ class Int8DynamicLinear(Primitive):
 
 
 def rounded(xp: ArrayNamespace, x: Array) -> tuple[np.float32, Array]:
-    """The step and the whole numbers of float32 ``x``; the step is NaN where one is not finite."""
+    """Return the step and the int8 integers of float32 ``x``; the step is NaN if an element is not finite."""
     size = np.float32(float(xp.abs(x).max()) if x.size else 0)
     if size < SMALLEST or not np.isfinite(size):
         return np.float32(0 if np.isfinite(size) else np.nan), xp.zeros(x.shape, np.int8)
@@ -113,41 +116,44 @@ int8_dynamic_linear = Int8DynamicLinear()
 
 
 def to_steps(xp: ArrayNamespace, x: Array, step: float, zero: int) -> Array:
-    """``x`` as uint8: ``rint(x / step + zero)``, within 0 to 255."""
-    whole = xp.rint(x.astype(np.float32) / np.float32(step) + np.float32(zero))
-    return xp.clip(whole, 0, 255).astype(np.uint8)
+    """Quantize ``x`` to uint8: ``rint(x / step + zero)``, clipped to 0 to 255."""
+    integers = xp.rint(x.astype(np.float32) / np.float32(step) + np.float32(zero))
+    return xp.clip(integers, 0, 255).astype(np.uint8)
 
 
 def _finish(xp: ArrayNamespace, sums: Array, scale: Array, bias: Array, attrs: Attrs) -> Array:
-    """What follows exact sums: scales and bias, the rectifier, and steps where uint8 is to come out."""
+    """Apply scales, bias and ReLU to exact sums, and quantize the result if ``out_step`` is set."""
     result = scaled_sums(xp, sums, scale * np.float32(attrs["x_step"]), bias, 1)
     result = xp.maximum(result, np.float32(0)) if attrs["relu"] else result
     return result if attrs["out_step"] is None else to_steps(xp, result, attrs["out_step"], attrs["out_zero"])
 
 
 def _check_static(name: str, x: Operand) -> None:
+    """Raise DTypeError unless ``x`` is uint8 or float32 of two axes or more."""
     if str(x.dtype) not in ("uint8", "float32") or len(x.shape) < 2:
-        raise DTypeError(f"{name}: x is {x.dtype}{list(x.shape)}; give uint8 or float32 of two axes or more.")
+        raise DTypeError(
+            f"{name}: x is {x.dtype}{list(x.shape)}; it must be uint8 or float32, of 2 axes or more."
+        )
 
 
 class Int8Linear(Primitive):
-    """``relu(x @ weight.T + bias)`` of uint8 steps: ``x`` stands for ``(x - x_zero) * x_step``.
+    """``relu(x @ weight.T + bias)`` of uint8 integers ``x``, which represent ``(x - x_zero) * x_step``.
 
-    A float32 ``x[..., K]`` is rounded to such steps first. The result is uint8 of ``out_step`` and
-    ``out_zero``, or float32 where ``out_step`` is None. Without ``relu`` nothing is rectified.
+    A float32 ``x[..., K]`` is quantized first. The result is uint8 with ``out_step`` and ``out_zero``, or
+    float32 if ``out_step`` is None; ``relu`` is applied if it is set.
     """
 
     kind = Kind.CONTRACT
     inputs = ("x", "weight", "scale", "bias")
 
     def infer(self, x, weight, scale, bias, *, x_step, x_zero, out_step, out_zero, relu):
-        """The last axis becomes the weight's first."""
+        """The last axis of ``x`` is replaced by the weight's first."""
         _check_static(self.name, x)
         check_weight(self.name, x.shape[-1], weight, scale, bias)
         return Aval((*x.shape[:-1], weight.shape[0]), np.dtype(np.float32 if out_step is None else np.uint8))
 
     def forward(self, xp, x, weight, scale, bias, **attrs):
-        """Whole numbers in floats."""
+        """Compute with integers held in floats."""
         result = self.infer(x, weight, scale, bias, **attrs)
         x = x if x.dtype == np.uint8 else to_steps(xp, x, attrs["x_step"], attrs["x_zero"])
         rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1]).astype(np.float32) - attrs["x_zero"]
@@ -159,9 +165,10 @@ class Int8Linear(Primitive):
 
 
 class Int8Conv(Primitive):
-    """A convolution of uint8 steps, as ``int8_linear``; ``x[N, C, *S]`` and ``weight[O, C / groups, *K]``.
+    """A convolution of uint8 integers like ``int8_linear``; ``x[N, C, *S]`` and ``weight[O, C / groups,
+    *K]``.
 
-    What lies beyond the edge stands for 0.
+    Padding represents 0.
     """
 
     kind = Kind.CONVOLVE
@@ -171,7 +178,7 @@ class Int8Conv(Primitive):
         self, x, weight, scale, bias, *, x_step, x_zero, out_step, out_zero, relu,
         stride, padding, dilation, groups,
     ):  # fmt: skip
-        """As the convolution."""
+        """The shape of the convolution, in uint8, or float32 if ``out_step`` is None."""
         _check_static(self.name, x)
         check_weight(self.name, x.shape[1] // groups, weight, scale, bias)
         geometry = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
@@ -179,7 +186,7 @@ class Int8Conv(Primitive):
         return Aval(result.shape, np.dtype(np.float32 if out_step is None else np.uint8))
 
     def forward(self, xp, x, weight, scale, bias, *, stride, padding, dilation, groups, **attrs):
-        """Whole numbers in floats."""
+        """Compute with integers held in floats."""
         geometry = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
         self.infer(x, weight, scale, bias, **attrs, **geometry)
         x = x if x.dtype == np.uint8 else to_steps(xp, x, attrs["x_step"], attrs["x_zero"])
@@ -188,7 +195,7 @@ class Int8Conv(Primitive):
         return _finish(xp, conv.forward(xp, wide, weight.astype(kind), **geometry), scale, bias, attrs)
 
     def cost(self, x, weight, scale, bias, **attrs):
-        """Two for each weight that a number of the result is made of."""
+        """A multiplication and an addition per weight and element of the result."""
         return 2.0 * self.infer(x, weight, scale, bias, **attrs).size * math.prod(weight.shape[1:])
 
 
@@ -196,28 +203,30 @@ int8_linear, int8_conv = Int8Linear(), Int8Conv()
 
 
 class Int8MaxPool(Primitive):
-    """The largest of each window of uint8 ``x[N, C, *S]``; beyond the edge nothing is larger."""
+    """The largest element of each window of uint8 ``x[N, C, *S]``; padding is never the largest."""
 
     kind = Kind.WINDOW
     inputs = ("x",)
 
     def infer(self, x, *, kernel, stride, padding):
-        """As ``max_pool``."""
+        """The shape of ``max_pool``."""
         if str(x.dtype) != "uint8" or len(x.shape) != len(kernel) + 2:
             raise DTypeError(
-                f"{self.name}: x is {x.dtype}{list(x.shape)}; give uint8 of {len(kernel) + 2} axes."
+                f"{self.name}: x is {x.dtype}{list(x.shape)}; it must be uint8 of {len(kernel) + 2} axes."
             )
         sizes = pooled_sizes(x, kernel, stride, padding, (1,) * len(kernel), False)
         return Aval((*x.shape[:2], *sizes), x.dtype)
 
     def forward(self, xp, x, *, kernel, stride, padding):
-        """Place after place of the window."""
+        """One maximum per position in the window."""
         sizes = self.infer(x, kernel=kernel, stride=stride, padding=padding).shape[2:]
         wide = xp.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
         result = xp.zeros((*x.shape[:2], *sizes), np.uint8)
-        for place in np.ndindex(*kernel):
-            cut = [slice(a, a + t * (n - 1) + 1, t) for a, t, n in zip(place, stride, sizes, strict=True)]
-            result = xp.maximum(result, wide[(slice(None), slice(None), *cut)])
+        for position in np.ndindex(*kernel):
+            region = [
+                slice(a, a + t * (n - 1) + 1, t) for a, t, n in zip(position, stride, sizes, strict=True)
+            ]
+            result = xp.maximum(result, wide[(slice(None), slice(None), *region)])
         return result
 
 

@@ -1,8 +1,8 @@
-"""Recurrent layers of 8-bit integers; rows and steps are those of ``composite/recurrent.py``.
+"""Recurrent layers in 8-bit integers; ``composite/recurrent.py`` documents the layout of rows and steps.
 
-Weights are int8, ``w_ih[G H, I]`` and ``w_hh[G H, H]`` of ``G`` gates, with a scale for each row. The inputs
-of all steps are rounded by the largest size in them, as ``int8_dynamic_linear`` does it. States are rounded
-at each step, each row by the largest size in it: the others do not matter to it.
+Weights are int8, ``w_ih[G H, I]`` and ``w_hh[G H, H]`` for ``G`` gates, with a scale for each row. The inputs
+of all steps are quantized by their largest magnitude, as by ``int8_dynamic_linear``. States are quantized at
+each step, each row by its own largest magnitude, so that rows do not affect each other.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _WEIGHTS = ("w_ih", "s_ih", "w_hh", "s_hh", "b_ih", "b_hh")
 
 
 class _Sequence(Primitive):
-    """What the layers share: shapes, and the walk over the steps."""
+    """Base of the layers: checks shapes and iterates over the steps."""
 
     kind = Kind.CONTRACT
     gates: ClassVar[int]
 
-    def _made(
+    def _outputs(
         self, x: Operand, states: Sequence[Operand], weights: Sequence[Operand], sizes: tuple[int, ...]
     ) -> tuple[Aval, ...]:
-        """Outputs of all steps, then states of the last ones; errors where something does not fit."""
-        for what, given in zip(self.inputs, (x, *states), strict=False):
-            if str(given.dtype) != "float32" or len(given.shape) != 2:
+        """Return the avals of all outputs and of the last states; raise unless the arguments fit."""
+        for name, value in zip(self.inputs, (x, *states), strict=False):
+            if str(value.dtype) != "float32" or len(value.shape) != 2:
                 raise DTypeError(
-                    f"{self.name}: {what} is {given.dtype}{list(given.shape)}; give float32 of two axes."
+                    f"{self.name}: {name} is {value.dtype}{list(value.shape)}; it must be float32 of 2 axes."
                 )
         w_ih, s_ih, w_hh, s_hh, b_ih, b_hh = weights
         h0, width = states[0], states[0].shape[1]
@@ -46,32 +46,35 @@ class _Sequence(Primitive):
         same = all(tuple(s.shape) == ((sizes[0] if sizes else 0), width) for s in states)
         rows = self.gates * width
         if not fits or not same or w_ih.shape[0] != rows or w_hh.shape[0] != rows:
-            begun = " and ".join(str(list(s.shape)) for s in states)
+            initial = " and ".join(str(list(s.shape)) for s in states)
             raise ShapeError(
-                f"{self.name}: input {list(x.shape)}, states {begun}, weights {list(w_ih.shape)} and"
-                f" {list(w_hh.shape)} do not fit steps of {tuple(sizes)} rows, which may not grow."
+                f"{self.name}: input {list(x.shape)}, states {initial}, weights {list(w_ih.shape)} and"
+                f" {list(w_hh.shape)} do not fit steps of {tuple(sizes)} rows, which must not increase."
             )
         return Aval((x.shape[0], width), x.dtype), *(Aval(h0.shape, x.dtype) for _ in states)
 
-    def _walk(
+    def _run_steps(
         self, xp: ArrayNamespace, gates: Array, states: Sequence[Array], w_hh: Array, s_hh: Array,
         cell: Callable[..., None], sizes: tuple[int, ...], reverse: bool,
     ) -> Array:  # fmt: skip
-        """``cell(inputs' gates, states' gates, *states)`` writes the states; the first is given out."""
+        """Return the first state of every step, and the last states.
+
+        ``cell(input gates, state gates, *states)`` updates the states in place.
+        """
         out = xp.empty((gates.shape[0], states[0].shape[1]), np.float32)
         result = [s.copy() for s in states]
-        places, kind = spans(sizes), exact_floats(w_hh.shape[1], LARGEST)
-        turned = w_hh.astype(kind).T
-        for start, stop in reversed(places) if reverse else places:
-            now = [s[: stop - start] for s in result]
-            steps, whole = rounded_rows(xp, now[0])
-            own = (whole.astype(kind) @ turned).astype(np.float32) * s_hh * steps[:, None]
-            cell(gates[start:stop], own, *now)
-            out[start:stop] = now[0]
+        row_ranges, kind = spans(sizes), exact_floats(w_hh.shape[1], LARGEST)
+        transposed = w_hh.astype(kind).T
+        for start, stop in reversed(row_ranges) if reverse else row_ranges:
+            current = [s[: stop - start] for s in result]
+            steps, integers = rounded_rows(xp, current[0])
+            own = (integers.astype(kind) @ transposed).astype(np.float32) * s_hh * steps[:, None]
+            cell(gates[start:stop], own, *current)
+            out[start:stop] = current[0]
         return out, *result
 
     def cost(self, *args: Operand, **attrs: Any) -> float:
-        """Both products."""
+        """The operations of both matrix products."""
         w_ih, w_hh = (args[self.inputs.index(name)] for name in ("w_ih", "w_hh"))
         work: float = args[0].shape[0] * (math.prod(w_ih.shape) + math.prod(w_hh.shape))
         return 2.0 * work
@@ -85,11 +88,11 @@ class Int8LstmSequence(_Sequence):
     gates = 4
 
     def infer(self, x, h0, c0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, *, sizes, reverse=False):
-        """Outputs of all steps; states and cells of the last ones."""
-        return self._made(x, (h0, c0), (w_ih, s_ih, w_hh, s_hh, b_ih, b_hh), sizes)
+        """Outputs of all steps, the last hidden and cell states."""
+        return self._outputs(x, (h0, c0), (w_ih, s_ih, w_hh, s_hh, b_ih, b_hh), sizes)
 
     def forward(self, xp, x, h0, c0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, *, sizes, reverse=False):
-        """Whole numbers in floats."""
+        """Compute with integers held in floats."""
         self.infer(x, h0, c0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
 
         def cell(row: Array, own: Array, h: Array, c: Array) -> None:
@@ -98,7 +101,7 @@ class Int8LstmSequence(_Sequence):
             h[...] = _sigmoid(xp, o) * xp.tanh(c)
 
         gates = int8_dynamic_linear.forward(xp, x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
-        return self._walk(xp, gates, (h0, c0), w_hh, s_hh, cell, sizes, reverse)
+        return self._run_steps(xp, gates, (h0, c0), w_hh, s_hh, cell, sizes, reverse)
 
 
 class Int8GruSequence(_Sequence):
@@ -109,22 +112,22 @@ class Int8GruSequence(_Sequence):
     gates = 3
 
     def infer(self, x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, *, sizes, reverse=False):
-        """Outputs of all steps, and states of the last ones."""
-        return self._made(x, (h0,), (w_ih, s_ih, w_hh, s_hh, b_ih, b_hh), sizes)
+        """Outputs of all steps, and the last states."""
+        return self._outputs(x, (h0,), (w_ih, s_ih, w_hh, s_hh, b_ih, b_hh), sizes)
 
     def forward(self, xp, x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, *, sizes, reverse=False):
-        """Whole numbers in floats."""
+        """Compute with integers held in floats."""
         self.infer(x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
 
         def cell(row: Array, own: Array, h: Array) -> None:
             own = own if b_hh is None else own + b_hh
             reset, z, n = xp.split(row, 3, 1)
-            mine = xp.split(own, 3, 1)
-            n = xp.tanh(n + _sigmoid(xp, reset + mine[0]) * mine[2])
-            h[...] = n + _sigmoid(xp, z + mine[1]) * (h - n)
+            own_gates = xp.split(own, 3, 1)
+            n = xp.tanh(n + _sigmoid(xp, reset + own_gates[0]) * own_gates[2])
+            h[...] = n + _sigmoid(xp, z + own_gates[1]) * (h - n)
 
         gates = int8_dynamic_linear.forward(xp, x, w_ih, s_ih, b_ih)
-        return self._walk(xp, gates, (h0,), w_hh, s_hh, cell, sizes, reverse)
+        return self._run_steps(xp, gates, (h0,), w_hh, s_hh, cell, sizes, reverse)
 
 
 class Int8RnnSequence(_Sequence):
@@ -137,30 +140,30 @@ class Int8RnnSequence(_Sequence):
     def infer(
         self, x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, *, sizes, reverse=False, nonlinearity="tanh"
     ):  # fmt: skip
-        """Outputs of all steps, and states of the last ones."""
-        return self._made(x, (h0,), (w_ih, s_ih, w_hh, s_hh, b_ih, b_hh), sizes)
+        """Outputs of all steps, and the last states."""
+        return self._outputs(x, (h0,), (w_ih, s_ih, w_hh, s_hh, b_ih, b_hh), sizes)
 
     def forward(
         self, xp, x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, *, sizes, reverse=False, nonlinearity="tanh"
     ):  # fmt: skip
-        """Whole numbers in floats."""
+        """Compute with integers held in floats."""
         self.infer(x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
 
         def cell(row: Array, own: Array, h: Array) -> None:
             h[...] = xp.tanh(row + own) if nonlinearity == "tanh" else xp.maximum(row + own, 0)
 
         gates = int8_dynamic_linear.forward(xp, x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
-        return self._walk(xp, gates, (h0,), w_hh, s_hh, cell, sizes, reverse)
+        return self._run_steps(xp, gates, (h0,), w_hh, s_hh, cell, sizes, reverse)
 
 
 def rounded_rows(xp: ArrayNamespace, x: Array) -> tuple[Array, Array]:
-    """A step for each row of float32 ``x``, and the whole numbers; it is NaN where a row is not finite."""
+    """Return a step for each row of float32 ``x``, NaN if the row is not finite, and the int8 integers."""
     size = xp.abs(x).max(1)
     usable = (size >= SMALLEST) & xp.isfinite(size)
     factor = xp.where(usable, np.float32(LARGEST) / xp.where(usable, size, 1), 0).astype(np.float32)
     step = xp.where(usable, size / np.float32(LARGEST), xp.where(xp.isfinite(size), 0, np.nan))
-    whole = xp.rint(xp.where(usable[:, None], x, 0) * factor[:, None])
-    return step.astype(np.float32), whole.astype(np.int8)
+    integers = xp.rint(xp.where(usable[:, None], x, 0) * factor[:, None])
+    return step.astype(np.float32), integers.astype(np.int8)
 
 
 def _sigmoid(xp: ArrayNamespace, x: Array) -> Array:

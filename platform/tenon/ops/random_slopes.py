@@ -1,4 +1,4 @@
-"""The random slopes of the randomized leaky ReLU."""
+"""The random slopes of the randomized leaky ReLU, ``rrelu``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tenon.random import keys
 class RreluNoise(Primitive):
     """1 where ``x`` is positive, else a number between ``lower`` and ``upper``, in ``x``'s dtype.
 
-    One number is drawn for each element that needs one, in their order, as PyTorch draws them; with keys
-    (``random.keyed``) the numbers belong to the samples of the step.
+    One number is drawn for each element that is not positive, in C order, as PyTorch draws them; within
+    ``random.keyed`` the numbers depend on the samples of the step.
     """
 
     kind = Kind.RANDOM
@@ -24,15 +24,17 @@ class RreluNoise(Primitive):
         return Aval(tuple(x.shape), x.dtype)
 
     def forward(self, xp, x, *, lower, upper):
-        """Drawn on the host in float64."""
-        gate = x <= 0
+        """Draw on the host in float64."""
+        not_positive = x <= 0
         address = keys.current()
-        noise = xp.ones(gate.shape, np.float64)
+        noise = xp.ones(not_positive.shape, np.float64)
         if address is None:
-            drawn = random.uniform(None, (int(gate.sum()),), np.float64)
-            noise[gate] = xp.asarray(lower + drawn * (upper - lower))
+            drawn = random.uniform(None, (int(not_positive.sum()),), np.float64)
+            noise[not_positive] = xp.asarray(lower + drawn * (upper - lower))
         else:
-            noise[gate] = xp.asarray(lower + address.uniform(gate.shape) * (upper - lower))[gate]
+            noise[not_positive] = xp.asarray(lower + address.uniform(not_positive.shape) * (upper - lower))[
+                not_positive
+            ]
         return noise.astype(x.dtype)
 
 

@@ -31,16 +31,16 @@ class Total(Reduction):
     """Base of the reductions with two autograd names in PyTorch: over all axes, and over some."""
 
     def torch_name(self, args, attrs):
-        """``SumBackward0`` of everything, else ``SumBackward1``."""
-        whole = bool(args) and len(attrs["axes"]) == len(args[0].shape) and not attrs.get("keepdims")
-        return f"{self.name.capitalize()}Backward{0 if whole else 1}"
+        """``SumBackward0`` over all axes, else ``SumBackward1``."""
+        over_all = bool(args) and len(attrs["axes"]) == len(args[0].shape) and not attrs.get("keepdims")
+        return f"{self.name.capitalize()}Backward{0 if over_all else 1}"
 
 
 def _spread(
     f: OpNamespace, g: Operand, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool
 ) -> Operand:
     """Broadcast ``g`` back to ``shape`` along the reduced axes (a view)."""
-    if not keepdims and len(axes) < len(shape):  # a single element broadcasts as it is
+    if not keepdims and len(axes) < len(shape):  # a single element broadcasts unchanged
         g = f.reshape(g, shape=reduced_shape(shape, axes, True))
     return f.expand(g, shape=tuple(shape))
 
@@ -53,7 +53,7 @@ class Sum(Total):
     autocast_cuda = "float32"
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
-        """``add.reduce``: half the overhead of ``np.sum``; narrow floats accumulate in float32."""
+        """``add.reduce``, which has half the overhead of ``np.sum``; 16-bit floats accumulate in float32."""
         if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
             result = xp.add.reduce(x.astype(np.float32), axis=axes, keepdims=keepdims).astype(x.dtype)
         else:
@@ -95,12 +95,12 @@ class Prod(Total):
     autocast = "float32"
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
-        """``multiply.reduce``, which NumPy makes 64 bits wide for integers."""
+        """``multiply.reduce``, whose integers NumPy widens to 64 bits."""
         result = xp.multiply.reduce(x, axis=axes, keepdims=keepdims, out=out)
         result = result if result.dtype == x.dtype else result.astype(x.dtype)
         return result if x.ndim < 3 or out is not None else in_c_order(xp, result)
 
-    # Product of the others, by products from both sides: right with zeros, and to any order.
+    # The product of all other elements, without a division: correct at zeros, and to any order.
     def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
         others = f.prod_of_others(x, axes=axes)
         return f.mul(_spread(f, g, x.shape, axes, keepdims), f.conj(others))
@@ -129,8 +129,8 @@ class Extreme(Reduction):
         return result if x.ndim < 3 or out is not None else in_c_order(xp, result)
 
     def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
-        hits = f.cast(f.eq(x, _spread(f, out, x.shape, axes, keepdims)), dtype=g.dtype)
-        share = f.div(hits, f.sum(hits, axes=axes, keepdims=True)) if axes else hits
+        ties = f.cast(f.eq(x, _spread(f, out, x.shape, axes, keepdims)), dtype=g.dtype)
+        share = f.div(ties, f.sum(ties, axes=axes, keepdims=True)) if axes else ties
         return f.mul(_spread(f, g, x.shape, axes, keepdims), share)
 
 
@@ -147,6 +147,8 @@ class Amin(Extreme):
 
 
 class _Logic(Reduction):
+    """Base of the reductions to booleans."""
+
     boolean = True
 
     def infer(self, x, *, axes, keepdims=False):
@@ -161,7 +163,7 @@ class Any_(_Logic):
     joined_by = "logical_or"
 
     def forward(self, xp, x, *, axes, keepdims=False):
-        """``logical_or.reduce``."""
+        """NumPy's ``any``."""
         return in_c_order(xp, xp.any(x, axis=axes, keepdims=keepdims))
 
 
@@ -172,11 +174,13 @@ class All_(_Logic):
     joined_by = "logical_and"
 
     def forward(self, xp, x, *, axes, keepdims=False):
-        """``logical_and.reduce``."""
+        """NumPy's ``all``."""
         return in_c_order(xp, xp.all(x, axis=axes, keepdims=keepdims))
 
 
 class _Arg(Primitive):
+    """Base of argmax and argmin."""
+
     kind = Kind.REDUCE
 
     def infer(self, x, *, axis, keepdims=False):
@@ -208,10 +212,10 @@ class Argmin(_Arg):
 
 
 class SumTo(Primitive):
-    """The reverse of broadcasting: sum over what was repeated, down to ``shape``."""
+    """The transpose of broadcasting: sum over the broadcast axes, down to ``shape``."""
 
     kind = Kind.REDUCE
-    view = True  # of the whole input, where nothing was repeated
+    view = True  # the input itself, where nothing was broadcast
     joined_by = "add"
     identity = True
 
@@ -255,7 +259,7 @@ class Cumsum(_Cumulative):
     """Cumulative sum along ``axis``."""
 
     def forward(self, xp, x, *, axis):
-        """NumPy would widen narrow dtypes; torch's result is in the input's."""
+        """In the input's dtype; by default NumPy would widen narrow ones."""
         return xp.cumsum(x, axis=axis, dtype=x.dtype) if x.ndim else x.copy()
 
     def vjp_x(self, f, g, out, x, *, axis):
@@ -273,9 +277,8 @@ class Cumprod(_Cumulative):
         """In the input's dtype."""
         return xp.cumprod(x, axis=axis, dtype=x.dtype) if x.ndim else x.copy()
 
-    # d out_j / d x_i = product of x_k over k <= j, k != i: what came before i, times a recurrence from the
-    # end,
-    # r_i = g_i + x_(i+1) r_(i+1). Without a division it is right at zeros, and to any order.
+    # d out_j / d x_i = product of x_k over k <= j, k != i: the product before i, times a recurrence from the
+    # end, r_i = g_i + x_(i+1) r_(i+1). Without a division it is correct at zeros, and to any order.
     def vjp_x(self, f, g, out, x, *, axis):
         if not x.shape or 0 in x.shape:
             return g

@@ -9,7 +9,7 @@ from tenon.engine.types import Operand, OpNamespace
 from tenon.ops.indexing import scatter
 
 
-def worst(dtype: np.dtype, reduce: str) -> float:
+def extreme_identity(dtype: np.dtype, reduce: str) -> float:
     """Return the identity of a maximum (or minimum) in a dtype: the smallest (or largest) number."""
     if dtype.kind == "b":
         return reduce == "amin"
@@ -20,10 +20,10 @@ def worst(dtype: np.dtype, reduce: str) -> float:
 
 
 class ScatterExtreme(Primitive):
-    """A copy of ``x`` in which each element is the largest (``amax``) or smallest of itself and those of
-    ``y`` whose ``index`` points at it; without ``include_self`` of the latter alone, where there are any.
+    """A copy of ``x`` in which each element is the largest (``amax``) or smallest of itself and the elements
+    of ``y`` whose ``index`` points at it; without ``include_self`` of the latter only, if there are any.
 
-    All that reach it share the gradient; as in torch, ``x`` counts among them even if it is left out.
+    All elements that equal the result share the gradient, as in PyTorch even ``x`` without ``include_self``.
     """
 
     kind = Kind.INDEX
@@ -36,18 +36,19 @@ class ScatterExtreme(Primitive):
         return scatter.infer(x, index, y, axis=axis)
 
     def forward(self, xp, x, index, y, *, axis, reduce, include_self=True):
-        """As scatter's own."""
+        """Scatter with ``reduce``, over the identity if ``x`` is not included."""
         if not include_self:
-            x = scatter.forward(xp, x, index, worst(x.dtype, reduce), axis=axis)
+            x = scatter.forward(xp, x, index, extreme_identity(x.dtype, reduce), axis=axis)
         return scatter.forward(xp, x, index, y, axis=axis, reduce=reduce)
 
     def _shares(
         self, f: OpNamespace, g: Operand, out: Operand, x: Operand, index: Operand, y: Operand, axis: int
     ) -> tuple[Operand, ...]:
+        """Return where ``x`` and ``y`` equal the result, as numbers, and ``g`` per tied element."""
         window = f.index(y, key=tuple(slice(0, s) for s in index.shape))
         own = f.cast(f.eq(x, out), dtype=x.dtype)
-        theirs = f.cast(f.eq(window, f.gather(out, index, axis=axis)), dtype=x.dtype)
-        return own, theirs, f.div(g, f.scatter(own, index, theirs, axis=axis, reduce="add"))
+        others = f.cast(f.eq(window, f.gather(out, index, axis=axis)), dtype=x.dtype)
+        return own, others, f.div(g, f.scatter(own, index, others, axis=axis, reduce="add"))
 
     def vjp_x(self, f, g, out, x, index, y, *, axis, reduce, include_self=True):
         own, _, share = self._shares(f, g, out, x, index, y, axis)
@@ -55,8 +56,8 @@ class ScatterExtreme(Primitive):
         return slope if include_self else f.scatter(slope, index, 0.0, axis=axis)
 
     def vjp_y(self, f, g, out, x, index, y, *, axis, reduce, include_self=True):
-        _, theirs, share = self._shares(f, g, out, x, index, y, axis)
-        return f.window_of(f.mul(theirs, f.gather(share, index, axis=axis)), shape=tuple(y.shape))
+        _, others, share = self._shares(f, g, out, x, index, y, axis)
+        return f.window_of(f.mul(others, f.gather(share, index, axis=axis)), shape=tuple(y.shape))
 
 
 scatter_extreme = ScatterExtreme()

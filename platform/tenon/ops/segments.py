@@ -1,6 +1,6 @@
 """Sums over consecutive rows: the bags of ``embedding_bag``.
 
-``offsets[B]`` says where each of B segments begins, in order; the last ends with ``end``.
+``offsets[B]`` says where each of B segments begins, in ascending order; the last ends at ``end``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tenon.errors import IndexRangeError, ShapeError
 
 
 def _segments(xp: ArrayNamespace, offsets: Array, end: int) -> tuple[Array, Array]:
-    """Where segments begin, and how many rows each has."""
+    """Return where segments begin and how many rows each has; raise unless ``offsets`` are valid."""
     if offsets.size:
         if int(offsets[0]) != 0:
             raise ShapeError(
@@ -33,7 +33,8 @@ def _segments(xp: ArrayNamespace, offsets: Array, end: int) -> tuple[Array, Arra
 
 
 class SegmentSum(Primitive):
-    """Sums of the rows of ``x[L, ...]`` from each offset to the next: ``[B, ...]``; none give 0."""
+    """Sums of the rows of ``x[L, ...]`` from each offset to the next: ``[B, ...]``; 0 for an empty
+    segment."""
 
     kind = Kind.INDEX
     inputs = ("x", "offsets")
@@ -41,16 +42,16 @@ class SegmentSum(Primitive):
     grad_name = "EmbeddingBagBackward0"
 
     def infer(self, x, offsets, *, end):
-        """One row a segment."""
+        """One row per segment."""
         return Aval((offsets.shape[0], *x.shape[1:]), x.dtype)
 
     def forward(self, xp, x, offsets, *, end):
-        """In one pass over ``x`` where the library can."""
+        """``add.reduceat`` in NumPy, else ``add.at``."""
         starts, counts = _segments(xp, offsets, end)
         result = xp.zeros((offsets.shape[0], *x.shape[1:]), x.dtype)
-        full = counts > 0
+        nonempty = counts > 0
         if x.size and xp is np and x.dtype.kind != "V":
-            result[full] = np.add.reduceat(x[:end], starts[full], axis=0)
+            result[nonempty] = np.add.reduceat(x[:end], starts[nonempty], axis=0)
         elif x.size:
             xp.add.at(result, xp.repeat(xp.arange(counts.shape[0]), counts.tolist()), x[:end])
         return result
@@ -60,18 +61,18 @@ class SegmentSum(Primitive):
 
 
 class SegmentSpread(Primitive):
-    """The transpose of ``segment_sum``: row b of ``x`` for each of the rows of segment b, 0 past ``end``."""
+    """The transpose of ``segment_sum``: row b of ``x`` repeated for the rows of segment b, 0 past ``end``."""
 
     kind = Kind.INDEX
     inputs = ("x", "offsets")
     saves = ("offsets",)
 
     def infer(self, x, offsets, *, end, rows):
-        """``rows`` rows."""
+        """``x``'s shape with ``rows`` rows."""
         return Aval((rows, *x.shape[1:]), x.dtype)
 
     def forward(self, xp, x, offsets, *, end, rows):
-        """Each row as often as its segment is long."""
+        """Repeat each row by the length of its segment."""
         _, counts = _segments(xp, offsets, end)
         result = xp.zeros((rows, *x.shape[1:]), x.dtype)
         result[:end] = xp.repeat(x, counts.tolist(), axis=0)

@@ -163,7 +163,7 @@ class Logaddexp(Binary):
     second_is_tensor = True
 
     def forward(self, xp, x, y, *, out=None):
-        """The namespace's own; of complex numbers that of the larger real part comes out of the logarithm."""
+        """The namespace's ``logaddexp``; for complex numbers, relative to that of the larger real part."""
         if xp.result_type(x, y).kind != "c":
             return xp.logaddexp(x, y, out=out)
         swap = xp.real(x) < xp.real(y)
@@ -186,8 +186,8 @@ class Sigmoid(FloatUnary):
     foreach = True
 
     def forward(self, xp, x, *, out=None):
-        """Through tanh, which neither overflows nor loses the tails' sign."""
-        if x.dtype.itemsize == 2:  # narrow floats through float32: their tails would lose digits
+        """Computed by tanh, which does not overflow."""
+        if x.dtype.itemsize == 2:  # 16-bit floats in float32: their tails would lose digits
             return self.forward(xp, x.astype("float32")).astype(x.dtype)
         half = xp.multiply(x, 0.5, out=out)
         half = xp.tanh(half, out=out)

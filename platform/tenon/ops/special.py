@@ -3,7 +3,7 @@
 Below 1, ``erf(x) / x`` is a polynomial in ``x^2``. From 1 on, ``erfc(x) exp(x^2) (1 + x)`` is a polynomial in
 ``t = (x - k) / (x + k)``, which maps ``[1, inf)`` into the unit interval. The coefficients are Chebyshev
 interpolants (40 digits) for float64, and least-maximum fits for float32. Errors: at most 3 units in the last
-place for erf, 10 for erfc (where it is small but ``x < 1``, the difference from 1 costs three bits).
+place for erf, 10 for erfc (for ``x`` just below 1, the subtraction from 1 loses three bits).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FAR32 = (
 
 
 def polynomial(xp: ArrayNamespace, coefficients: tuple[float, ...], x: Array) -> Array:
-    """Horner's rule, lowest coefficient first, in ``x``'s dtype and one buffer."""
+    """Evaluate by Horner's rule, lowest coefficient first, in the dtype of ``x`` and in one buffer."""
     result = xp.full_like(x, coefficients[-1])
     for c in coefficients[-2::-1]:
         result *= x
@@ -50,16 +50,20 @@ def polynomial(xp: ArrayNamespace, coefficients: tuple[float, ...], x: Array) ->
 
 
 def _wide(x: Array) -> Array:
-    """``x`` in a dtype that this file has coefficients for."""
+    """Return ``x`` in float32 or float64, for which there are coefficients."""
     return x if x.dtype.itemsize >= 4 else x.astype(np.float32)
 
 
 def _near(xp: ArrayNamespace, x: Array) -> Array:
+    """Return ``erf`` of ``|x| <= 1``."""
     return x * polynomial(xp, _NEAR64 if x.dtype.itemsize == 8 else _NEAR32, x * x)
 
 
 def _far(xp: ArrayNamespace, size: Array) -> Array:
-    """``erfc`` of ``size >= 1``. ``exp(-x^2)`` in two factors: a rounded square would cost x^2 units."""
+    """Return ``erfc`` of ``size >= 1``.
+
+    ``exp(-x^2)`` is computed in two factors: rounding the square would cost x^2 units in the last place.
+    """
     double = size.dtype.itemsize == 8
     size = xp.minimum(size, size.dtype.type(30.0 if double else 11.0))
     k = 3.75 if double else 2.0
@@ -88,7 +92,7 @@ class Erf(Primitive):
         return Aval(x.shape, x.dtype)
 
     def forward(self, xp, x):
-        """Both ranges, then selection; narrow floats through float32."""
+        """Evaluate both ranges, then select; 16-bit floats in float32."""
         w = _wide(x)
         size = xp.abs(w)
         far = xp.copysign(1.0 - _far(xp, xp.maximum(size, w.dtype.type(1))), w)
@@ -101,13 +105,13 @@ class Erf(Primitive):
 
 
 class Erfc(Erf):
-    """``1 - erf(x)``, accurate where that is tiny."""
+    """``1 - erf(x)``, accurate also where it is tiny."""
 
     expression = "erfc(a)"
     foreach = True
 
     def forward(self, xp, x):
-        """Both ranges, then selection; narrow floats through float32."""
+        """Evaluate both ranges, then select; 16-bit floats in float32."""
         w = _wide(x)
         size = xp.abs(w)
         far = _far(xp, xp.maximum(size, w.dtype.type(1)))

@@ -1,7 +1,7 @@
-"""Views by strides: any window into the memory behind a tensor, and its gradient.
+"""``as_strided``: views of the memory behind a tensor by any strides, and their gradients.
 
-``window`` is ``(shape, steps, offset)`` and ``base`` the shape and steps of the tensor it looks from, all in
-elements, the offset counted from that tensor's first one.
+``window`` is ``(shape, strides, offset)`` and ``base`` those of the viewed tensor, all in elements; the
+offset is relative to the first element of that tensor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tenon.tensors.storage.untyped import memory_of, strided
 
 
 def reach(shape: tuple[int, ...], steps: tuple[int, ...], offset: int = 0) -> tuple[int, int]:
-    """The first place in memory that a window shows, and the one after the last."""
+    """Return the first address in a window and the one after the last, in elements."""
     if 0 in shape:
         return offset, offset
     return offset, offset + sum((s - 1) * step for s, step in zip(shape, steps, strict=True)) + 1
@@ -27,27 +27,28 @@ Window = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 def _span(window: Window, base: Window) -> tuple[int, int]:
+    """Return the range of addresses that covers both."""
     (low, high), (first, last) = reach(*window), reach(*base)
     return min(low, first), max(high, last)
 
 
-def _places(xp: ArrayNamespace, shape: tuple[int, ...], steps: tuple[int, ...], offset: int) -> Array:
-    """Where in memory each element lies."""
-    places = xp.full((), offset, np.int64)
+def _addresses(xp: ArrayNamespace, shape: tuple[int, ...], steps: tuple[int, ...], offset: int) -> Array:
+    """Return the address of each element, in elements."""
+    addresses = xp.full((), offset, np.int64)
     for size, step in zip(shape, steps, strict=True):
-        places = places[..., None] + xp.arange(size) * step
-    return places
+        addresses = addresses[..., None] + xp.arange(size) * step
+    return addresses
 
 
-def _evenly(xp: ArrayNamespace, values: Array, places: Array, size: int) -> Array:
-    """``values`` divided by how many of them share each place in memory."""
+def _shared_evenly(xp: ArrayNamespace, values: Array, addresses: Array, size: int) -> Array:
+    """Divide ``values`` by the number of elements that share their address."""
     shared = xp.zeros(size, np.int64)
-    xp.add.at(shared, places, 1)
-    return values if (shared <= 1).all() else (values / shared[places]).astype(values.dtype)
+    xp.add.at(shared, addresses, 1)
+    return values if (shared <= 1).all() else (values / shared[addresses]).astype(values.dtype)
 
 
 class AsStrided(Primitive):
-    """The elements of the memory behind ``x`` that the window shows: a view."""
+    """The elements of the memory behind ``x`` in the window: a view."""
 
     kind = Kind.MOVE
     view = True
@@ -63,7 +64,7 @@ class AsStrided(Primitive):
         return Aval(tuple(window[0]), x.dtype)
 
     def forward(self, xp, x, *, window, base):
-        """A view; of a copy, if ``x`` does not lie in memory as the base did."""
+        """A view; a copy by ``strided_read`` if the strides of ``x`` are not those of ``base``."""
         shape, steps, offset = window
         size = x.dtype.itemsize
         if tuple(x.strides) != tuple(step * size for step in base[1]):
@@ -76,25 +77,25 @@ class AsStrided(Primitive):
 
 
 class StridedRead(AsStrided):
-    """As ``as_strided``, but a copy, of memory that holds ``x`` alone and else zeros."""
+    """``as_strided`` as a copy, from memory that holds the elements of ``x`` and zeros elsewhere."""
 
     copying_form = False
     view = False
     saved_names = {}
 
     def forward(self, xp, x, *, window, base):
-        """``x`` in memory of its own, then the window."""
+        """Write ``x`` to new memory, then read the window."""
         low, high = _span(window, base)
         memory = xp.zeros(high - low, x.dtype)
-        places = _places(xp, base[0], base[1], -low)
-        xp.add.at(memory, places, _evenly(xp, x, places, high - low))
+        addresses = _addresses(xp, base[0], base[1], -low)
+        xp.add.at(memory, addresses, _shared_evenly(xp, x, addresses, high - low))
         shape, steps, offset = window
-        return memory[_places(xp, shape, steps, offset - low)]
+        return memory[_addresses(xp, shape, steps, offset - low)]
 
 
 class StridedSum(Primitive):
-    """The gradient of a base from that of the window: summed where elements of the window share a place, cut
-    in equal parts where those of the base do."""
+    """The gradient of the base from that of the window: summed where elements of the window share an address,
+    divided equally where elements of the base do."""
 
     kind = Kind.MOVE
 
@@ -103,13 +104,13 @@ class StridedSum(Primitive):
         return Aval(tuple(base[0]), x.dtype)
 
     def forward(self, xp, x, *, window, base):
-        """Added up in memory, then read."""
+        """Add to zeroed memory, then read the base."""
         low, high = _span(window, base)
         memory = xp.zeros(high - low, x.dtype)
         shape, steps, offset = window
-        xp.add.at(memory, _places(xp, shape, steps, offset - low), x)
-        places = _places(xp, base[0], base[1], -low)
-        return _evenly(xp, memory[places], places, high - low)
+        xp.add.at(memory, _addresses(xp, shape, steps, offset - low), x)
+        addresses = _addresses(xp, base[0], base[1], -low)
+        return _shared_evenly(xp, memory[addresses], addresses, high - low)
 
     def vjp_x(self, f, g, out, x, *, window, base):
         return f.strided_read(g, window=window, base=base)

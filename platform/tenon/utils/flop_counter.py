@@ -22,7 +22,7 @@ from tenon.engine.op import Composite, Kind, Op, cost_of_parts, table
 from tenon.engine.types import Array, Attrs, Operand
 from tenon.engine.value import Value
 from tenon.errors import TenonWarning
-from tenon.ops.aten import Operator, called
+from tenon.ops.aten import Operator, operator_of
 from tenon.utils.flop_formulas import (
     OWN,
     Formula,
@@ -199,7 +199,7 @@ def _name(op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operator:
         return Operator("addmm")
     if op.name.endswith("_sequence_grad"):
         return Operator("mm")
-    name = called(op, args, attrs)
+    name = operator_of(op, args, attrs)
     if op.kind is Kind.CONVOLVE and PASS.inside and (not MODE.enabled or PASS.sweep.create_graph):
         return Operator("convolution_backward")  # and not a forward pass that a checkpoint repeats
     return name

@@ -13,10 +13,10 @@ from tenon.ops import adaptive_max_pool_indices as _adaptive
 from tenon.ops import fractional_max_pool_indices as _fractional
 from tenon.ops import grid_places as _grid_places
 from tenon.ops import max_pool_indices as _max_pool_indices
-from tenon.ops.scatter_extreme import worst
+from tenon.ops.scatter_extreme import extreme_identity
 from tenon.ops.spatial.axis_tables import Table
 from tenon.ops.spatial.grid import OFFSETS, products
-from tenon.ops.spatial.resampling import Plan, along, tables, walked
+from tenon.ops.spatial.resampling import Plan, apply_table, apply_tables, tables
 from tenon.ops.spatial.window_choice import adaptive_bounds, fractional_starts
 from tenon_cpu.jit.eager_ops.calls import FLOAT, INDEX, WORTH, fits, plain, share
 from tenon_cpu.jit.loops import grids, lines, resampling
@@ -26,11 +26,12 @@ _PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
 
 
 def _along(xp: ArrayNamespace, x: np.ndarray, table: Table, axis: int) -> np.ndarray:
-    """``along``, which resamples one axis, by loops over rows, or over points if the axis is the last."""
+    """``apply_table``, which resamples one axis, by loops over rows, or over points if the axis is the
+    last."""
     x = plain(x)
     starts, places, weights = table
     if not starts[-1] or not x.size:
-        return along(xp, x, table, axis)
+        return apply_table(xp, x, table, axis)
     factors = np.ones(places.size, FLOAT) if weights is None else weights
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     out = np.empty((*x.shape[:axis], starts.size - 1, *x.shape[axis + 1 :]), FLOAT)
@@ -43,12 +44,12 @@ def _along(xp: ArrayNamespace, x: np.ndarray, table: Table, axis: int) -> np.nda
 
 def resample(x: np.ndarray, *, plan: Plan) -> np.ndarray:
     """``x`` resampled along the axes of ``plan``, one after the other."""
-    return walked(np, x, tables(x.shape, plan, FLOAT, turned=False), _along)
+    return apply_tables(np, x, tables(x.shape, plan, FLOAT, for_gradient=False), _along)
 
 
 def resample_grad(g: np.ndarray, *, shape: tuple[int, ...], plan: Plan) -> np.ndarray:
     """The gradient of ``resample`` for an input of ``shape``."""
-    return walked(np, g, tables(shape, plan, FLOAT, turned=True), _along)
+    return apply_tables(np, g, tables(shape, plan, FLOAT, for_gradient=True), _along)
 
 
 def _blocks(places: np.ndarray) -> int:
@@ -245,6 +246,6 @@ def scatter_extreme(
     include_self: bool = True,
 ) -> np.ndarray:  # fmt: skip
     """``x`` with the maximum (``amax``) or minimum (``amin``) of itself and ``y`` at ``index``."""
-    start = x if include_self else f.scatter(x, index, worst(x.dtype, reduce), axis=axis)
+    start = x if include_self else f.scatter(x, index, extreme_identity(x.dtype, reduce), axis=axis)
     result: np.ndarray = f.scatter(start, index, y, axis=axis, reduce=reduce)
     return result

@@ -1,4 +1,4 @@
-"""Linear algebra over the last two axes: factorizations, decompositions, systems of equations."""
+"""Linear algebra over the last two axes: factorizations, decompositions, linear systems."""
 
 from tenon.ops.matrices import factorization as factorization
 from tenon.ops.matrices import linalg as linalg

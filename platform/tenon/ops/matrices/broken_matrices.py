@@ -26,37 +26,37 @@ def failure_message(name: str, function: str, error: Exception, arrays: tuple[Ar
             f"values. {shapes}"
         )
     if function == "cholesky":
-        where, place = _first_failure(x, np.linalg.cholesky, _bad_minor)
+        element, index = _first_failure(x, np.linalg.cholesky, _bad_minor)
         return (
-            f"linalg.cholesky: {where}The factorization could not be completed because the input is not "
-            f"positive-definite (the leading minor of order {place} is not positive-definite). {shapes}"
+            f"linalg.cholesky: {element}The factorization could not be completed because the input is not "
+            f"positive-definite (the leading minor of order {index} is not positive-definite). {shapes}"
         )
     if function in ("inv", "solve"):
-        where, place = _first_failure(x, np.linalg.inv, _zero_pivot)
+        element, index = _first_failure(x, np.linalg.inv, _zero_pivot)
         if function == "solve":
-            return f"torch.linalg.solve: {where}The solver failed {_SINGULAR} {shapes}"
+            return f"torch.linalg.solve: {element}The solver failed {_SINGULAR} {shapes}"
         return (
-            f"linalg.inv: {where}The diagonal element {place} is zero, the inversion could not be completed "
-            f"{_SINGULAR} {shapes}"
+            f"linalg.inv: {element}The diagonal element {index} is zero, the inversion could not be"
+            f" completed {_SINGULAR} {shapes}"
         )
     return f"linalg.{name}: {error} {shapes}"
 
 
 def _first_failure(
-    x: np.ndarray, works: Callable[[np.ndarray], object], place: Callable[[np.ndarray], int]
+    x: np.ndarray, factorize: Callable[[np.ndarray], object], locate: Callable[[np.ndarray], int]
 ) -> tuple[str, int]:
-    """Return which matrix of the batch fails first, as text, and the index in it at which (from 1)."""
+    """Return the first matrix of the batch that fails, as text, and the failing index in it, from 1."""
     flat = np.asarray(x).reshape(-1, *x.shape[-2:])
     for n, each in enumerate(flat):
         try:
-            works(each)
+            factorize(each)
         except np.linalg.LinAlgError:
-            return f"(Batch element {n}): " if x.ndim > 2 else "", place(each)
+            return f"(Batch element {n}): " if x.ndim > 2 else "", locate(each)
     return "", 0
 
 
 def _bad_minor(x: np.ndarray) -> int:
-    """The order of the first leading minor that is not positive definite."""
+    """Return the order of the first leading minor that is not positive definite."""
     for order in range(1, len(x)):
         try:
             np.linalg.cholesky(x[:order, :order])
@@ -67,12 +67,12 @@ def _bad_minor(x: np.ndarray) -> int:
 
 def _zero_pivot(x: np.ndarray) -> int:
     """Return the index of the first zero pivot in an elimination with partial pivoting."""
-    left = np.array(x)
-    for step in range(len(left) - 1):
-        best = step + int(np.abs(left[step:, step]).argmax())
-        left[[step, best]] = left[[best, step]]
-        if left[step, step] == 0:
+    remaining = np.array(x)
+    for step in range(len(remaining) - 1):
+        best = step + int(np.abs(remaining[step:, step]).argmax())
+        remaining[[step, best]] = remaining[[best, step]]
+        if remaining[step, step] == 0:
             return step + 1
-        rows = left[step + 1 :, step] / left[step, step]
-        left[step + 1 :, step:] -= rows[:, None] * left[step, step:]
-    return len(left)
+        rows = remaining[step + 1 :, step] / remaining[step, step]
+        remaining[step + 1 :, step:] -= rows[:, None] * remaining[step, step:]
+    return len(remaining)

@@ -7,11 +7,11 @@ import numpy as np
 from tenon.engine.aval import Aval
 from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.ops.kinds import dtype_of, is_complex
-from tenon.ops.matrices.linalg import Factorization, adjoint, kept, there
+from tenon.ops.matrices.linalg import Factorization, adjoint, has_residuals, with_residuals
 
 
 class LuParts(Factorization):
-    """``L`` (below) and ``U`` in one matrix, LAPACK's pivots counted from 1, and ``P`` with ``A = P L U``."""
+    """``L`` (below the diagonal) and ``U`` in one matrix, LAPACK's pivots, and ``P`` of ``A = P L U``."""
 
     grad_name = "LinalgLuFactorExBackward0"
     saves = ("x",)
@@ -19,7 +19,7 @@ class LuParts(Factorization):
     outputs = residuals = 3
 
     def infer(self, x):
-        """The packed factors, ``min(rows, columns)`` pivots, a square of ``rows``."""
+        """The packed factors, ``min(rows, columns)`` pivots, a square matrix of ``rows``."""
         *batch, rows, columns = self.checked(x).shape
         pivots = Aval((*batch, min(rows, columns)), np.dtype(np.int32))
         return Aval((*batch, rows, columns), x.dtype), pivots, Aval((*batch, rows, rows), x.dtype)
@@ -29,11 +29,11 @@ class LuParts(Factorization):
         packed, pivots, unit = self.infer(x)
         a = xp.array(x, copy=True)
         size, rows = pivots.shape[-1], packed.shape[-2]
-        found = xp.zeros(pivots.shape, pivots.dtype)
+        swaps = xp.zeros(pivots.shape, pivots.dtype)
         p = xp.zeros(unit.shape, unit.dtype) + xp.eye(rows, dtype=unit.dtype)
         for j in range(size):
-            best = xp.argmax(_size(xp, a[..., j:, j]), axis=-1) + j
-            found[..., j] = best + 1
+            best = xp.argmax(_magnitude(xp, a[..., j:, j]), axis=-1) + j
+            swaps[..., j] = best + 1
             order = xp.zeros((*best.shape, rows), np.int64) + xp.arange(rows)
             order[..., j] = best
             order = xp.where((xp.arange(rows) == best[..., None]) & (best[..., None] != j), j, order)
@@ -42,48 +42,48 @@ class LuParts(Factorization):
             top = a[..., j : j + 1, j : j + 1]
             a[..., j + 1 :, j : j + 1] /= xp.where(top == 0, 1, top)
             a[..., j + 1 :, j + 1 :] -= a[..., j + 1 :, j : j + 1] * a[..., j : j + 1, j + 1 :]
-        return kept(xp, (a, found, p))
+        return with_residuals(xp, (a, swaps, p))
 
-    # P L^-H (tril(L^H gL, -1) + triu(gU U^H)) U^-H for the leading square; what lies right of it in U (below
-    # it in L) adds to the gradient of L (of U), and has that of one triangular solution
+    # P L^-H (tril(L^H gL, -1) + triu(gU U^H)) U^-H for the leading square. The part of U to its right (of L
+    # below it) adds to the gradient of L (of U), and its own gradient is one triangular solve.
     def vjp_joint(self, f, g, out, x, *, needs, residuals):
         size, (rows, columns) = min(x.shape[-2:]), x.shape[-2:]
-        packed, _, p = residuals if there(residuals) else f.lu_parts(x)
+        packed, _, p = residuals if has_residuals(residuals) else f.lu_parts(x)
         lead, rest = _leading(f, packed, size)
-        own, beside = _leading(f, g[0], size)
+        own, outside = _leading(f, g[0], size)
         ones = f.new_full(lead, shape=tuple(lead.shape), value=1, dtype=dtype_of(x))
         low = f.add(f.tril(lead, k=-1), f.triu(f.tril(ones, k=0), k=0))
         high = f.triu(lead, k=0)
         for_low = f.matmul(adjoint(f, low), f.tril(own, k=-1))
         for_high = f.matmul(f.triu(own, k=0), adjoint(f, high))
         if columns > rows:
-            for_low = f.sub(for_low, f.matmul(beside, adjoint(f, rest)))
+            for_low = f.sub(for_low, f.matmul(outside, adjoint(f, rest)))
         if rows > columns:
-            for_high = f.sub(for_high, f.matmul(adjoint(f, rest), beside))
+            for_high = f.sub(for_high, f.matmul(adjoint(f, rest), outside))
         inner = f.solve_triangle(
             adjoint(f, low), f.add(f.tril(for_low, k=-1), f.triu(for_high, k=0)), upper=True
         )
         result = adjoint(f, f.solve_triangle(high, adjoint(f, inner), upper=True))
         if columns > rows:
             result = f.cat(
-                result, f.solve_triangle(adjoint(f, low), beside, upper=True), axis=len(x.shape) - 1
+                result, f.solve_triangle(adjoint(f, low), outside, upper=True), axis=len(x.shape) - 1
             )
         if rows > columns:
             result = f.cat(
                 result,
-                adjoint(f, f.solve_triangle(high, adjoint(f, beside), upper=True)),
+                adjoint(f, f.solve_triangle(high, adjoint(f, outside), upper=True)),
                 axis=len(x.shape) - 2,
             )
         return [f.matmul(p, result)]
 
 
-def _size(xp: ArrayNamespace, x: Array) -> Array:
-    """What LAPACK compares pivots by: the sum of the magnitudes of both parts of a complex number."""
+def _magnitude(xp: ArrayNamespace, x: Array) -> Array:
+    """Return LAPACK's measure of pivots: ``|re| + |im|``."""
     return xp.abs(x.real) + xp.abs(x.imag) if x.dtype.kind == "c" else xp.abs(x)
 
 
 def _leading(f: OpNamespace, x: Operand, size: int) -> tuple[Operand, Operand]:
-    """The leading square of ``x``, and what is right of it or below it."""
+    """Split ``x`` into its leading square and the part to the right of it or below it."""
     rank, (rows, columns) = len(x.shape), x.shape[-2:]
     axis, end = (rank - 1, columns) if columns > rows else (rank - 2, rows)
     return f.slice_axis(x, axis=axis, start=0, stop=size), f.slice_axis(x, axis=axis, start=size, stop=end)
@@ -97,7 +97,7 @@ class Eig(Factorization):
     outputs = residuals = 2
 
     def infer(self, x):
-        """Values and vectors."""
+        """The avals of values and vectors."""
         shape = tuple(self.checked(x).shape)
         kind = np.dtype(np.complex64 if x.dtype.type(0).real.itemsize == 4 else np.complex128)
         return Aval(shape[:-1], kind), Aval(shape, kind)
@@ -106,11 +106,11 @@ class Eig(Factorization):
         """LAPACK's geev."""
         values, vectors = self.solved(xp, "eig", self.checked(x))
         kind = self.infer(x)[0].dtype
-        return kept(xp, (values.astype(kind, copy=False), vectors.astype(kind, copy=False)))
+        return with_residuals(xp, (values.astype(kind, copy=False), vectors.astype(kind, copy=False)))
 
     # V^-H (diag(g_values) + (V^H gV - V^H V Re diag(V^H gV)) / conj(l_j - l_i)) V^H
     def vjp_joint(self, f, g, out, x, *, needs, residuals):
-        values, v = residuals if there(residuals) else f.eig(x)
+        values, v = residuals if has_residuals(residuals) else f.eig(x)
         size, rank = x.shape[-1], len(x.shape)
         row = f.reshape(values, shape=(*values.shape[:-1], 1, size))
         column = f.reshape(values, shape=(*values.shape[:-1], size, 1))

@@ -36,7 +36,7 @@ class Factorization(Primitive):
     remakes = True
 
     def checked(self, x: Operand) -> Operand:
-        """``x`` if it is a (batch of square) matrices of a dtype that LAPACK knows."""
+        """Return ``x``; raise unless it is a batch of (square) matrices in a dtype of LAPACK's."""
         shape = tuple(x.shape)
         if len(shape) < 2:
             raise ShapeError(
@@ -55,19 +55,19 @@ class Factorization(Primitive):
         return x
 
     def solved(self, xp: ArrayNamespace, function: str, *args: Array, **options: Any) -> Array:
-        """``xp.linalg.function(*args)``."""
+        """Return ``xp.linalg.function(*args)``; LinearAlgebraError if it fails."""
         try:
             return getattr(xp.linalg, function)(*args, **options)
         except np.linalg.LinAlgError as error:
             raise LinearAlgebraError(failure_message(self.name, function, error, args)) from None
 
 
-def kept(xp: ArrayNamespace, result: tuple[Array, ...]) -> tuple[Array, ...]:
-    """``result``, with copies as residuals, since outputs may be modified before the gradient reads them."""
+def with_residuals(xp: ArrayNamespace, result: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Append copies of ``result`` as residuals, as outputs may be modified before the gradient reads them."""
     return (*result, *(xp.array(r, copy=True) for r in result))
 
 
-def there(residuals: tuple[Operand, ...]) -> bool:
+def has_residuals(residuals: tuple[Operand, ...]) -> bool:
     """Whether residuals exist: not under ``create_graph``, and not where only shapes are inferred."""
     return bool(residuals) and residuals[0] is not None
 
@@ -101,7 +101,7 @@ def _column(bound: Operand) -> Operand:
 class Pinv(Factorization):
     """Pseudo-inverses; singular values up to ``max(atol, rtol * largest)`` count as 0.
 
-    Both bounds are numbers, or arrays of one number a matrix.
+    Both bounds are numbers, or arrays of one number per matrix.
     """
 
     grad_name = "LinalgPinvBackward0"
@@ -110,12 +110,12 @@ class Pinv(Factorization):
     square = False
 
     def infer(self, x, rtol, atol, *, hermitian=False):
-        """Rows and columns exchanged."""
+        """The shape with rows and columns exchanged."""
         *batch, rows, columns = self.checked(x).shape
         return Aval((*batch, columns, rows), x.dtype)
 
     def forward(self, xp, x, rtol, atol, *, hermitian=False):
-        """By LAPACK's singular values, or the eigenvalues of a Hermitian matrix."""
+        """Compute it from singular values, or from the eigenvalues of a Hermitian matrix."""
         if 0 in self.checked(x).shape:
             return xp.zeros(self.infer(x, rtol, atol).shape, x.dtype)
         if hermitian:
@@ -124,8 +124,8 @@ class Pinv(Factorization):
         else:
             u, s, vh = self.solved(xp, "svd", x, full_matrices=False)
             size = s
-        kept = size > xp.maximum(xp.max(size, axis=-1, keepdims=True) * _column(rtol), _column(atol))
-        scale = xp.where(kept, 1 / xp.where(kept, s, 1), 0).astype(s.dtype)
+        nonzero = size > xp.maximum(xp.max(size, axis=-1, keepdims=True) * _column(rtol), _column(atol))
+        scale = xp.where(nonzero, 1 / xp.where(nonzero, s, 1), 0).astype(s.dtype)
         return xp.swapaxes((u * scale[..., None, :]) @ vh, -1, -2).conj()
 
     # dP = -P dA P + (1 - P A) dA^H P^H P + P P^H dA^H (1 - A P), at constant rank
@@ -145,11 +145,11 @@ class Det(Factorization):
     autocast = "float32"
 
     def infer(self, x):
-        """The batch axes."""
+        """The shape of the batch."""
         return Aval(tuple(self.checked(x).shape[:-2]), x.dtype)
 
     def forward(self, xp, x):
-        """By LU."""
+        """Compute it from an LU factorization."""
         return self.solved(xp, "det", self.checked(x))
 
     # d det(X) = det(X) tr(inv(X) dX)
@@ -167,12 +167,12 @@ class Slogdet(Factorization):
     autocast = "float32"
 
     def infer(self, x):
-        """The batch axes, twice."""
+        """Both have the shape of the batch."""
         batch = tuple(self.checked(x).shape[:-2])
         return Aval(batch, x.dtype), Aval(batch, np.dtype(x.dtype.type(0).real.dtype))
 
     def forward(self, xp, x):
-        """By LU."""
+        """Compute it from an LU factorization."""
         return tuple(self.solved(xp, "slogdet", self.checked(x)))
 
     # d log det(X) = tr(inv(X) dX) = z; the logarithm's magnitude takes Re(z), the sign turns by Im(z)
@@ -195,7 +195,7 @@ class Cholesky(Factorization):
         return Aval(self.checked(x).shape, x.dtype)
 
     def forward(self, xp, x):
-        """LAPACK's; reads the lower triangle."""
+        """LAPACK's factorization, which reads the lower triangle."""
         return self.solved(xp, "cholesky", self.checked(x))
 
     # inv(L)^H phi inv(L); phi is half of L^H g below the diagonal, mirrored above it
@@ -225,10 +225,10 @@ class Qr(Factorization):
 
     def forward(self, xp, x, *, mode="reduced"):
         """LAPACK's Householder factorization."""
-        return kept(xp, tuple(self.solved(xp, "qr", self.checked(x), mode=mode)))
+        return with_residuals(xp, tuple(self.solved(xp, "qr", self.checked(x), mode=mode)))
 
-    # M = R gR^H - gQ^H Q, mirrored below its diagonal; gX = (gQ + Q M) R^-H. Of a wide X the columns behind
-    # the leading square X1 are Q R2: gX2 = Q gR2, and gQ gains X2 gR2^H
+    # M = R gR^H - gQ^H Q, its lower triangle mirrored; gX = (gQ + Q M) R^-H. The columns of a wide X after
+    # the leading square X1 are Q R2: gX2 = Q gR2, and X2 gR2^H is added to gQ
     def vjp_joint(self, f, g, out, x, *, needs, residuals, mode="reduced"):
         rows, columns = x.shape[-2:]
         if mode == "complete" and rows > columns:
@@ -237,21 +237,21 @@ class Qr(Factorization):
                 f"{list(x.shape)}."
             )
         (q, r), (for_q, for_r), last = (
-            residuals if there(residuals) else f.qr(x, mode=mode),
+            residuals if has_residuals(residuals) else f.qr(x, mode=mode),
             g,
             len(x.shape) - 1,
         )
         if columns > rows:
-            behind = f.slice_axis(for_r, axis=last, start=rows, stop=columns)
+            trailing = f.slice_axis(for_r, axis=last, start=rows, stop=columns)
             for_r = f.slice_axis(for_r, axis=last, start=0, stop=rows)
             rest = f.slice_axis(x, axis=last, start=rows, stop=columns)
-            for_q = f.add(for_q, f.matmul(rest, adjoint(f, behind)))
+            for_q = f.add(for_q, f.matmul(rest, adjoint(f, trailing)))
             r = f.slice_axis(r, axis=last, start=0, stop=rows)
         inner = f.sub(f.matmul(r, adjoint(f, for_r)), f.matmul(adjoint(f, for_q), q))
         half = f.add(f.tril(inner, k=-1), f.mul(f.tril(f.triu(inner, k=0), k=0), 0.5))
         total = f.add(for_q, f.matmul(q, f.add(half, adjoint(f, half))))
         result = adjoint(f, f.solve_triangle(r, adjoint(f, total), upper=True))
-        return [f.cat(result, f.matmul(q, behind), axis=last) if columns > rows else result]
+        return [f.cat(result, f.matmul(q, trailing), axis=last) if columns > rows else result]
 
 
 class Svdvals(Factorization):
@@ -264,22 +264,22 @@ class Svdvals(Factorization):
     autocast = "float32"
 
     def infer(self, x):
-        """``min(rows, columns)`` values a matrix."""
+        """``min(rows, columns)`` values per matrix."""
         *batch, rows, columns = self.checked(x).shape
         return Aval((*batch, min(rows, columns)), np.dtype(x.dtype.type(0).real.dtype))
 
     def forward(self, xp, x):
-        """LAPACK's, and the vectors for the gradient."""
+        """LAPACK's values and, as residuals for the gradient, the vectors."""
         u, s, vh = self.solved(xp, "svd", self.checked(x), full_matrices=False)
         return s, u, vh
 
     def without_vectors(self, xp: ArrayNamespace, x: Array) -> tuple[Array]:
-        """``forward`` where no gradient will be asked for, in half the time."""
+        """Compute ``forward`` without residuals, in half the time."""
         return (self.solved(xp, "svd", self.checked(x), compute_uv=False),)
 
     # d s_i = u_i^H dX v_i
     def vjp_joint(self, f, g, out, x, *, needs, residuals):
-        u, vh = residuals if there(residuals) else f.svd_parts(x)[::2]
+        u, vh = residuals if has_residuals(residuals) else f.svd_parts(x)[::2]
         return [f.matmul(f.mul(u, f.reshape(g, shape=(*g.shape[:-1], 1, g.shape[-1]))), vh)]
 
 
@@ -304,21 +304,21 @@ class SvdParts(Factorization):
         )
 
     def forward(self, xp, x, *, full=False):
-        """LAPACK's."""
-        return kept(xp, tuple(self.solved(xp, "svd", self.checked(x), full_matrices=full)))
+        """LAPACK's gesdd."""
+        return with_residuals(xp, tuple(self.solved(xp, "svd", self.checked(x), full_matrices=full)))
 
-    # U ((skew(U^H gU) S + S skew(V^H gV)) / (s_j^2 - s_i^2) + diag(gS)) V^H, and what leaves both spans. Of
-    # complex vectors only functions that do not see their phases have a gradient, half of it through each
-    # diagonal. The vectors of full factors that belong to no singular value have none.
+    # U ((skew(U^H gU) S + S skew(V^H gV)) / (s_j^2 - s_i^2) + diag(gS)) V^H, and the parts outside of
+    # both spans. For complex vectors, only functions independent of their phases have a gradient, half of it
+    # through each diagonal. The vectors of full factors without a singular value have no gradient.
     def vjp_joint(self, f, g, out, x, *, needs, residuals, full=False):
         *batch, rows, columns = x.shape
         size, rank = min(rows, columns), len(x.shape)
-        u, s, vh = residuals if there(residuals) else f.svd_parts(x)
+        u, s, vh = residuals if has_residuals(residuals) else f.svd_parts(x)
         if full:
             lead = f.slice_axis(g[0], axis=rank - 1, start=0, stop=size)
             g = (lead, g[1], f.slice_axis(g[2], axis=rank - 2, start=0, stop=size))
-            u = f.slice_axis(u, axis=rank - 1, start=0, stop=size) if there(residuals) else u
-            vh = f.slice_axis(vh, axis=rank - 2, start=0, stop=size) if there(residuals) else vh
+            u = f.slice_axis(u, axis=rank - 1, start=0, stop=size) if has_residuals(residuals) else u
+            vh = f.slice_axis(vh, axis=rank - 2, start=0, stop=size) if has_residuals(residuals) else vh
         row = f.reshape(s, shape=(*batch, 1, size))
         column = f.reshape(s, shape=(*batch, size, 1))
         gap = f.sub(f.mul(row, row), f.mul(column, column))
@@ -330,16 +330,16 @@ class SvdParts(Factorization):
         )
         values = g[1]
         if is_complex(x):
-            turns = (f.imag(f.diagonal(d, offset=0, axis0=rank - 2, axis1=rank - 1)) for d in (left, right))
-            values = f.rectangular(values, f.div(f.sub(*turns), f.mul(s, 2.0)))
+            phases = (f.imag(f.diagonal(d, offset=0, axis0=rank - 2, axis1=rank - 1)) for d in (left, right))
+            values = f.rectangular(values, f.div(f.sub(*phases), f.mul(s, 2.0)))
         onto = f.diagonal_embed(values, shape=(*batch, size, size), axis0=rank - 2, axis1=rank - 1)
         total = f.matmul(f.matmul(u, f.add(f.mul(inner, scale), onto)), vh)
         if rows > size:
-            beside = f.sub(g[0], f.matmul(u, left))
-            total = f.add(total, f.matmul(f.div(beside, row), vh))
+            outside = f.sub(g[0], f.matmul(u, left))
+            total = f.add(total, f.matmul(f.div(outside, row), vh))
         if columns > size:
-            beside = f.sub(g[2], f.matmul(adjoint(f, right), vh))
-            total = f.add(total, f.matmul(u, f.div(beside, column)))
+            outside = f.sub(g[2], f.matmul(adjoint(f, right), vh))
+            total = f.add(total, f.matmul(u, f.div(outside, column)))
         return [total]
 
 
@@ -352,17 +352,17 @@ class Eigh(Factorization):
     autocast = "float32"
 
     def infer(self, x, *, lower=True):
-        """Values and vectors."""
+        """The avals of values and vectors."""
         shape = tuple(self.checked(x).shape)
         return Aval(shape[:-1], np.dtype(x.dtype.type(0).real.dtype)), Aval(shape, x.dtype)
 
     def forward(self, xp, x, *, lower=True):
-        """LAPACK's."""
-        return kept(xp, tuple(self.solved(xp, "eigh", self.checked(x), UPLO="L" if lower else "U")))
+        """LAPACK's syevd or heevd."""
+        return with_residuals(xp, tuple(self.solved(xp, "eigh", self.checked(x), UPLO="L" if lower else "U")))
 
-    # gX = V (diag(g_values) + (V^H g_vectors) / (l_j - l_i)) V^H, made symmetric as in torch
+    # gX = V (diag(g_values) + (V^H g_vectors) / (l_j - l_i)) V^H, symmetrised as in PyTorch
     def vjp_joint(self, f, g, out, x, *, needs, residuals, lower=True):
-        values, v = residuals if there(residuals) else f.eigh(x, lower=lower)
+        values, v = residuals if has_residuals(residuals) else f.eigh(x, lower=lower)
         size = x.shape[-1]
         row = f.reshape(values, shape=(*values.shape[:-1], 1, size))
         column = f.reshape(values, shape=(*values.shape[:-1], size, 1))

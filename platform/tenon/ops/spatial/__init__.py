@@ -1,4 +1,4 @@
-"""Ops over space: windows, pooling, patches, resampling, sampling grids; ``convolution`` lies beside it."""
+"""Ops over spatial axes: windows, pooling, patches, resampling, sampling grids; not convolution."""
 
 from tenon.ops.spatial import (
     adaptive_pooling as adaptive_pooling,

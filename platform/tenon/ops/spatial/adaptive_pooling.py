@@ -1,4 +1,4 @@
-"""Averages of windows whose sizes follow from those wanted."""
+"""Average pooling to a given output size: window sizes follow from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenon.errors import ShapeError
 
 
 class AdaptiveAvgPool(Primitive):
-    """Means of windows laid out so that the output has ``sizes``."""
+    """Means of windows that are chosen so that the output has ``sizes``."""
 
     kind = Kind.WINDOW
     follows = 1
@@ -44,9 +44,9 @@ class AdaptiveAvgPool(Primitive):
         return f.adaptive_avg_pool_grad(g, shape=tuple(x.shape))
 
     def torch_name(self, args, attrs):
-        """A mean where all windows are one."""
-        whole = all(s == 1 for s in attrs["sizes"])
-        return "MeanBackward1" if whole else f"AdaptiveAvgPool{max(len(attrs['sizes']), 2)}DBackward0"
+        """PyTorch computes a mean for a single window."""
+        is_mean = all(s == 1 for s in attrs["sizes"])
+        return "MeanBackward1" if is_mean else f"AdaptiveAvgPool{max(len(attrs['sizes']), 2)}DBackward0"
 
 
 class AdaptiveAvgPoolGrad(Primitive):
@@ -78,7 +78,8 @@ class AdaptiveAvgPoolGrad(Primitive):
 
 
 def _averages(xp: ArrayNamespace, size: int, count: int, dtype: np.dtype) -> Array:
-    """``[count, size]``: row i averages from ``floor(i size / count)`` to ``ceil((i + 1) size / count)``."""
+    """Return a matrix ``[count, size]`` whose row i averages from ``floor(i size / count)`` to ``ceil((i +
+    1) size / count)``."""
     matrix = np.zeros((count, size), dtype)
     for i in range(count):
         start, stop = i * size // count, -(-(i + 1) * size // count)
@@ -87,6 +88,7 @@ def _averages(xp: ArrayNamespace, size: int, count: int, dtype: np.dtype) -> Arr
 
 
 def _along(xp: ArrayNamespace, x: Array, matrix: Array, axis: int) -> Array:
+    """Multiply ``x`` by ``matrix`` along ``axis``."""
     result = xp.swapaxes(xp.matmul(xp.swapaxes(x, axis, x.ndim - 1), matrix.T), axis, x.ndim - 1)
     return result.astype(x.dtype, copy=False)  # NumPy multiplies bfloat16 matrices into float32
 

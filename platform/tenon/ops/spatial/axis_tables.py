@@ -1,11 +1,12 @@
-"""Which elements along an axis, with which weights, each element of a resampled or padded axis is made of.
+"""Resampling and padding of an axis as sparse matrices.
 
 A ``Table`` is a sparse matrix by rows: output ``i`` is the sum of ``weights[k] * x[places[k]]`` for ``k``
-from ``starts[i]`` to ``starts[i + 1]``; ``weights`` is None where each output is one input as it is. A *spec*
-says in hashable form which table is meant:
+from ``starts[i]`` to ``starts[i + 1]``; ``weights`` is None where each output is one input unchanged. A
+*spec* identifies a table in hashable form:
 
-- ``("nearest", size, align, scale)``, and so "nearest-exact", "linear", "cubic": interpolation to ``size``;
-- ``("antialias-linear", ...)``, "antialias-cubic", "antialias-lanczos": filters as wide as the step;
+- ``("nearest", size, align, scale)``, and likewise "nearest-exact", "linear", "cubic": interpolation to
+``size``;
+- ``("antialias-linear", ...)``, "antialias-cubic", "antialias-lanczos": filters that are as wide as the step;
 - ``("reflect", before, after)``, "replicate", "circular": padding.
 
 Places and weights are computed in the precision of the data, as torch does: rounding decides which
@@ -31,7 +32,7 @@ _CUBIC, _CUBIC_ANTIALIAS = -0.75, -0.5
 
 
 class Table(NamedTuple):
-    """Rows of a sparse matrix."""
+    """A sparse matrix by rows."""
 
     starts: np.ndarray
     places: np.ndarray
@@ -39,18 +40,18 @@ class Table(NamedTuple):
 
 
 def pads(spec: Spec) -> bool:
-    """Whether ``spec`` keeps the elements and adds some around them."""
+    """Whether ``spec`` is a padding, which keeps all elements."""
     return spec[0] in _PADS
 
 
 def length(spec: Spec, size: int) -> int:
-    """The size of an axis of ``size`` after ``spec``."""
+    """Return the size of an axis of ``size`` after ``spec`` is applied."""
     return int(size + spec[1] + spec[2] if pads(spec) else spec[1])
 
 
 @functools.lru_cache(maxsize=512)
 def table_of(spec: Spec, size: int, wide: bool) -> Table:
-    """The table of ``spec`` on an axis of ``size``; ``wide``: for float64."""
+    """Return the table of ``spec`` for an axis of ``size``; ``wide`` computes it in float64."""
     kind = spec[0]
     if kind in _PADS:
         return _single(_padded(kind, size, spec[1], spec[2]))
@@ -59,41 +60,42 @@ def table_of(spec: Spec, size: int, wide: bool) -> Table:
     step = _step(size, count, align, scale, real)
     steps: np.ndarray = np.arange(count).astype(real)
     if kind in ("nearest", "nearest-exact"):
-        at = np.floor((steps + real(0.5)) * step if kind == "nearest-exact" else steps * step)
-        return _single(np.minimum(at.astype(np.int64), size - 1))
+        source = np.floor((steps + real(0.5)) * step if kind == "nearest-exact" else steps * step)
+        return _single(np.minimum(source.astype(np.int64), size - 1))
     if kind.startswith("antialias-"):
         return _filtered(kind.removeprefix("antialias-"), size, steps, step)
-    at = steps * step if align else step * (steps + real(0.5)) - real(0.5)
+    source = steps * step if align else step * (steps + real(0.5)) - real(0.5)
     if kind == "cubic":
-        low = np.floor(at)
+        low = np.floor(source)
         places = low.astype(np.int64)[:, None] + np.arange(-1, 3)
-        weights = _cubic((at - low)[:, None] - np.arange(-1, 3).astype(real), real(_CUBIC))
+        weights = _cubic((source - low)[:, None] - np.arange(-1, 3).astype(real), real(_CUBIC))
         return _rows(np.clip(places, 0, size - 1), weights)
-    at = np.maximum(at, 0)
-    first = np.minimum(at.astype(np.int64), size - 1)
-    upper = np.clip(at - first, 0, 1).astype(real)
+    source = np.maximum(source, 0)
+    first = np.minimum(source.astype(np.int64), size - 1)
+    upper = np.clip(source - first, 0, 1).astype(real)
     return _rows(np.stack([first, np.minimum(first + 1, size - 1)], 1), np.stack([real(1) - upper, upper], 1))
 
 
 def _step(size: int, count: int, align: bool, scale: float | None, real: Real) -> np.floating:
-    """Input elements per output element."""
+    """Return the number of input elements per output element."""
     if align:
         return real((size - 1) / (count - 1)) if count > 1 else real(0)
     return real(1.0 / scale) if scale is not None and scale > 0 else real(size) / real(count)
 
 
 def _padded(kind: str, size: int, before: int, after: int) -> np.ndarray:
-    at = np.arange(-before, size + after)
+    """Return the source index of each element of a padded axis."""
+    index = np.arange(-before, size + after)
     if kind == "replicate":
-        return np.clip(at, 0, size - 1)
+        return np.clip(index, 0, size - 1)
     if kind == "circular":
-        return at % max(size, 1)
-    at = np.abs(at)
-    return np.where(at >= size, 2 * (size - 1) - at, at)
+        return index % max(size, 1)
+    index = np.abs(index)
+    return np.where(index >= size, 2 * (size - 1) - index, index)
 
 
 def _cubic(x: np.ndarray, a: float | np.floating) -> np.ndarray:
-    """Keys' piecewise cubic at distance ``x``."""
+    """Return Keys' piecewise cubic kernel at distance ``x``, with the slope parameter ``a``."""
     x = np.abs(x)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((x - 5) * x + 8) * x * a - 4 * a
@@ -101,6 +103,7 @@ def _cubic(x: np.ndarray, a: float | np.floating) -> np.ndarray:
 
 
 def _weight(kind: str, x: np.ndarray) -> np.ndarray:
+    """Return the filter ``kind`` at distance ``x``."""
     if kind == "cubic":
         return _cubic(x, x.dtype.type(_CUBIC_ANTIALIAS))
     if kind == "lanczos":
@@ -109,7 +112,7 @@ def _weight(kind: str, x: np.ndarray) -> np.ndarray:
 
 
 def _filtered(kind: str, size: int, steps: np.ndarray, step: np.floating) -> Table:
-    """Filters that widen with the step where there are fewer outputs than inputs; weights sum to 1."""
+    """Return the table of filters that widen with the step when downsampling; their weights sum to 1."""
     real = steps.dtype.type
     widened = max(step, real(1))
     reach = real(_REACH[kind]) * widened
@@ -127,24 +130,26 @@ def _filtered(kind: str, size: int, steps: np.ndarray, step: np.floating) -> Tab
 
 
 def _single(places: np.ndarray) -> Table:
+    """Return the table of rows with one input each."""
     return Table(np.arange(places.size + 1), places, None)
 
 
 def _rows(places: np.ndarray, weights: np.ndarray) -> Table:
+    """Return the table of rows of equal length."""
     return Table(np.arange(len(places) + 1) * places.shape[1], places.reshape(-1), weights.reshape(-1))
 
 
 @functools.lru_cache(maxsize=512)
 def transposed(spec: Spec, size: int, wide: bool) -> Table:
-    """The table of the gradient: rows are inputs, places are outputs."""
+    """Return the table of the gradient, whose rows are inputs and whose places are outputs."""
     starts, places, weights = table_of(spec, size, wide)
     rows = np.repeat(np.arange(starts.size - 1), np.diff(starts))
     order = np.argsort(places, kind="stable")
     counts = np.bincount(places, minlength=size)
-    result = np.concatenate(([0], np.cumsum(counts)))
-    return Table(result, rows[order], None if weights is None else weights[order])
+    row_starts = np.concatenate(([0], np.cumsum(counts)))
+    return Table(row_starts, rows[order], None if weights is None else weights[order])
 
 
 def reflected_limit(kind: str, size: int) -> float:
-    """How far padding of ``kind`` may reach past an axis of ``size``."""
+    """Return the maximum padding of ``kind`` on each side of an axis of ``size``."""
     return {"reflect": size - 1, "circular": size}.get(kind, math.inf)

@@ -1,10 +1,10 @@
-"""From a sampling grid to weights and places: ``grid_weights``, ``grid_weights_grad``, ``grid_places``; and
-grids of affine maps, ``affine_grid``, which keeps nothing for its gradient ``affine_grid_grad``.
+"""Weights and indices of a sampling grid: ``grid_weights``, ``grid_weights_grad``, ``grid_places``; and grids
+of affine maps, ``affine_grid``, whose gradient ``affine_grid_grad`` needs no saved values.
 
 ``grid[N, P, axes]`` holds coordinates between -1 and 1, the last spatial axis first; ``sizes`` are those of
 the image, first axis first. ``mode``: "nearest" (one tap per axis), "linear" (two), "cubic" (four);
 ``padding``: "zeros", "border", "reflection"; ``align``: whether -1 and 1 mean the centres of the outermost
-elements or their outer edges. Taps are in the order of places in a window (``places_in``).
+elements or their outer edges. Taps are in the order of ``positions_in``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
-from tenon.ops.convolution import places_in
+from tenon.ops.convolution import positions_in
 from tenon.ops.kinds import dtype_of
 
 _INT = np.dtype(np.int64)
@@ -27,14 +27,15 @@ _A = -0.75
 
 
 def _unnormalised(f: OpNamespace, g: Operand, size: int, align: bool) -> Operand:
-    """Coordinates in elements."""
+    """Convert coordinates from [-1, 1] to elements."""
     if align:
         return f.mul(f.add(g, 1), (size - 1) / 2)
     return f.sub(f.mul(f.add(g, 1), size / 2), 0.5)
 
 
 def _folded(f: OpNamespace, u: Operand, size: int, padding: str, align: bool) -> tuple[Operand, Operand]:
-    """``u`` brought inside as ``padding`` says, and its slope there: -1, 0 or 1 (None: 1 everywhere)."""
+    """Return ``u`` clipped or reflected into the image by ``padding``, and the derivative: -1, 0 or 1 (None:
+    1)."""
     if padding == "zeros":
         return u, None
     slope = None
@@ -54,14 +55,15 @@ def _folded(f: OpNamespace, u: Operand, size: int, padding: str, align: bool) ->
     least, most = f.le(u, 0), f.ge(u, size - 1)
     zeros = f.mul(f.floor(u), 0)
     inside = f.where(least, zeros, f.where(most, f.add(zeros, size - 1), u))
-    kept = f.where(f.logical_or(least, most), zeros, f.add(zeros, 1))
-    return inside, kept if slope is None else f.mul(slope, kept)
+    clip_slope = f.where(f.logical_or(least, most), zeros, f.add(zeros, 1))
+    return inside, clip_slope if slope is None else f.mul(slope, clip_slope)
 
 
 def _split(
     f: OpNamespace, grid: Operand, axis: int, size: int, mode: str, padding: str, align: bool
 ) -> tuple[Operand, Operand, Operand]:
-    """Base element, fraction behind it, and slope along one axis (cubic folds its taps instead)."""
+    """Return the base element, the fraction beyond it and the slope along one axis; cubic folds its taps
+    later."""
     u = _unnormalised(f, f.index(grid, key=(..., axis)), size, align)
     v, slope = (u, None) if mode == "cubic" else _folded(f, u, size, padding, align)
     base = f.round(v) if mode == "nearest" else f.floor(v)
@@ -69,7 +71,7 @@ def _split(
 
 
 def _factors(f: OpNamespace, t: Operand, mode: str) -> list[Operand]:
-    """Weights of the taps of one axis at fraction ``t``."""
+    """Return the weights of the taps of one axis at fraction ``t``."""
     if mode == "linear":
         return [f.sub(1, t), t]
     if mode == "nearest":
@@ -80,7 +82,7 @@ def _factors(f: OpNamespace, t: Operand, mode: str) -> list[Operand]:
 
 
 def _slopes(f: OpNamespace, t: Operand, mode: str) -> list[Operand]:
-    """Derivatives of ``_factors`` by ``t``."""
+    """Return the derivatives of ``_factors`` with respect to ``t``."""
     if mode == "linear":
         ones = f.add(f.mul(f.floor(t), 0), 1)
         return [f.neg(ones), ones]
@@ -92,18 +94,19 @@ def _slopes(f: OpNamespace, t: Operand, mode: str) -> list[Operand]:
 
 
 def _products(f: OpNamespace, factors: Sequence[Sequence[Operand]]) -> Operand:
-    """``[N, taps, P]``: one factor per axis, every combination."""
+    """Return the products ``[N, taps, P]`` of one factor per axis, for every combination."""
     result = []
-    for place in places_in([len(per_axis) for per_axis in factors]):
-        product = factors[0][place[0]]
-        for axis, tap in enumerate(place[1:], 1):
+    for position in positions_in([len(per_axis) for per_axis in factors]):
+        product = factors[0][position[0]]
+        for axis, tap in enumerate(position[1:], 1):
             product = f.mul(product, factors[axis][tap])
         result.append(product)
     return f.stack(*result, axis=1)
 
 
 def products(f: OpNamespace, fractions: list[Operand], mode: str) -> Operand:
-    """Weights ``[N, taps, P]`` from the fractions ``[N, P]`` behind the base elements, one per axis."""
+    """Return weights ``[N, taps, P]`` from the fractions ``[N, P]`` beyond the base elements, one per
+    axis."""
     return _products(f, [_factors(f, t, mode) for t in fractions])
 
 
@@ -126,7 +129,7 @@ class GridWeights(Composite):
 
 
 class GridWeightsGrad(Composite):
-    """The gradient of ``grid_weights`` for its grid."""
+    """The gradient of ``grid_weights`` with respect to its grid."""
 
     kind = Kind.INDEX
     inputs = ("g", "grid")
@@ -140,15 +143,15 @@ class GridWeightsGrad(Composite):
         factors, result = [_factors(f, t, mode) for t, _ in split], []
         for axis in reversed(range(rank)):
             t, slope = split[axis]
-            turned = [_slopes(f, t, mode) if a == axis else own for a, own in enumerate(factors)]
-            pull = f.sum(f.mul(g, _products(f, turned)), axes=(1,))
-            pull = pull if slope is None else f.mul(pull, slope)
-            result.append(f.mul(pull, (sizes[axis] - 1) / 2 if align else sizes[axis] / 2))
+            derivatives = [_slopes(f, t, mode) if a == axis else own for a, own in enumerate(factors)]
+            gradient = f.sum(f.mul(g, _products(f, derivatives)), axes=(1,))
+            gradient = gradient if slope is None else f.mul(gradient, slope)
+            result.append(f.mul(gradient, (sizes[axis] - 1) / 2 if align else sizes[axis] / 2))
         return f.stack(*result, axis=2)
 
 
 class GridPlaces(Primitive):
-    """Where the taps of ``grid_weights`` read: indices into the flattened image, -1 outside."""
+    """The indices into the flattened image that the taps of ``grid_weights`` read; -1 outside of it."""
 
     kind = Kind.INDEX
     inputs = ("grid",)
@@ -158,21 +161,21 @@ class GridPlaces(Primitive):
         return Aval((grid.shape[0], len(OFFSETS[mode]) ** len(sizes), grid.shape[1]), _INT)
 
     def forward(self, xp, grid, *, sizes, mode, padding, align):
-        """Axis by axis, then every combination."""
-        f, rank, taps = _Plain(xp), len(sizes), OFFSETS[mode]
+        """Compute indices for each axis, then for every combination of taps."""
+        f, rank, taps = _ArrayOps(xp), len(sizes), OFFSETS[mode]
         per_axis = []
         for axis, size in enumerate(sizes):
             base = _split(f, grid, rank - 1 - axis, size, mode, padding, align)[0]
-            found = [base + offset for offset in taps]
+            coordinates = [base + offset for offset in taps]
             if mode == "cubic":
-                found = [_folded(f, place, size, padding, align)[0] for place in found]
-            there = [(place >= 0) & (place <= size - 1) for place in found]
-            indices = [xp.where(t, p, 0).astype(_INT) for t, p in zip(there, found, strict=True)]
-            per_axis.append((indices, there))
+                coordinates = [_folded(f, u, size, padding, align)[0] for u in coordinates]
+            valid = [(u >= 0) & (u <= size - 1) for u in coordinates]
+            indices = [xp.where(v, u, 0).astype(_INT) for v, u in zip(valid, coordinates, strict=True)]
+            per_axis.append((indices, valid))
         result = xp.empty((grid.shape[0], len(taps) ** rank, grid.shape[1]), _INT)
-        for number, place in enumerate(places_in([len(taps)] * rank)):
-            flat, inside = per_axis[0][0][place[0]], per_axis[0][1][place[0]]
-            for axis, tap in enumerate(place[1:], 1):
+        for number, position in enumerate(positions_in([len(taps)] * rank)):
+            flat, inside = per_axis[0][0][position[0]], per_axis[0][1][position[0]]
+            for axis, tap in enumerate(position[1:], 1):
                 flat = flat * sizes[axis] + per_axis[axis][0][tap]
                 inside = inside & per_axis[axis][1][tap]
             result[:, number] = xp.where(inside, flat, -1)
@@ -180,7 +183,7 @@ class GridPlaces(Primitive):
 
 
 def _homogeneous(sizes: tuple[int, ...], align: bool, dtype: np.dtype) -> Operand:
-    """Coordinates ``[points, axes + 1]`` of all places, the last axis first, with a 1 behind them."""
+    """Return homogeneous coordinates ``[points, axes + 1]`` of all pixels, the last axis first."""
     steps = []
     for size in sizes:
         line = np.linspace(-1, 1, size) if size > 1 else np.zeros(1)
@@ -190,14 +193,14 @@ def _homogeneous(sizes: tuple[int, ...], align: bool, dtype: np.dtype) -> Operan
 
 
 class AffineGrid(Primitive):
-    """Where the maps ``theta[N, axes, axes + 1]`` send all places of an image: ``[N, points, axes]``."""
+    """The images of all pixels under the maps ``theta[N, axes, axes + 1]``: ``[N, points, axes]``."""
 
     kind = Kind.WINDOW
     inputs = ("theta",)
     grad_name = "AffineGridGeneratorBackward0"
 
     def infer(self, theta, *, sizes, align):
-        """A point per place."""
+        """A point per pixel."""
         return Aval((theta.shape[0], math.prod(sizes), len(sizes)), dtype_of(theta))
 
     def forward(self, xp, theta, *, sizes, align):
@@ -210,7 +213,7 @@ class AffineGrid(Primitive):
 
 
 class AffineGridGrad(Primitive):
-    """The gradient of ``affine_grid`` for its maps, from that of the points."""
+    """The gradient of ``affine_grid`` with respect to its maps."""
 
     kind = Kind.WINDOW
     inputs = ("g",)
@@ -228,8 +231,8 @@ class AffineGridGrad(Primitive):
         return f.affine_grid(h, sizes=sizes, align=align)
 
 
-class _Plain:
-    """The few ops that a grid's coordinates take, on arrays of the namespace ``xp``."""
+class _ArrayOps:
+    """An op namespace over arrays of ``xp``, with the ops that coordinates need."""
 
     def __init__(self, xp: ArrayNamespace) -> None:
         self.xp = xp

@@ -1,6 +1,6 @@
-"""Patches of an image as columns, and columns summed back: ``unfold`` and ``fold``, each other's transpose.
+"""Patches of an image as columns, and their sum back: ``unfold`` and ``fold``, which are transposes.
 
-``x[N, C, *S]`` and ``columns[N, C * prod(kernel), places]``; one entry per spatial axis in ``kernel``,
+``x[N, C, *S]`` and ``columns[N, C * prod(kernel), patches]``; one entry per spatial axis in ``kernel``,
 ``stride``, ``padding`` and ``dilation``.
 """
 
@@ -13,7 +13,7 @@ from types import EllipsisType
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.errors import ShapeError
-from tenon.ops.convolution import output_sizes, padded, places_in
+from tenon.ops.convolution import output_sizes, padded, positions_in
 
 
 def _counts(
@@ -23,34 +23,34 @@ def _counts(
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
 ) -> tuple[int, ...]:
-    """Places along each axis, checked."""
+    """Return the number of patches along each axis; raise unless the arguments are valid."""
     for name, values in (("kernel size", kernel), ("stride", stride), ("dilation", dilation)):
         if any(v < 1 for v in values):
             raise ShapeError(f"{name} should be greater than zero, but got {list(values)}")
     if any(p < 0 for p in padding):
         raise ShapeError(f"padding should be non-negative, but got {list(padding)}")
-    found = output_sizes(shape[2:], kernel, stride, padding, dilation)
-    if min(found) < 1:
+    counts = output_sizes(shape[2:], kernel, stride, padding, dilation)
+    if min(counts) < 1:
         raise ShapeError(
             f"Given input with spatial size {tuple(shape[2:])}, kernel_size={tuple(kernel)},"
             f" dilation={tuple(dilation)}, padding={tuple(padding)}, calculated shape of the array of sliding"
-            f" blocks as {tuple(found)}, but its components must be at least one."
+            f" blocks as {tuple(counts)}, but its components must be at least one."
         )
-    return found
+    return counts
 
 
 def _regions(
     kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], counts: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, ...], tuple[EllipsisType | slice, ...]]]:
-    """For every place in a patch, its index and the strided region of the padded image that it sees."""
-    for place in places_in(kernel):
+    """Yield every position in a patch, and the strided region of the padded image with its elements."""
+    for position in positions_in(kernel):
         yield (
-            place,
+            position,
             (
                 ...,
                 *(
                     slice(i * d, i * d + (n - 1) * t + 1, t)
-                    for i, d, n, t in zip(place, dilation, counts, stride, strict=True)
+                    for i, d, n, t in zip(position, dilation, counts, stride, strict=True)
                 ),
             ),
         )
@@ -63,17 +63,17 @@ class Unfold(Primitive):
     grad_name = "Im2ColBackward0"
 
     def infer(self, x, *, kernel, stride, padding, dilation):
-        """Channels times patch size, then places."""
+        """Channels times patch size, then the number of patches."""
         counts = _counts(x.shape, kernel, stride, padding, dilation)
         return Aval((x.shape[0], x.shape[1] * math.prod(kernel), math.prod(counts)), x.dtype)
 
     def forward(self, xp, x, *, kernel, stride, padding, dilation):
-        """One strided copy per place in a patch."""
+        """One strided copy per position in a patch."""
         counts = _counts(x.shape, kernel, stride, padding, dilation)
-        whole = padded(xp, x, padding)
+        padded_x = padded(xp, x, padding)
         result = xp.empty((*x.shape[:2], *kernel, *counts), x.dtype)
-        for place, region in _regions(kernel, stride, dilation, counts):
-            result[(slice(None), slice(None), *place)] = whole[region]
+        for position, region in _regions(kernel, stride, dilation, counts):
+            result[(slice(None), slice(None), *position)] = padded_x[region]
         return result.reshape(x.shape[0], x.shape[1] * math.prod(kernel), math.prod(counts))
 
     def vjp_x(self, f, g, out, x, **attrs):
@@ -106,16 +106,16 @@ class Fold(Primitive):
         return Aval(shape, x.dtype)
 
     def forward(self, xp, x, *, sizes, kernel, stride, padding, dilation):
-        """One strided addition per place in a patch."""
+        """One strided addition per position in a patch."""
         attrs = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
         shape = self.infer(x, sizes=sizes, **attrs).shape
         counts = _counts(shape, **attrs)
         parts = x.reshape(*shape[:2], *kernel, *counts)
-        whole = xp.zeros((*shape[:2], *(s + 2 * p for s, p in zip(sizes, padding, strict=True))), x.dtype)
-        for place, region in _regions(kernel, stride, dilation, counts):
-            whole[region] += parts[(slice(None), slice(None), *place)]
+        result = xp.zeros((*shape[:2], *(s + 2 * p for s, p in zip(sizes, padding, strict=True))), x.dtype)
+        for position, region in _regions(kernel, stride, dilation, counts):
+            result[region] += parts[(slice(None), slice(None), *position)]
         inner = tuple(slice(p, p + s) for s, p in zip(sizes, padding, strict=True))
-        return xp.ascontiguousarray(whole[(..., *inner)])
+        return xp.ascontiguousarray(result[(..., *inner)])
 
     def vjp_x(self, f, g, out, x, *, sizes, **attrs):
         return f.unfold(g, **attrs)

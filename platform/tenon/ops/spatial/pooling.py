@@ -17,14 +17,14 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.errors import ShapeError
-from tenon.ops.convolution import extent, places_in, windows
+from tenon.ops.convolution import extent, positions_in, windows
 from tenon.ops.kinds import is_short
 
 _INT = np.dtype(np.int64)
 
 
 def pooled_size(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
-    """Number of windows along an axis."""
+    """Return the number of windows along an axis."""
     room = size + 2 * padding - extent(kernel, dilation) + (stride - 1 if ceil_mode else 0)
     count = room // stride + 1
     if ceil_mode and (count - 1) * stride >= size + padding:
@@ -40,7 +40,7 @@ def pooled_sizes(
     dilation: tuple[int, ...],
     ceil_mode: bool,
 ) -> tuple[int, ...]:
-    """Spatial sizes of the output; raises in PyTorch's words if the arguments are invalid."""
+    """Return the spatial sizes of the output; raise PyTorch's errors if the arguments are invalid."""
     rank = len(kernel)
     if len(x.shape) == rank + 2 and 0 in x.shape[1:]:
         raise ShapeError(
@@ -71,14 +71,15 @@ def pooled_sizes(
         for s, k, t, p, d in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
     )
     if min(sizes) < 1:
-        given, result = ("x".join(map(str, (x.shape[1], *v))) for v in (x.shape[2:], sizes))
+        input_size, output_size = ("x".join(map(str, (x.shape[1], *v))) for v in (x.shape[2:], sizes))
         raise ShapeError(
-            f"Given input size: ({given}). Calculated output size: ({result}). Output size is too small"
+            f"Given input size: ({input_size}). Calculated output size: ({output_size}). Output size is too"
+            " small"
         )
     return sizes
 
 
-def filled(
+def pad_to_windows(
     xp: ArrayNamespace,
     x: Array,
     sizes: tuple[int, ...],
@@ -88,7 +89,7 @@ def filled(
     dilation: tuple[int, ...],
     value: float,
 ) -> Array:
-    """``x`` with ``value`` around it, as far as the windows of an output of ``sizes`` reach."""
+    """Pad ``x`` with ``value``, as far as the windows of an output of ``sizes`` reach."""
     reach = tuple(
         max((n - 1) * t + extent(k, d), p + s)
         for n, t, k, d, p, s in zip(sizes, stride, kernel, dilation, padding, x.shape[2:], strict=True)
@@ -101,39 +102,40 @@ def filled(
 
 
 def _inner(sizes: tuple[int, ...], padding: tuple[int, ...]) -> tuple[slice, ...]:
+    """Return the slices of the unpadded elements."""
     return tuple(slice(p, p + s) for s, p in zip(sizes, padding, strict=True))
 
 
 def _regions(
     sizes: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
 ) -> Iterator[tuple[EllipsisType | slice, ...]]:
-    """For every place in the window, the strided region of the padded input that it sees."""
-    for place in places_in(kernel):
+    """Yield, for every position in the window, the strided region of the padded input with its elements."""
+    for position in positions_in(kernel):
         yield (
             ...,
             *(
                 slice(i * d, i * d + (n - 1) * t + 1, t)
-                for i, d, n, t in zip(place, dilation, sizes, stride, strict=True)
+                for i, d, n, t in zip(position, dilation, sizes, stride, strict=True)
             ),
         )
 
 
 def _wide(x: Array) -> Array:
-    """``x`` in float32 if its own numbers are too short to add many of them."""
+    """Return 16-bit floats in float32, in which sums are accurate."""
     return x.astype(np.float32) if is_short(x) else x
 
 
 def lowest(dtype: np.dtype) -> float:
-    """The smallest value of the dtype, a padding value that never exceeds an element."""
+    """Return the smallest value of the dtype, as padding that never exceeds an element."""
     return np.iinfo(dtype).min if dtype.kind in "iu" else -math.inf
 
 
-def largest_place(xp: ArrayNamespace, seen: Array) -> Array:
-    """Where each window along the last axis has its first largest element; the last NaN, as in torch, where
-    it has one."""
-    chosen = seen.argmax(axis=-1)
-    strange = xp.not_equal(seen, seen)[..., ::-1]
-    return xp.where(strange.any(axis=-1), seen.shape[-1] - 1 - strange.argmax(axis=-1), chosen)
+def window_argmax(xp: ArrayNamespace, elements: Array) -> Array:
+    """Return the index of the first largest element along the last axis, or of the last NaN, as in
+    PyTorch."""
+    chosen = elements.argmax(axis=-1)
+    is_nan = xp.not_equal(elements, elements)[..., ::-1]
+    return xp.where(is_nan.any(axis=-1), elements.shape[-1] - 1 - is_nan.argmax(axis=-1), chosen)
 
 
 class MaxPool(Primitive):
@@ -142,24 +144,24 @@ class MaxPool(Primitive):
     kind = Kind.WINDOW
     follows = 1
     saves = ("x", "out")
-    repeats = True  # torch reads the places of the maxima
+    repeats = True  # PyTorch reads the saved indices of the maxima
     computes_in_float32 = True
     autocast = "float32 in space"
     autocast_cuda = ""
 
     def infer(self, x, *, kernel, stride, padding, dilation, ceil_mode=False):
-        """Pooled sizes."""
+        """The pooled sizes."""
         sizes = pooled_sizes(x, kernel, stride, padding, dilation, ceil_mode)
         return Aval((*x.shape[:2], *sizes), x.dtype)
 
     def forward(self, xp, x, *, kernel, stride, padding, dilation, ceil_mode=False):
-        """One maximum per place in the window."""
+        """One maximum per position in the window."""
         sizes = pooled_sizes(x, kernel, stride, padding, dilation, ceil_mode)
-        whole = filled(xp, x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
+        padded = pad_to_windows(xp, x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
         regions = _regions(sizes, kernel, stride, dilation)
-        result = whole[next(regions)].copy()
+        result = padded[next(regions)].copy()
         for region in regions:
-            xp.maximum(result, whole[region], out=result)
+            xp.maximum(result, padded[region], out=result)
         return result
 
     def vjp_x(self, f, g, out, x, **attrs):
@@ -177,7 +179,7 @@ class MaxPoolGrad(Primitive):
     follows = 2
     inputs = ("g", "x", "out")
     saves = ("x",)
-    reuses = (1,)  # where the maximum was is noted before
+    reuses = (1,)  # the position of a maximum is determined before its element is overwritten
     computes_in_float32 = True
 
     def infer(self, g, x, out, *, kernel, stride, padding, dilation, ceil_mode=False):
@@ -187,38 +189,37 @@ class MaxPoolGrad(Primitive):
     def forward(self, xp, g, x, out, *, kernel, stride, padding, dilation, ceil_mode=False):
         """One pass per position in the window; each window passes on its gradient once."""
         sizes = tuple(g.shape[2:])
-        whole = filled(xp, x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
-        result = xp.zeros(whole.shape, g.dtype)
-        left = g.copy()
+        padded = pad_to_windows(xp, x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
+        result = xp.zeros(padded.shape, g.dtype)
+        remaining = g.copy()
         zero = g.dtype.type(0)
         inside = None
-        if whole is not x:  # padding is as small as the smallest element, but takes nothing
-            inside = xp.zeros(whole.shape[2:], np.bool_)
+        if padded is not x:  # padding may equal the smallest element, but gets no gradient
+            inside = xp.zeros(padded.shape[2:], np.bool_)
             inside[_inner(x.shape[2:], padding)] = True
         regions = list(_regions(sizes, kernel, stride, dilation))
-        strange = reversed(regions) if xp.not_equal(out, out).any() else ()
-        for region, wanted in (*((r, None) for r in strange), *((r, out) for r in regions)):
-            seen = whole[region]
-            chosen = xp.not_equal(seen, seen) if wanted is None else xp.equal(seen, wanted)
+        nan_regions = reversed(regions) if xp.not_equal(out, out).any() else ()
+        for region, maxima in (*((r, None) for r in nan_regions), *((r, out) for r in regions)):
+            elements = padded[region]
+            chosen = xp.not_equal(elements, elements) if maxima is None else xp.equal(elements, maxima)
             if inside is not None:
                 chosen = xp.logical_and(chosen, inside[region])
-            result[region] += xp.where(chosen, left, zero)
-            left[chosen] = 0
+            result[region] += xp.where(chosen, remaining, zero)
+            remaining[chosen] = 0
         return xp.ascontiguousarray(result[(..., *_inner(x.shape[2:], padding))])
 
     def vjp_g(self, f, g, out, gradient, x, pooled, **attrs):
         shape = tuple(gradient.shape)
-        places = f.max_pool_indices(x, **attrs)
+        indices = f.max_pool_indices(x, **attrs)
         flat = (*shape[:2], math.prod(shape[2:]))
         picked = f.gather(
-            f.reshape(g, shape=(*shape[:2], math.prod(x.shape[2:]))), f.reshape(places, shape=flat), axis=2
+            f.reshape(g, shape=(*shape[:2], math.prod(x.shape[2:]))), f.reshape(indices, shape=flat), axis=2
         )
         return f.reshape(picked, shape=shape)
 
 
 class MaxPoolIndices(Primitive):
-    """Where each window's first largest element (its last NaN) is, as an index into the flattened spatial
-    axes."""
+    """The index into the flattened spatial axes of each window's first largest element (its last NaN)."""
 
     kind = Kind.WINDOW
     follows = 1
@@ -231,25 +232,26 @@ class MaxPoolIndices(Primitive):
         return Aval((*x.shape[:2], *sizes), _INT)
 
     def forward(self, xp, x, *, kernel, stride, padding, dilation, ceil_mode=False):
-        """Argmax over the window, turned into places of the unpadded input."""
+        """The argmax in each window, converted to indices of the unpadded input."""
         sizes = pooled_sizes(x, kernel, stride, padding, dilation, ceil_mode)
-        whole = filled(xp, x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
+        padded = pad_to_windows(xp, x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
         reach = tuple(
             (n - 1) * t + extent(k, d) for n, t, k, d in zip(sizes, stride, kernel, dilation, strict=True)
         )
-        seen = windows(xp, whole[(..., *(slice(0, r) for r in reach))], kernel, stride, dilation)
-        chosen = largest_place(xp, seen.reshape(*seen.shape[: -len(kernel)], math.prod(kernel)))
+        elements = windows(xp, padded[(..., *(slice(0, r) for r in reach))], kernel, stride, dilation)
+        chosen = window_argmax(xp, elements.reshape(*elements.shape[: -len(kernel)], math.prod(kernel)))
         flat = xp.zeros(chosen.shape, _INT)
-        for axis, place in enumerate(xp.unravel_index(chosen, tuple(kernel))):
+        for axis, offset in enumerate(xp.unravel_index(chosen, tuple(kernel))):
             first = xp.arange(sizes[axis]) * stride[axis] - padding[axis]
-            first = first.reshape(-1, *(1,) * (len(sizes) - axis - 1)) + place * dilation[axis]
-            # Padding is chosen where the window holds nothing larger: then its first element is.
+            first = first.reshape(-1, *(1,) * (len(sizes) - axis - 1)) + offset * dilation[axis]
+            # Where no element is larger than the padding, the first element of the window is chosen.
             flat = flat * x.shape[2 + axis] + xp.where(first < 0, first % dilation[axis], first)
         return flat
 
 
 class AvgPool(Primitive):
-    """Mean of each window. ``include_pad``: padding counts; ``divisor``: divide by this instead."""
+    """Mean of each window. With ``include_pad`` padding counts; ``divisor`` replaces the number of
+    elements."""
 
     kind = Kind.WINDOW
     follows = 1
@@ -262,25 +264,25 @@ class AvgPool(Primitive):
     }  # fmt: skip
 
     def infer(self, x, *, kernel, stride, padding, ceil_mode=False, include_pad=True, divisor=None):
-        """Pooled sizes."""
+        """The pooled sizes."""
         sizes = pooled_sizes(x, kernel, stride, padding, (1,) * len(kernel), ceil_mode)
         return Aval((*x.shape[:2], *sizes), x.dtype)
 
     def forward(self, xp, x, *, kernel, stride, padding, ceil_mode=False, include_pad=True, divisor=None):
-        """One addition per place in the window, then one division."""
-        ones, given = (1,) * len(kernel), x.dtype
+        """One addition per position in the window, then one division."""
+        ones, dtype = (1,) * len(kernel), x.dtype
         sizes = pooled_sizes(x, kernel, stride, padding, ones, ceil_mode)
         x = _wide(x)
-        whole = filled(xp, x, sizes, kernel, stride, padding, ones, 0)
+        padded = pad_to_windows(xp, x, sizes, kernel, stride, padding, ones, 0)
         regions = _regions(sizes, kernel, stride, ones)
-        result = whole[next(regions)].copy()
+        result = padded[next(regions)].copy()
         for region in regions:
-            result += whole[region]
+            result += padded[region]
         parts = _divisors(xp, x.shape[2:], sizes, kernel, stride, padding, include_pad, divisor, x.dtype)
         if x.dtype.kind in "iu":  # rounded towards zero, as C divides
             return xp.sign(result) * xp.sign(parts) * (xp.abs(result) // xp.abs(parts))
         result /= parts
-        return result.astype(given, copy=False)
+        return result.astype(dtype, copy=False)
 
     def vjp_x(self, f, g, out, x, **attrs):
         return f.avg_pool_grad(g, shape=tuple(x.shape), **attrs)
@@ -301,7 +303,7 @@ def _divisors(
     divisor: float | None,
     dtype: np.dtype,
 ) -> Array:
-    """What each window's sum is divided by: one number, or an array over the output places."""
+    """Return the divisor of each window's sum: one number, or an array over the output positions."""
     if divisor is not None:
         return dtype.type(divisor)
     counts = []
@@ -333,18 +335,18 @@ class AvgPoolGrad(Primitive):
     def forward(
         self, xp, g, *, shape, kernel, stride, padding, ceil_mode=False, include_pad=True, divisor=None
     ):
-        """One strided addition per place in the window."""
-        ones, sizes, given = (1,) * len(kernel), tuple(g.shape[2:]), g.dtype
+        """One strided addition per position in the window."""
+        ones, sizes, dtype = (1,) * len(kernel), tuple(g.shape[2:]), g.dtype
         g = _wide(g)
         part = g / _divisors(xp, shape[2:], sizes, kernel, stride, padding, include_pad, divisor, g.dtype)
         reach = tuple(
             max((n - 1) * t + k, p + s)
             for n, t, k, p, s in zip(sizes, stride, kernel, padding, shape[2:], strict=True)
         )
-        whole = xp.zeros((*shape[:2], *reach), g.dtype)
+        result = xp.zeros((*shape[:2], *reach), g.dtype)
         for region in _regions(sizes, kernel, stride, ones):
-            whole[region] += part
-        return xp.ascontiguousarray(whole[(..., *_inner(shape[2:], padding))]).astype(given, copy=False)
+            result[region] += part
+        return xp.ascontiguousarray(result[(..., *_inner(shape[2:], padding))]).astype(dtype, copy=False)
 
     def vjp_g(self, f, g, out, gradient, *, shape, **attrs):
         return f.avg_pool(g, **attrs)

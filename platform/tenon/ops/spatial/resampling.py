@@ -1,8 +1,8 @@
-"""Interpolation and padding by elements that are there: ``resample`` and its transpose.
+"""Interpolation and padding by existing elements: ``resample`` and its transpose.
 
-Each axis has a table of its own (``axis_tables.py``), so one op serves nearest neighbours, linear, cubic and
-filtered interpolation and reflected, replicated and circular padding in any number of axes; the gradient is
-the same walk over the transposed tables.
+Each axis has a table of its own (``axis_tables.py``), so one op serves nearest-neighbour, linear, cubic and
+filtered interpolation and reflected, replicated and circular padding in any number of axes; the gradient
+applies the transposed tables.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ _NAMES = {
     "replicate": "ReplicationPad{}DBackward0",
     "circular": "CopySlices",
 }
-#: Elements of padding of an axis up to which they are copied one by one.
+#: The number of padding elements of an axis up to which they are copied one by one.
 _FEW = 64
 _LINEAR = {1: "Linear", 2: "Bilinear", 3: "Trilinear"}
 
 
-#: The spec of each of the last axes; None: the axis stays as it is.
+#: The spec of each of the last axes; None for an axis that does not change.
 Plan = tuple[Spec | None, ...]
 Apply = Callable[[ArrayNamespace, Array, Table, int], Array]
 
 
-def along(xp: ArrayNamespace, x: Array, table: Table, axis: int) -> Array:
-    """``x`` with ``axis`` replaced by the rows of ``table``: one pass for each place in a row."""
+def apply_table(xp: ArrayNamespace, x: Array, table: Table, axis: int) -> Array:
+    """Multiply ``x`` along ``axis`` by ``table``, in one pass for each entry of a row."""
     starts, places, weights = table
     counts = np.diff(starts)
     lead, spread = (slice(None),) * axis, (-1, *(1,) * (x.ndim - axis - 1))
     result = None
     for t in range(int(counts.max(initial=0))):
         rows = np.flatnonzero(counts > t)
-        at = starts[rows] + t
-        part = xp.take(x, xp.asarray(places[at]), axis=axis)
+        entries = starts[rows] + t
+        part = xp.take(x, xp.asarray(places[entries]), axis=axis)
         if weights is not None:
-            part = part * xp.asarray(weights[at].astype(x.dtype)).reshape(spread)
+            part = part * xp.asarray(weights[entries].astype(x.dtype)).reshape(spread)
         if rows.size == counts.size:
             result = part if result is None else result + part
             continue
@@ -64,25 +64,35 @@ def along(xp: ArrayNamespace, x: Array, table: Table, axis: int) -> Array:
     return result
 
 
-def tables(shape: tuple[int, ...], plan: Plan, dtype: np.dtype, *, turned: bool) -> list[tuple[int, Table]]:
-    """``(axis, table)`` for every axis that ``plan`` changes, those first that leave least to do.
+def tables(
+    shape: tuple[int, ...], plan: Plan, dtype: np.dtype, *, for_gradient: bool
+) -> list[tuple[int, Table]]:
+    """Return ``(axis, table)`` for every axis that ``plan`` changes, in the cheapest order.
 
-    ``shape`` is that of ``resample``'s input; ``turned`` gives the tables of its gradient."""
+    ``shape`` is that of ``resample``'s input; ``for_gradient`` selects the tables of its gradient.
+    """
     lead, wide = len(shape) - len(plan), dtype.itemsize == 8
-    make = transposed if turned else table_of
-    found = [(a + lead, make(s, shape[a + lead], wide), s) for a, s in enumerate(plan) if s is not None]
-    found.sort(key=lambda entry: _order(entry[0], length(entry[2], shape[entry[0]]), shape[entry[0]], turned))
-    return [(axis, table) for axis, table, _ in found]
+    find_table = transposed if for_gradient else table_of
+    entries = [
+        (a + lead, find_table(s, shape[a + lead], wide), s) for a, s in enumerate(plan) if s is not None
+    ]
+    entries.sort(
+        key=lambda entry: _order(entry[0], length(entry[2], shape[entry[0]]), shape[entry[0]], for_gradient)
+    )
+    return [(axis, table) for axis, table, _ in entries]
 
 
-def _order(axis: int, made: int, size: int, turned: bool) -> tuple[float, int]:
-    """Axes that shrink go first; of equal ones those whose elements lie apart, unless they grow."""
-    growth = size / max(made, 1) if turned else made / max(size, 1)
+def _order(axis: int, new_size: int, size: int, for_gradient: bool) -> tuple[float, int]:
+    """Return the sort key: axes that shrink most first; of equal ones the first axis, or the last if they
+    grow."""
+    growth = size / max(new_size, 1) if for_gradient else new_size / max(size, 1)
     return growth, -axis if growth > 1 else axis
 
 
-def walked(xp: ArrayNamespace, x: Array, steps: list[tuple[int, Table]], apply: Apply = along) -> Array:
-    """``x`` after all ``steps``; floats of 16 bits are summed in float32 and rounded once."""
+def apply_tables(
+    xp: ArrayNamespace, x: Array, steps: list[tuple[int, Table]], apply: Apply = apply_table
+) -> Array:
+    """Apply the tables of ``steps`` to ``x``; 16-bit floats are summed in float32 and rounded once."""
     short = is_short(x) and any(t.weights is not None or (np.diff(t.starts) != 1).any() for _, t in steps)
     result = x.astype(np.float32) if short else x
     for axis, table in steps:
@@ -91,73 +101,75 @@ def walked(xp: ArrayNamespace, x: Array, steps: list[tuple[int, Table]], apply: 
     return result.copy() if result is x else result
 
 
-def few_edges(plan: Plan) -> bool:
-    """Whether ``plan`` pads by so little that each element of an edge is worth a copy of its own."""
+def pads_few_elements(plan: Plan) -> bool:
+    """Whether ``plan`` only pads, by so few elements that they are copied one by one."""
     return all(s is None or (pads(s) and s[1] + s[2] <= _FEW) for s in plan)
 
 
 def _edges(shape: tuple[int, ...], plan: Plan) -> list[tuple[int, int, int]]:
-    """``(axis, padded place, place it is a copy of)`` for all edges, axis by axis."""
-    found, lead = [], len(shape) - len(plan)
+    """Return ``(axis, index of a padding element, index of its source)`` for all padding, axis by axis."""
+    copies, lead = [], len(shape) - len(plan)
     for axis, spec in enumerate(plan, lead):
         if spec is not None:
             size, before = shape[axis], spec[1]
             places = table_of(spec, size, False).places
             outside = (*range(before), *range(before + size, places.size))
-            found += [(axis, i, before + int(places[i])) for i in outside]
-    return found
+            copies += [(axis, i, before + int(places[i])) for i in outside]
+    return copies
 
 
 def _inner(shape: tuple[int, ...], plan: Plan) -> tuple[slice, ...]:
+    """Return the slices of the unpadded elements."""
     firsts = [0] * (len(shape) - len(plan)) + [0 if s is None else s[1] for s in plan]
     return tuple(slice(p, p + n) for p, n in zip(firsts, shape, strict=True))
 
 
 def padded(xp: ArrayNamespace, x: Array, plan: Plan) -> Array:
-    """The input in the middle, then the edges from the last axis to the first, each over those before."""
+    """Copy the input, then pad from the last axis to the first, including the padding so far."""
     lead = x.ndim - len(plan)
     sizes = [n if s is None else length(s, n) for s, n in zip(plan, x.shape[lead:], strict=True)]
     result, inner = xp.empty((*x.shape[:lead], *sizes), x.dtype), _inner(x.shape, plan)
     result[inner] = x
-    for axis, to, place in reversed(_edges(x.shape, plan)):
-        rows, whole = inner[:axis], (slice(None),) * (x.ndim - axis - 1)
-        result[(*rows, to, *whole)] = result[(*rows, place, *whole)]
+    for axis, target, source in reversed(_edges(x.shape, plan)):
+        rows, rest = inner[:axis], (slice(None),) * (x.ndim - axis - 1)
+        result[(*rows, target, *rest)] = result[(*rows, source, *rest)]
     return result
 
 
 def unpadded(xp: ArrayNamespace, g: Array, shape: tuple[int, ...], plan: Plan) -> Array:
-    """The transpose of ``padded``: edges added to where they came from, from the first axis to the last."""
-    left, inner = g.copy(), _inner(shape, plan)
-    for axis, place, to in _edges(shape, plan):
-        rows, whole = inner[:axis], (slice(None),) * (g.ndim - axis - 1)
-        left[(*rows, to, *whole)] += left[(*rows, place, *whole)]
-    return xp.ascontiguousarray(left[inner])
+    """The transpose of ``padded``: add padding to its sources, from the first axis to the last."""
+    sums, inner = g.copy(), _inner(shape, plan)
+    for axis, source, target in _edges(shape, plan):
+        rows, rest = inner[:axis], (slice(None),) * (g.ndim - axis - 1)
+        sums[(*rows, target, *rest)] += sums[(*rows, source, *rest)]
+    return xp.ascontiguousarray(sums[inner])
 
 
 class Resample(Primitive):
-    """The last axes of ``x``, each as its spec in ``plan`` says (None: as it is); see ``axis_tables``."""
+    """The last axes of ``x`` resampled or padded by the specs in ``plan`` (None: unchanged); see
+    ``axis_tables``."""
 
     kind = Kind.WINDOW
     follows = 1
     saved_names = RESAMPLED
 
     def infer(self, x, *, plan):
-        """Each planned axis in its new size."""
+        """The new size of each axis in ``plan``."""
         lead = len(x.shape) - len(plan)
         sizes = (s if spec is None else length(spec, s) for spec, s in zip(plan, x.shape[lead:], strict=True))
         return Aval((*x.shape[:lead], *sizes), dtype_of(x))
 
     def forward(self, xp, x, *, plan):
-        """Axis by axis; padding by copies of its edges."""
-        if few_edges(plan):
+        """Apply the tables axis by axis; small paddings are copied."""
+        if pads_few_elements(plan):
             return padded(xp, x, plan)
-        return walked(xp, x, tables(x.shape, plan, x.dtype, turned=False))
+        return apply_tables(xp, x, tables(x.shape, plan, x.dtype, for_gradient=False))
 
     def vjp_x(self, f, g, out, x, *, plan):
         return f.resample_grad(g, shape=tuple(x.shape), plan=plan)
 
     def torch_name(self, args, attrs):
-        """By the kind and the number of axes."""
+        """PyTorch's name, by the kind and the number of axes."""
         plan = [s for s in attrs["plan"] if s is not None]
         if not plan:
             return "CloneBackward0"
@@ -177,10 +189,10 @@ class ResampleGrad(Primitive):
         return Aval(tuple(shape), dtype_of(g))
 
     def forward(self, xp, g, *, shape, plan):
-        """Axis by axis over the transposed tables; of padding, its edges back to where they came from."""
-        if few_edges(plan):
+        """Apply the transposed tables axis by axis; add small paddings to their sources."""
+        if pads_few_elements(plan):
             return unpadded(xp, g, shape, plan)
-        return walked(xp, g, tables(shape, plan, g.dtype, turned=True))
+        return apply_tables(xp, g, tables(shape, plan, g.dtype, for_gradient=True))
 
     def vjp_g(self, f, g, out, gradient, *, shape, plan):
         return f.resample(g, plan=plan)

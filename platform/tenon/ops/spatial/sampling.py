@@ -1,8 +1,8 @@
-"""Reading arrays at given places: ``tap_sum``, ``tap_spread`` and ``tap_dot``.
+"""Weighted reads of arrays at given indices: ``tap_sum``, ``tap_spread`` and ``tap_dot``.
 
 The three are the partial maps of one trilinear form, so each one's gradients are the other two. Layouts:
-``x[N, C, cells]``, ``weights[N, taps, P]``, ``places[N, taps, P]`` (int64 into the cells; -1: nothing there)
-and ``g[N, C, P]``. ``grid.py`` makes weights and places from a sampling grid.
+``x[N, C, cells]``, ``weights[N, taps, P]``, ``places[N, taps, P]`` (int64 indices of cells; -1 for none)
+and ``g[N, C, P]``. ``grid.py`` computes weights and places from a sampling grid.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from tenon.engine.types import Array, ArrayNamespace
 from tenon.ops.kinds import dtype_of
 
 
-def _at(xp: ArrayNamespace, places: Array, t: int, channels: int) -> tuple[Array, Array]:
-    """Indices of tap ``t`` for every channel ``[N, C, P]``, and where there is something ``[N, 1, P]``."""
+def _tap_index(xp: ArrayNamespace, places: Array, t: int, channels: int) -> tuple[Array, Array]:
+    """Return the indices of tap ``t`` for every channel, ``[N, C, P]``, and which are valid, ``[N, 1,
+    P]``."""
     index = places[:, t][:, None]
-    there = index >= 0
-    index = xp.where(there, index, 0)
-    return xp.broadcast_to(index, (index.shape[0], channels, index.shape[2])), there
+    valid = index >= 0
+    index = xp.where(valid, index, 0)
+    return xp.broadcast_to(index, (index.shape[0], channels, index.shape[2])), valid
 
 
 class TapSum(Primitive):
@@ -39,9 +40,9 @@ class TapSum(Primitive):
         if not x.size:
             return result
         for t in range(places.shape[1]):
-            index, there = _at(xp, places, t, x.shape[1])
-            seen = xp.take_along_axis(x, index, 2) * weights[:, t][:, None]
-            result += xp.where(there, seen, xp.zeros((), x.dtype))
+            index, valid = _tap_index(xp, places, t, x.shape[1])
+            part = xp.take_along_axis(x, index, 2) * weights[:, t][:, None]
+            result += xp.where(valid, part, xp.zeros((), x.dtype))
         return result
 
     def vjp_x(self, f, g, out, x, weights, places):
@@ -52,8 +53,7 @@ class TapSum(Primitive):
 
 
 class TapSpread(Primitive):
-    """``g`` times the weights, added up in the cells it was read from: the transpose of ``tap_sum`` in
-    ``x``."""
+    """``g`` times the weights, added to the cells at ``places``: the transpose of ``tap_sum`` in ``x``."""
 
     kind = Kind.INDEX
     inputs = ("g", "weights", "places")
@@ -72,8 +72,8 @@ class TapSpread(Primitive):
         rows = xp.arange(g.shape[0])[:, None, None]
         columns = xp.arange(g.shape[1])[None, :, None]
         for t in range(places.shape[1]):
-            index, there = _at(xp, places, t, g.shape[1])
-            part = xp.where(there, g * weights[:, t][:, None], xp.zeros((), g.dtype))
+            index, valid = _tap_index(xp, places, t, g.shape[1])
+            part = xp.where(valid, g * weights[:, t][:, None], xp.zeros((), g.dtype))
             xp.add.at(result, (rows, columns, index), part)
         return result
 
@@ -102,9 +102,9 @@ class TapDot(Primitive):
         if not x.size:
             return result
         for t in range(places.shape[1]):
-            index, there = _at(xp, places, t, x.shape[1])
-            seen = xp.where(there, g * xp.take_along_axis(x, index, 2), xp.zeros((), g.dtype))
-            result[:, t] = xp.sum(seen, axis=1)
+            index, valid = _tap_index(xp, places, t, x.shape[1])
+            part = xp.where(valid, g * xp.take_along_axis(x, index, 2), xp.zeros((), g.dtype))
+            result[:, t] = xp.sum(part, axis=1)
         return result
 
     def vjp_g(self, f, g, out, gradient, x, places):

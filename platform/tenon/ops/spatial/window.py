@@ -1,4 +1,4 @@
-"""Sliding windows along one axis, and their sum back."""
+"""Sliding windows along one axis, and the transpose, their sum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class UnfoldAxis(Primitive):
     saved_names = {"dimension": attr("axis")}
 
     def infer(self, x, *, axis, size, step):
-        """One window count in place of the axis, the window last."""
+        """The number of windows replaces the axis; the window is the last axis."""
         shape = tuple(x.shape) or (1,)
         if size < 0:
             raise ShapeError(f"size is {size} but must be >= 0")
@@ -34,7 +34,7 @@ class UnfoldAxis(Primitive):
         return Aval((*shape[:axis], count, *shape[axis + 1 :], size), x.dtype)
 
     def forward(self, xp, x, *, axis, size, step):
-        """Strides alone."""
+        """A view with other strides."""
         shape = self.infer(x, axis=axis, size=size, step=step).shape
         if not x.ndim:
             return x.reshape(1)[:size]
@@ -57,7 +57,7 @@ class FoldAxis(Primitive):
         return Aval(tuple(shape), x.dtype)
 
     def forward(self, xp, x, *, shape, axis, step):
-        """One copy of windows that do not overlap, else one strided addition per place in the window."""
+        """One copy if windows do not overlap, else one strided addition per position in the window."""
         result = xp.zeros(shape or (1,), x.dtype)
         if not shape:
             result[: x.shape[0]] += x

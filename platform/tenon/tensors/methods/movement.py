@@ -231,7 +231,7 @@ class Movement(Family):
         none = dim is not None and not isinstance(dim, int) and not len(dim)
         axes = () if none else normalize_axes(dim, len(shape))
         kept = tuple(s for i, s in enumerate(shape) if s != 1 or i not in axes)
-        return f.squeeze(self, shape=kept, given=dim is not None)
+        return f.squeeze(self, shape=kept, explicit=dim is not None)
 
     def expand(self, *args: SizeLike, size: SizeLike | None = None) -> Tensor:
         """Size-1 axes repeated without copying; -1 keeps a size."""

@@ -369,6 +369,6 @@ for _name in ("once", "refused"):
         "nowhere",
         normal(2, 3),
         values(0, 0, 0, shape=(3,), dtype="bool"),
-        reference=lambda x, mask, what: x.copy(),
-        attrs={"what": "it"},
+        reference=lambda x, mask, operation: x.copy(),
+        attrs={"operation": "it"},
     )
