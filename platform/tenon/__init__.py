@@ -134,7 +134,7 @@ _home(
 _home("tenon.nn.functional.masked_softmax", "_masked_softmax _softmax _softmax_backward_data")
 _home("tenon.nn.functional.general_convolution", "conv_tbc convolution")
 _home(
-    "tenon.nn.functional.sampling",
+    "tenon.nn.functional.grid_sampling",
     "_grid_sampler_2d_cpu_fallback grid_sampler grid_sampler_2d grid_sampler_3d",
 )
 _home("tenon.compat.backends.nnpack", "_nnpack_available")

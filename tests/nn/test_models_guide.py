@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tenon.nn.layers import attention, drop_path, patch_embed, positions, transformer
+from tenon.nn.layers import attention, drop_path, patch_embed, positional_encodings, transformer
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "models.md"
 
@@ -23,6 +23,6 @@ def test_the_code_in_the_guide_runs():
     assert len(blocks) == 5
 
 
-@pytest.mark.parametrize("module", [attention, drop_path, patch_embed, positions, transformer])
+@pytest.mark.parametrize("module", [attention, drop_path, patch_embed, positional_encodings, transformer])
 def test_docstrings_run(module):
     assert doctest.testmod(module).failed == 0

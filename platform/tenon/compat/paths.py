@@ -75,8 +75,9 @@ _MOVED: dict[str, dict[str, str]] = {
     },
     "tenon.functions": {
         "tenon.functions": (
-            "choosing>searching control>control_flow counting>histograms indefinite>ldl_factorization"
-            " making>creation older_factorizations>torch_factorizations older_making>deprecated_creation"
+            "choosing>searching control>control_flow copies>view_copies counting>histograms"
+            " indefinite>ldl_factorization making>creation older_factorizations>torch_factorizations"
+            " older_making>deprecated_creation"
             " questions>predicates reading>mapped_files slopes>numerical_gradient spectra>short_time_fourier"
             " typed>tensor_types"
         ),
@@ -106,12 +107,13 @@ _MOVED: dict[str, dict[str, str]] = {
         "tenon.nn.functional": (
             "any_convolution>general_convolution cells>recurrent_cells chosen_pooling>pooling_variants"
             " linear_classes>linear_cross_entropy older_names>torch_namespace"
-            " randomised_activation>randomized_relu"
+            " randomised_activation>randomized_relu sampling>grid_sampling"
         ),
     },
     "tenon.nn.layers": {
         "tenon.nn.layers": (
-            "adaptive>adaptive_softmax chosen_pool>pool_variants randomised_activation>randomized_relu"
+            "adaptive>adaptive_softmax chosen_pool>pool_variants positions>positional_encodings"
+            " randomised_activation>randomized_relu"
         ),
     },
     "tenon.core.methods": {

@@ -12,7 +12,6 @@ from tenon.functions import (
     checks,
     contraction,
     control_flow,
-    copies,
     creation,
     deprecated_creation,
     factorizations,
@@ -28,6 +27,7 @@ from tenon.functions import (
     short_time_fourier,
     tensor_types,
     torch_factorizations,
+    view_copies,
 )
 from tenon.functions.derived import derive, derive_all
 from tenon.functions.einsum import einsum
@@ -36,9 +36,9 @@ from tenon.tensors.creation import create, factories, random_factories, ranges
 from tenon.tensors.methods.function_forms import FUNCTION_FORMS
 
 _FAMILIES = (
-    checks, contraction, control_flow, copies, creation, deprecated_creation, factorizations, foreach,
-    histograms, joining, limits, mapped_files, numerical_gradient, predicates, searching, settings,
-    short_time_fourier, tensor_types, torch_factorizations,
+    checks, contraction, control_flow, creation, deprecated_creation, factorizations, foreach, histograms,
+    joining, limits, mapped_files, numerical_gradient, predicates, searching, settings, short_time_fourier,
+    tensor_types, torch_factorizations, view_copies,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Any] = derive_all() | {name: getattr(m, name) for m in _FAMILIES for name in m.__all__}
 _FUNCTIONS["einsum"] = einsum

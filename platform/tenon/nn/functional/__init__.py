@@ -68,6 +68,12 @@ from tenon.nn.functional.folding import (
     unfold,
 )
 from tenon.nn.functional.general_convolution import conv_tbc
+from tenon.nn.functional.grid_sampling import (
+    GRID_SAMPLE_INTERPOLATION_MODES,
+    GRID_SAMPLE_PADDING_MODES,
+    affine_grid,
+    grid_sample,
+)
 from tenon.nn.functional.interpolation import interpolate, upsample, upsample_bilinear, upsample_nearest
 from tenon.nn.functional.likelihood import gaussian_nll_loss, poisson_nll_loss
 from tenon.nn.functional.linear import bilinear, linear
@@ -131,12 +137,6 @@ from tenon.nn.functional.pooling_variants import (
 )
 from tenon.nn.functional.randomized_relu import rrelu, rrelu_
 from tenon.nn.functional.response_norm import local_response_norm
-from tenon.nn.functional.sampling import (
-    GRID_SAMPLE_INTERPOLATION_MODES,
-    GRID_SAMPLE_PADDING_MODES,
-    affine_grid,
-    grid_sample,
-)
 
 __all__ = [
     "GRID_SAMPLE_INTERPOLATION_MODES",

@@ -27,7 +27,7 @@ from tenon.nn.layers.padding import *
 from tenon.nn.layers.patch_embed import *
 from tenon.nn.layers.pool import *
 from tenon.nn.layers.pool_variants import *
-from tenon.nn.layers.positions import *
+from tenon.nn.layers.positional_encodings import *
 from tenon.nn.layers.randomized_relu import *
 from tenon.nn.layers.recurrent import *
 from tenon.nn.layers.recurrent_cells import *
