@@ -244,15 +244,15 @@ def _check_pushed(
     input_tangent = None if source is None else tangents[source]
     if source is None or input_tangent is None:
         return
-    what = (
+    problem = (
         "A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning a"
         " view"
     )
     if tangent._base is None:
-        raise GradError(f"{what}. (output {position})")
+        raise GradError(f"{problem}. (output {position})")
     if tangent._base is not input_tangent and tangent._base is not input_tangent._base:
         whose = "the same base as" if args[source]._base is not None else "the given"
-        raise GradError(f"{what} of {whose} tangent of input {source}. (output {position})")
+        raise GradError(f"{problem} of {whose} tangent of input {source}. (output {position})")
 
 
 def _viewed(args: tuple[object, ...], output: Tensor) -> int | None:

@@ -296,5 +296,5 @@ _TWICE = "trying to differentiate twice a function that was marked with @once_di
 def _refused(outputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Detach ``outputs`` and attach a node that raises when differentiated."""
     leaves = [o.detach().requires_grad_() if isinstance(o, Tensor) else None for o in outputs]
-    found = DelayedError(_TWICE, len(leaves))(*leaves)
-    return found if isinstance(found, tuple) else (found,)
+    aliases = DelayedError(_TWICE, len(leaves))(*leaves)
+    return aliases if isinstance(aliases, tuple) else (aliases,)

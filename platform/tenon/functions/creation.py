@@ -254,19 +254,22 @@ def asarray(
             raise ArgumentError("can't alias arbitrary sequence into a tensor. Leave copy=False out.")
         result = as_tensor(obj, dtype, device)
     else:
-        place = source.device if device is None and source is obj else as_device(device)
-        device_differs = place.type != source.device.type or None is not place.index != source.device.index
-        wanted = source.dtype if dtype is None else dtypes.as_dtype(dtype)
+        target_device = source.device if device is None and source is obj else as_device(device)
+        device_differs = (
+            target_device.type != source.device.type or None is not target_device.index != source.device.index
+        )
+        target_dtype = source.dtype if dtype is None else dtypes.as_dtype(dtype)
         if copy is False and device_differs:
             raise ArgumentError(
-                f"can't alias tensor from device '{source.device}' to '{place}'. Leave copy=False away."
+                f"can't alias tensor from device '{source.device}' to '{target_device}'. Leave copy=False"
+                " away."
             )
-        if copy is False and source.dtype is not wanted:
-            first, second = scalar_name(source.dtype), scalar_name(wanted)
+        if copy is False and source.dtype is not target_dtype:
+            first, second = scalar_name(source.dtype), scalar_name(target_dtype)
             raise ArgumentError(
                 f"can't alias tensor with dtype '{first}' into dtype '{second}'. Leave copy=False away."
             )
-        result = source.to(device=place, dtype=dtype, copy=bool(copy))
+        result = source.to(device=target_device, dtype=dtype, copy=bool(copy))
     if requires_grad is False:
         result = result.detach()
     return result.requires_grad_() if requires_grad else result

@@ -103,8 +103,8 @@ def derive(name: str) -> Function:
         if form.out == "boolean" and out.raw.dtype.kind != "b":
             raise DTypeError(f"{name} does not support non-boolean outputs.")
         if form.out == "kept" and args[0].raw.dtype == result.raw.dtype != out.raw.dtype:
-            own, wanted = scalar_name(out.dtype), scalar_name(result.dtype)
-            raise DTypeError(f"Found dtype {own} but expected {wanted}: {name} keeps it, in out= too.")
+            own, result_name = scalar_name(out.dtype), scalar_name(result.dtype)
+            raise DTypeError(f"Found dtype {own} but expected {result_name}: {name} keeps it, in out= too.")
         return written(out, result) if form.resizes else write_into(out, result)
 
     function.__name__ = function.__qualname__ = name

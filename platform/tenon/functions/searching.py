@@ -88,8 +88,8 @@ def searchsorted(
             "torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1,"
             f" but we got boundaries tensor dim({sorted_sequence.raw.ndim})"
         )
-    wanted = np.int32 if out_int32 else np.int64
-    if out is not None and out.raw.dtype != wanted:
+    index_dtype = np.int32 if out_int32 else np.int64
+    if out is not None and out.raw.dtype != index_dtype:
         raise DTypeError(
             "torch.searchsorted(): output tensor's dtype is wrong, it can only be Int(int32) or Long(int64)"
             f" depending on whether out_int32 flag is True, but we got {scalar_name(out.dtype)} and out_int32"

@@ -65,9 +65,9 @@ class _Numbered(Module):
 
     def pop(self, key: int | slice) -> Any:
         """Remove and return the element or elements at ``key``."""
-        taken = self[key]  # type: ignore[index]
+        removed = self[key]  # type: ignore[index]
         del self[key]
-        return taken
+        return removed
 
     def _shift(self, index: int) -> None:
         """Move the children from position ``index`` on by one."""

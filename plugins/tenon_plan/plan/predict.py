@@ -159,8 +159,8 @@ def fit(link: Link, inputs: Inputs, source: str, exact: bool) -> Network:
     for note, seconds in ((SMALL, link.small), (LARGE, link.large)):
         cost = inputs.engine.traffic(note.call, link.ranks, 1, beside=note.beside)
         rows.append((cost.sent, cost.rounds))
-        taken = typical(seconds, inputs.idle) - cost.paused
-        network_seconds.append(taken - cost.moved / inputs.rehearsed.copied_per_second)
+        elapsed = typical(seconds, inputs.idle) - cost.paused
+        network_seconds.append(elapsed - cost.moved / inputs.rehearsed.copied_per_second)
     per_byte, latency = np.linalg.solve(np.array(rows, float), np.array(network_seconds))
     if per_byte <= 0 or latency <= 0:
         raise ConfigError(

@@ -82,11 +82,11 @@ class AccumulateGrad:
 def accumulator_of(leaf: Any) -> AccumulateGrad:
     """The unique ``AccumulateGrad`` of ``leaf``, which refers to it weakly."""
     reference = leaf.__dict__.get("_accumulator")
-    found: AccumulateGrad | None = None if reference is None else reference()
-    if found is None:
-        found = AccumulateGrad(leaf)
-        leaf.__dict__["_accumulator"] = weakref.ref(found)
-    return found
+    accumulator: AccumulateGrad | None = None if reference is None else reference()
+    if accumulator is None:
+        accumulator = AccumulateGrad(leaf)
+        leaf.__dict__["_accumulator"] = weakref.ref(accumulator)
+    return accumulator
 
 
 class GraphNode(Node):
@@ -172,8 +172,8 @@ def avals_of(node: Any) -> tuple[Any, ...]:
                 f"The shape of what {node.name()} gave is not known any more, as its graph was freed. Ask for"
                 " the edge of the tensor (autograd.graph.get_gradient_edge) before the backward pass."
             )
-        found = node.op.infer(*map(aval_of, node.args), **node.attrs)
-        node.output_avals = found if isinstance(found, tuple) else (found,)
+        avals = node.op.infer(*map(aval_of, node.args), **node.attrs)
+        node.output_avals = avals if isinstance(avals, tuple) else (avals,)
     return tuple(node.output_avals)
 
 

@@ -109,14 +109,15 @@ class Packed:
 
     def unpack(self) -> Any:
         """Call the unpack hook; return its tensor with the saved value's history."""
-        found = _in_mode(False, self.unpack_hook, self.packed)
-        if not isinstance(found, Value):
+        unpacked = _in_mode(False, self.unpack_hook, self.packed)
+        if not isinstance(unpacked, Value):
             raise TypeError(
-                f"Output of saved tensor unpack_hook expected to be a Tensor but got {type(found).__name__}"
+                "Output of saved tensor unpack_hook expected to be a Tensor but got"
+                f" {type(unpacked).__name__}"
             )
-        if not found._track if self.edge is None else found is self.edge[0]:
-            return found
-        result = Value.make(found.raw, found._backend)
+        if not unpacked._track if self.edge is None else unpacked is self.edge[0]:
+            return unpacked
+        result = Value.make(unpacked.raw, unpacked._backend)
         if self.edge is None:
             return result
         target, index = self.edge

@@ -213,12 +213,12 @@ def check_grad(owner: Tensor, value: Tensor) -> None:
         )
     if value is owner:
         raise GradError("can't assign Variable as its own grad")
-    wanted = owner.__dict__.get("_grad_dtype", FROM_NUMPY[owner.raw.dtype])
-    if wanted is not None and FROM_NUMPY[value.raw.dtype] != wanted:
+    grad_dtype = owner.__dict__.get("_grad_dtype", FROM_NUMPY[owner.raw.dtype])
+    if grad_dtype is not None and FROM_NUMPY[value.raw.dtype] != grad_dtype:
         raise DTypeError(
             f"attempting to assign a gradient with dtype '{FROM_NUMPY[value.raw.dtype]}' to a tensor with"
-            f" grad_dtype '{scalar_name(wanted)}' ({wanted}). Convert it, or set the tensor's grad_dtype"
-            " (None allows any dtype)."
+            f" grad_dtype '{scalar_name(grad_dtype)}' ({grad_dtype}). Convert it, or set the tensor's"
+            " grad_dtype (None allows any dtype)."
         )
     place = value._backend.device_of(value.raw)
     if place != owner.device:

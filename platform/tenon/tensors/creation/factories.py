@@ -281,12 +281,13 @@ def written(out: Tensor | None, result: Tensor, dtype: DTypeLike | None = None) 
 def write_out(out: Tensor, result: Tensor) -> Tensor:
     """Write ``result`` into ``out`` as torch's ``out=`` does: ``out`` keeps its dtype and gets the result's
     shape, with a warning if it had elements in another shape."""
-    have, wanted = list(out.raw.shape), list(result.raw.shape)
-    if have != wanted and out.raw.size:
+    shape, required = list(out.raw.shape), list(result.raw.shape)
+    if shape != required and out.raw.size:
         warnings.warn(
-            f"An output with one or more elements was resized since it had shape {have}, which does not match"
-            f" the required output shape {wanted}. This behavior is deprecated, and in a future PyTorch "
-            "release outputs will not be resized unless they have zero elements. t.resize_(0) empties t.",
+            f"An output with one or more elements was resized since it had shape {shape}, which does not"
+            f" match the required output shape {required}. This behavior is deprecated, and in a future"
+            " PyTorch release outputs will not be resized unless they have zero elements. t.resize_(0)"
+            " empties t.",
             stacklevel=4,
         )
     return _write(out, result)

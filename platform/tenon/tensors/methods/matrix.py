@@ -66,17 +66,17 @@ class Matrix(Family):
         size = self.detach().abs().sum(-2).max()
         # A recorded program cannot branch on values: it squares 20 times, and selects the matrices that
         # needed it.
-        wanted = f.relu(f.add(f.ceil(f.log2(size)), 1.0))
+        needed = f.relu(f.add(f.ceil(f.log2(size)), 1.0))
         recorded = WATCHERS.recorder is not None
-        halvings = 20 if recorded else _as_int(wanted.item())
-        x = f.div(self, f.exp2(wanted) if recorded else float(2**halvings))
+        halvings = 20 if recorded else _as_int(needed.item())
+        x = f.div(self, f.exp2(needed) if recorded else float(2**halvings))
         eye = self.detach().matrix_power(0)
         total = eye
         for degree in range(18, 0, -1):  # Horner's rule: 1 + x (1 + x/2 (1 + x/3 (...)))
             total = f.add(eye, f.div(f.matmul(x, total), float(degree)))
         for i in range(halvings):
             squared = f.matmul(total, total)
-            total = f.where(f.gt(wanted, float(i)), squared, total) if recorded else squared
+            total = f.where(f.gt(needed, float(i)), squared, total) if recorded else squared
         return total
 
     @as_function()

@@ -249,7 +249,7 @@ class Memory(Family):
 
 def _check_source(x: Tensor, source: Tensor | UntypedStorage | TypedStorage) -> None:
     """Raise unless ``x.set_(source)`` is possible: ``source`` has ``x``'s dtype and device."""
-    wanted = FROM_NUMPY[x.raw.dtype]
+    dtype = FROM_NUMPY[x.raw.dtype]
     if not isinstance(source, (Value, Moves)):
         raise TypeError(
             f"set_(): argument 'source' must be a Tensor or a Storage, not {type(source).__name__}"
@@ -257,11 +257,11 @@ def _check_source(x: Tensor, source: Tensor | UntypedStorage | TypedStorage) -> 
     if isinstance(source, Value) and source.raw.dtype != x.raw.dtype:
         raise ArgumentError(
             f"Could not set tensor of type {scalar_name(FROM_NUMPY[source.raw.dtype])} to a tensor of type"
-            f" {scalar_name(wanted)}"
+            f" {scalar_name(dtype)}"
         )
-    if isinstance(source, TypedStorage) and source.dtype != wanted:
+    if isinstance(source, TypedStorage) and source.dtype != dtype:
         raise ArgumentError(
-            f"Expected a Storage of type {scalar_name(wanted)} or an UntypedStorage, but got type "
+            f"Expected a Storage of type {scalar_name(dtype)} or an UntypedStorage, but got type "
             f"{scalar_name(source.dtype)} for argument 1 'storage'"
         )
     if source.device != x.device:

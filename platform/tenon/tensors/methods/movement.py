@@ -235,21 +235,21 @@ class Movement(Family):
 
     def expand(self, *args: SizeLike, size: SizeLike | None = None) -> Tensor:
         """Size-1 axes repeated without copying; -1 keeps a size."""
-        wanted = sizes(args if size is None else (size,))
-        lead = len(wanted) - self.raw.ndim
+        target = sizes(args if size is None else (size,))
+        lead = len(target) - self.raw.ndim
         if lead < 0:
             raise ShapeError(
-                f"expand(torch.FloatTensor{{{list(self.raw.shape)}}}, size={list(wanted)}): the number of"
-                f" sizes provided ({len(wanted)}) must be greater or equal to the number of dimensions in the"
+                f"expand(torch.FloatTensor{{{list(self.raw.shape)}}}, size={list(target)}): the number of"
+                f" sizes provided ({len(target)}) must be greater or equal to the number of dimensions in the"
                 f" tensor ({self.raw.ndim})"
             )
-        if any(s == -1 for s in wanted[:lead]):
+        if any(s == -1 for s in target[:lead]):
             raise ShapeError(
                 "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension:"
-                f" {list(wanted)}"
+                f" {list(target)}"
             )
         return f.expand(
-            self, shape=tuple(self.raw.shape[i - lead] if s == -1 else s for i, s in enumerate(wanted))
+            self, shape=tuple(self.raw.shape[i - lead] if s == -1 else s for i, s in enumerate(target))
         )
 
     def expand_as(self, other: Tensor) -> Tensor:

@@ -113,15 +113,15 @@ class Placement(Family):
 
     def sum_to_size(self, *size: SizeLike) -> Tensor:
         """Sum over the axes along which ``size`` broadcasts to this shape: the reverse of ``expand``."""
-        wanted = sizes(size)
-        rank, shape = len(wanted), tuple(self.raw.shape)
-        if rank > len(shape) or any(w not in (1, s) for w, s in zip(wanted[::-1], shape[::-1], strict=False)):
-            raise ShapeError(f"size {{{list(wanted)}}} is not expandable to size {{{list(shape)}}}.")
-        if wanted == shape != ():
+        target = sizes(size)
+        rank, shape = len(target), tuple(self.raw.shape)
+        if rank > len(shape) or any(w not in (1, s) for w, s in zip(target[::-1], shape[::-1], strict=False)):
+            raise ShapeError(f"size {{{list(target)}}} is not expandable to size {{{list(shape)}}}.")
+        if target == shape != ():
             return self
         lead = len(shape) - rank
-        axes = [a for a, s in enumerate(shape) if a < lead or (wanted[a - lead] == 1 and s != 1)]
-        return self.sum(axes, True).reshape(wanted)
+        axes = [a for a, s in enumerate(shape) if a < lead or (target[a - lead] == 1 and s != 1)]
+        return self.sum(axes, True).reshape(target)
 
     @as_function()
     def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:

@@ -296,9 +296,9 @@ def _check_weights(name: str, weights: Tensor | None, kinds: str, observations: 
             " dimensions"
         )
     if weights.raw.dtype.kind not in kinds:
-        wanted = "integral" if kinds == "iu" else "floating point"
+        expected = "integral" if kinds == "iu" else "floating point"
         raise DTypeError(
-            f"cov(): expected {name} to have {wanted} dtype but got {name} with {weights.dtype} dtype"
+            f"cov(): expected {name} to have {expected} dtype but got {name} with {weights.dtype} dtype"
         )
     if weights.raw.size != observations:
         raise ShapeError(
