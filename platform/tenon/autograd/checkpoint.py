@@ -145,7 +145,7 @@ class _StopRecomputation(BaseException):
 
 
 class _Holder:
-    """What a node saves in place of a tensor: its number among the saved tensors, and its metadata."""
+    """Placeholder that a node saves for a tensor: its number among the saved tensors, and its metadata."""
 
     __slots__ = ("__weakref__", "metadata", "number")
 

@@ -34,7 +34,7 @@ Arrays: TypeAlias = Array | tuple[Array, ...]
 
 
 class CheckpointPolicy(enum.Enum):
-    """What to do with an op's result: save it, save it in host memory (offload), or recompute it.
+    """The decision on an op's result: save it, save it in host memory (offload), or recompute it.
 
     ``MUST_*`` and ``PREFER_*`` differ for torch's compiler only.
     """

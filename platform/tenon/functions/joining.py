@@ -77,14 +77,14 @@ def cat(
 def concat(
     tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None
 ) -> Tensor:
-    """As ``cat``."""
+    """Alias of ``cat``."""
     return cat(tensors, dim, out=out, axis=axis)
 
 
 def concatenate(
     tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None
 ) -> Tensor:
-    """As ``cat``."""
+    """Alias of ``cat``."""
     return cat(tensors, dim, out=out, axis=axis)
 
 
@@ -144,7 +144,7 @@ def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
 
 
 def row_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """As ``vstack``."""
+    """Alias of ``vstack``."""
     return vstack(tensors, out=out)
 
 

@@ -221,7 +221,7 @@ class State(Conversion):
     # Hooks.
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """As ``register_state_dict_post_hook``, but the result of a hook of the root replaces the dict."""
+        """Call ``hook`` after saving; a dict that a hook of the root returns replaces the state dict."""
         if getattr(hook, "_from_public_api", False):
             raise ModuleError(
                 "Cannot register the same function as the state dict post hook that was previously "
@@ -242,7 +242,7 @@ class State(Conversion):
     def _register_load_state_dict_pre_hook(
         self, hook: Callable[..., Any], with_module: bool = False
     ) -> RemovableHandle:
-        """As ``register_load_state_dict_pre_hook``; the hook gets the module only if ``with_module``."""
+        """Call ``hook`` before loading; its first argument is the module only if ``with_module``."""
         return self._add_state_hook(
             "_load_state_dict_pre_hooks", WrappedHook(hook, self if with_module else None)
         )

@@ -158,7 +158,7 @@ class Tensor(Methods, plain=True):
 
     @property
     def data(self) -> Tensor:
-        """The same memory without history; assigning a tensor replaces the memory."""
+        """A tensor without history that shares this memory; assigning a tensor replaces the memory."""
         self._expose()
         return (
             Tensor._of(self.raw, self._backend)

@@ -29,7 +29,7 @@ KINDS: dict[str, Rule] = {}
 
 @dataclass(slots=True)
 class AbstractValue:
-    """What the analysis knows about one value."""
+    """Facts about one value: its shape, the channels of its positions, and its constants."""
 
     shape: tuple[int, ...]
     #: Arrays of channels that broadcast to the shape, one for each set of axes that can shrink: a weight has

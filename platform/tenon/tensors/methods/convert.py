@@ -88,7 +88,7 @@ class Convert(Family):
 
     @as_function()
     def detach(self) -> Tensor:
-        """The same memory without history."""
+        """A tensor without history that shares this memory."""
         return detached(self)
 
     @as_function(out="none")

@@ -65,7 +65,7 @@ class Memory(Family):
         return other.detach() if assign else self.copy_(other).detach()
 
     def as_subclass(self, cls: type[T]) -> T:
-        """The same memory and history as a tensor of class ``cls``."""
+        """Return a tensor of class ``cls`` with the same memory and history."""
         if not (isinstance(cls, type) and issubclass(cls, Value)):
             raise TypeError(f"as_subclass(): cls must be a subclass of Tensor, not {cls!r}.")
         result = f.alias(self)

@@ -93,7 +93,7 @@ class Movement(Family):
         return f.reshape(self, shape=_inferred(self.raw, sizes(args if shape is None else (shape,))))
 
     def view(self, *args: Any, size: SizeLike | None = None) -> Tensor:  # sizes, or one dtype
-        """The same memory under another shape (error if it needs a copy) or dtype."""
+        """View the memory under another shape (error if it needs a copy) or dtype."""
         if len(args) == 1 and not isinstance(args[0], (int, tuple, list)) and hasattr(args[0], "numpy"):
             from tenon.tensors.dtype_views import view_dtype
 
@@ -164,7 +164,7 @@ class Movement(Family):
 
     @as_function()
     def swapaxes(self, axis0: int, axis1: int) -> Tensor:
-        """As ``transpose``."""
+        """Alias of ``transpose``."""
         return self.transpose(axis0, axis1)
 
     @as_function()
@@ -320,7 +320,7 @@ class Movement(Family):
 
     @as_function()
     def narrow_copy(self, dim: int, start: Tensor | int, length: int) -> Tensor:
-        """As ``narrow``, but a copy."""
+        """Copy the slice that ``narrow`` returns as a view."""
         return self.narrow(dim, start, length).clone()
 
     @as_function()

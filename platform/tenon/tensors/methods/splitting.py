@@ -72,17 +72,17 @@ class Splitting(Family):
 
     @as_function()
     def unsafe_split(self, split_size: int | list[int] | tuple[int, ...], dim: int = 0) -> tuple[Tensor, ...]:
-        """As ``split``, but copies, so that each may be changed in place."""
+        """Copies of the parts that ``split`` returns as views, so that each may be changed in place."""
         return tuple(part.clone() for part in self.split(split_size, dim))
 
     @as_function()
     def unsafe_split_with_sizes(self, split_sizes: Iterable[int], dim: int = 0) -> tuple[Tensor, ...]:
-        """As ``split_with_sizes``, but copies."""
+        """Copies of the parts that ``split_with_sizes`` returns as views."""
         return self.unsafe_split(list(split_sizes), dim)
 
     @as_function()
     def unsafe_chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-        """As ``chunk``, but copies."""
+        """Copies of the parts that ``chunk`` returns as views."""
         return tuple(part.clone() for part in self.chunk(chunks, dim))
 
     @as_function()

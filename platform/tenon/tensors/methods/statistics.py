@@ -115,7 +115,7 @@ class Scan(Family):
         *,
         interpolation: str = "linear",
     ) -> Any:
-        """As ``quantile``, over what is not NaN."""
+        """Quantiles as ``quantile`` computes them, of the elements that are not NaN."""
         return self._quantile(q, dim, keepdim, interpolation, skip_nan=True)
 
     def _quantile(
