@@ -42,10 +42,10 @@ def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, dx: np.ndarray,
     return _bound(_backward(block), block, x, out, g, dx)
 
 
-def _bound(text: str, block: int, x: np.ndarray, y: np.ndarray, *more: np.ndarray) -> Thunk:
+def _bound(text: str, block: int, x: np.ndarray, y: np.ndarray, *others: np.ndarray) -> Thunk:
     across = y.shape[3]
-    table = np.array([y.size // (across * block), across, *map(address_of, (x, y, *more))], np.int64)
-    return chains.bound(llvm.load(text), table, llvm.ALL, x, y, *more)
+    table = np.array([y.size // (across * block), across, *map(address_of, (x, y, *others))], np.int64)
+    return chains.bound(llvm.load(text), table, llvm.ALL, x, y, *others)
 
 
 class _Windows(Code):
@@ -73,17 +73,17 @@ class _Windows(Code):
             lower = self.plus(upper, wide)
             yield [upper, self.plus(upper, 1), lower, self.plus(lower, 1)], self.plus(before, column)
 
-    def place(self, base: str, offset: int | str) -> str:
+    def address(self, base: str, offset: int | str) -> str:
         """Return the address of the vector at ``offset``."""
         return self.let(f"getelementptr {self.vector}, ptr {base}, i64 {offset}")
 
     def get(self, base: str, offset: int | str) -> str:
         """Load the vector at ``offset``."""
-        return self.let(f"load {self.vector}, ptr {self.place(base, offset)}, align 4")
+        return self.let(f"load {self.vector}, ptr {self.address(base, offset)}, align 4")
 
     def put(self, value: str, base: str, offset: int | str) -> None:
         """Store the vector ``value`` at ``offset``."""
-        self.do(f"store {self.vector} {value}, ptr {self.place(base, offset)}, align 4")
+        self.do(f"store {self.vector} {value}, ptr {self.address(base, offset)}, align 4")
 
     def either(self, one: str, other: str) -> str:
         """Return the mask of elements for which at least one of two comparisons is true."""
@@ -120,12 +120,12 @@ def _forward(block: int) -> str:
     code = _Windows(block)
     x, out = code.array(0), code.array(1)
     with code.loop("%first", "%last") as line:
-        with code.windows(line) as (four, own):
-            a, b = (code.get(x, at) for at in four[:2])
-            code.put(code.larger(a, b), out, own)
-        with code.windows(line) as (four, own):
-            c, d = (code.get(x, at) for at in four[2:])
-            code.put(code.larger(code.get(out, own), code.larger(c, d)), out, own)
+        with code.windows(line) as (offsets, index):
+            a, b = (code.get(x, at) for at in offsets[:2])
+            code.put(code.larger(a, b), out, index)
+        with code.windows(line) as (offsets, index):
+            c, d = (code.get(x, at) for at in offsets[2:])
+            code.put(code.larger(code.get(out, index), code.larger(c, d)), out, index)
     return code.module()
 
 
@@ -134,28 +134,28 @@ def _backward(block: int) -> str:
     code = _Windows(block)
     x, out, g, dx = (code.array(index) for index in range(4))
 
-    def spread(places: list[int | str], own: int | str, left: str) -> None:
-        top = code.get(out, own)
-        one, other = (code.get(x, at) for at in places)
+    def spread(pair: list[int | str], index: int | str, remaining: str) -> None:
+        maximum = code.get(out, index)
+        one, other = (code.get(x, at) for at in pair)
         last = code.let(f"fcmp ord {code.vector} {other}, {other}")
-        for v, at, free in ((one, places[0], last), (other, places[1], None)):
-            chosen = code.either(f"oeq {code.vector} {v}, {top}", f"uno {code.vector} {v}, {v}")
+        for v, at, free in ((one, pair[0], last), (other, pair[1], None)):
+            chosen = code.either(f"oeq {code.vector} {v}, {maximum}", f"uno {code.vector} {v}, {v}")
             if free is not None:
                 chosen = code.let(f"and {code.mask} {chosen}, {free}")
-            code.put(code.choose(chosen, left, "zeroinitializer"), dx, at)
-            left = code.choose(chosen, "zeroinitializer", left)
+            code.put(code.choose(chosen, remaining, "zeroinitializer"), dx, at)
+            remaining = code.choose(chosen, "zeroinitializer", remaining)
 
     with code.loop("%first", "%last") as line:
-        with code.windows(line) as (four, own):
-            spread(four[:2], own, code.get(g, own))
-        with code.windows(line) as (four, own):
-            a, b = (f"une {code.vector} {code.get(dx, at)}, zeroinitializer" for at in four[:2])
-            gradient = code.get(g, own)
-            left = code.choose(code.either(a, b), "zeroinitializer", gradient)
-            c, d = (code.get(x, at) for at in four[2:])
-            strange = code.let(f"fcmp uno {code.vector} {c}, {d}")
-            with code.rarely(strange, block):
-                for at in four[:2]:
-                    code.put(code.choose(strange, "zeroinitializer", code.get(dx, at)), dx, at)
-            spread(four[2:], own, code.choose(strange, gradient, left))
+        with code.windows(line) as (offsets, index):
+            spread(offsets[:2], index, code.get(g, index))
+        with code.windows(line) as (offsets, index):
+            a, b = (f"une {code.vector} {code.get(dx, at)}, zeroinitializer" for at in offsets[:2])
+            gradient = code.get(g, index)
+            remaining = code.choose(code.either(a, b), "zeroinitializer", gradient)
+            c, d = (code.get(x, at) for at in offsets[2:])
+            unordered = code.let(f"fcmp uno {code.vector} {c}, {d}")
+            with code.rarely(unordered, block):
+                for at in offsets[:2]:
+                    code.put(code.choose(unordered, "zeroinitializer", code.get(dx, at)), dx, at)
+            spread(offsets[2:], index, code.choose(unordered, gradient, remaining))
     return code.module()

@@ -1,7 +1,7 @@
 """A bounded cache of prepared executions, one per thread, with counters for ``tenon doctor``.
 
-Per thread, because an execution's memory objects point to the arguments of the call that is under way. The
-kernels themselves are shared: oneDNN keeps a cache of its own for them.
+Per thread, because an execution's memory objects point to the arguments of the current call. The kernels
+themselves are shared: oneDNN has a cache of its own for them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ decline arrays that oneDNN cannot read and cases that it has no fast kernel for.
 that the processor cannot multiply (``in_float32``).
 
 oneDNN's kernels work on blocked layouts, so arrays are reordered on the way in and out, as torch does. Where
-the copies cost more than blocks gain, the primitive is asked for plain arrays instead (``plain_is_better``).
+the copies cost more than blocks save, the primitive is created for plain arrays (``plain_is_better``).
 ``winograd.py`` computes large convolutions of 3 by 3 windows in less than half the time.
 
 Next: ``problems.py`` creates the primitives, for compiled programs too.
@@ -42,8 +42,8 @@ _FLOAT = np.dtype(np.float32)
 Sizes = tuple[int, ...]
 
 
-def _key(kind: str, a: np.ndarray, b: np.ndarray, *rest: Hashable) -> tuple[Hashable, ...]:
-    return kind, a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, *rest
+def _key(kind: str, a: np.ndarray, b: np.ndarray, *others: Hashable) -> tuple[Hashable, ...]:
+    return kind, a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, *others
 
 
 def readable_as_copies(*arrays: np.ndarray | None) -> bool:

@@ -1,4 +1,4 @@
-"""Packed copies of int8 weights, kept for as long as their memory lives and cannot be written.
+"""Packed copies of int8 weights, cached while the weight's arrays are alive and read-only.
 
 A kernel is not told when an array changes, but an array that is read-only, and whose bases are all read-only,
 cannot change. The layers of ``tenon.quantization`` make their weights read-only. Any other weight is packed
@@ -38,8 +38,8 @@ class PackedWeight:
 
     def packed(self, values: Array, layout: Descriptor, window: Descriptor | None = None) -> Buffer:
         """Return ``values`` in ``layout``, cached; ``window`` describes them where the groups are an axis."""
-        for known, buffer in self._packed:
-            if known == layout:
+        for descriptor, buffer in self._packed:
+            if descriptor == layout:
                 return buffer
         buffer = packed(np.ascontiguousarray(values), layout, window)
         self._packed.append((layout, buffer))

@@ -51,8 +51,8 @@ class _Words:
 
     def _panels(self, weight: Array) -> list[Array]:
         runs = self.key
-        turned = np.moveaxis(weight, 1, -1).reshape(len(self.products), -1, runs, weight[0].size // runs)
-        return [integer.panels(part) for part in turned]
+        transposed = np.moveaxis(weight, 1, -1).reshape(len(self.products), -1, runs, weight[0].size // runs)
+        return [integer.panels(part) for part in transposed]
 
 
 def _numbers(steps: Steps) -> dict[str, Any]:
@@ -122,10 +122,10 @@ class ConvolutionWords(_Words):
     def __call__(self, x: Array, weight: Array, scale: Array, bias: Array | None, out: Array) -> None:
         """Compute ``out``."""
         if self.last and x.flags.c_contiguous:
-            turned = x.reshape(self.channels_last_shape)
+            channels_last = x.reshape(self.channels_last_shape)
         else:
-            turned = np.ascontiguousarray(np.moveaxis(x, 1, -1))
-        self.fill(turned.reshape(-1, self.rows.inner))
+            channels_last = np.ascontiguousarray(np.moveaxis(x, 1, -1))
+        self.fill(channels_last.reshape(-1, self.rows.inner))
         result = self.result
         if result is None:
             self.multiply(weight, scale, bias, address_of(out), out.itemsize)

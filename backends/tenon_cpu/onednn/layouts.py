@@ -74,7 +74,7 @@ PLAIN, LAST = Layout("plain"), Layout("last")
 
 @dataclass(frozen=True)
 class Assigned:
-    """The layouts of an op's inputs and outputs; ``PLAIN`` for what is not an array."""
+    """The layouts of an op's inputs and outputs; ``PLAIN`` for operands that are not arrays."""
 
     inputs: tuple[Layout, ...]
     outputs: tuple[Layout, ...]
@@ -175,5 +175,5 @@ def _window(weight: Array, shape: tuple[int, ...]) -> Descriptor:
     axis."""
     if len(shape) == weight.ndim:
         return Descriptor.of(weight)
-    o, *rest = element_strides(weight)
-    return Descriptor.strided(shape, (o * shape[1], o, *rest), weight.dtype)
+    o, *strides = element_strides(weight)
+    return Descriptor.strided(shape, (o * shape[1], o, *strides), weight.dtype)

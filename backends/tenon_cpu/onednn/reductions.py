@@ -29,11 +29,11 @@ def _prepare(
     axes = tuple(a % x.ndim for a in attrs["axes"])
     if not layout.block or not reducible(x.ndim, axes) or x.dtype != np.float32 or not out.flags.c_contiguous:
         return None
-    n, channels, places = x.shape[0], x.shape[1], math.prod(x.shape[2:])
+    n, channels, positions = x.shape[0], x.shape[1], math.prod(x.shape[2:])
     blocks = channels // layout.block
-    view = x.reshape(n, blocks, places, layout.block)
-    count = places * (n if 0 in axes else 1)
-    weights = np.full((1, places), 1.0 / count if mean else 1.0, np.float32)
+    view = x.reshape(n, blocks, positions, layout.block)
+    count = positions * (n if 0 in axes else 1)
+    weights = np.full((1, positions), 1.0 / count if mean else 1.0, np.float32)
     if 0 not in axes:
         target = out.reshape(n, blocks, 1, layout.block)
 

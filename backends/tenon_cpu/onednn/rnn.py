@@ -104,8 +104,8 @@ def lstm_sequence_grad(
     states = Products(plain(_plain(w_hh)), dh, c.SRC, False)
     forward_values = (_plain(g), _plain(gates), _plain(cells), _plain(c0))
     walk(rnn.lstm_grad.ready(), states, sizes, reverse, *forward_values, d, dh, dc)
-    wanted = (needs[0], *needs[3:5], needs[5] or needs[6], False)
-    dx, dw_ih, dw_hh, db, nothing = _products(f, x, w_ih, out, h0, d, sizes, reverse, wanted)
+    needed = (needs[0], *needs[3:5], needs[5] or needs[6], False)
+    dx, dw_ih, dw_hh, db, nothing = _products(f, x, w_ih, out, h0, d, sizes, reverse, needed)
     return dx, dh, dc, dw_ih, dw_hh, db, nothing
 
 
@@ -118,7 +118,7 @@ def _products(
     d: Array,
     sizes: Sequence[int],
     reverse: bool,
-    wanted: Sequence[bool],
+    needed: Sequence[bool],
 ) -> tuple[Array | None, ...]:
     """Compute ``products``, with one product for both weights where they have the same gradient ``d``.
 
@@ -129,9 +129,9 @@ def _products(
     def previous() -> Array:
         return before(f, out, h0, sizes, reverse)
 
-    if not (wanted[1] and wanted[2]):
-        return products(f, x, w_ih, previous, d, d, wanted)
-    dx, _, _, db, nothing = products(f, x, w_ih, previous, d, d, (wanted[0], False, False, *wanted[3:]))
+    if not (needed[1] and needed[2]):
+        return products(f, x, w_ih, previous, d, d, needed)
+    dx, _, _, db, nothing = products(f, x, w_ih, previous, d, d, (needed[0], False, False, *needed[3:]))
     both = f.matmul(d.T, np.concatenate((x, previous()), axis=1))
     dw_ih, dw_hh = (np.ascontiguousarray(part) for part in np.split(both, (x.shape[1],), axis=1))
     return dx, dw_ih, dw_hh, db, nothing
@@ -184,8 +184,8 @@ def gru_sequence_grad(
     states = Products(plain(_plain(w_hh)), dh, c.SRC, True)
     forward_values = (_plain(g), _plain(gates), _plain(hidden), _plain(out), _plain(h0))
     walk(rnn.gru_grad.ready(), states, sizes, reverse, *forward_values, d, d_states, dh)
-    wanted = (needs[0], *needs[2:])
-    dx, *others = products(f, x, w_ih, lambda: before(f, out, h0, sizes, reverse), d, d_states, wanted)
+    needed = (needs[0], *needs[2:])
+    dx, *others = products(f, x, w_ih, lambda: before(f, out, h0, sizes, reverse), d, d_states, needed)
     return dx, dh, *others
 
 
@@ -224,8 +224,8 @@ def rnn_sequence_grad(
     d, dh = np.empty(out.shape, _FLOAT), _copy(g_last)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, False)
     walk(rnn.rnn_grad.ready(), states, sizes, reverse, nonlinearity == "relu", _plain(g), _plain(out), d, dh)
-    wanted = (needs[0], *needs[2:4], needs[4] or needs[5], False)
-    dx, dw_ih, dw_hh, db, _ = _products(f, x, w_ih, out, h0, d, sizes, reverse, wanted)
+    needed = (needs[0], *needs[2:4], needs[4] or needs[5], False)
+    dx, dw_ih, dw_hh, db, _ = _products(f, x, w_ih, out, h0, d, sizes, reverse, needed)
     return dx, dh, dw_ih, dw_hh, db
 
 

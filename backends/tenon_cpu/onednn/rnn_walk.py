@@ -98,7 +98,8 @@ class StepProducts(Protocol):
     def lines(
         self, starts: np.ndarray, sizes: np.ndarray, first: int, last: int, alone: bool
     ) -> tuple[np.ndarray, np.ndarray, list[Execution]]:
-        """``library`` and ``steps`` for the sequences from ``first`` to ``last``, and what they point to."""
+        """Return ``library`` and ``steps`` for sequences ``first`` to ``last``, and the executions that they
+        point to."""
 
 
 class Products:
@@ -122,7 +123,8 @@ class Products:
     def lines(
         self, starts: np.ndarray, sizes: np.ndarray, first: int, last: int, alone: bool
     ) -> tuple[np.ndarray, np.ndarray, list[Execution]]:
-        """``library`` and ``steps`` for the sequences from ``first`` to ``last``, and what they point to."""
+        """Return ``library`` and ``steps`` for sequences ``first`` to ``last``, and the executions that they
+        point to."""
         steps = np.empty((len(sizes), 6), np.int64)
         steps[:, 0] = starts
         counts = steps[:, 1] = np.clip(sizes, first, last) - first

@@ -151,10 +151,10 @@ def _blocked_at(inputs: Sequence[int], outputs: Sequence[int]) -> Rule:
 
 def _reduction(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     x = ins[0]
-    own, axes = _blocks(x), [a % len(x.shape) for a in attrs["axes"]]
-    if own is None or not reducible(len(x.shape), axes) or str(x.dtype) != "float32":
+    layout, axes = _blocks(x), [a % len(x.shape) for a in attrs["axes"]]
+    if layout is None or not reducible(len(x.shape), axes) or str(x.dtype) != "float32":
         return None
-    return Assigned((own,), (PLAIN,))
+    return Assigned((layout,), (PLAIN,))
 
 
 def _float32_only(rule: Rule) -> Rule:
@@ -231,10 +231,10 @@ _ROWS = 3
 def _takes_bias(ins: Sequence[Operand], y: Aval, steps: Sequence[tuple[str, Aval]]) -> bool:
     """Whether the only step is the addition of a bias, which costs oneDNN nothing. A residual or an
     activation costs it more than generated code, which fuses it with the next norm: ``docs/adr/0016``."""
-    (name, operand), *more = steps
+    (name, operand), *others = steps
     shape = tuple(y.shape)
     return bool(
-        name == "add" and not more and len(ins[1].shape) == 2 and len(shape) > 1
+        name == "add" and not others and len(ins[1].shape) == 2 and len(shape) > 1
         and tuple(operand.shape) == shape[-1:] and math.prod(shape[:-1]) >= _ROWS and shape[-1] > 1
         and all(a.dtype == y.dtype for a in ins)
     )  # fmt: skip
