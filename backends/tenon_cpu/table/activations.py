@@ -46,18 +46,18 @@ def add_to(table: KernelTable) -> None:
     numbers = asks(_bounds, "bounds are numbers, and not NaN")
     table.add(
         "gelu",
-        KernelRow("compiled, with its slope", eager_parts.gelu, _LARGE),
+        KernelRow("compiled, with its derivative", eager_parts.gelu, _LARGE),
         KernelRow("NumPy, in blocks", activation.gelu, _FLOAT_BLOCKS),
     )
     table.add(
         "silu",
-        KernelRow("compiled, with its slope", eager_parts.silu, _LARGE),
+        KernelRow("compiled, with its derivative", eager_parts.silu, _LARGE),
         KernelRow("NumPy, in blocks", activation.silu, (size_at_least("x", _SILU), *_FLOAT_BLOCKS)),
     )
     table.add(
         "relu",
         KernelRow("compiled", eager_parts.relu, (*_LARGE, _IN_PLACE)),
-        KernelRow("NumPy, by what is quickest for the size", direct.relu),
+        KernelRow("NumPy, the fastest function for the size", direct.relu),
     )
     table.add(
         "relu_grad",
@@ -84,7 +84,7 @@ def add_to(table: KernelTable) -> None:
     table.add(
         "clamp",
         KernelRow(
-            "compiled, over itself",
+            "compiled, in place",
             eager_parts.clamp,
             (
                 Condition("out is not None and out is x", "out is x"),
@@ -94,7 +94,7 @@ def add_to(table: KernelTable) -> None:
             ),
         ),
         KernelRow(
-            "NumPy, in one walk",
+            "NumPy, in one pass",
             pointwise.clamp,
             (_ARRAY, real("x"), size_at_least("x", _WALKS), numbers),
         ),

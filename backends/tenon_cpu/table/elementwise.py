@@ -123,7 +123,7 @@ def _add_moves(table: KernelTable) -> None:
             "compiled fill",
             eager_moves.copy,
             (Condition("out is not None", "out is given"), size_at_least("out", WORTH)),
-            "arrays, and what is of another dtype or not in C order",
+            "arrays, and values of another dtype or not in C order",
         ),
     )
     table.add(

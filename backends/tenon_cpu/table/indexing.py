@@ -9,7 +9,7 @@ from tenon_cpu.jit.eager_ops import space as eager_space
 from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
 from tenon_cpu.table.conditions import floats, indices
 
-_OUTSIDE = "an index that lies outside: the reference says which"
+_OUTSIDE = "an index out of bounds: the reference raises the error"
 _LARGE = (size_at_least("x", WORTH), *floats("x"))
 
 
@@ -49,7 +49,7 @@ def add_to(table: KernelTable) -> None:
     )
     table.add(
         "segment_sum",
-        KernelRow("compiled, row by row", eager_parts.segment_sum, _LARGE, "offsets that are none"),
+        KernelRow("compiled, row by row", eager_parts.segment_sum, _LARGE, "invalid offsets"),
     )
     one = Condition("len(indices) == 1", "one array of indices", {}, "len(indices)")
     table.add(
@@ -58,7 +58,7 @@ def add_to(table: KernelTable) -> None:
             "compiled",
             eager_lines.take,
             (
-                Condition("layout[0].__class__ is slice", "the first axis is taken whole", {}, "layout"),
+                Condition("layout[0].__class__ is slice", "the first axis is not indexed", {}, "layout"),
                 one,
                 *_LARGE,
             ),
@@ -68,10 +68,10 @@ def add_to(table: KernelTable) -> None:
     table.add(
         "put",
         KernelRow(
-            "compiled, added up in order",
+            "compiled, in the order of the indices",
             eager_lines.put,
             (
-                Condition("accumulate", "numbers are added up"),
+                Condition("accumulate", "values are accumulated"),
                 Condition(
                     "getattr(y, 'dtype', None) is float32",
                     "y of float32",
@@ -90,7 +90,7 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "compiled",
             eager_space.gather,
-            (asks(eager_space.whole, "a float32 array that the indices cover but along the axis, large"),),
+            (asks(eager_space.whole, "a large float32 array whose other axes the indices cover"),),
             _OUTSIDE,
         ),
     )
@@ -99,7 +99,7 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "compiled",
             eager_space.scatter,
-            (asks(eager_space.scatters, "float32 arrays that the indices cover but along the axis, large"),),
+            (asks(eager_space.scatters, "large float32 arrays whose other axes the indices cover"),),
             _OUTSIDE,
         ),
     )

@@ -14,7 +14,7 @@ from tenon_cpu.table.conditions import LLVM, floats
 _NO_LAPACK = "dtypes that LAPACK has no routine for, other libraries than OpenBLAS"
 _COMPLEX = dtype_is(np.complex64, "x")
 _FLOAT = dtype_is(FLOAT, "x")
-_POWERS = "sizes are powers of 2 from 8 to 1,024, and lines are many"
+_POWERS = "sizes are powers of 2 from 8 to 1,024, and there are many lines"
 
 
 def _large(array: str) -> Condition:
@@ -49,10 +49,12 @@ def add_to(table: KernelTable) -> None:
         ),
         KernelRow("LAPACK, block by block", factoring.solve_triangle, (same, _large("a")), _NO_LAPACK),
     )
-    alone = Condition("not values", "no singular values are wanted")
+    alone = Condition("not values", "singular values are not requested")
     table.add(
         "least_squares",
-        KernelRow("LAPACK, by QR", factoring.least_squares, (alone,), f"what is not finite, {_NO_LAPACK}"),
+        KernelRow(
+            "LAPACK, by QR", factoring.least_squares, (alone,), f"values that are not finite, {_NO_LAPACK}"
+        ),
     )
     large = size_at_least("x", WORTH)
     table.add(

@@ -90,7 +90,7 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "oneDNN",
             eager.matmul,
-            (asks(eager.multiplies, "float32 or bfloat16, and work that oneDNN pays for"),),
+            (asks(eager.multiplies, "float32 or bfloat16, and enough work for oneDNN"),),
             _STRIDES,
             onednn,
         ),
@@ -109,7 +109,7 @@ def add_to(table: KernelTable) -> None:
             eager.linear,
             (
                 _NOT_TINY,
-                asks(eager.maps, "float32 or bfloat16, and work that oneDNN pays for"),
+                asks(eager.maps, "float32 or bfloat16, and enough work for oneDNN"),
             ),
             _STRIDES,
             onednn,
@@ -122,10 +122,10 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "compiled",
             eager_sparse.sparse_linear,
-            (asks(eager_sparse.multiplies, "float32 values, uint16 columns that lie inside, enough work"),),
+            (asks(eager_sparse.multiplies, "float32 values, uint16 columns within bounds, enough work"),),
         ),
     )
-    attends = asks(attention.attends, "float32 heads that are whole vectors, and work that pays; llvmlite")
+    attends = asks(attention.attends, "float32 heads of whole vectors, and enough work; llvmlite")
     finite = "numbers that are not finite"
     table.add("attention", KernelRow("generated", attention.attention, (attends,), finite))
     table.add("attention_grad", KernelRow("generated", attention.attention_grad, (attends,), finite))

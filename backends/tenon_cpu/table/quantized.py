@@ -55,7 +55,7 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "oneDNN, of 8 bits",
             int8_pooling.int8_max_pool,
-            (asks(int8_pooling.channels_lie_last, "images whose channels lie last, not empty"),),
+            (asks(int8_pooling.channels_lie_last, "channels-last images, not empty"),),
             "where oneDNN has only a slow kernel",
             onednn,
         ),

@@ -34,7 +34,7 @@ def add_to(table: KernelTable) -> None:
     )
     table.add(
         "sum_to",
-        KernelRow("nothing to add up", itself, (Condition("x.shape == shape", "x has that shape"),)),
+        KernelRow("nothing to sum", itself, (Condition("x.shape == shape", "x has that shape"),)),
         KernelRow("compiled", eager_parts.sum_to, (size_at_least("x", WORTH),), _DECLINED),
         KernelRow("NumPy", direct.sum_to),
     )

@@ -94,7 +94,7 @@ _LONG_CHANNELS = Condition(
 )
 _ONE_EACH = "one float32 vector in C order for each of the channels"
 _CLASSES = (_IMAGES, size_at_least("x", WORTH), indices("target"), *floats("x", "weight?"))
-_SHAPES = asks(eager_classes.shapes_fit, "target and weight have the shapes that x asks for")
+_SHAPES = asks(eager_classes.shapes_fit, "target and weight have the shapes that x requires")
 _TOTALS = Condition(
     "total.shape == (x.shape[0], 1, *x.shape[2:])", "total has one element for each target", {}, "total.shape"
 )
@@ -128,7 +128,7 @@ def add_to(table: KernelTable) -> None:
     table.add(
         "safe_softmax",
         KernelRow(
-            "softmax, then a look at each row",
+            "softmax, then a check of each row",
             rowwise.safe_softmax,
             (rank("x", "> 0"), size_at_least("x", 1)),
         ),
@@ -246,7 +246,7 @@ def _add_norms(table: KernelTable) -> None:
     table.add(
         "batch_norm_inference",
         KernelRow(
-            "one factor and one summand for each channel",
+            "one factor and one offset for each channel",
             norm.batch_norm_inference,
             (
                 _FLOAT_X,

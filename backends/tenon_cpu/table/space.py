@@ -24,7 +24,7 @@ from tenon_cpu.table.conditions import floats, indices, rank, same_shape
 Array = np.ndarray
 _LARGE = (size_at_least("x", WORTH), *floats("x"))
 _LINES = rank("x", "== 3", "x has one axis of space")
-_QUARTERS = asks(eager_parts.halves, "windows of 2 by 2, side by side")
+_QUARTERS = asks(eager_parts.halves, "windows of 2 by 2 with stride 2")
 _SPACES = rank("x", "<= 5")
 _ALL_SIZES = Condition("0 not in sizes", "no size is 0", {}, "sizes")
 
@@ -147,7 +147,7 @@ def add_to(table: KernelTable) -> None:
 def _add_pools(table: KernelTable) -> None:
     overlapping = asks(pooling.overlapping, "windows of planes or volumes that overlap, x in C order")
     both = asks(pooling.overlapping_grad, "windows of planes or volumes that overlap, arrays in C order")
-    nan = "NaN or the least number in the result, and where oneDNN has only a slow kernel"
+    nan = "NaN or the lowest finite number in the result, and where oneDNN has only a slow kernel"
     table.add(
         "max_pool",
         KernelRow("oneDNN", pooling.max_pool, (*floats("x")[:1], overlapping), nan, onednn),
@@ -156,7 +156,7 @@ def _add_pools(table: KernelTable) -> None:
         KernelRow(
             "NumPy, rows and then columns",
             numpy_pooling.max_pool,
-            (asks(numpy_pooling.side_by_side, "planes in C order, windows side by side"),),
+            (asks(numpy_pooling.side_by_side, "planes in C order, windows that do not overlap"),),
         ),
     )
     arrays = (size_at_least("x", WORTH), *floats("g", "x", "out"), same_shape("g", "out"))
@@ -173,7 +173,7 @@ def _add_pools(table: KernelTable) -> None:
         KernelRow(
             "NumPy, by bits",
             numpy_pooling.max_pool_grad,
-            (asks(_side_by_side, "planes in C order, windows side by side"),),
+            (asks(_side_by_side, "planes in C order, windows that do not overlap"),),
             "NaN in the result",
         ),
     )
