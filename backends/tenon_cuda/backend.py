@@ -127,7 +127,7 @@ class CudaBackend(Backend):
     def _on(self, device: Device | None, operation: str) -> Iterator[int]:
         """Make ``device`` current and yield its index; None, or one without an index, is the current device.
 
-        A full device raises OutOfMemoryError, which names ``what``.
+        A full device raises OutOfMemoryError, which names ``operation``.
         """
         cuda = self.library.cuda
         current = cuda.runtime.getDevice()
@@ -144,7 +144,7 @@ class CudaBackend(Backend):
         return OutOfMemoryError(
             f"{operation}: {self.name}:{index} is full: {error} Tensors use {stats.used:,} bytes, "
             f"{reserved:,} are reserved, the device has {stats.total:,}. Use smaller batches, free tensors "
-            "you no longer need, or look for what else runs there."
+            "you no longer need, or look for other processes on the device."
         )
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> Any:

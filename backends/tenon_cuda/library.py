@@ -1,7 +1,7 @@
 """Find CuPy, and give the reason where CUDA cannot be used.
 
-Nothing here raises: a machine without CuPy, driver or device is the usual case, and the reason is what the
-user needs. Version numbers are CUDA's integers: 12090 for 12.9.
+Nothing here raises: a machine without CuPy, driver or device is the usual case, and the user needs the
+reason. Version numbers are CUDA's integers: 12090 for 12.9.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def examine(found: Callable[[], bool] = found, imported: Callable[[], Any] = imp
         return _no(f"CuPy is not installed. It comes with {_INSTALL}.")
     try:
         cupy = imported()
-    except Exception as error:  # a broken installation can fail in any way; what it says is the reason
+    except Exception as error:  # a broken installation can raise any error; its text is the reason
         return _no(f"CuPy is installed but cannot be imported ({_text(error)}). Reinstall it: {_INSTALL}.")
     try:
         return _examine(cupy)
@@ -72,7 +72,7 @@ def _examine(cupy: Any) -> Availability:
         return _no(_without_device(name, driver))
     try:
         cupy.cuda.nvrtc.getVersion()
-    except Exception as error:  # the compiler is looked up in many places; all that fail say how
+    except Exception as error:  # CuPy searches several locations for the compiler; the error lists them
         return _no(
             f"{name} finds {count} device(s) but not NVRTC, which compiles its kernels ({_text(error)}). "
             f"Get it: {_INSTALL}."

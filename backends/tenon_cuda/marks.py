@@ -40,7 +40,7 @@ class Clock:
         return event
 
     def between(self, earlier: Any, later: Any) -> int:
-        """Wait for both events; the nanoseconds between them."""
+        """Wait for both events and return the nanoseconds between them."""
         earlier.synchronize()
         later.synchronize()
         return int(self._library.cuda.get_elapsed_time(earlier, later) * 1_000_000)

@@ -48,5 +48,5 @@ class Watch:
         self._pool.free_all_blocks()
 
     def reset(self, device: int) -> None:
-        """Set the peak to what is in use now."""
+        """Set the peak to the bytes in use."""
         self._peaks[device] = self._pool.used_bytes()

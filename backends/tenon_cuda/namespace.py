@@ -1,8 +1,9 @@
 """CuPy as the shared forwards expect it: NumPy's names with NumPy's results.
 
-What is not defined here is CuPy's own. What is, CuPy (14.2) lacks or computes differently: ``where`` and
-``round`` return float32 for bfloat16, batched products and sorting do not support bfloat16, maximum and
-minimum have no reductions, sorting and scans fail on empty arrays, and a singular matrix is not an error.
+Names that are not defined here are CuPy's own. The others CuPy (14.2) lacks or computes differently:
+``where`` and ``round`` return float32 for bfloat16, batched products and sorting do not support bfloat16,
+maximum and minimum have no reductions, sorting and scans fail on empty arrays, and a singular matrix is not
+an error.
 """
 
 from __future__ import annotations

@@ -326,7 +326,7 @@ class _KernelSignature:
                 [] if isinstance(kernel, np.ufunc) else list(inspect.signature(kernel).parameters.values())
             )
             self.variable = not parameters or any(p.kind is _VAR_KEYWORD for p in parameters)
-        except (TypeError, ValueError):  # written in C
+        except (TypeError, ValueError):  # a function of C has no signature
             parameters, self.variable = [], True
         self.lead = parameters.pop(0).name if parameters and parameters[0].name in namespaces else ""
         named = [p for p in parameters if p.kind in (_POSITIONAL, _KEYWORD)]
@@ -355,7 +355,7 @@ _GUARDS = {
 def select(op: Op, rows: Iterable[KernelRow], namespaces: Namespaces) -> Kernel:
     """Generate the function that computes ``op`` by the first of ``rows`` that accepts its arguments.
 
-    ``given`` holds ``f`` and ``xp``. Composites round 16-bit floats as ``as_one`` describes.
+    ``namespaces`` holds ``f`` and ``xp``. Composites round 16-bit floats as ``as_one`` describes.
     """
     choice = Choice(op, rows, namespaces)
     if not isinstance(op, Composite) or op.widens:

@@ -1,4 +1,4 @@
-"""``backend.plans``: the plan of an op is built at its first call on the backend, and kept."""
+"""``backend.plans``: the plan of an op is built at its first call on the backend and cached."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tenon.errors import DTypeError
 
 
 def number_dtype(number: object) -> dtype:
-    """The dtype of a tensor made from a Python number."""
+    """Return the dtype of a tensor created from a Python number."""
     if isinstance(number, bool):
         return dtypes.bool
     if isinstance(number, int):
