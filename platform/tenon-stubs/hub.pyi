@@ -4,8 +4,8 @@
 
 from tenon.compat.hub import *
 from tenon.compat.hub import HASH_REGEX as HASH_REGEX
-from tenon.compat.hub import _chosen as _chosen
 from tenon.compat.hub import _entries as _entries
 from tenon.compat.hub import _entry as _entry
 from tenon.compat.hub import _get_torch_home as _get_torch_home
+from tenon.compat.hub import _settings as _settings
 from tenon.compat.hub import tqdm as tqdm

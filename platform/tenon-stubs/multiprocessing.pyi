@@ -3,6 +3,6 @@
 # fmt: off
 
 from tenon.compat.multiprocessing import *
-from tenon.compat.multiprocessing import _MOST as _MOST
-from tenon.compat.multiprocessing import _received as _received
+from tenon.compat.multiprocessing import _MAX_TRACEBACK as _MAX_TRACEBACK
+from tenon.compat.multiprocessing import _received_traceback as _received_traceback
 from tenon.compat.multiprocessing import _run as _run

@@ -71,7 +71,7 @@ def test_data_is_copied_out_by_the_class(met):
         tenon.testing.assert_close(x, tenon.tensor([1.0, 3.0]), check_device=False)
     assert repr(x) == "Noted([1., 2.])" and type(x.data) is Noted
     shell = Noted(tenon.ones(2)).raw
-    with pytest.raises(ReferenceError, match=r"shape \[2\].*is gone"):
+    with pytest.raises(ReferenceError, match=r"shape \[2\].*was freed"):
         np.asarray(shell)
 
 

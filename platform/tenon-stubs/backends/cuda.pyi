@@ -4,6 +4,6 @@
 
 from tenon.compat.backends.cuda import *
 from tenon.compat.backends.cuda import _LinalgBackend as _LinalgBackend
-from tenon.compat.backends.cuda import _Products as _Products
+from tenon.compat.backends.cuda import _MatmulSettings as _MatmulSettings
 from tenon.compat.backends.cuda import _allowed as _allowed
 from tenon.compat.backends.cuda import _preferred as _preferred

@@ -7,4 +7,4 @@ from tenon.compat.overriding import _Classes as _Classes
 from tenon.compat.overriding import _Modes as _Modes
 from tenon.compat.overriding import _PLAIN_METHOD as _PLAIN_METHOD
 from tenon.compat.overriding import _State as _State
-from tenon.compat.overriding import _spread as _spread
+from tenon.compat.overriding import _arguments as _arguments

@@ -4,12 +4,12 @@
 
 from tenon.compat.rerouting import *
 from tenon.compat.rerouting import _DETOUR as _DETOUR
-from tenon.compat.rerouting import _NEVER as _NEVER
-from tenon.compat.rerouting import _PLACES as _PLACES
+from tenon.compat.rerouting import _NOT_OVERRIDABLE as _NOT_OVERRIDABLE
+from tenon.compat.rerouting import _PASSED_FUNCTION as _PASSED_FUNCTION
+from tenon.compat.rerouting import _PLACEHOLDERS as _PLACEHOLDERS
 from tenon.compat.rerouting import _ROUTES as _ROUTES
-from tenon.compat.rerouting import _SHOWN as _SHOWN
-from tenon.compat.rerouting import _asking as _asking
 from tenon.compat.rerouting import _detour as _detour
 from tenon.compat.rerouting import _exchange as _exchange
-from tenon.compat.rerouting import _faces as _faces
+from tenon.compat.rerouting import _functions_of as _functions_of
 from tenon.compat.rerouting import _reasons as _reasons
+from tenon.compat.rerouting import _rerouted_code as _rerouted_code

@@ -3,4 +3,4 @@
 # fmt: off
 
 from tenon.compat.cpu.amp import *
-from tenon.compat.cpu.amp import _old as _old
+from tenon.compat.cpu.amp import _warn_deprecated as _warn_deprecated

@@ -7,11 +7,11 @@ from tenon.compat.jit import ScriptDict as ScriptDict
 from tenon.compat.jit import ScriptList as ScriptList
 from tenon.compat.jit import ScriptMethod as ScriptMethod
 from tenon.compat.jit import T as T
-from tenon.compat.jit import _MADE as _MADE
+from tenon.compat.jit import _CREATED as _CREATED
 from tenon.compat.jit import _itself as _itself
 from tenon.compat.jit import _overload as _overload
 from tenon.compat.jit import _overload_method as _overload_method
-from tenon.compat.jit import _refuse_one as _refuse_one
+from tenon.compat.jit import _refuse_instance as _refuse_instance
 from tenon.compat.jit import _refused as _refused
 from tenon.compat.jit import _script_if_tracing as _script_if_tracing
 from tenon.compat.jit import _warned as _warned

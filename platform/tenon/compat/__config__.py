@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch.__config__``: what this installation computes with, as text for bug reports."""
+"""PyTorch's module ``torch.__config__``: the configuration of this installation, as text for bug reports."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ __all__ = ["parallel_info", "show"]
 
 
 def show() -> str:
-    """The versions of tenon, Python and NumPy, and the library that NumPy multiplies matrices with."""
+    """Return the versions of tenon, Python and NumPy, and the BLAS library of NumPy."""
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     rows = [
         f"tenon {__version__} over NumPy {np.__version__}",
         f"Python {platform.python_version()} on {platform.system()} {platform.machine()}",
         f"BLAS: {blas.get('name', 'unknown')} {blas.get('version', '')}".rstrip(),
-        "tenon itself has no compiled code; `tenon plugins` lists what its plugins bring",
+        "tenon itself has no compiled code; `tenon plugins` lists its plugins",
     ]
     return "tenon built with:\n" + "".join(f"  - {row}\n" for row in rows)
 
 
 def parallel_info() -> str:
-    """How many threads a kernel may use."""
+    """Return the number of threads that a kernel may use, as text."""
     return f"tenon/Parallel:\n\tget_num_threads() : {get_num_threads()}\n"
 
 
 def _cxx_flags() -> str:
-    """Nothing: no compiler made this package."""
+    """Return "": this package has no compiled code."""
     return ""

@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch._utils``: errors that cross processes, and tensors laid end to end."""
+"""PyTorch's module ``torch._utils``: exceptions passed between processes, and flattened tensors."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["ExceptionWrapper", "KeyErrorMessage"]
 
 
 def _element_size(dtype: dtype) -> int:
-    """The bytes of one element of ``dtype``."""
+    """Return the number of bytes of one element of ``dtype``."""
     return int(dtype.itemsize)
 
 
 def _is_privateuse1_backend_available() -> bool:
-    """False: backends of others are plugins, and none takes the place that PyTorch keeps for one."""
+    """Return False: other backends are plugins, none of which uses PyTorch's reserved device."""
     return False
 
 
 def _rebuild_tensor(
     storage: TypedStorage, storage_offset: int, size: Sequence[int], stride: Sequence[int]
 ) -> Tensor:
-    """The tensor that shows a storage from ``storage_offset`` on."""
+    """Return a tensor that views a storage from ``storage_offset`` on."""
     from tenon.tensors.creation.factories import empty
 
     result: Tensor = empty(0, dtype=storage.dtype).set_(storage.untyped(), storage_offset, size, stride)
@@ -36,7 +36,7 @@ def _rebuild_tensor(
 
 
 def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:
-    """All elements of tensors of one dtype, end to end."""
+    """Concatenate all elements of tensors of one dtype to a vector."""
     from tenon.functions.joining import cat
 
     flat: Tensor = cat([t.reshape(-1) for t in tensors])
@@ -44,7 +44,7 @@ def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Parts of ``flat`` with the shapes of ``tensors``, as views."""
+    """Split ``flat`` into views with the shapes of ``tensors``."""
     parts, start = [], 0
     for like in tensors:
         parts.append(flat.narrow(0, start, like.numel()).view_as(like))

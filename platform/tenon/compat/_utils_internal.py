@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch._utils_internal``: where files beside the package lie, for tests."""
+"""PyTorch's module ``torch._utils_internal``: paths of files in the package, for tests."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ IS_FBSOURCE = False
 
 
 def get_file_path(*path_components: str) -> str:
-    """A path under the folder of this package."""
+    """Return a path in the folder of this package."""
     return os.path.join(os.path.dirname(os.path.dirname(__file__)), *path_components)
 
 
 def get_file_path_2(*path_components: str) -> str:
-    """The components joined."""
+    """Join the components."""
     return os.path.join(*path_components)
 
 
 def get_writable_path(path: str) -> str:
-    """``path`` if files can be written there, a new folder elsewhere if not."""
+    """Return ``path`` if it is writable, else a new temporary folder."""
     return path if os.access(path, os.W_OK) else tempfile.mkdtemp(suffix=os.path.basename(path))

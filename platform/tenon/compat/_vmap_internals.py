@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch._vmap_internals``: its former ``vmap``, which gradient checks still import."""
+"""PyTorch's module ``torch._vmap_internals``: its former ``vmap``, which gradient checks still import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def vmap(func: Callable[..., Nested], in_dims: Nested = 0, out_dims: Nested = 0)
     mapped = _current(func, in_dims, out_dims)
 
     @functools.wraps(func)
-    def called(*args: Nested) -> Nested:
+    def wrapper(*args: Nested) -> Nested:
         try:
             return mapped(*args)
         except ArgumentError as error:
@@ -28,7 +28,7 @@ def vmap(func: Callable[..., Nested], in_dims: Nested = 0, out_dims: Nested = 0)
                 " operations outside of vmap as a workaround, or use func.vmap(randomness=...)."
             ) from error
 
-    return called
+    return wrapper
 
 
 _vmap = vmap

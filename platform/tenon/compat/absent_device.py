@@ -1,4 +1,4 @@
-"""``torch.mps``, ``torch.mtia`` and ``torch.xpu``: devices for which there is no backend."""
+"""``torch.mps``, ``torch.mtia`` and ``torch.xpu``: devices without a backend."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ __all__ = ["device_count", "is_available"]
 
 
 def is_available() -> bool:
-    """False: there is no backend for them."""
+    """Return False: there is no backend for the device."""
     return False
 
 
 def device_count() -> int:
-    """0, as ``is_available``."""
+    """Return 0: there is no backend for the device."""
     return 0

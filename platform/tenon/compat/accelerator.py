@@ -1,4 +1,4 @@
-"""torch's ``torch.accelerator``: the device beside the CPU, whichever it is; CUDA where it can be used."""
+"""PyTorch's ``torch.accelerator``: functions for the accelerator of this machine, which is CUDA or none."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ GPU_TYPES = ["cuda", "mps", "xpu", "mtia"]
 
 
 def is_available() -> bool:
-    """Whether there is an accelerator."""
+    """Whether an accelerator is available."""
     return cuda.is_available()
 
 
 def current_accelerator(check_available: bool = False) -> Device | None:
-    """``device("cuda")`` where CUDA can be used, else None."""
+    """Return ``device("cuda")`` if CUDA is available, else None."""
     return Device("cuda") if cuda.is_available() else None
 
 
 def device_count() -> int:
-    """The number of accelerators of this process."""
+    """Return the number of accelerators visible to this process."""
     return cuda.device_count()
 
 
 def current_device_index() -> int:
-    """The index of the current accelerator."""
+    """Return the index of the current accelerator."""
     return cuda.current_device()
 
 

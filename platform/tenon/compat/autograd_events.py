@@ -1,4 +1,4 @@
-"""PyTorch's path ``autograd.profiler_util``: the events of a profile, from the plugin that records them."""
+"""PyTorch's module ``autograd.profiler_util``: classes of profile events, from the profiler plugin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _format_time(time_us: float) -> str:
-    """Microseconds with three digits, in the unit that suits them.
+    """Format microseconds with three digits, in s, ms or us.
 
     >>> _format_time(1500)
     '1.500ms'
@@ -28,7 +28,7 @@ def _format_time(time_us: float) -> str:
 
 
 def _format_time_share(time_us: float, total_time_us: float) -> str:
-    """A part of a time in per cent."""
+    """Format ``time_us`` as a percentage of ``total_time_us``."""
     if total_time_us == 0:
         if time_us != 0:
             raise AssertionError(f"Expected time_us == 0 but got {time_us}")

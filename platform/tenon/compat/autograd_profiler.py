@@ -1,4 +1,4 @@
-"""torch.autograd.profiler: the older face of ``tenon.profiler``, without schedules."""
+"""``torch.autograd.profiler``: the older interface of ``tenon.profiler``, without schedules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
 
 
 def profile(enabled: bool = True, **options: object) -> Any:
-    """A profile of the block that it is the context of; options as ``tenon.profiler.profile`` takes them.
+    """Return a context manager that profiles its block; options are those of ``tenon.profiler.profile``.
 
     With ``enabled=False`` nothing is recorded.
     """
@@ -26,9 +26,12 @@ def profile(enabled: bool = True, **options: object) -> Any:
 
 
 class _Emit:
-    """Ranges for a profiler of another vendor, which are not sent; ``enabled=False`` does nothing."""
+    """Base of the context managers that send ranges to a vendor's profiler, which is not supported.
 
-    _where = ""
+    Raises UnsupportedError on entry unless ``enabled=False``.
+    """
+
+    _profiler = ""
 
     def __init__(self, enabled: bool = True, record_shapes: bool = False) -> None:
         self.enabled = enabled
@@ -37,22 +40,22 @@ class _Emit:
     def __enter__(self) -> Self:
         if self.enabled:
             raise UnsupportedError(
-                f"{type(self).__name__}: ranges are not sent to {self._where} here. Use"
+                f"{type(self).__name__}: ranges are not sent to {self._profiler} here. Use"
                 " tenon.profiler.profile, or enabled=False."
             )
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Nothing was begun."""
+        """Do nothing."""
 
 
 class emit_nvtx(_Emit):
-    """Refused while enabled: ops are not shown to NVIDIA's tools as ranges."""
+    """Raises UnsupportedError if enabled: ops are not sent to NVTX as ranges."""
 
-    _where = "NVTX"
+    _profiler = "NVTX"
 
 
 class emit_itt(_Emit):
-    """Refused while enabled: ops are not shown to VTune as ranges."""
+    """Raises UnsupportedError if enabled: ops are not sent to VTune as ranges."""
 
-    _where = "ITT"
+    _profiler = "ITT"

@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch.nn.common_types``: what may stand for sizes, in annotations."""
+"""PyTorch's module ``torch.nn.common_types``: annotations of sizes and ratios."""
 
 from tenon.tensors.tensor import Tensor
 

@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch.distributed.elastic.multiprocessing.errors``: decorates main functions."""
+"""PyTorch's module ``torch.distributed.elastic.multiprocessing.errors``: a decorator for main functions."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Modules that only re-export, as a table: they have no file, ``finder.py`` makes them at their import.
+"""The table of modules that only re-export names: they have no file, ``finder.py`` creates them on import.
 
 A row is ``"package.module: name, another as name"``; no rows make an empty package. A submodule of a package
 with two names is listed under the first one: ``tenon.compat.fx.x``, and ``tenon.fx.x`` follows.
 """
 
-#: A module without a file -> rows of what it re-exports.
+#: A module without a file -> the rows of its re-exports.
 FACES: dict[str, tuple[str, ...]] = {
     "tenon._inductor": ("tenon._inductor: config",),
     "tenon._inductor.utils": ("tenon.compat.accelerator: GPU_TYPES",),

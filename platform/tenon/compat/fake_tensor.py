@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch._subclasses.fake_tensor``: classes that only serve ``isinstance``.
+"""PyTorch's module ``torch._subclasses.fake_tensor``: classes that only serve ``isinstance``.
 
 A fake tensor reports a device without having memory there. Use tensors on the device ``meta`` here, which
 have shape and dtype without memory.
@@ -16,7 +16,7 @@ __all__ = ["FakeTensor", "FakeTensorConverter", "FakeTensorMode"]
 
 def _refuse(kind: type) -> NoReturn:
     raise UnsupportedError(
-        f"{kind.__name__}: there are no fake tensors. Make tensors on the device 'meta' "
+        f"{kind.__name__}: there are no fake tensors. Create tensors on the device 'meta' "
         "(`with torch.device('meta'):`), which have shapes and no memory too."
     )
 
@@ -25,19 +25,19 @@ class FakeTensor(Tensor):
     """No tensor is an instance."""
 
     def __new__(cls, *args: object, **kwargs: object) -> FakeTensor:
-        """Refused: make tensors on the device ``meta``."""
+        """Raise UnsupportedError: use the device ``meta``."""
         _refuse(cls)
 
 
 class FakeTensorMode:
-    """Refused: use the device ``meta``."""
+    """Raises UnsupportedError: use the device ``meta``."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         _refuse(type(self))
 
 
 class FakeTensorConverter:
-    """Refused: use the device ``meta``."""
+    """Raises UnsupportedError: use the device ``meta``."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         _refuse(type(self))

@@ -1,4 +1,4 @@
-"""The import hook that finds modules of tenon under names to which no file answers.
+"""The import hook for module names of tenon that have no file.
 
 ``paths.MODULES`` maps a second name to a module, ``faces.FACES`` a name to what a generated module
 re-exports, and plugins declare namespaces (``tenon.plugins.namespaces``). A module is one object under all
@@ -6,7 +6,7 @@ its names, so a class stays one class, whichever path it is imported or unpickle
 package with a second name have second names too.
 
 The hook stands before the import system's own finders, which would load a file again under its second name.
-Plugins are asked last, when none of the finders has the module. A module that does not belong to tenon costs
+Plugins are queried last, if no finder has the module. A module that does not belong to tenon costs
 one comparison.
 """
 
@@ -27,18 +27,18 @@ __all__ = ["Finder", "install", "is_second_name", "second_names", "submodules"]
 
 
 def is_second_name(fullname: str) -> bool:
-    """Whether the table has a module of this name."""
+    """Whether ``paths.py`` or ``faces.py`` lists a module of this name."""
     return fullname in MODULES or fullname in FACES
 
 
 def second_names(package: str) -> set[str]:
-    """The submodules that the table gives ``package``."""
+    """Return the names of the submodules that the tables list for ``package``."""
     split = (name.rpartition(".") for name in (*MODULES, *FACES))
     return {name for parent, _, name in split if parent == package}
 
 
 def submodules(package: str) -> Callable[[str], ModuleType]:
-    """A ``__getattr__`` for ``package`` that imports the submodules which the table gives it."""
+    """Return a ``__getattr__`` for ``package`` that imports the submodules listed for it."""
 
     def lookup(name: str) -> ModuleType:
         if is_second_name(f"{package}.{name}"):
@@ -49,7 +49,7 @@ def submodules(package: str) -> Callable[[str], ModuleType]:
 
 
 class Finder:
-    """Finds modules of tenon that no file under their name holds; see the module's docstring."""
+    """Finds modules of tenon whose names have no file; see the module's docstring."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -67,7 +67,7 @@ class Finder:
     def _by_later_finders(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
     ) -> ModuleSpec | None:
-        """What the finders after this one answer, so that plugins are asked for missing modules only."""
+        """Return the spec of the finders after this one, so that plugins only serve missing modules."""
         later = False
         for finder in sys.meta_path:
             if later and (spec := finder.find_spec(fullname, path, target)) is not None:
@@ -77,7 +77,7 @@ class Finder:
 
 
 def _listed(fullname: str) -> ModuleSpec | None:
-    """The spec of a module that ``paths.py`` or ``faces.py`` lists; else None."""
+    """Return the spec of a module that ``paths.py`` or ``faces.py`` lists; else None."""
     if fullname in FACES:
         inner = any(name.startswith(f"{fullname}.") for name in (*FACES, *MODULES))
         return _spec(fullname, FaceLoader(FACES[fullname]), [] if inner else None)
@@ -95,7 +95,7 @@ def _listed(fullname: str) -> ModuleSpec | None:
 
 
 def _by_package(fullname: str) -> str | None:
-    """The module that ``fullname`` refers to if its parent package is an alias; else None."""
+    """Return the module that ``fullname`` refers to if its parent package is an alias; else None."""
     package, _, name = fullname.rpartition(".")
     own = getattr(sys.modules.get(package), "__name__", package)
     return None if own == package else f"{own}.{name}"
@@ -109,7 +109,7 @@ def _spec(fullname: str, loader: Any, packages: Sequence[str] | None) -> ModuleS
 
 
 def _member(module: ModuleType, name: str) -> object:
-    """What ``from module import name`` binds."""
+    """Return the object that ``from module import name`` binds."""
     try:
         return getattr(module, name)
     except AttributeError:
@@ -119,12 +119,12 @@ def _member(module: ModuleType, name: str) -> object:
 class AliasLoader:
     """Loads an alias as the module it refers to; ``runpy``'s queries go to that module's own loader."""
 
-    def __init__(self, meant: str, spec: ModuleSpec) -> None:
-        self.meant, self.spec, self.origin = meant, spec, spec.origin
+    def __init__(self, target_name: str, spec: ModuleSpec) -> None:
+        self.target_name, self.spec, self.origin = target_name, spec, spec.origin
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module itself, under the name that it was written with."""
-        module = importlib.import_module(self.meant)
+        """Return the module that the alias refers to."""
+        module = importlib.import_module(self.target_name)
         if module.__spec__ is not None:
             self.spec = module.__spec__
         return module
@@ -134,15 +134,15 @@ class AliasLoader:
         module.__spec__ = self.spec
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """The module's code, for ``python -m``."""
+        """Return the module's code, for ``python -m``."""
         loader: Any = self.spec.loader
-        code: CodeType | None = loader.get_code(self.meant)
+        code: CodeType | None = loader.get_code(self.target_name)
         return code
 
     def get_source(self, fullname: str) -> str | None:
-        """The module's source text, if it has one."""
+        """Return the module's source text, if it has one."""
         loader: Any = self.spec.loader
-        source: str | None = loader.get_source(self.meant)
+        source: str | None = loader.get_source(self.target_name)
         return source
 
 
@@ -155,26 +155,28 @@ class FaceLoader:
         self.rows = rows
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """None: the import system makes an empty module."""
+        """Return None: the import system creates an empty module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Import what the rows name and bind it."""
+        """Import the names in the rows and bind them."""
         names = []
         for row in self.rows:
-            home, _, listed = row.partition(":")
-            source = importlib.import_module(home)
+            source_name, _, listed = row.partition(":")
+            source = importlib.import_module(source_name)
             for entry in listed.split(","):
-                theirs, _, name = entry.strip().partition(" as ")
-                setattr(module, name or theirs, _member(source, theirs))
-                names.append(name or theirs)
-        module.__doc__ = f"The names of PyTorch's ``{module.__name__}``, which live elsewhere in tenon."
+                original, _, name = entry.strip().partition(" as ")
+                setattr(module, name or original, _member(source, original))
+                names.append(name or original)
+        module.__doc__ = (
+            f"The names of PyTorch's ``{module.__name__}``, which are defined elsewhere in tenon."
+        )
         module.__dict__["__all__"] = sorted(names)
 
     def get_code(self, fullname: str) -> None:
-        """None: there is nothing to run."""
+        """Return None: there is no code to run."""
 
     def get_source(self, fullname: str) -> None:
-        """None: no file holds it."""
+        """Return None: the module has no file."""
 
 
 def install() -> None:

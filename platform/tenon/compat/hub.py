@@ -1,4 +1,4 @@
-"""torch's ``torch.hub``: models from a folder's ``hubconf.py``, and weights from an address.
+"""PyTorch's ``torch.hub``: models from a folder's ``hubconf.py``, and weights from a URL.
 
 ``load(folder, name, source="local")`` runs the entry ``name`` of ``folder/hubconf.py``. Code is not
 downloaded from GitHub: clone the repository, review it, and pass its folder. Weights are downloaded once,
@@ -28,14 +28,16 @@ from tenon.errors import ArgumentError, UnsupportedError
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
-#: As PyTorch: the hexadecimal digits between the last hyphen and the suffix begin the file's SHA-256.
+#: As in PyTorch, the hexadecimal digits between the last hyphen and the suffix are the beginning of the
+#: file's SHA-256.
 HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")
-_chosen: dict[str, str] = {}
+_settings: dict[str, str] = {}
 
 
 def get_dir() -> str:
-    """Return the folder of downloads: that of ``set_dir``, else ``$TORCH_HOME/hub``, else tenon's cache."""
-    return _chosen["dir"] if "dir" in _chosen else os.path.join(_get_torch_home(), "hub")
+    """Return the folder of downloads: the one of ``set_dir``, else ``$TORCH_HOME/hub``, else tenon's
+    cache."""
+    return _settings["dir"] if "dir" in _settings else os.path.join(_get_torch_home(), "hub")
 
 
 def _get_torch_home() -> str:
@@ -69,8 +71,8 @@ class tqdm:
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
-    """Keep files in ``d``."""
-    _chosen["dir"] = os.path.expanduser(d)
+    """Store downloads in ``d``."""
+    _settings["dir"] = os.path.expanduser(d)
 
 
 def list(
@@ -100,8 +102,8 @@ def _entries(folder: str, source: str) -> ModuleType:
     path = Path(folder).expanduser() / "hubconf.py"
     if source == "github" or not path.exists():
         raise UnsupportedError(
-            f"torch.hub: code is not fetched from GitHub here, and {path} does not exist."
-            f" Clone {folder} and give the clone's folder with source='local'."
+            f"torch.hub: code is not downloaded from GitHub, and {path} does not exist."
+            f" Clone {folder} and pass the clone's folder with source='local'."
         )
     sys.path.insert(0, str(path.parent))
     try:

@@ -1,4 +1,4 @@
-"""Settings of PyTorch's generated code, which scripts set: they are kept and change nothing here."""
+"""PyTorch's ``torch._inductor.config``: settings of its code generator, stored without effect."""
 
 from types import SimpleNamespace
 

@@ -21,6 +21,8 @@ from tenon.tensors.storage.untyped import UntypedStorage
 
 
 class _LegacyStorageMeta(type):
+    """The class of the legacy storage classes, which have no instances of their own."""
+
     dtype: dtypes.dtype
     device_type: str
 
@@ -59,9 +61,9 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
             check_contents(caller, args, NAMED_FORMS)
             return TypedStorage(*args, dtype=cls.dtype, device=cls.device_type)
         check_wrapped(caller, args, wrap_storage, NAMED_FORMS)
-        found = wrap_storage.device.type
-        if found != cls.device_type:
-            problem = f"Device of 'wrap_storage' must be {cls.device_type}, but got {found}"
+        device_type = wrap_storage.device.type
+        if device_type != cls.device_type:
+            problem = f"Device of 'wrap_storage' must be {cls.device_type}, but got {device_type}"
             refuse_arguments(ArgumentError, caller, NAMED_FORMS, problem)
         return TypedStorage(wrap_storage=wrap_storage, dtype=cls.dtype)
 
@@ -71,7 +73,9 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
     ) -> TypedStorage:
         """Copy the numbers of an object with a buffer; see ``UntypedStorage.from_buffer``."""
         if cls.device_type != "cpu":
-            raise DeviceError("from_buffer: Not available for CUDA storage; make it on the CPU and move it.")
+            raise DeviceError(
+                "from_buffer: Not available for CUDA storage; create it on the CPU and move it."
+            )
         for name, value in (("dtype", dtype), ("device", device)):
             if value is not None:
                 raise ArgumentError(
@@ -92,16 +96,16 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
         return result
 
 
-def _no_file(cls: Any, /, *args: object, **kwargs: object) -> NoReturn:
+def _refuse_file(cls: Any, /, *args: object, **kwargs: object) -> NoReturn:
     raise DeviceError("Not available for CUDA storage: its memory has no file that processes could share.")
 
 
 def _storage_type(name: str, kind: dtypes.dtype, device: str) -> Any:
-    about = f"Memory of {kind} on {'an NVIDIA GPU' if device == 'cuda' else 'the CPU'}."
-    content: dict[str, object] = {"dtype": kind, "device_type": device, "__doc__": about}
+    doc = f"Memory of {kind} on {'an NVIDIA GPU' if device == 'cuda' else 'the CPU'}."
+    content: dict[str, object] = {"dtype": kind, "device_type": device, "__doc__": doc}
     if device == "cuda":
         content["__module__"] = "torch.cuda"  # by which scripts distinguish the two kinds
-        content |= dict.fromkeys(("_new_with_weak_ptr", "_new_shared_filename"), classmethod(_no_file))
+        content |= dict.fromkeys(("_new_with_weak_ptr", "_new_shared_filename"), classmethod(_refuse_file))
     return _LegacyStorageMeta(name, (_LegacyStorage,), content)
 
 

@@ -1,4 +1,4 @@
-"""torch's ``torch.multiprocessing``: the standard library's, and ``spawn``.
+"""PyTorch's ``torch.multiprocessing``: the standard library's module, and ``spawn``.
 
 Tensors sent to another process are copied. ``tenon launch`` starts and supervises ranks that communicate;
 ``spawn`` is for scripts that start their own processes.
@@ -34,7 +34,7 @@ __all__ = [
 
 #: The length to which tracebacks are cut: longer ones may not fit the buffer of the pipe, whose reader waits
 #: for the process.
-_MOST = 16_000
+_MAX_TRACEBACK = 16_000
 
 
 class ProcessRaisedException(TenonError):
@@ -61,9 +61,9 @@ def _run(fn: Callable[..., object], index: int, args: Sequence[object], pipe: co
     try:
         fn(index, *args)
     except KeyboardInterrupt:
-        pass  # the parent got it too
+        pass  # the parent receives it too
     except Exception:
-        pipe.send(traceback.format_exc()[-_MOST:])
+        pipe.send(traceback.format_exc()[-_MAX_TRACEBACK:])
         sys.exit(1)
 
 
@@ -97,7 +97,7 @@ class ProcessContext:
         if failed is None:
             return not self._open
         self._end(30.0 if grace_period is None else grace_period)
-        process, text = self.processes[failed], _received(self._pipes[failed])
+        process, text = self.processes[failed], _received_traceback(self._pipes[failed])
         if text:
             raise ProcessRaisedException(
                 f"\n\n-- Process {failed} terminated with the following error:\n{text}", failed, process.pid
@@ -126,7 +126,7 @@ class ProcessContext:
         self._open.clear()
 
 
-def _received(pipe: connection.Connection) -> str:
+def _received_traceback(pipe: connection.Connection) -> str:
     """Return the traceback that a process has sent; "" if it has sent none."""
     try:
         return str(pipe.recv()) if pipe.poll() else ""
@@ -162,17 +162,17 @@ def start_processes(
 ) -> ProcessContext | None:
     """Run ``fn(index, *args)`` in ``nprocs`` processes; wait for them, or return their ProcessContext.
 
-    On Linux they get SIGTERM when the thread that started them ends.
+    On Linux they receive SIGTERM when the thread that started them ends.
     """
     context: Any = multiprocessing.get_context(start_method)
     processes, pipes = [], []
     for index in range(nprocs):
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_run, args=(fn, index, tuple(args), theirs), daemon=daemon)
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_run, args=(fn, index, tuple(args), sender), daemon=daemon)
         process.start()
-        theirs.close()
+        sender.close()
         processes.append(process)
-        pipes.append(ours)
+        pipes.append(receiver)
     started = ProcessContext(processes, pipes)
     if not join:
         return started

@@ -1,4 +1,4 @@
-"""torch's names of gradient nodes for functions that are several ops here, as ``MaxBackward0``.
+"""PyTorch's names of gradient nodes for functions that consist of several ops here, as ``MaxBackward0``.
 
 The nodes of the results get the name; nodes of the other ops, further down the graph, keep their own. Methods
 are listed in ``TITLES``; functions are decorated, ``@titled("NativeGroupNorm0")``.

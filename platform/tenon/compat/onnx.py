@@ -1,4 +1,5 @@
-"""torch's ``torch.onnx``: models are not exported, and code that asks whether one is gets its answer."""
+"""PyTorch's ``torch.onnx``: export is not supported; queries whether a model is being exported return
+False."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ __all__ = [
 
 
 def is_in_onnx_export() -> bool:
-    """False: nothing is exported."""
+    """Return False: nothing is exported."""
     return False
 
 
@@ -28,7 +29,7 @@ def _refused(name: str) -> Callable[..., NoReturn]:
         )
 
     refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = "Refused: models are not written as ONNX here."
+    refuse.__doc__ = "Raise UnsupportedError: models are not written as ONNX here."
     return refuse
 
 

@@ -86,15 +86,15 @@ def get_overridable_functions() -> dict[type | types.ModuleType, list[Function]]
     for name in special.__all__ if special is not None else ():
         hasattr(special, name)  # names of plugins are registered at their first use
     rerouting.reroute_permanently()
-    found: dict[type | types.ModuleType, list[Function]] = {}
+    functions: dict[type | types.ModuleType, list[Function]] = {}
     for namespace, members in overriding.NAMESPACES.items():
         owner = Tensor if namespace == "torch.Tensor" else sys.modules[namespace.replace("torch", "tenon", 1)]
-        found[owner] = [
+        functions[owner] = [
             member.__get__ if isinstance(member, property) else member
             for name, member in members.items()
             if id(member) not in rerouting.BARE
         ]
-    return found
+    return functions
 
 
 def get_ignored_functions() -> set[Function]:

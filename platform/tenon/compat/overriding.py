@@ -84,9 +84,9 @@ def wants(cls: type) -> bool:
     """Whether arguments of class ``cls`` can take over a function."""
     if cls in PLAIN:
         return False
-    asked = getattr(cls, "__torch_function__", None)
+    handler = getattr(cls, "__torch_function__", None)
     # PyTorch's own tensors, beside tenon in one process, would only call the function again.
-    return asked is not None and asked is not disabled and cls.__module__.partition(".")[0] != "torch"
+    return handler is not None and handler is not disabled and cls.__module__.partition(".")[0] != "torch"
 
 
 _PLAIN_METHOD = (
@@ -99,28 +99,30 @@ NAMESPACES: dict[str, dict[str, Any]] = {}
 
 def name_of(function: Any) -> str | None:
     """Return the name of a public function, as ``"torch.add"`` or ``"torch.Tensor.T.__get__"``; else None."""
-    held = getattr(function, "__self__", None)
-    wanted = held if isinstance(held, property) else function
+    owner = getattr(function, "__self__", None)
+    target = owner if isinstance(owner, property) else function
     for namespace, members in NAMESPACES.items():
         for name, member in members.items():
-            if member is wanted:
-                return f"{namespace}.{name}" + (f".{function.__name__}" if wanted is held else "")
+            if member is target:
+                return f"{namespace}.{name}" + (f".{function.__name__}" if target is owner else "")
     return None
 
 
 def overloaded(values: Iterable[object]) -> list[Any]:
     """Return one of ``values`` for each class that can take over a function, in order, but with subclasses
     before their base classes."""
-    found: list[Any] = []
+    handlers: list[Any] = []
     for value in values:
         cls = type(value)
-        if wants(cls) and not any(type(other) is cls for other in found):
-            place = next((i for i, other in enumerate(found) if issubclass(cls, type(other))), len(found))
-            found.insert(place, value)
-    return found
+        if wants(cls) and not any(type(other) is cls for other in handlers):
+            position = next(
+                (i for i, other in enumerate(handlers) if issubclass(cls, type(other))), len(handlers)
+            )
+            handlers.insert(position, value)
+    return handlers
 
 
-def _spread(args: tuple[object, ...], kwargs: dict[str, object]) -> Iterable[object]:
+def _arguments(args: tuple[object, ...], kwargs: dict[str, object]) -> Iterable[object]:
     """Yield every argument; of lists and tuples, their elements."""
     for value in (*args, *kwargs.values()):
         if isinstance(value, (list, tuple)):
@@ -140,24 +142,26 @@ def ask(
     off, modes = STATE.off, STATE.modes
     if off == 2 or (off and not modes):
         return original(*args, **kwargs)
-    found = [] if bare or off else overloaded(_spread(args, kwargs))
-    if not found and not modes:
+    handlers = [] if bare or off else overloaded(_arguments(args, kwargs))
+    if not handlers and not modes:
         if not bare:
             return original(*args, **kwargs)
         with DisableTorchFunctionSubclass():  # it converts its arguments to plain tensors
             return original(*args, **kwargs)
-    return handle(function, found, args, kwargs)
+    return handle(function, handlers, args, kwargs)
 
 
-def handle(function: Function, found: list[Any], args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
-    """Return the result of the innermost mode, or of the first of ``found`` that does not return
+def handle(
+    function: Function, handlers: list[Any], args: tuple[object, ...], kwargs: dict[str, object]
+) -> Any:
+    """Return the result of the innermost mode, or of the first of ``handlers`` that does not return
     NotImplemented.
 
     TypeError if all of them do.
     """
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.unsupported("__torch_function__ of a class or mode")
-    types = tuple(type(value) for value in found)
+    types = tuple(type(value) for value in handlers)
     if STATE.modes and STATE.off != 2:
         mode = STATE.modes.pop()  # it may call functions itself
         try:
@@ -166,7 +170,7 @@ def handle(function: Function, found: list[Any], args: tuple[object, ...], kwarg
             STATE.modes.append(mode)
         if result is not NotImplemented:
             return result
-    for value in found:
+    for value in handlers:
         if getattr(value.__torch_function__, "__self__", None) is value:
             warnings.warn(_PLAIN_METHOD, DeprecationWarning, stacklevel=3)
         result = value.__torch_function__(function, types, args, kwargs)

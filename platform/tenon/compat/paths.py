@@ -1,18 +1,18 @@
-"""The table of module paths: which name leads to which module.
+"""The table of module paths: which name refers to which module.
 
-A row gives a module a second name; the submodules of a package follow by themselves. Modules that are put
-together from names of several others are listed in ``faces.py``.
+A row gives a module a second name; the submodules of a package follow by themselves. Modules that re-export
+names of several others are listed in ``faces.py``.
 """
 
 from __future__ import annotations
 
-#: Modules that lie in ``tenon.compat`` and are known as submodules of ``tenon``.
+#: Modules of ``tenon.compat`` that are also submodules of ``tenon``.
 _IN_COMPAT = (
     "_C _VF __config__ _dynamo _utils _utils_internal _vmap_internals accelerator backends cpu fx hub jit"
     " multiprocessing onnx overrides serialization sparse storage types version"
 )
 
-#: Modules that lie in ``tenon.compat.<package>`` and are known as submodules of ``tenon.<package>``.
+#: Modules of ``tenon.compat.<package>`` that are also submodules of ``tenon.<package>``.
 _IN_COMPAT_OF = {
     "testing": "_comparison _utils",
     "utils": "_dtype_abbrs _import_utils _python_dispatch _pytree cpp_extension deterministic packages weak",

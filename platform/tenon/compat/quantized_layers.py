@@ -1,6 +1,6 @@
-"""PyTorch's path ``torch.ao.nn``: layers of its quantization, of which there are none here.
+"""PyTorch's module ``torch.ao.nn``: quantized layers, which are not supported except for pooling.
 
-``tenon.quantization`` leaves a layer its class and makes the quantized weight a stage of it.
+``tenon.quantization`` does not change the class of a layer; the quantized weight is a stage of it.
 """
 
 from types import SimpleNamespace
@@ -11,5 +11,5 @@ __all__ = ["qat", "quantizable", "quantized"]
 
 qat = SimpleNamespace(modules=SimpleNamespace(__all__=[]))
 quantizable = SimpleNamespace(modules=SimpleNamespace(__all__=[]))
-#: Pooling has no weights, so PyTorch's is the ordinary one.
+#: Pooling has no weights, so the ordinary layer serves.
 quantized = SimpleNamespace(modules=SimpleNamespace(__all__=[]), MaxPool2d=nn.MaxPool2d)

@@ -13,7 +13,7 @@ from types import CodeType, FunctionType
 from tenon.compat.overriding import MODES, NAMESPACES, PLAIN, Function, ask, wants
 
 #: The function that PyTorch passes to a handler where Python calls the method of an operator.
-_SHOWN = {
+_PASSED_FUNCTION = {
     "abs": "abs", "add": "add", "radd": "add", "iadd": "add_", "isub": "sub_", "sub": "sub", "mul": "mul",
     "rmul": "mul", "imul": "mul_", "truediv": "div", "itruediv": "div_", "mod": "remainder",
     "imod": "remainder_", "ifloordiv": "floor_divide_", "pow": "pow", "ipow": "pow_", "matmul": "matmul",
@@ -21,14 +21,14 @@ _SHOWN = {
     "rxor": "bitwise_xor", "neg": "neg", "pos": "positive",
 }  # fmt: skip
 #: Methods that Python calls on classes or very often, and those that handlers themselves need.
-_NEVER = frozenset(
+_NOT_OVERRIDABLE = frozenset(
     ["as_subclass", "__new__", "__init__", "__init_subclass__", "__torch_function__",
      "__iter__", "__hash__", "__setattr__", "__delattr__", "__getattribute__", "__sizeof__"]
 )  # fmt: skip
 
 
 #: Code starts by loading the closure's cells, so there is one detour for each number of cells: with another
-#: number, whoever inspects the frame's locals (a debugger, pytest) reads memory that does not exist.
+#: number, code that inspects the frame's locals (a debugger, pytest) reads invalid memory.
 _DETOUR = """
 def around({closed}):
     def detour(*args, **kwargs):
@@ -56,7 +56,7 @@ def _detour(closed: int) -> CodeType:
     return detour.__code__
 
 
-_PLACES = ("plain", "modes", "original", "asking")
+_PLACEHOLDERS = ("plain", "modes", "original", "asking")
 #: Ids of functions that only modes can take over, as they take no tensor.
 BARE: set[int] = set()
 #: Function -> its own code and the rerouted one.
@@ -67,9 +67,9 @@ _reasons: list[object] = []
 
 def register(namespace: str, functions: Mapping[str, object], bare: Iterable[str] = ()) -> None:
     """Register the public functions of a namespace; only modes can take over the ``bare`` ones."""
-    held = {n: f for n, f in functions.items() if isinstance(f, FunctionType)}
-    NAMESPACES.setdefault(namespace, {}).update(held)
-    BARE.update(id(held[name]) for name in bare)
+    members = {n: f for n, f in functions.items() if isinstance(f, FunctionType)}
+    NAMESPACES.setdefault(namespace, {}).update(members)
+    BARE.update(id(members[name]) for name in bare)
     if _reasons:
         _exchange()
 
@@ -85,7 +85,7 @@ def methods_of(cls: type) -> dict[str, FunctionType | property]:
     for base in cls.__mro__:
         for name, member in vars(base).items():
             public = name.endswith("__") or not name.startswith("_") or name in ("_version", "_base")
-            if public and name not in _NEVER and isinstance(member, (FunctionType, property)):
+            if public and name not in _NOT_OVERRIDABLE and isinstance(member, (FunctionType, property)):
                 members.setdefault(name, member)
     return members
 
@@ -136,14 +136,14 @@ def _exchange() -> None:
     """Set the code of every function, rerouted if there is a reason."""
     for namespace, members in NAMESPACES.items():
         for name, member in members.items():
-            for function, public in _faces(namespace, name, member):
+            for function, public in _functions_of(namespace, name, member):
                 if function not in _ROUTES:
-                    _ROUTES[function] = function.__code__, _asking(function, public)
+                    _ROUTES[function] = function.__code__, _rerouted_code(function, public)
     for function, codes in _ROUTES.items():
         function.__code__ = codes[bool(_reasons)]
 
 
-def _faces(
+def _functions_of(
     namespace: str, name: str, member: FunctionType | property
 ) -> Iterable[tuple[FunctionType, Function]]:
     """Yield the functions of which ``member`` consists, each with the one that is passed to handlers."""
@@ -154,14 +154,14 @@ def _faces(
             if isinstance(function, FunctionType):
                 yield function, public
     elif namespace == "torch.Tensor" and name.startswith("__"):
-        shown = NAMESPACES[namespace].get(_SHOWN.get(name.strip("_"), name))
-        if shown is not None:  # else its op is not imported yet, and comes back here when it is
-            yield member, shown
+        passed = NAMESPACES[namespace].get(_PASSED_FUNCTION.get(name.strip("_"), name))
+        if passed is not None:  # else its op is not imported yet; this runs again when it is
+            yield member, passed
     else:
         yield member, member
 
 
-def _asking(function: FunctionType, public: Function) -> CodeType:
+def _rerouted_code(function: FunctionType, public: Function) -> CodeType:
     """Return code for ``function`` that checks for overrides before it runs the present code."""
     code, defaults = function.__code__, function.__defaults__
     original = FunctionType(code, function.__globals__, function.__name__, defaults, function.__closure__)
@@ -170,5 +170,5 @@ def _asking(function: FunctionType, public: Function) -> CodeType:
         function.__wrapped__ = original  # type: ignore[attr-defined]  # whose signature it keeps
     asking = partial(ask, public, original, id(function) in BARE)
     detour = _detour(len(code.co_freevars))
-    consts = tuple((PLAIN, MODES, original, asking) if c == _PLACES else c for c in detour.co_consts)
+    consts = tuple((PLAIN, MODES, original, asking) if c == _PLACEHOLDERS else c for c in detour.co_consts)
     return detour.replace(co_consts=consts, co_name=function.__name__)

@@ -1,4 +1,4 @@
-"""Saved values of nodes under torch's names: ``grad_fn._saved_self``, ``grad_fn._raw_saved_result``."""
+"""Saved values of nodes under PyTorch's names: ``grad_fn._saved_self``, ``grad_fn._raw_saved_result``."""
 
 from __future__ import annotations
 
@@ -96,20 +96,20 @@ class SavedTensor(metaclass=ABCMeta):  # values saved by a custom Function are r
 def find(node: Node, name: str) -> Any:  # tensors, shapes, numbers and attrs
     """Return the value that ``node`` saved as ``name``; AttributeError if there is none."""
     raw = name.startswith("_raw_saved_")
-    wanted = name.removeprefix("_raw_saved_" if raw else "_saved_")
-    known = None if raw else number(node, wanted)
-    if known is not None:
-        return known[0]
-    for attr in (wanted, *_ATTRS.get(wanted, ())):
+    attribute = name.removeprefix("_raw_saved_" if raw else "_saved_")
+    value = None if raw else number(node, attribute)
+    if value is not None:
+        return value[0]
+    for attr in (attribute, *_ATTRS.get(attribute, ())):
         if attr in node.attrs:
             return node.attrs[attr]
-    size = _SIZE.fullmatch(wanted)
+    size = _SIZE.fullmatch(attribute)
     if size is not None and (of := _position(node.op, size["of"])) is not None:
         node.check()
         shape = Size(() if node.args[of] is None else node.args[of].shape)
         return shape if size["place"] is None else shape[int(size["place"]) * (-1 if size["minus"] else 1)]
-    position = _position(node.op, wanted)
-    if position is None and wanted != "self_sym_sizes":
+    position = _position(node.op, attribute)
+    if position is None and attribute != "self_sym_sizes":
         raise AttributeError(f"{type(node).__name__!r} object has no attribute {name!r}")
     if node.args is None:
         if raw and position is not None:
@@ -132,13 +132,13 @@ def find(node: Node, name: str) -> Any:  # tensors, shapes, numbers and attrs
     return saved if raw else saved.unpack()
 
 
-def _position(op: Op | StandIn, wanted: str) -> int | None:
-    """Return the index of the input that torch calls ``wanted``, ``OUT`` for the output, else None."""
+def _position(op: Op | StandIn, attribute: str) -> int | None:
+    """Return the index of the input that torch calls ``attribute``, ``OUT`` for the output, else None."""
     names = [n.lstrip("*") for n in getattr(op, "inputs", ())]
-    if wanted in names:
-        return names.index(wanted)
-    if wanted in ("result", "output") and "out" in op.saves:
+    if attribute in names:
+        return names.index(attribute)
+    if attribute in ("result", "output") and "out" in op.saves:
         return OUT
-    if wanted in _FIRST and names:
+    if attribute in _FIRST and names:
         return 0
-    return 1 if wanted in _SECOND and len(names) > 1 else None
+    return 1 if attribute in _SECOND and len(names) > 1 else None

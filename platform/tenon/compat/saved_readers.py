@@ -21,17 +21,17 @@ _REDUCTIONS = ("none", "mean", "sum")
 
 
 def attr(name: str, form: Callable[[Any], object] = lambda value: value) -> Read:
-    """Make the reader of the attr ``name``, converted by ``form``."""
+    """Return a reader of the attr ``name``, converted by ``form``."""
     return lambda node: form(node.attrs[name])
 
 
 def part_of(name: str, index: int) -> Read:
-    """Make the reader of one item of the attr ``name``."""
+    """Return a reader of one item of the attr ``name``."""
     return attr(name, itemgetter(index))
 
 
 def always(value: object) -> Read:
-    """Make the reader that returns ``value`` for every node."""
+    """Return a reader that returns ``value`` for every node."""
     return lambda node: value
 
 
@@ -42,17 +42,19 @@ def _cut(node: Node) -> tuple[int, Any]:
 
 
 def _indices(node: Node) -> tuple[Tensor | None, ...]:
+    """Return the index tensor of each axis, None for an axis without one."""
     tensors = iter(node.values()[0][1:])
     return tuple(next(tensors) if k is INDEX else None for k in node.attrs["layout"])
 
 
 def second(node: Node) -> Tensor:
-    """The second input."""
+    """Return the second input."""
     return node.values()[0][1]
 
 
 def trunc_mode(node: Node) -> str:
-    """The rounding mode of a ``trunc`` that ends a division; AttributeError for any other ``trunc``."""
+    """Return the rounding mode of a ``trunc`` that ends a division; AttributeError for any other
+    ``trunc``."""
     if not node.name().startswith("Div"):
         raise AttributeError
     return "trunc"

@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch._logging.scribe``: events for the log of its own CI."""
+"""PyTorch's module ``torch._logging.scribe``: events for the log of its own CI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's path ``serialization``; the code is in ``tenon.serialize``."""
+"""PyTorch's module ``torch.serialization``; the code is in ``tenon.serialize``."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ __all__ = [
 
 
 DEFAULT_PROTOCOL = 2
-#: What ``map_location`` may be, in annotations.
+#: The annotation of ``map_location``.
 MAP_LOCATION: TypeAlias = Callable[[Any, str], Any] | Device | str | dict[str, str] | None
 _serialization_tls = scope
 _open_file_like, _open_zipfile_reader, _open_zipfile_writer = open_file, open_reader, open_writer
 
 
 class SourceChangeWarning(Warning):
-    """torch's warning that a module's source is no longer what a file holds; nothing compares them here."""
+    """PyTorch's warning that the source of a saved module has changed; it is never issued here."""
 
 
 def get_unsafe_globals_in_checkpoint(f: FileLike) -> list[str]:
-    """What a ``.pt`` file names and ``load`` would refuse; nothing of it is imported or run.
+    """Return the globals in a ``.pt`` file that ``load`` would reject; nothing is imported or run.
 
     >>> import io, tenon
     >>> tenon.save(tenon.nn.Linear(2, 3), file := io.BytesIO())
@@ -70,13 +70,14 @@ def get_unsafe_globals_in_checkpoint(f: FileLike) -> list[str]:
 def check_module_version_greater_or_equal(
     module: Any, req_version_tuple: tuple[int, ...], error_if_malformed: bool = True
 ) -> bool:
-    """Whether ``module.__version__`` is at least the given one; a version that is no numbers is an error."""
+    """Whether ``module.__version__`` is at least ``req_version_tuple``; CheckpointError if it is
+    malformed."""
     try:
         parts = module.__version__.split(".")
-        found = tuple(type(wanted)(part) for wanted, part in zip(req_version_tuple, parts, strict=False))
-        if len(found) < len(req_version_tuple):
-            raise ValueError(f"{len(found)} parts")
-        return found >= req_version_tuple
+        version = tuple(type(minimum)(part) for minimum, part in zip(req_version_tuple, parts, strict=False))
+        if len(version) < len(req_version_tuple):
+            raise ValueError(f"{len(version)} parts")
+        return version >= req_version_tuple
     except Exception as error:
         message = (
             f"'{module.__name__}' module version string is malformed '{module.__version__}' and cannot be "
@@ -89,7 +90,7 @@ def check_module_version_greater_or_equal(
 
 
 def _is_zipfile(f: IO[bytes]) -> bool:
-    """Whether an open file begins as a zip archive does."""
+    """Whether an open file begins with the signature of a zip archive."""
     start = f.tell()
     head = f.read(4)
     f.seek(start)

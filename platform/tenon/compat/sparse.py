@@ -1,4 +1,5 @@
-"""PyTorch's path ``torch.sparse``: there are no sparse tensors here, only the switch that checks new ones."""
+"""PyTorch's module ``torch.sparse``: sparse tensors are not supported; only the flag that checks them
+exists."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ R = TypeVar("R")
 
 
 class check_sparse_tensor_invariants:
-    """torch's switch for checking the indices of sparse tensors; as none can be made, it has no effect.
+    """PyTorch's flag for checking the indices of sparse tensors; as there are none, it has no effect.
 
-    Works as in torch: ``enable()`` and ``disable()``, or an object of it as context manager or decorator.
+    Use ``enable()`` and ``disable()``, or an instance as context manager or decorator.
 
     >>> with check_sparse_tensor_invariants():
     ...     check_sparse_tensor_invariants.is_enabled()
@@ -26,7 +27,7 @@ class check_sparse_tensor_invariants:
     _enabled = False
 
     def __init__(self, enable: bool = True) -> None:
-        self._wanted = enable
+        self._enable = enable
         self._before: bool | None = None
 
     @staticmethod
@@ -51,18 +52,18 @@ class check_sparse_tensor_invariants:
                 "context nesting."
             )
         self._before = self.is_enabled()
-        check_sparse_tensor_invariants._enabled = self._wanted
+        check_sparse_tensor_invariants._enabled = self._enable
 
     def __exit__(self, *exc: object) -> None:
         check_sparse_tensor_invariants._enabled = bool(self._before)
         self._before = None
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """``function`` with the switch set around each call."""
+        """Wrap ``function`` so that the flag is set during each call."""
 
         @functools.wraps(function)
-        def switched(*args: P.args, **kwargs: P.kwargs) -> R:
-            with type(self)(self._wanted):
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+            with type(self)(self._enable):
                 return function(*args, **kwargs)
 
-        return switched
+        return wrapper

@@ -1,20 +1,20 @@
-"""PyTorch's path ``torch.storage``; the memory behind tensors is in ``tenon.tensors.storage.untyped``."""
+"""PyTorch's module ``torch.storage``; the memory behind tensors is in ``tenon.tensors.storage.untyped``."""
 
 from __future__ import annotations
 
-from tenon.compat.legacy_storages import _LegacyStorage  # noqa: F401 - torch has it here
+from tenon.compat.legacy_storages import _LegacyStorage  # noqa: F401 - PyTorch defines it here
 from tenon.compat.typed_storage import STORAGE_NAMES, TypedStorage
 from tenon.dtypes import dtype
 from tenon.tensors.storage.untyped import UntypedStorage
 
 
 def _dtype_to_storage_type_map() -> dict[dtype, str]:
-    """torch's name of the storage of each dtype, as ``FloatStorage``."""
+    """Return PyTorch's name of the storage class of each dtype, such as ``FloatStorage``."""
     return dict(STORAGE_NAMES)
 
 
 def _storage_type_to_dtype_map() -> dict[str, dtype]:
-    """The dtype that each named storage holds."""
+    """Return the dtype of each named storage class."""
     return {name: kind for kind, name in STORAGE_NAMES.items()}
 
 

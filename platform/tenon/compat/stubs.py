@@ -1,8 +1,8 @@
-"""Write stubs of module names that no file answers to, for type checkers.
+"""Write stubs of module names without a file, for type checkers.
 
 Type checkers read files, so they miss what ``finder.py`` finds at run time: the second names in ``paths.py``,
 the modules in ``faces.py``, and the namespaces of plugins that ship with tenon. Each gets a stub that imports
-the names from where they are defined. ``plugins/stubs.py`` says where stubs lie, and why there.
+the names from where they are defined. ``plugins/stubs.py`` documents where stubs are written, and why.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def alias_stubs(registry: Registry, folder: Path) -> dict[Path, str]:
 
 
 def _imports_of_rows(rows: tuple[str, ...]) -> Iterator[str]:
-    """The imports that a row of ``faces.py`` stands for, one a name."""
+    """Yield the imports of rows of ``faces.py``, one per name."""
     for row in rows:
         source, _, listed = row.partition(":")
         for entry in listed.split(","):
@@ -62,7 +62,7 @@ def _imports_of_rows(rows: tuple[str, ...]) -> Iterator[str]:
 
 
 def _imports_of_module(target: str) -> list[str]:
-    """The imports that give a stub the names of the module ``target``.
+    """Return the imports that give a stub the names of the module ``target``.
 
     Modules of ``compat`` serve code that uses PyTorch's private names, so their stubs name those too.
     """
@@ -76,27 +76,27 @@ def _imports_of_module(target: str) -> list[str]:
 
 
 def _tree(module: str) -> ast.Module:
-    """The syntax tree of the file of ``module``."""
+    """Return the syntax tree of the file of ``module``."""
     spec = find_spec(module)
     assert spec is not None and spec.origin is not None, module
     return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
 
 
 def _imported(tree: ast.Module) -> set[str]:
-    """The names that ``from`` imports at the top level of a module bind."""
+    """Return the names that ``from`` imports bind at the top level of a module."""
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     return {alias.asname or alias.name for node in imports for alias in node.names}
 
 
 def _outside_of_star(tree: ast.Module) -> set[str]:
-    """The names that a module defines and ``from module import *`` leaves out."""
+    """Return the names that a module defines and ``from module import *`` leaves out."""
     names = _defined(tree) - {"__all__", "__dir__"}
     exported = _exported(tree)
     return {n for n in names if n.startswith("_")} if exported is None else names - exported
 
 
 def _defined(tree: ast.Module) -> set[str]:
-    """Names of functions, classes and variables that a module defines at its top level."""
+    """Return the names of functions, classes and variables that a module defines at its top level."""
     names = set()
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -108,7 +108,7 @@ def _defined(tree: ast.Module) -> set[str]:
 
 
 def _exported(tree: ast.Module) -> set[str] | None:
-    """The names in a literal ``__all__``; None without one."""
+    """Return the names in a literal ``__all__``; None without one."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and "__all__" in _defined(ast.Module([node], [])):
             return {
@@ -120,7 +120,7 @@ def _exported(tree: ast.Module) -> set[str] | None:
 
 
 def _with_submodules(name: str, target: str) -> Iterator[tuple[str, str]]:
-    """``(second name, module)`` of ``target`` and of all modules below it, with files or without."""
+    """Yield ``(second name, module)`` of ``target`` and of all modules below it, with files or without."""
     yield name, target
     rows = {row for row in (*FACES, *MODULES) if row.startswith(f"{target}.")}
     spec = None if target in FACES else find_spec(target)
@@ -130,6 +130,7 @@ def _with_submodules(name: str, target: str) -> Iterator[tuple[str, str]]:
 
 
 def _modules_below(package: str, spec: ModuleSpec) -> Iterator[str]:
+    """Yield the names of the modules with files below ``package``."""
     for folder in spec.submodule_search_locations or ():
         for path in sorted(Path(folder).rglob("*.py")):
             parts = path.relative_to(folder).with_suffix("").parts
@@ -139,7 +140,7 @@ def _modules_below(package: str, spec: ModuleSpec) -> Iterator[str]:
 
 
 def _with_plugin_modules(name: str, module: ModuleType) -> Iterator[tuple[str, str]]:
-    """``(public name, own name)`` of a plugin's module and of those that are imported below it."""
+    """Yield ``(public name, own name)`` of a plugin's module and of those that are imported below it."""
     assert module.__spec__ is not None
     own = module.__spec__.name
     yield name, own

@@ -1,4 +1,4 @@
-"""Compare the metadata of two tensors."""
+"""PyTorch's module ``torch._subclasses.meta_utils``: compare the metadata of two tensors."""
 
 from __future__ import annotations
 

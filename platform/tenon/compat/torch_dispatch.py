@@ -77,13 +77,13 @@ class Shell(NDArrayOperatorsMixin):
         owner = self._owner()
         if owner is None:
             raise ReferenceError(
-                f"the wrapper tensor of shape {list(self.shape)} is gone: keep a reference to the"
+                f"the wrapper tensor of shape {list(self.shape)} was freed: keep a reference to the"
                 " tensor, not to its .raw."
             )
         return owner
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
-        """The elements, copied into a plain array by the owner's class."""
+        """Return the elements, copied into a plain array by the owner's class."""
         owner = self.owner
         plain = Tensor._of(owner._backend.empty(self.shape, self.dtype, owner.device), owner._backend)
         _copy(plain, owner)
@@ -120,6 +120,7 @@ class _Copy(Operator):
 
 
 def _copy(target: Tensor, source: Tensor) -> None:
+    """Copy by the ``copy_`` handler of the wrapper among both."""
     with no_grad():
         handler: Any = next(type(t) for t in (target, source) if is_wrapper(t))
         handler.__torch_dispatch__(_Copy("copy_", "default"), (handler,), (target, source), {})
@@ -158,6 +159,8 @@ def is_wrapper(value: object) -> bool:
 
 
 class _Disabled(threading.local):
+    """The number of ``no_dispatch`` blocks that this thread is in."""
+
     depth = 0
 
 
@@ -171,7 +174,7 @@ class _ClassDispatch:
         self.disabled = _Disabled()
 
     def run(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Any:
-        """The result of the first handler that does not return NotImplemented, or else of the op itself."""
+        """Return the result of the first handler that does not return NotImplemented, or of the op itself."""
         types: Any = tuple(dict.fromkeys(a.__class__ for a in args if a.__class__ in self.classes))
         if not types or self.disabled.depth:
             return SLOT.below(self)(op, args, attrs)
@@ -191,9 +194,13 @@ class _ClassDispatch:
         if tracked:
             plain = SLOT.below(self)(op, tuple(_unwrapped(a) if is_wrapper(a) else a for a in args), attrs)
             # A handler may return another structure; what has no counterpart gets no autograd history.
-            for given, plain_result in zip(tree_flatten(result)[0], tree_flatten(plain)[0], strict=False):
-                if isinstance(given, Tensor) and plain_result._track:
-                    given._node, given._index, given._track = plain_result._node, plain_result._index, True
+            for handled, plain_result in zip(tree_flatten(result)[0], tree_flatten(plain)[0], strict=False):
+                if isinstance(handled, Tensor) and plain_result._track:
+                    handled._node, handled._index, handled._track = (
+                        plain_result._node,
+                        plain_result._index,
+                        True,
+                    )
         return result
 
 
@@ -227,7 +234,7 @@ def no_dispatch() -> Iterator[None]:
 
 
 def _unwrapped(value: Tensor) -> Tensor:
-    """A plain tensor with the elements of ``value``, connected to it in the autograd graph."""
+    """Return a plain tensor with the elements of ``value``, connected to it in the autograd graph."""
     data = value._backend.from_host(np.asarray(value.raw), value.device)
     plain = Tensor._of(data, value._backend)
     if value._track:

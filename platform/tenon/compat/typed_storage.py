@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tenon.device import Device, DeviceLike
     from tenon.engine.types import Array
 
-#: dtype -> torch's name of its storage class, where it has one.
+#: dtype -> PyTorch's name of its storage class, if it has one.
 STORAGE_NAMES: dict[dtype, str] = {
     dtypes.float64: "DoubleStorage",
     dtypes.float32: "FloatStorage",
@@ -81,17 +81,17 @@ class TypedStorage(Moves):
             return
         check_contents("TypedStorage.__init__", args, _TYPED)
         self.dtype = dtype or dtypes.get_default_dtype()
-        place, contents = "cpu" if device is None else device, args[0] if args else 0
+        target, contents = "cpu" if device is None else device, args[0] if args else 0
         if isinstance(contents, (int, np.integer)):
-            self._untyped_storage = UntypedStorage(int(contents) * self.dtype.itemsize, device=place)
+            self._untyped_storage = UntypedStorage(int(contents) * self.dtype.itemsize, device=target)
             return
         check_number(contents)
         numbers = np.asarray(list(contents)).astype(number_dtype(self.dtype).numpy)
-        self._untyped_storage = UntypedStorage.over(numbers.view(np.uint8)).to(device=place)
+        self._untyped_storage = UntypedStorage.over(numbers.view(np.uint8)).to(device=target)
 
     @classmethod
     def of(cls, raw: Array) -> TypedStorage:
-        """The storage of an array."""
+        """Return the storage of an array."""
         return TypedStorage(wrap_storage=UntypedStorage.of(raw), dtype=FROM_NUMPY[raw.dtype])
 
     @classmethod
@@ -135,15 +135,15 @@ class TypedStorage(Moves):
         return self.dtype
 
     def untyped(self) -> UntypedStorage:
-        """The same memory as bytes."""
+        """Return the same memory as bytes."""
         return self._untyped_storage
 
     def data_ptr(self) -> int:
-        """Address of the first number."""
+        """Return the address of the first number."""
         return self._untyped_storage.data_ptr()
 
     def nbytes(self) -> int:
-        """Number of bytes."""
+        """Return the number of bytes."""
         return self._untyped_storage.nbytes()
 
     def __sizeof__(self) -> int:
@@ -167,41 +167,41 @@ class TypedStorage(Moves):
         return self
 
     def to(self, *, device: Device | str | int, non_blocking: bool = False) -> TypedStorage:
-        """Copy to a device; the same memory if it is there."""
+        """Return a copy on ``device``; the same memory if it is there already."""
         return self._wrapped(self._untyped_storage.to(device=device))
 
     def cpu(self) -> TypedStorage:
-        """Copy to the CPU; the same memory if it is there."""
+        """Return a copy on the CPU; the same memory if it is there already."""
         return self.to(device="cpu")
 
     def cuda(self, device: DeviceLike = None, non_blocking: bool = False) -> TypedStorage:
-        """Copy to a CUDA device; the same memory if it is there."""
+        """Return a copy on a CUDA device; the same memory if it is there already."""
         return self.to(device="cuda" if device is None else device)
 
     def element_size(self) -> int:
-        """Bytes of one number."""
+        """Return the number of bytes of one number."""
         return int(self.dtype.itemsize)
 
     def pickle_storage_type(self) -> str:
-        """torch's name of this dtype's storage class, as ``FloatStorage``."""
+        """Return PyTorch's name of this dtype's storage class, such as ``FloatStorage``."""
         if self.dtype not in STORAGE_NAMES:
-            raise KeyError(f"dtype {self.dtype} is not recognized: torch has no named storage for it.")
+            raise KeyError(f"dtype {self.dtype} is not recognized: PyTorch has no named storage for it.")
         return STORAGE_NAMES[self.dtype]
 
     def type(self) -> str:
-        """torch's full name of this dtype's storage class, as ``torch.FloatStorage``."""
+        """Return PyTorch's full name of this dtype's storage class, such as ``torch.FloatStorage``."""
         if self.dtype not in STORAGE_NAMES or isinstance(self._bytes, Aval):
             return "torch.storage.TypedStorage"
         return f"torch.{'cuda.' if self.is_cuda else ''}{self.pickle_storage_type()}"
 
     def size(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return self.nbytes() // int(self.dtype.itemsize)
 
     __len__ = _size = size
 
     def tolist(self) -> list[Any]:  # bool, int, float or complex, as the dtype
-        """The elements as Python numbers."""
+        """Return the elements as Python numbers."""
         return [v.item() for v in self._numbers]
 
     def __iter__(self) -> Iterator[Any]:
@@ -245,7 +245,7 @@ class TypedStorage(Moves):
         self._untyped_storage.resize_(size * self.dtype.itemsize)
 
     def clone(self) -> TypedStorage:
-        """A copy."""
+        """Return a copy."""
         return self._wrapped(self._untyped_storage.clone())
 
     __copy__ = clone
@@ -254,11 +254,13 @@ class TypedStorage(Moves):
         return self._wrapped(copy.deepcopy(self._untyped_storage, memo))
 
     def __repr__(self) -> str:
-        about = f"[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {len(self)}]"
+        summary = (
+            f"[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {len(self)}]"
+        )
         if isinstance(self._bytes, Aval):
-            return f"...\n{about}"
+            return f"...\n{summary}"
         rows = "\n".join(f" {number}" for number in self)
-        return f"{rows}\n{about}" if rows else about
+        return f"{rows}\n{summary}" if rows else summary
 
 
 #: The variable parts of the signatures that error messages list for ``TypedStorage``.

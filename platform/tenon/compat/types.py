@@ -1,4 +1,4 @@
-"""PyTorch's path ``types``: names for annotations."""
+"""PyTorch's module ``torch.types``: names for annotations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TensorOrTensorsOrGradEdge: TypeAlias = Any
 _int, _float, _bool, _complex = builtins.int, builtins.float, builtins.bool, builtins.complex
 FileLike: TypeAlias = str | os.PathLike[str] | IO[bytes]
 Storage: TypeAlias = UntypedStorage | TypedStorage
-#: torch's numbers may be symbols too; there are none here.
+#: In PyTorch these include symbolic numbers, which do not exist here.
 IntLikeType: TypeAlias = int
 FloatLikeType: TypeAlias = float
 BoolLikeType: TypeAlias = bool

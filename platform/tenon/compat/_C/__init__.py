@@ -1,4 +1,4 @@
-"""torch's ``torch._C``: the few names of its C++ side that Python code asks for and mean something here."""
+"""PyTorch's module ``torch._C``: the names of its C++ side that Python code uses and that apply here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenon.compat.backends.cpu import get_cpu_capability as _get_cpu_capability 
 from tenon.compat.jit import ScriptDict, ScriptFunction, ScriptList, ScriptMethod  # noqa: F401
 from tenon.compat.overrides import TorchFunctionMode
 from tenon.compat.overriding import STATE as _OVERRIDES
-from tenon.compat.overriding import (  # noqa: F401 - torch has them here
+from tenon.compat.overriding import (  # noqa: F401 - PyTorch defines them here
     DisableTorchFunction,
     DisableTorchFunctionSubclass,
 )
@@ -28,7 +28,7 @@ from tenon.engine.backward_end import PASS
 from tenon.engine.sweep import Sweep
 from tenon.errors import ArgumentError, ShapeError
 from tenon.nn import functional as _functional
-from tenon.tensors.autograd.grad_mode import is_grad_enabled  # noqa: F401 - torch has it here
+from tenon.tensors.autograd.grad_mode import is_grad_enabled  # noqa: F401 - PyTorch defines it here
 from tenon.tensors.autograd.nodes import AccumulateGrad
 from tenon.tensors.autograd.saved_tensor_hooks import hooks_are_let_in
 from tenon.tensors.methods.convert import parse_to
@@ -42,7 +42,7 @@ has_lapack = has_spectral = True
 
 
 class _TorchFunctionState(Enum):
-    """Who is asked by ``__torch_function__`` in this thread."""
+    """Which ``__torch_function__`` handlers are enabled in this thread."""
 
     ENABLED = 0
     SUBCLASSES_DISABLED = 1
@@ -58,7 +58,7 @@ def _set_torch_function_state(state: _TorchFunctionState) -> None:
 
 
 def _len_torch_function_stack() -> int:
-    """How many modes of ``torch.overrides`` are at work in this thread."""
+    """Return the number of active modes of ``torch.overrides`` in this thread."""
     return len(_OVERRIDES.modes)
 
 
@@ -78,12 +78,12 @@ def _pop_torch_function_stack() -> TorchFunctionMode:
 
 
 def _get_privateuse1_backend_name() -> str:
-    """PyTorch's name of the device that is kept for others, which is not taken here."""
+    """Return PyTorch's name of the device reserved for other backends; it is not used here."""
     return "privateuseone"
 
 
 class _ConvBackend(Enum):
-    """torch's names of its ways of computing a convolution."""
+    """PyTorch's names of its implementations of convolution."""
 
     CudaDepthwise2d = 0
     CudaDepthwise3d = 1
@@ -121,10 +121,10 @@ def _select_conv_backend(
     groups: int,
     bias_sizes: Sequence[int] | None = None,
 ) -> _ConvBackend:
-    """The kind of a convolution, named as torch names the plain loops by which it would compute it.
+    """Return the native implementation that PyTorch would select, without MKL or cuDNN.
 
-    It tells empty, transposed and dilated ones apart, in two and three dimensions (one counts as two). Which
-    kernel really runs here is the business of the backend.
+    It depends on whether the convolution is empty, transposed or dilated, and on the number of dimensions
+    (one counts as two). The backend decides which kernel runs here.
     """
     if input.shape[0] == 0 or input.shape[1] == 0:
         return _ConvBackend.Empty
@@ -141,11 +141,11 @@ def _select_conv_backend(
 
 
 class _Functions:
-    """``torch._C._nn``: functions of neural networks, and how ``Module.to`` reads its arguments."""
+    """``torch._C._nn``: functions of neural networks, and the parser of the arguments of ``Module.to``."""
 
     @staticmethod
     def _parse_to(*args: object, **kwargs: object) -> tuple[Device | None, dtype | None, bool, object]:
-        """``(device, dtype, non_blocking, memory_format)`` of a call of ``to``."""
+        """Return ``(device, dtype, non_blocking, memory_format)`` of the arguments of ``to``."""
         device, dtype, _ = parse_to(args, kwargs)
         flags = [each for each in args if isinstance(each, bool)]
         return (
@@ -163,7 +163,7 @@ _nn = _Functions()
 
 
 class _functions:
-    """``torch._C._functions``: nodes that code walking a graph tells by their class."""
+    """``torch._C._functions``: node classes that code traversing a graph checks for."""
 
     AccumulateGrad = AccumulateGrad
     DelayedError = DelayedError
@@ -171,23 +171,23 @@ class _functions:
 
 
 class _autograd:
-    """``torch._C._autograd``: what nodes keep, and versions that are set by hand."""
+    """``torch._C._autograd``: saved tensors of nodes, and version counters."""
 
     SavedTensor = SavedTensor
 
     @staticmethod
     def _make_saved_tensor(tensor: Tensor, is_output: bool = False) -> KeptTensor:
-        """``tensor`` kept as nodes keep theirs, through the hooks at work."""
+        """Save ``tensor`` as a node does, through the active hooks."""
         return KeptTensor(tensor, is_output)
 
     @staticmethod
     def _saved_tensors_hooks_is_enabled() -> bool:
-        """Whether hooks on saved values are let in."""
+        """Whether hooks on saved tensors are enabled."""
         return hooks_are_let_in()
 
     @staticmethod
     def _unsafe_set_version_counter(tensors: Sequence[Tensor], versions: Sequence[int]) -> None:
-        """Set how often each of ``tensors`` was changed in place."""
+        """Set the version counters of ``tensors``."""
         for tensor, version in zip(tensors, versions, strict=True):
             if version < 0:
                 raise ArgumentError(f"Cannot set a version counter to a value below 0: got {version}.")
@@ -199,7 +199,7 @@ _next_pass = itertools.count().__next__
 
 
 def _current_graph_task_id() -> int:
-    """The number of the backward pass in progress, which it gets when it is first asked for; -1 outside."""
+    """Return the number of the current backward pass, assigned at the first query; -1 outside of one."""
     if PASS.sweep is None:
         return -1
     if PASS.sweep not in _passes:
@@ -208,34 +208,34 @@ def _current_graph_task_id() -> int:
 
 
 class _WeakTensorRef:
-    """Knows whether a tensor is still there, without keeping it."""
+    """A weak reference that tells whether a tensor still exists."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._reference = weakref.ref(tensor)
 
     def expired(self) -> bool:
-        """Whether the tensor is gone."""
+        """Whether the tensor has been freed."""
         return self._reference() is None
 
 
 def _get_mkldnn_enabled() -> bool:
-    """What scripts asked of ``torch.backends.mkldnn``."""
+    """Return the flag that scripts set in ``torch.backends.mkldnn``."""
     return mkldnn.enabled
 
 
 def _set_mkldnn_enabled(enabled: bool) -> None:
-    """Note what scripts ask of ``torch.backends.mkldnn``; it is without effect, as there."""
+    """Set the flag of ``torch.backends.mkldnn``; it has no effect."""
     mkldnn.enabled = enabled
 
 
 def _log_api_usage_once(*args: object) -> None:
-    """Nothing: what is used is told to nobody."""
+    """Do nothing: usage is not reported."""
 
 
 def _get_tracing_state() -> None:
-    """None: nothing is traced for TorchScript."""
+    """Return None: nothing is traced for TorchScript."""
 
 
 def _get_accelerator(check: bool | None = None) -> Device:
-    """The device beside the CPU, else the CPU."""
+    """Return the current accelerator, or the CPU if there is none."""
     return accelerator.current_accelerator() or Device("cpu")

@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch._C._profiler``: stacks, noted now and spelled out later."""
+"""PyTorch's module ``torch._C._profiler``: capture stacks, and convert them to frames later."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["gather_traceback", "symbolize_tracebacks"]
 
 
 def gather_traceback(python: bool = True, script: bool = False, cpp: bool = False) -> traceback.StackSummary:
-    """The caller's stack, innermost first; empty without ``python``, as there are no other frames here."""
+    """Return the caller's stack, innermost first; empty without ``python``, as only Python frames exist."""
     frames = traceback.extract_stack()[-2::-1] if python else []
     return traceback.StackSummary.from_list(frames)
 
 
 def symbolize_tracebacks(to_symbolize: Sequence[traceback.StackSummary]) -> list[list[dict[str, object]]]:
-    """Of each stack its frames as ``{"filename", "line", "name"}``."""
+    """Return the frames of each stack as ``{"filename", "line", "name"}``."""
     return [
         [{"filename": f.filename, "line": f.lineno, "name": f.name} for f in stack] for stack in to_symbolize
     ]

@@ -1,4 +1,4 @@
-"""torch's ``torch._dynamo``, as far as eager code names it; the compiler itself is ``tenon.compiler``."""
+"""PyTorch's ``torch._dynamo``: the names that eager code uses; the compiler is ``tenon.compiler``."""
 
 from tenon.compat._dynamo import config, eval_frame
 from tenon.nn.compiler import (
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def mark_dynamic(t: object, index: object, **options: object) -> None:
-    """Nothing: every shape gets a program of its own."""
+    """Do nothing: every shape gets a program of its own."""
 
 
 maybe_mark_dynamic = mark_static = mark_static_address = mark_dynamic

@@ -1,7 +1,7 @@
-"""torch's ``torch._dynamo.config``: what scripts set of another compiler. It is kept, without effect.
+"""PyTorch's ``torch._dynamo.config``: settings of its compiler, which are stored and have no effect.
 
-What cannot be recorded stays eager and says so once, whatever ``suppress_errors`` is; for an error there is
-``tenon.compile(fullgraph=True)``.
+Code that cannot be recorded stays eager, with one warning, whatever ``suppress_errors`` is;
+``tenon.compile(fullgraph=True)`` raises an error instead.
 """
 
 suppress_errors: bool = False

@@ -1,4 +1,4 @@
-"""PyTorch's path for the module that ``compile`` returns; the code is in ``tenon.nn.optimized_module``."""
+"""PyTorch's module ``torch._dynamo.eval_frame``; the code is in ``tenon.nn.optimized_module``."""
 
 from tenon.nn.optimized_module import OptimizedModule
 
@@ -6,5 +6,5 @@ __all__ = ["OptimizedModule", "is_dynamo_supported"]
 
 
 def is_dynamo_supported() -> bool:
-    """True: ``tenon.compile`` works wherever tenon does."""
+    """Return True: ``tenon.compile`` works on every platform of tenon."""
     return True

@@ -1,9 +1,9 @@
-"""torch's ``torch.backends``: what scripts ask and set about the libraries behind torch.
+"""PyTorch's ``torch.backends``: settings of and queries about the libraries that PyTorch uses.
 
-tenon's own backends are plugins (``tenon.extend``); this is the place of torch's switches, so that a script
-which sets them runs. Each says what it does here: ``cuda.matmul.allow_tf32`` is
-``set_float32_matmul_precision``; cuDNN, MKL and Metal are not called, so their ``is_available`` is False and
-what is set for them has no effect. ``opt_einsum`` is used by ``einsum`` where that package is installed.
+tenon's own backends are plugins (``tenon.extend``); these are PyTorch's flags, so that scripts which set them
+run. Each documents its effect here: ``cuda.matmul.allow_tf32`` is ``set_float32_matmul_precision``; cuDNN,
+MKL and Metal are not used, so their ``is_available`` returns False and their settings have no effect.
+``einsum`` uses ``opt_einsum`` if that package is installed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _frozen = False
 
 
 def disable_global_flags() -> None:
-    """Note that switches are to be set by their blocks (``flags``) only; nothing here checks it."""
+    """Store that flags may only be set by context managers (``flags``); this is not enforced."""
     global _frozen
     _frozen = True
 

@@ -1,4 +1,4 @@
-"""torch's ``torch.backends.cuda``: whether CUDA is there, and how exact float32 products have to be."""
+"""PyTorch's ``torch.backends.cuda``: whether CUDA is available, and the precision of float32 products."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = [
 
 
 def is_built() -> bool:
-    """Whether there is a backend for CUDA here that can be used."""
+    """Whether CUDA is available."""
     return cuda.is_available()
 
 
 class _LinalgBackend(enum.Enum):
-    """Libraries of linear algebra between which torch chooses on CUDA."""
+    """The linear algebra libraries of PyTorch on CUDA."""
 
     Default = "default"
     Cusolver = "cusolver"
@@ -42,7 +42,7 @@ _preferred = _LinalgBackend.Default
 
 
 def preferred_linalg_library(backend: str | _LinalgBackend | None = None) -> _LinalgBackend:
-    """Note which library scripts prefer, without effect: CuPy has cuSOLVER alone; the one noted last."""
+    """Store the preferred library and return it; no effect, as CuPy only has cuSOLVER."""
     global _preferred
     if backend is not None:
         names = [each.value for each in _LinalgBackend]
@@ -52,12 +52,12 @@ def preferred_linalg_library(backend: str | _LinalgBackend | None = None) -> _Li
     return _preferred
 
 
-class _Products:
+class _MatmulSettings:
     """The type of ``matmul``."""
 
     @property
     def allow_tf32(self) -> bool:
-        """Whether float32 products may use fewer bits, as by ``set_float32_matmul_precision``."""
+        """Whether float32 products may use TF32, as set by ``set_float32_matmul_precision``."""
         return get_float32_matmul_precision() != "highest"
 
     @allow_tf32.setter
@@ -66,44 +66,44 @@ class _Products:
 
 
 #: Settings of matrix products.
-matmul = _Products()
+matmul = _MatmulSettings()
 
-#: Which of torch's kernels of attention may run. Here is one for every case, so this is only kept.
+#: Which of PyTorch's attention kernels may run; stored without effect, as one kernel serves all cases here.
 _allowed = {"flash": True, "mem_efficient": True, "math": True, "cudnn": True}
 
 
 def enable_flash_sdp(enabled: bool) -> None:
-    """Note whether flash attention may run."""
+    """Store whether flash attention may run."""
     _allowed["flash"] = enabled
 
 
 def enable_mem_efficient_sdp(enabled: bool) -> None:
-    """Note whether attention that saves memory may run."""
+    """Store whether memory-efficient attention may run."""
     _allowed["mem_efficient"] = enabled
 
 
 def enable_math_sdp(enabled: bool) -> None:
-    """Note whether plain attention may run."""
+    """Store whether the reference implementation of attention may run."""
     _allowed["math"] = enabled
 
 
 def enable_cudnn_sdp(enabled: bool) -> None:
-    """Note whether cuDNN's attention may run."""
+    """Store whether cuDNN's attention may run."""
     _allowed["cudnn"] = enabled
 
 
 def flash_sdp_enabled() -> bool:
-    """What ``enable_flash_sdp`` was told."""
+    """Return the value of ``enable_flash_sdp``."""
     return _allowed["flash"]
 
 
 def mem_efficient_sdp_enabled() -> bool:
-    """What ``enable_mem_efficient_sdp`` was told."""
+    """Return the value of ``enable_mem_efficient_sdp``."""
     return _allowed["mem_efficient"]
 
 
 def math_sdp_enabled() -> bool:
-    """What ``enable_math_sdp`` was told."""
+    """Return the value of ``enable_math_sdp``."""
     return _allowed["math"]
 
 
@@ -114,7 +114,7 @@ def sdp_kernel(
     enable_mem_efficient: bool = True,
     enable_cudnn: bool = True,
 ) -> Iterator[None]:
-    """As the switches, inside the ``with`` block."""
+    """Set the flags within a ``with`` block."""
     before = dict(_allowed)
     _allowed.update(
         flash=enable_flash, math=enable_math, mem_efficient=enable_mem_efficient, cudnn=enable_cudnn

@@ -1,7 +1,7 @@
-"""torch's ``torch.backends.cudnn``: no backend calls cuDNN, so the settings are kept and have no effect.
+"""PyTorch's ``torch.backends.cudnn``: no backend uses cuDNN; the settings are stored and have no effect.
 
-Kernels are not chosen by timing them, as ``benchmark = True`` asks in torch. To ask for results that repeat
-bit by bit say ``tenon.use_deterministic_algorithms(True)``.
+Kernels are not selected by timing them, as with PyTorch's ``benchmark = True``. For results that are
+reproducible bit by bit call ``tenon.use_deterministic_algorithms(True)``.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ allow_tf32: bool = True
 
 
 def is_available() -> bool:
-    """False: cuDNN is not called."""
+    """Return False: cuDNN is not used."""
     return False
 
 
 def version() -> int | None:
-    """None: there is no cuDNN."""
+    """Return None: cuDNN is not used."""
     return None
 
 
 def is_acceptable(tensor: object) -> bool:
-    """False: no tensor is given to cuDNN."""
+    """Return False: no tensor is passed to cuDNN."""
     return False
 
 
@@ -40,16 +40,16 @@ def set_flags(
     _deterministic: bool | None = None,
     _allow_tf32: bool | None = None,
 ) -> tuple[bool, bool, int | None, bool, bool]:
-    """Set what is not None; returns what was set before, in the order of the arguments."""
-    given = {
+    """Set the flags that are not None; return all previous values in the order of the arguments."""
+    settings = {
         "enabled": _enabled,
         "benchmark": _benchmark,
         "benchmark_limit": _benchmark_limit,
         "deterministic": _deterministic,
         "allow_tf32": _allow_tf32,
     }
-    before = tuple(globals()[name] for name in given)
-    globals().update({name: value for name, value in given.items() if value is not None})
+    before = tuple(globals()[name] for name in settings)
+    globals().update({name: value for name, value in settings.items() if value is not None})
     return before
 
 
@@ -61,7 +61,7 @@ def flags(
     deterministic: bool = False,
     allow_tf32: bool = True,
 ) -> Iterator[None]:
-    """Set all of them inside the block."""
+    """Set all flags within a block."""
     before = set_flags(enabled, benchmark, benchmark_limit, deterministic, allow_tf32)
     try:
         yield

@@ -1,4 +1,4 @@
-"""torch's ``torch.backends.mkl``: NumPy brings a BLAS of its own."""
+"""PyTorch's ``torch.backends.mkl``: not used, as NumPy has a BLAS of its own."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ __all__ = ["is_available"]
 
 
 def is_available() -> bool:
-    """False: Intel's MKL is not called."""
+    """Return False: Intel's MKL is not used."""
     return False

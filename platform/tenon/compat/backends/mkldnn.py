@@ -1,7 +1,7 @@
-"""torch's ``torch.backends.mkldnn``: tensors in a layout of oneDNN's own, which are not to be had here.
+"""PyTorch's ``torch.backends.mkldnn``: tensors in layouts of oneDNN, which are not supported.
 
-The CPU backend calls oneDNN with ordinary tensors where that is quicker; ``tenon doctor`` says whether it was
-found. That is no matter of results, and ``flags`` does not change it.
+The CPU backend calls oneDNN with ordinary tensors where that is faster; ``tenon doctor`` shows whether it is
+available. ``flags`` does not affect this.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ allow_tf32: bool = True
 
 
 def is_available() -> bool:
-    """False: there is no ``Tensor.to_mkldnn``."""
+    """Return False: there is no ``Tensor.to_mkldnn``."""
     return False
 
 
 @contextlib.contextmanager
 def flags(enabled: bool = False, deterministic: bool = False, allow_tf32: bool = True) -> Iterator[None]:
-    """Set what scripts ask for inside the block; kept, and without effect."""
-    given = {"enabled": enabled, "deterministic": deterministic, "allow_tf32": allow_tf32}
-    before = {name: globals()[name] for name in given}
-    globals().update(given)
+    """Set the flags within a block; they have no effect."""
+    settings = {"enabled": enabled, "deterministic": deterministic, "allow_tf32": allow_tf32}
+    before = {name: globals()[name] for name in settings}
+    globals().update(settings)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""torch's ``torch.backends.mps``: there is no backend for Apple's GPUs."""
+"""PyTorch's ``torch.backends.mps``: there is no backend for Apple's GPUs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ __all__ = ["is_available", "is_built"]
 
 
 def is_available() -> bool:
-    """False: Metal is not called."""
+    """Return False: Metal is not used."""
     return False
 
 
 def is_built() -> bool:
-    """False, as ``is_available``."""
+    """Return False: Metal is not used."""
     return False

@@ -1,4 +1,4 @@
-"""torch's ``torch.backends.nnpack``: a library of convolutions that is not called here."""
+"""PyTorch's ``torch.backends.nnpack``: a convolution library that is not used here."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _enabled: bool = True
 
 
 def is_available() -> bool:
-    """False: NNPACK is not called."""
+    """Return False: NNPACK is not used."""
     return False
 
 
 def set_flags(_enabled: bool) -> tuple[bool]:
-    """Note what scripts ask for, without effect; what was noted before."""
+    """Store the flag, which has no effect; return the previous one in a tuple."""
     before = globals()["_enabled"]
     globals()["_enabled"] = _enabled
     return (before,)
@@ -24,7 +24,7 @@ def set_flags(_enabled: bool) -> tuple[bool]:
 
 @contextlib.contextmanager
 def flags(enabled: bool = False) -> Iterator[None]:
-    """Note what scripts ask for inside the block; without effect."""
+    """Set the flag within a block; it has no effect."""
     (before,) = set_flags(enabled)
     try:
         yield

@@ -1,4 +1,4 @@
-"""torch's ``torch.backends.openmp``: kernels share out their work among threads of their own."""
+"""PyTorch's ``torch.backends.openmp``: not used, as kernels use threads of their own."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ __all__ = ["is_available"]
 
 
 def is_available() -> bool:
-    """False: OpenMP is not called."""
+    """Return False: OpenMP is not used."""
     return False

@@ -1,6 +1,6 @@
-"""torch's ``torch.backends.quantized``: engines for quantized tensors, of which there are none here.
+"""PyTorch's ``torch.backends.quantized``: engines for quantized tensors, which are not supported.
 
-Weights in int8 are stages of a module (``tenon.quantization``) and need no engine.
+Int8 weights are stages of a module (``tenon.quantization``) and need no engine.
 """
 
 from __future__ import annotations

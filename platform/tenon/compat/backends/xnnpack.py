@@ -1,4 +1,4 @@
-"""torch's ``torch.backends.xnnpack``: a library for phones that is not called here."""
+"""PyTorch's ``torch.backends.xnnpack``: a library for mobile devices that is not used here."""
 
 __all__: list[str] = []
 

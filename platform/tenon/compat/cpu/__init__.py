@@ -22,22 +22,22 @@ __all__ = [
 
 
 def is_available() -> bool:
-    """True."""
+    """Return True."""
     return True
 
 
 def is_initialized() -> bool:
-    """True: the CPU needs no initialization."""
+    """Return True: the CPU needs no initialization."""
     return True
 
 
 def device_count() -> int:
-    """1, whatever the number of cores."""
+    """Return 1, whatever the number of cores."""
     return 1
 
 
 def current_device() -> str:
-    """``"cpu"``."""
+    """Return ``"cpu"``."""
     return "cpu"
 
 
@@ -47,11 +47,11 @@ def synchronize(device: DeviceLike = None) -> None:
 
 @functools.lru_cache
 def _features() -> dict[str, bool]:
-    """The features of the processor that NumPy detects, by PyTorch's names (``avx2``, ``avx512_vnni``)."""
-    found: dict[str, bool] = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__
+    """Return the processor features that NumPy detects, by PyTorch's names (``avx2``, ``avx512_vnni``)."""
+    features: dict[str, bool] = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__
     return {
-        re.sub(r"^avx512_?(?=.)", "avx512_", re.sub(r"^sse4(?=\d)", "sse4_", name.lower())): there
-        for name, there in found.items()
+        re.sub(r"^avx512_?(?=.)", "avx512_", re.sub(r"^sse4(?=\d)", "sse4_", name.lower())): supported
+        for name, supported in features.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""torch's ``torch.fx``: programs are not traced into a graph that Python code can rewrite.
+"""PyTorch's ``torch.fx``: programs are not traced into a graph that Python code can rewrite.
 
 ``wrap``, which tells PyTorch's tracer not to trace into a function, returns the function. The classes exist
 for ``isinstance`` and annotations; their constructors and ``symbolic_trace`` raise UnsupportedError, which
@@ -32,14 +32,14 @@ def wrap(fn_or_name: T) -> T:
 
 
 def symbolic_trace(root: object, concrete_args: object = None) -> NoReturn:
-    """Refused."""
+    """Raise UnsupportedError."""
     _refuse(f"symbolic_trace({getattr(root, '__name__', type(root).__name__)})")
 
 
 def _refuse(name: str) -> NoReturn:
     raise UnsupportedError(
         f"torch.fx.{name}: programs are not traced into graphs of nodes here. tenon.compile records a call"
-        " and makes it faster; a forward hook gives what a layer returns; tenon.summary lists layers."
+        " and makes it faster; a forward hook receives the output of a layer; tenon.summary lists layers."
     )
 
 
@@ -63,7 +63,7 @@ class Proxy(_Absent):
 
 
 class GraphModule(_Absent):
-    """A module made from a traced program."""
+    """A module of a traced program."""
 
 
 class Tracer(_Absent):
@@ -79,4 +79,4 @@ class Transformer(Interpreter):
 
 
 def get_proxy_mode() -> None:
-    """None: nothing traces (``torch.fx.experimental.proxy_tensor``)."""
+    """Return None: nothing traces (``torch.fx.experimental.proxy_tensor``)."""

@@ -53,16 +53,16 @@ def script(obj: T, *args: object, **options: object) -> T:
     if environment("PYTORCH_JIT") != "0" and not _warned:
         _warned.append(obj)
         warnings.warn(
-            f"torch.jit.script({getattr(obj, '__name__', type(obj).__name__)}): TorchScript is not made here,"
-            " and what is given stays as it is. tenon.compile makes functions and models faster;"
-            " PYTORCH_JIT=0 in the environment takes this warning away.",
+            f"torch.jit.script({getattr(obj, '__name__', type(obj).__name__)}): there is no TorchScript here,"
+            " and the argument is returned unchanged. tenon.compile makes functions and models faster;"
+            " PYTORCH_JIT=0 in the environment disables this warning.",
             TenonWarning,
             stacklevel=2,
         )
     return obj
 
 
-#: The first argument of ``script``; nonempty once a warning was given.
+#: The first argument of ``script``; nonempty once the warning was issued.
 _warned: list[object] = []
 
 
@@ -71,13 +71,13 @@ def _refused(name: str, instead: str) -> Callable[..., NoReturn]:
         raise UnsupportedError(f"torch.jit.{name}: TorchScript is not {instead}")
 
     refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = f"Refused: TorchScript is not {instead}"
+    refuse.__doc__ = f"Raise UnsupportedError: TorchScript is not {instead}"
     return refuse
 
 
-_MADE = "made here. tenon.compile records a call and makes it faster."
-trace = _refused("trace", _MADE)
-trace_module = _refused("trace_module", _MADE)
+_CREATED = "created here. tenon.compile records a call and makes it faster."
+trace = _refused("trace", _CREATED)
+trace_module = _refused("trace_module", _CREATED)
 save = _refused("save", "written here. Save a model's state_dict with tenon.save.")
 load = _refused("load", "read here. Load a state_dict that tenon.save or torch.save wrote.")
 
@@ -111,7 +111,7 @@ def script_if_tracing(function: T) -> T:
     return function
 
 
-#: Their names inside torch.
+#: Their private names in PyTorch.
 _script_if_tracing, _overload_method, _overload = script_if_tracing, _itself, _itself
 
 
@@ -120,10 +120,10 @@ def annotate(the_type: object, the_value: T) -> T:
     return the_value
 
 
-def _refuse_one(result: object) -> NoReturn:
+def _refuse_instance(result: object) -> NoReturn:
     raise UnsupportedError(
-        f"torch.jit.{type(result).__name__}: TorchScript is not made here. Write a plain nn.Module, list or"
-        " dict; tenon.compile makes functions and models faster."
+        f"torch.jit.{type(result).__name__}: TorchScript does not exist here. Write a plain nn.Module, list"
+        " or dict; tenon.compile makes functions and models faster."
     )
 
 
@@ -131,32 +131,32 @@ class ScriptModule:
     """A compiled module; it has no instances."""
 
     def __init__(self) -> None:
-        _refuse_one(self)
+        _refuse_instance(self)
 
 
 class ScriptFunction:
     """A compiled function; it has no instances."""
 
     def __init__(self) -> None:
-        _refuse_one(self)
+        _refuse_instance(self)
 
 
 class ScriptMethod:
     """A compiled method; it has no instances."""
 
     def __init__(self) -> None:
-        _refuse_one(self)
+        _refuse_instance(self)
 
 
 class ScriptDict:
     """A dict of a compiled function; it has no instances."""
 
     def __init__(self, entries: object = None) -> None:
-        _refuse_one(self)
+        _refuse_instance(self)
 
 
 class ScriptList:
     """A list of a compiled function; it has no instances."""
 
     def __init__(self, entries: object = None) -> None:
-        _refuse_one(self)
+        _refuse_instance(self)

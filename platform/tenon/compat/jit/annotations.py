@@ -1,8 +1,8 @@
-"""torch's ``torch.jit.annotations``: types that signatures name for TorchScript."""
+"""PyTorch's ``torch.jit.annotations``: types in signatures for TorchScript."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple, Union  # noqa: F401, UP035 - torch has them here
+from typing import Any, Dict, List, Optional, Tuple, Union  # noqa: F401, UP035 - PyTorch defines them here
 
-#: One number or as many: ``BroadcastingList2[int]`` is the annotation ``Any`` here.
+#: One number or several: ``BroadcastingList2[int]`` is the annotation ``Any`` here.
 BroadcastingList1 = BroadcastingList2 = BroadcastingList3 = dict.fromkeys((int, float, bool), Any)

@@ -1,4 +1,5 @@
-"""PyTorch's path ``torch.testing._comparison``: classes of pairs, from which test suites derive their own."""
+"""PyTorch's module ``torch.testing._comparison``: classes of pairs, from which test suites derive their
+own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch.testing._utils``: save and restore the random number generator around a call."""
+"""PyTorch's module ``torch.testing._utils``: save and restore the random number generator around a call."""
 
 from __future__ import annotations
 

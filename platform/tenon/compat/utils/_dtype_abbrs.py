@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch.utils._dtype_abbrs``: dtypes by the short names that listings of ops use."""
+"""PyTorch's module ``torch.utils._dtype_abbrs``: the short names of dtypes in listings of ops."""
 
 from tenon.dtypes import ALL, NAMED
 

@@ -1,4 +1,4 @@
-"""Modules that may be there or not: PyTorch's path ``torch.utils._import_utils``."""
+"""PyTorch's module ``torch.utils._import_utils``: queries for optional modules."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["check_module_exists", "dill_available", "import_dill"]
 
 
 def check_module_exists(name: str) -> bool:
-    """Whether a module could be imported; it is not, though a package around it is."""
+    """Whether a module can be imported, without importing it; its parent packages are imported."""
     try:
         return importlib.util.find_spec(name) is not None
-    except ImportError:  # the package around it is not there
+    except ImportError:  # a parent package is missing
         return False
 
 
@@ -23,15 +23,15 @@ _check_module_exists = check_module_exists
 
 @functools.lru_cache
 def dill_available() -> bool:
-    """Whether ``dill`` could be imported."""
+    """Whether ``dill`` is installed."""
     return check_module_exists("dill")
 
 
 @functools.lru_cache
 def import_dill() -> ModuleType | None:
-    """``dill``, which leaves Python's own pickle as it is; None if it is not installed."""
+    """Return ``dill``, without its changes to Python's pickle; None if it is not installed."""
     if not dill_available():
         return None
     dill = importlib.import_module("dill")
-    dill.extend(use_dill=False)  # importing it changes what the pickle module can do
+    dill.extend(use_dill=False)  # undoes the registrations that importing it makes with pickle
     return dill

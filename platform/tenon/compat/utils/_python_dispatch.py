@@ -1,4 +1,4 @@
-"""PyTorch's path ``utils._python_dispatch``: modes that see every op, and wrappers of tensors."""
+"""PyTorch's module ``torch.utils._python_dispatch``: modes that handle every op, and wrapper tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["TorchDispatchMode", "is_traceable_wrapper_subclass"]
 
 
 class TorchDispatchMode:
-    """Base of modes that see every op, also those of backward passes, within a ``with`` block.
+    """Base of modes that handle every op, also those of backward passes, within a ``with`` block.
 
     A subclass defines ``__torch_dispatch__(self, func, types, args=(), kwargs=None)``, which returns the
     result of the op; ``func(*args, **kwargs)`` computes it. The mode is disabled inside of the handler.

@@ -1,4 +1,4 @@
-"""PyTorch's path for nested containers; the code is in ``tenon.tensors.pytree``."""
+"""PyTorch's module ``torch.utils._pytree``: nested containers; the code is in ``tenon.tensors.pytree``."""
 
 from typing import Any, TypeAlias
 
@@ -62,5 +62,5 @@ _register_pytree_node = register_pytree_node
 
 
 def LeafSpec() -> TreeSpec:
-    """The spec of a leaf."""
+    """Return the spec of a leaf."""
     return LEAF

@@ -1,4 +1,4 @@
-"""PyTorch's path ``utils.data._utils.collate``: ``collate`` by a table of types, beside ``tenon.data``'s.
+"""PyTorch's module ``utils.data._utils.collate``: ``collate`` by a table of types, beside ``tenon.data``'s.
 
 ``collate(batch, collate_fn_map={Mine: join, **default_collate_fn_map})`` also batches samples of the class
 ``Mine``, in containers too.
@@ -53,12 +53,12 @@ def collate_tensor_fn(batch: Sequence[Nested], *, collate_fn_map: FnMap | None =
     return default_collate(batch)
 
 
-def _of_default(batch: Sequence[Nested], *, collate_fn_map: FnMap | None = None) -> Nested:
+def _by_default_collate(batch: Sequence[Nested], *, collate_fn_map: FnMap | None = None) -> Nested:
     return default_collate(batch)
 
 
-collate_numpy_array_fn = collate_numpy_scalar_fn = collate_float_fn = collate_int_fn = _of_default
-collate_str_fn = _of_default
+collate_numpy_array_fn = collate_numpy_scalar_fn = collate_float_fn = collate_int_fn = _by_default_collate
+collate_str_fn = _by_default_collate
 
 #: The functions of ``default_collate`` by type.
 default_collate_fn_map: dict[type | tuple[type, ...], Callable[..., Nested]] = {

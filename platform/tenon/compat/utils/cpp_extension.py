@@ -1,6 +1,7 @@
-"""torch's ``torch.utils.cpp_extension``: C++ written against PyTorch's headers, which are not here.
+"""PyTorch's ``torch.utils.cpp_extension``: extensions in C++, which need PyTorch's headers and cannot be
+built.
 
-Importing it works, as packages do that at their top and fall back to Python where no compiler was found.
+The import works, as packages import it at the top and fall back to Python if no compiler is found.
 """
 
 from __future__ import annotations
@@ -23,37 +24,37 @@ __all__ = [
     "load_inline",
 ]
 
-#: Where compilers for GPUs lie, in PyTorch; none is looked for here.
+#: The folders of GPU compilers in PyTorch; None, as they are not used here.
 CUDA_HOME: str | None = None
 ROCM_HOME: str | None = None
 
 
 def get_default_build_root() -> str:
-    """The folder in which PyTorch builds extensions; nothing is put there."""
+    """Return the folder in which PyTorch builds extensions; it is not used here."""
     cache = environment("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.realpath(os.path.join(cache, "torch_extensions"))
 
 
 def include_paths(device_type: str = "cpu") -> list[str]:
-    """None: there are no headers."""
+    """Return an empty list: there are no headers."""
     return []
 
 
 def library_paths(device_type: str = "cpu") -> list[str]:
-    """None: there are no libraries."""
+    """Return an empty list: there are no libraries."""
     return []
 
 
 def _refused(name: str) -> Callable[..., NoReturn]:
     def refuse(*args: object, **options: object) -> NoReturn:
         raise UnsupportedError(
-            f"torch.utils.cpp_extension.{name}: extensions in C++ need PyTorch's headers, which are not "
-            "here. Write the function in Python with a torch.autograd.Function, or as an op "
+            f"torch.utils.cpp_extension.{name}: extensions in C++ need PyTorch's headers, which do "
+            "not exist here. Write the function in Python with a torch.autograd.Function, or as an op "
             "(docs/guide/plugins.md)."
         )
 
     refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = "Refused: there are no headers of PyTorch to build with."
+    refuse.__doc__ = "Raise UnsupportedError: PyTorch's headers do not exist here."
     return refuse
 
 

@@ -1,4 +1,4 @@
-"""torch's ``torch.utils.deterministic``: a switch that is kept, without effect."""
+"""PyTorch's ``torch.utils.deterministic``: a flag that is stored without effect."""
 
 __all__ = ["fill_uninitialized_memory"]
 

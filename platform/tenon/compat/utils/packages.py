@@ -1,4 +1,4 @@
-"""Packages that have a function and a submodule of the same name, as ``torch.autograd.gradcheck``."""
+"""Packages that have a function and a submodule of the same name, such as ``torch.autograd.gradcheck``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's path ``torch.utils.weak``: dictionaries with weakly held keys that are compared by identity.
+"""PyTorch's module ``torch.utils.weak``: dictionaries with weakly held keys that are compared by identity.
 
 Tensors compare elementwise, so they cannot be keys of a ``WeakKeyDictionary``.
 """
@@ -29,17 +29,17 @@ class WeakIdRef(weakref.ref[K]):
         self._id = id(key)
 
     def __call__(self) -> K | None:
-        """The object, or None if it is gone."""
+        """Return the object, or None if it was freed."""
         return super().__call__()
 
     def __hash__(self) -> int:
         return self._id
 
     def __eq__(self, other: object) -> bool:
-        mine = self()
-        if mine is None or not isinstance(other, WeakIdRef):
+        target = self()
+        if target is None or not isinstance(other, WeakIdRef):
             return self is other
-        return mine is other()
+        return target is other()
 
     def __ne__(self, other: object) -> bool:  # weakref.ref defines its own, which compares the objects
         return not self == other
@@ -89,7 +89,7 @@ class WeakIdKeyDictionary(MutableMapping[K, V]):
         return f"<{type(self).__name__} at {id(self):#x}>"
 
     def keyrefs(self) -> list[WeakIdRef[K]]:
-        """The references to the keys."""
+        """Return the weak references to the keys."""
         return list(self.data)
 
     def copy(self) -> WeakIdKeyDictionary[K, V]:
@@ -132,5 +132,5 @@ class TensorWeakRef(Generic[T]):
         self.ref = weakref.ref(tensor)
 
     def __call__(self) -> T | None:
-        """The tensor, or None if it is gone."""
+        """Return the tensor, or None if it was freed."""
         return self.ref()

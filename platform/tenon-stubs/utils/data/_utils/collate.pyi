@@ -4,7 +4,7 @@
 
 from tenon.compat.utils.collate import *
 from tenon.compat.utils.collate import FnMap as FnMap
-from tenon.compat.utils.collate import _of_default as _of_default
+from tenon.compat.utils.collate import _by_default_collate as _by_default_collate
 from tenon.compat.utils.collate import collate_float_fn as collate_float_fn
 from tenon.compat.utils.collate import collate_int_fn as collate_int_fn
 from tenon.compat.utils.collate import collate_numpy_array_fn as collate_numpy_array_fn

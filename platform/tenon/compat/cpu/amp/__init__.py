@@ -1,4 +1,4 @@
-"""torch's ``torch.cpu.amp``: older names for ``tenon.amp`` with "cpu"."""
+"""PyTorch's ``torch.cpu.amp``: deprecated names for ``tenon.amp`` with "cpu"."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class autocast(amp.autocast):
     def __init__(
         self, enabled: bool = True, dtype: dtypes.dtype | None = dtypes.bfloat16, cache_enabled: bool = True
     ) -> None:
-        _old("autocast")
+        _warn_deprecated("autocast")
         super().__init__("cpu", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
 
@@ -30,11 +30,11 @@ class GradScaler(amp.GradScaler):
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
-        _old("GradScaler")
+        _warn_deprecated("GradScaler")
         super().__init__("cpu", init_scale, growth_factor, backoff_factor, growth_interval, enabled)
 
 
-def _old(name: str) -> None:
+def _warn_deprecated(name: str) -> None:
     warnings.warn(
         f"torch.cpu.amp.{name}(args...) is deprecated. Please use torch.amp.{name}('cpu', args...) instead.",
         FutureWarning,

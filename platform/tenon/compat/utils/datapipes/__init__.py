@@ -1,6 +1,7 @@
-"""torch's ``utils.data.datapipes``: the base classes of pipes, and pipes over iterables and sequences.
+"""PyTorch's ``torch.utils.data.datapipes``: the base classes of pipes, and pipes over iterables and
+sequences.
 
-The other pipes of PyTorch (shuffle, batch, shard ...) are not here: use a ``DataLoader`` with a sampler.
+PyTorch's other pipes (shuffle, batch, shard ...) are not supported: use a ``DataLoader`` with a sampler.
 Register a pipe of your own with ``functional_datapipe``.
 """
 

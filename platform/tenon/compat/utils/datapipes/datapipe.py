@@ -14,7 +14,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class _Registered:
-    """Base of both: looks methods up among the registered functions."""
+    """Base of both kinds of pipes: looks methods up among the registered functions."""
 
     functions: ClassVar[dict[str, Callable[..., Any]]] = {}
 

@@ -1,4 +1,4 @@
-"""torch's ``utils.data.datapipes.iter``: a pipe over an iterable."""
+"""PyTorch's ``torch.utils.data.datapipes.iter``: a pipe over an iterable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch's ``utils.data.datapipes.map``: a pipe over a sequence."""
+"""PyTorch's ``torch.utils.data.datapipes.map``: a pipe over a sequence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["MapDataPipe", "SequenceWrapper"]
 
 
 class SequenceWrapper(MapDataPipe[T]):
-    """The elements of ``sequence``, of a copy of it unless ``deepcopy=False``.
+    """Indexes ``sequence``, or a deep copy of it unless ``deepcopy=False``.
 
     >>> SequenceWrapper("abc")[1]
     'b'
