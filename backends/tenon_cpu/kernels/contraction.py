@@ -1,4 +1,4 @@
-"""Affine maps and matrix products, cut among the threads of ``tenon_cpu.threads``.
+"""Affine maps and matrix products, divided among the threads of ``tenon_cpu.threads``.
 
 Large products are split here and not by BLAS: after a product, BLAS's second thread spins for some 20 ms on
 the core that the second thread of the next kernel needs.
@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon_cpu.threads import alone, split
 
-#: Multiplications from which a second thread pays: some 20 us of work for each.
+#: Multiplications from which a second thread is worthwhile: some 20 us of work for each.
 SHARED = 1 << 21
 #: Multiplications from which BLAS would start threads of its own.
 LARGE = 1 << 16
@@ -46,12 +46,13 @@ def product(x: np.ndarray, y: np.ndarray, bias: np.ndarray | None = None) -> np.
 
 
 def matrices(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The product of two matrices."""
+    """Return the product of two matrices."""
     return product(x, y)
 
 
 def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    """One matrix product over all leading axes; the bias is added in place."""
+    """Return ``x @ weight.T + bias`` by one matrix product over all leading axes; the bias is added in
+    place."""
     if x.ndim == 2:
         return product(x, weight.T, bias)
     if x.ndim > 2:
@@ -63,7 +64,7 @@ def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.nda
 
 
 def batches(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Batched products, split among threads; NumPy would call BLAS for one matrix after the other."""
+    """Return batched products, split among threads; NumPy would call BLAS for one matrix after the other."""
     batch = x.shape[:-2]
     out = np.empty((*batch, x.shape[-2], y.shape[-1]), x.dtype)
     if batch[0] < 4:

@@ -1,8 +1,7 @@
 """Kernels of small ops that call NumPy directly: these calls dominate the step of a tiny model.
 
-The reference forwards reach NumPy through a partial, a bound method and a loop over what any array library
-may need; for arrays of a few elements that costs more than the arithmetic. Gains measured on 4-element
-arrays.
+The reference forwards call NumPy through a partial, a bound method and code for any array library; for arrays
+of a few elements that costs more than the arithmetic. Times are for 4-element arrays.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def mean(x: np.ndarray, *, axes: Sequence[int], keepdims: bool = False) -> np.nd
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    """By ``tanh`` in one array instead of four, without converting numbers (2.1 against 4.0 us on 1000)."""
+    """The sigmoid by ``tanh``, with one array instead of four (2.1 against 4.0 us on 1000 elements)."""
     half = _HALF.get(x.dtype.char)
     if half is None or not x.ndim:
         return _sigmoid.forward(np, x)

@@ -1,7 +1,7 @@
 """Factorizations and solutions by routines of LAPACK that NumPy has no function for (``lapack.py``).
 
 LAPACK is called for one matrix at a time, so batches of small matrices stay with NumPy, as does everything
-where there is no OpenBLAS. Kernels return NotImplemented for what they leave to the reference.
+where there is no OpenBLAS. Kernels return NotImplemented for cases that they leave to the reference.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tenon.ops import solve_triangle as _solve_triangle
 from tenon.ops import svdvals as _svdvals
 from tenon_cpu import lapack
 
-#: Rows from which a matrix is worth some 20 us of calls.
+#: Rows from which LAPACK's routines are faster, whose calls take some 20 us.
 WORTH = 24
 
 
@@ -56,7 +56,8 @@ def lu_parts(x: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def cholesky(x: np.ndarray) -> np.ndarray:
-    """Factor in place, where NumPy transposes twice; the reference raises the error where that fails."""
+    """Return the Cholesky factor, computed in place, where NumPy transposes twice; decline where that fails,
+    so that the reference raises the error."""
     routines = _routines(x)
     if routines is None:
         return NotImplemented
@@ -68,7 +69,7 @@ def cholesky(x: np.ndarray) -> np.ndarray:
 
 
 def qr(x: np.ndarray, *, mode: str = "reduced") -> tuple[np.ndarray, ...]:
-    """By blocked Householder reflections."""
+    """Return the QR factors, by blocked Householder reflections, and copies of them as residuals."""
     routines = _routines(x)
     if routines is None or min(x.shape[-2:]) < WORTH or not routines.has("geqrt"):
         return NotImplemented
@@ -82,7 +83,7 @@ def qr(x: np.ndarray, *, mode: str = "reduced") -> tuple[np.ndarray, ...]:
 
 
 def solve(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Solve for one matrix; returns its factors and pivots too. Batches are left to NumPy."""
+    """Solve with one matrix; return the solution, its factors and its pivots. Batches are left to NumPy."""
     routines = _routines(a, b) if a.ndim == 2 == b.ndim else None
     if routines is None:
         return NotImplemented
@@ -96,7 +97,7 @@ def solve(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def solve_adjoint(a: np.ndarray, b: np.ndarray, factors: np.ndarray, pivots: np.ndarray) -> np.ndarray:
-    """Solve with the transposed matrix, by the factors if there are any."""
+    """Solve with the transposed matrix, by its factors; decline if there are none."""
     routines = lapack.routines(a, b, factors) if factors.size and b.size and b.ndim == 2 else None
     if routines is None:
         return NotImplemented
@@ -104,7 +105,7 @@ def solve_adjoint(a: np.ndarray, b: np.ndarray, factors: np.ndarray, pivots: np.
 
 
 def solve_triangle(a: np.ndarray, b: np.ndarray, *, upper: bool) -> np.ndarray:
-    """By blocked substitution; a 0 on the diagonal gives results that are not finite, as in torch."""
+    """Solve by blocked substitution; a 0 on the diagonal gives results that are not finite, as in torch."""
     routines = _routines(a, b) if a.shape[:-2] == b.shape[:-2] else None
     if routines is None:
         return NotImplemented
@@ -121,7 +122,7 @@ def solve_triangle(a: np.ndarray, b: np.ndarray, *, upper: bool) -> np.ndarray:
 def least_squares(
     a: np.ndarray, b: np.ndarray, *, rcond: float | None = None, values: bool = True
 ) -> tuple[np.ndarray, ...]:
-    """By QR with column pivoting, if singular values are not wanted."""
+    """Solve by QR with column pivoting; decline if singular values are requested."""
     routines = lapack.routines(a, b) if not values and a.size and b.size else None
     if routines is None or a.ndim != 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return NotImplemented

@@ -1,7 +1,7 @@
 """Argsort by sorting int64 keys: the bits of the value above, its index below.
 
 NumPy sorts 64-bit integers with vector instructions, but indices, stably, one comparison at a time (262,144
-float32: 29 ms; 2.6 by keys). All keys differ, so the order of equal values is kept.
+float32: 29 ms; 2.6 by keys). All keys differ, so the order of equal values is preserved.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def argsort(
 
 
 def argsort_short(xp: ArrayNamespace, x: np.ndarray, **attrs: Any) -> np.ndarray:
-    """The reference on ``x`` as float32."""
+    """Sort by the reference, with ``x`` converted to float32."""
     return _argsort.forward(xp, x.astype(np.float32), **attrs)
 
 
 def _keys(x: np.ndarray) -> np.ndarray | None:
-    """int64 that sort as ``x`` does and lie within 33 bits; None for dtypes with more."""
+    """Return int64 keys of at most 33 bits that sort as ``x`` does; None for dtypes with more bits."""
     if x.dtype.char == "f":
         bits = np.add(x, np.float32(0), order="C").view(np.int32)  # -0 equals 0
         keys = bits.astype(_INT)

@@ -1,4 +1,4 @@
-"""Elementwise ops by faster NumPy functions than the obvious ones. Times are for 262,144 float32."""
+"""Elementwise ops by faster NumPy functions than the obvious ones. Times are for 262,144 float32 elements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def clamp(
 
 
 def logical_not(x: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
-    """By comparison with 0 (17 against 166 us)."""
+    """Compare with 0 (17 against 166 us)."""
     return np.equal(x, 0, out=out)
 
 

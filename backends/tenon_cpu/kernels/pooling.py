@@ -1,4 +1,4 @@
-"""Max pooling of windows that do not overlap, plane by plane in the cache, and means of whole planes."""
+"""Max pooling of windows that do not overlap, plane by plane in the cache, and means of planes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def side_by_side(
     dilation: Sequence[int],
     ceil_mode: bool = False,
 ) -> bool:
-    """Whether planes are pooled by whole windows that do not overlap, without padding or dilation."""
+    """Whether planes are pooled by complete windows that do not overlap, without padding or dilation."""
     return (
         len(kernel) == 2
         and plain(x)

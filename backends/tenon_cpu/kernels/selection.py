@@ -1,8 +1,8 @@
-"""``where`` between a large array and a number: what masks of attention and gradients of clipped values need.
+"""``where`` between a large array and a number, as in attention masks and gradients of clipped values.
 
-A mask that is repeated over leading axes is turned into bits once: elements are kept or cleared by "and", and
-the number is put in by "or", in a quarter of ``np.where``'s time. A mask of the full size selects what is
-overwritten in a copy, in half of it.
+A mask that is broadcast over leading axes is converted to bit masks once: "and" clears elements and "or"
+inserts the number, in a quarter of ``np.where``'s time. With a mask of the full size the number is written
+into a copy, in half of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tenon.extend import Operand
 from tenon_cpu.kernels.blocks import integers_of, plain
 from tenon_cpu.threads import split
 
-#: Elements from which copies and masks are quicker than ``np.where``.
+#: Elements from which copies and masks are faster than ``np.where``.
 _SMALL = 1 << 12
 _NUMBERS = frozenset((bool, int, float))
 
@@ -32,7 +32,7 @@ def selects(condition: Operand, x: Operand, y: Operand) -> bool:
 
 
 def where(condition: np.ndarray, x: Operand, y: Operand) -> np.ndarray:
-    """``np.where`` of an array and a number."""
+    """Return ``np.where`` of an array and a number."""
     flipped = x.__class__ not in _NUMBERS
     value, array = (y, x) if flipped else (x, y)
     if 4 * condition.size <= array.size:
@@ -43,7 +43,7 @@ def where(condition: np.ndarray, x: Operand, y: Operand) -> np.ndarray:
 
 
 def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """Whether ``small`` broadcasts to ``whole`` itself."""
+    """Whether ``shape`` broadcasts to exactly ``target``."""
     lead = len(target) - len(shape)
     return lead >= 0 and all(s in (1, w) for s, w in zip(shape, target[lead:], strict=True))
 

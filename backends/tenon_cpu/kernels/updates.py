@@ -18,9 +18,9 @@ from tenon_cpu.threads import scratch, split
 if TYPE_CHECKING:
     from tenon_cpu.jit.fusion.domain import Cluster, Step
 
-#: Elements of a block: what a rule reads and writes of it stays in a core's cache.
+#: Elements of a block, whose data stay in a core's cache.
 BLOCK = 1 << 16
-#: Elements for each array below which a flat array for all of them is quicker (``tenon.optim.batch``).
+#: Mean elements per array below which one flat array for all of them is faster (``tenon.optim.batch``).
 LEAST = 1 << 12
 _POWERS: dict[object, np.ufunc] = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal}
 
