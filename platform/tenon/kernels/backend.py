@@ -51,8 +51,9 @@ class MemoryStats:
 class Backend:
     """Base of all backends: derive, set ``name``, ``xp`` and ``array_type``, override what differs.
 
-    That, ``from_host``, ``to_host`` and ``device_of`` are a whole backend; everything else has a default.
-    Kernels receive bare arrays and the op's attrs. A kernel of an op with ``residuals`` returns them as well.
+    With ``from_host``, ``to_host`` and ``device_of`` that is a complete backend; everything else has a
+    default. Kernels receive bare arrays and the op's attrs. A kernel of an op with ``residuals`` returns them
+    as well.
     """
 
     name: str = ""
@@ -78,7 +79,7 @@ class Backend:
 
     @cached_property
     def compiler(self) -> Compiler | None:
-        """What compiles programs for this backend; None: their ops run by the same kernels as eager code.
+        """The compiler of programs for this backend; None: their ops run by the same kernels as eager code.
 
         A backend with a compiler sets the attribute, in the class or in ``__init__``.
         """
@@ -130,7 +131,7 @@ class Backend:
         return composed(self.kernels_for_short(op), kernel)
 
     def kernels_for_short(self, op: Op) -> Sequence[ShortKernel]:
-        """What to ask before the kernels of the table, in order, if the first array holds 16-bit floats."""
+        """The kernels to try before those of the table, in order, if the first array holds 16-bit floats."""
         return ()
 
     def for_values(self, op: Op, kernel: Kernel) -> Kernel:

@@ -55,7 +55,7 @@ def divides(op: Op) -> bool:
 
 @functools.cache
 def operations(text: str) -> frozenset[str]:
-    """The names of the functions in an expression, and "/" if it divides."""
+    """Return the names of the functions in an expression, and "/" if it divides."""
     nodes = list(ast.walk(ast.parse(text, mode="eval")))
     named = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
     return frozenset(named | {"/" for n in nodes if isinstance(n, ast.Div)})
@@ -85,7 +85,7 @@ def evaluate(
 
 
 class _Names(dict[str, Any]):
-    """The name space of an expression: operands and attrs, else functions over ``xp``."""
+    """The namespace of an expression: operands and attrs, else functions over ``xp``."""
 
     def __init__(self, values: dict[str, Any], ops: Mapping[str, Any], xp: ArrayNamespace) -> None:
         super().__init__(values, inf=float("inf"), nan=values.get("nan", float("nan")))
@@ -107,7 +107,7 @@ class _Selections(ast.NodeTransformer):
     """Rewrite ``x if condition else y`` as ``where(condition, x, y)``."""
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.Call:
-        """Rewrite one conditional, and those inside it."""
+        """Rewrite a conditional and those nested in it."""
         self.generic_visit(node)
         return ast.Call(ast.Name("where", ast.Load()), [node.test, node.body, node.orelse], [])
 

@@ -1,8 +1,8 @@
 """Propagate the ``channels_last`` memory format through ops whose kernels write C order only.
 
 Kernels of convolutions, pools and similar ops write contiguous results. If the strides of an input are those
-of channels_last, the result is copied into that format (one more pass over it, which contiguous inputs do
-not pay for), as torch users expect of ``stride()`` and ``is_contiguous(memory_format=...)``.
+of channels_last, the result is copied into that format (one more pass over it, which contiguous inputs
+avoid), as torch users expect of ``stride()`` and ``is_contiguous(memory_format=...)``.
 """
 
 from __future__ import annotations
@@ -42,28 +42,29 @@ def channels_lie_last(x: Array) -> bool:
 
 
 def laid_last(xp: ArrayNamespace, x: Array) -> Array:
-    """``x`` as a dense channels_last array: a copy, or ``x`` itself if it is one or has another rank."""
+    """Return ``x`` as a dense channels_last array: a copy, or ``x`` itself if it is one or has another
+    rank."""
     axes = LAST.get(x.ndim)
     if axes is None:
         return x
-    seen = x.transpose(axes)
-    if seen.flags.c_contiguous and channels_lie_last(x):
+    permuted = x.transpose(axes)
+    if permuted.flags.c_contiguous and channels_lie_last(x):
         return x
-    result = xp.empty(seen.shape, x.dtype)
-    result[...] = seen
+    result = xp.empty(permuted.shape, x.dtype)
+    result[...] = permuted
     return result.transpose(BACK[x.ndim])
 
 
 def in_c_order(xp: ArrayNamespace, x: Array) -> Array:
-    """``x`` in C order; NumPy's loops may have kept the order of their input."""
+    """Return ``x`` in C order; NumPy's loops may have preserved the order of their input."""
     return x if x.flags.c_contiguous else xp.ascontiguousarray(x)
 
 
 def plain(kernel: Kernel, xp: ArrayNamespace) -> Kernel:
     """Wrap ``kernel`` so that its outputs are in C order."""
 
-    def laid(x: Array, *rest: Operand, **attrs: Any) -> Operand:
-        out = kernel(x, *rest, **attrs)
+    def laid(x: Array, *others: Operand, **attrs: Any) -> Operand:
+        out = kernel(x, *others, **attrs)
         return tuple(in_c_order(xp, o) for o in out) if out.__class__ is tuple else in_c_order(xp, out)
 
     return laid
@@ -73,9 +74,9 @@ def following(kernel: Kernel, op: Op, xp: ArrayNamespace) -> Kernel:
     """Wrap ``kernel`` so that its outputs have the memory format of the first ``op.follows`` inputs."""
     visible, both = op.outputs, op.follows > 1
 
-    def followed(x: Array, *rest: Operand, **attrs: Any) -> Operand:
-        out = kernel(x, *rest, **attrs)
-        if not (channels_lie_last(x) or (both and channels_lie_last(rest[0]))):
+    def followed(x: Array, *others: Operand, **attrs: Any) -> Operand:
+        out = kernel(x, *others, **attrs)
+        if not (channels_lie_last(x) or (both and channels_lie_last(others[0]))):
             return out
         if out.__class__ is tuple:
             return (*(laid_last(xp, o) for o in out[:visible]), *out[visible:])

@@ -34,7 +34,7 @@ def inward(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> list[int]
 
 
 def _compare(inner: int, outer: int, shape: Sequence[int], operands: Sequence[Sequence[int]]) -> int:
-    """1 if the axes should be swapped, -1 if not, 0 if ambiguous in every operand."""
+    """Return 1 if the axes should be swapped, -1 if not, 0 if every operand is ambiguous."""
     for strides in operands:
         inner_stride, outer_stride = strides[inner], strides[outer]
         if inner_stride == 0 or outer_stride == 0:
@@ -58,7 +58,7 @@ def memory_order(x: Array) -> tuple[int, ...] | None:
 
 
 def _broadcast(arrays: Sequence[Array]) -> list[int] | None:
-    """The broadcast shape; None if the shapes do not broadcast."""
+    """Return the broadcast shape; None if the shapes do not broadcast."""
     shape = [1] * max(a.ndim for a in arrays)
     for a in arrays:
         for axis, size in enumerate(a.shape, len(shape) - a.ndim):
@@ -86,18 +86,18 @@ def ordered(kernel: Kernel, operands: Sequence[Operand], attrs: Attrs) -> Array:
     rank = len(shape)
     axes = inward(shape, [_strides(a, shape) for a in arrays])
     back = sorted(range(rank), key=axes.__getitem__)
-    seen = [
+    permuted = [
         a.reshape((1,) * (rank - a.ndim) + a.shape).transpose(axes) if getattr(a, "ndim", 0) else a
         for a in operands
     ]
-    out = kernel(*seen, **attrs)
+    out = kernel(*permuted, **attrs)
     if out.flags.c_contiguous:
-        return out.reshape(-1).reshape(out.shape).transpose(back)  # axes of one element have strides too
+        return out.reshape(-1).reshape(out.shape).transpose(back)  # axes of length 1 get C order's strides
     return out.copy(order="C").transpose(back)
 
 
 def _strides(x: Array, shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of ``x`` broadcast to ``shape``; 0 in broadcast axes."""
+    """Return the strides of ``x`` broadcast to ``shape``; 0 in broadcast axes."""
     missing: int = len(shape) - x.ndim
     target = shape[missing:]
     strides = (0 if n == 1 != m else stride for n, m, stride in zip(x.shape, target, x.strides, strict=True))

@@ -1,7 +1,7 @@
-"""Kernels for 16-bit floats, which are asked before the kernels of the table.
+"""Kernels for 16-bit floats, which are tried before the kernels of the table.
 
-A ``ShortKernel`` computes a call, or passes it on to the next kernel, perhaps with arguments in float32. So
-``passed_on`` finds out what it does by calling it with a next kernel that only reports its arguments.
+A ``ShortKernel`` computes a call, or passes it on to the next kernel, perhaps with arguments in float32.
+``passed_on`` determines which, by calling it with a next kernel that only reports its arguments.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tenon.kernels.kernel_table import Kernel
 
 @dataclass(frozen=True, slots=True)
 class ShortKernel:
-    """A kernel of an op that is asked where the first array holds 16-bit floats.
+    """A kernel of an op that is tried first where the first array holds 16-bit floats.
 
-    It is called as ``kernel(following, *args, **attrs)`` and computes the call, or returns what the next
-    kernel, ``following``, makes of the arguments or of arguments converted to float32. ``accepts`` describes
+    It is called as ``kernel(following, *args, **attrs)`` and computes the call, or returns the result of the
+    next kernel, ``following``, on the arguments or on arguments converted to float32. ``accepts`` describes
     the calls that it does not pass on unchanged.
     """
 
@@ -30,7 +30,8 @@ class ShortKernel:
 
 
 def composed(kernels: Sequence[ShortKernel], kernel: Kernel) -> Kernel:
-    """The function that asks ``kernels`` in order, the last of which passes calls on to ``kernel``."""
+    """Return the function that tries ``kernels`` in order, the last of which passes calls on to
+    ``kernel``."""
     for short in reversed(kernels):
         kernel = functools.partial(short.kernel, kernel)
     return kernel
@@ -47,7 +48,7 @@ class _PassedOn(Exception):
 def passed_on(
     kernel: Kernel, args: Sequence[Operand], attrs: Mapping[str, Any]
 ) -> tuple[tuple[Operand, ...], Attrs] | None:
-    """The arguments that ``kernel``, of a ``ShortKernel``, passes on; None if it computes the call."""
+    """Return the arguments that ``kernel``, of a ``ShortKernel``, passes on; None if it computes the call."""
 
     def following(*args: Operand, **attrs: Any) -> Operand:
         raise _PassedOn(args, attrs)
