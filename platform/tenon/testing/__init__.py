@@ -1,4 +1,4 @@
-"""For tests: torch.testing's ``assert_close`` and ``make_tensor``, and conformance suites for plugins."""
+"""PyTorch's ``assert_close`` and ``make_tensor``, and conformance suites for plugins."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _SUITES:
         raise AttributeError(f"tenon.testing has no {name!r}; it offers {', '.join(__all__)}.")
-    found = getattr(importlib.import_module(f"tenon.testing.suites.{_SUITES[name]}"), name)
-    globals()[name] = found
-    return found
+    suite = getattr(importlib.import_module(f"tenon.testing.suites.{_SUITES[name]}"), name)
+    globals()[name] = suite
+    return suite

@@ -50,7 +50,7 @@ def assert_close(
     message of numbers that differ, or is called with it. The first pair that differs is reported.
     """
     __tracebackhide__ = True
-    found = not_close_error_metas(
+    differences = not_close_error_metas(
         actual,
         expected,
         pair_types=_KINDS,
@@ -63,9 +63,9 @@ def assert_close(
         check_layout=check_layout,
         check_stride=check_stride,
     )
-    if found:
-        error = found[0].to_error(msg)
-        del found  # its tracebacks hold this frame: a reference cycle
+    if differences:
+        error = differences[0].to_error(msg)
+        del differences  # its tracebacks hold this frame: a reference cycle
         raise error
 
 
@@ -119,10 +119,11 @@ def not_close_error_metas(
         )
     except ErrorMeta as meta:
         raise meta.to_error() from None
-    return [found for pair in pairs if (found := _difference(pair)) is not None]
+    return [difference for pair in pairs if (difference := _difference(pair)) is not None]
 
 
 def _difference(pair: Pair) -> ErrorMeta | None:
+    """Return the difference between the values of ``pair``; None if they are close."""
     try:
         pair.compare()
     except ErrorMeta as meta:
@@ -153,9 +154,9 @@ def originate_pairs(
         keys = _common_keys(a, e, id)
     else:
         return [_pair(a, e, pair_types, id, options)]
-    found = []
+    pairs = []
     for key in keys:
-        found += originate_pairs(
+        pairs += originate_pairs(
             a[key],
             e[key],
             pair_types=pair_types,
@@ -164,10 +165,11 @@ def originate_pairs(
             id=(*id, key),
             **options,
         )
-    return found
+    return pairs
 
 
 def _common_keys(actual: Mapping[object, object], expected: Mapping[object, object], id: Path) -> list[Any]:
+    """Return the keys of both mappings in order; ErrorMeta if they differ."""
     ours, theirs = set(actual.keys()), set(expected.keys())
     if ours != theirs:
         text = (

@@ -1,4 +1,4 @@
-"""``make_tensor``: a tensor of random numbers for tests, as torch.testing's."""
+"""``make_tensor``: a tensor of random numbers for tests, as in ``torch.testing``."""
 
 from __future__ import annotations
 

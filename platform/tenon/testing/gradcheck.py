@@ -40,8 +40,10 @@ def check_gradients(
     ``arrays`` are host arrays (floating ones in float64) or numbers; ``active`` are the positions of those
     to differentiate by, ``outputs`` is how many of the outputs are checked (0: all).
     """
-    chosen = tuple(active) if active is not None else tuple(i for i, a in enumerate(arrays) if _floating(a))
-    if not chosen:
+    active_indices = (
+        tuple(active) if active is not None else tuple(i for i, a in enumerate(arrays) if _floating(a))
+    )
+    if not active_indices:
         return
     options = dict(attrs or {})
     if outputs:
@@ -50,9 +52,11 @@ def check_gradients(
 
     def values(moved: Sequence[np.ndarray]) -> list[Tensor]:
         """Return the outputs that require grad, with the active inputs at ``moved``."""
-        return [o for o in _call(function, arrays, options, chosen, moved, device)[1] if o.requires_grad]
+        return [
+            o for o in _call(function, arrays, options, active_indices, moved, device)[1] if o.requires_grad
+        ]
 
-    start = [np.array(arrays[i]) for i in chosen]
+    start = [np.array(arrays[i]) for i in active_indices]
     seeds = [_noise(o, 50 + n) for n, o in enumerate(values(start))]
     if not seeds:
         return
@@ -61,21 +65,21 @@ def check_gradients(
         return float(sum(np.vdot(s, host(o)) for s, o in zip(seeds, values(moved), strict=True)))
 
     def gradients(moved: Sequence[np.ndarray], vectors: Sequence[np.ndarray]) -> list[np.ndarray]:
-        leaves, outputs = _call(function, arrays, options, chosen, moved, device)
+        leaves, outputs = _call(function, arrays, options, active_indices, moved, device)
         outputs = tuple(o for o in outputs if o.requires_grad)
-        found = grad(outputs, leaves, [wrap(v.copy(), device) for v in vectors], allow_unused=True)
-        return [np.zeros_like(m) if g is None else host(g) for g, m in zip(found, moved, strict=True)]
+        grads = grad(outputs, leaves, [wrap(v.copy(), device) for v in vectors], allow_unused=True)
+        return [np.zeros_like(m) if g is None else host(g) for g, m in zip(grads, moved, strict=True)]
 
     _compare("first", projected, gradients(start, seeds), start, tolerance)
     if order >= 2:
-        _second(function, arrays, options, chosen, start, seeds, gradients, tolerance, device)
+        _second(function, arrays, options, active_indices, start, seeds, gradients, tolerance, device)
 
 
 def _second(
     function: Callable[..., Operand],
     arrays: Sequence[Operand],
     options: Mapping[str, object],
-    chosen: Sequence[int],
+    active_indices: Sequence[int],
     start: Sequence[np.ndarray],
     seeds: Sequence[np.ndarray],
     gradients: Gradients,
@@ -86,25 +90,23 @@ def _second(
     count = len(start)
 
     def projected(moved: Sequence[np.ndarray]) -> float:
-        found = gradients(moved[:count], moved[count:])
-        return float(sum(np.vdot(w, g) for w, g in zip(weights, found, strict=True)))
+        grads = gradients(moved[:count], moved[count:])
+        return float(sum(np.vdot(w, g) for w, g in zip(weights, grads, strict=True)))
 
-    leaves, outputs = _call(function, arrays, options, chosen, start, device)
+    leaves, outputs = _call(function, arrays, options, active_indices, start, device)
     vectors = [wrap(s.copy(), device).requires_grad_() for s in seeds]
     outputs = tuple(o for o in outputs if o.requires_grad)
     first = grad(outputs, leaves, vectors, create_graph=True, allow_unused=True)
     pairs = [
         (g, wrap(w, device)) for g, w in zip(first, weights, strict=True) if g is not None and g.requires_grad
     ]
-    everything = [*start, *seeds]
+    variables = [*start, *seeds]
     if not pairs:
-        analytic = [np.zeros_like(e) for e in everything]
+        analytic = [np.zeros_like(e) for e in variables]
     else:
-        found = grad([g for g, _ in pairs], [*leaves, *vectors], [w for _, w in pairs], allow_unused=True)
-        analytic = [
-            np.zeros_like(e) if g is None else host(g) for g, e in zip(found, everything, strict=True)
-        ]
-    _compare("second", projected, analytic, everything, tolerance * 10)
+        grads = grad([g for g, _ in pairs], [*leaves, *vectors], [w for _, w in pairs], allow_unused=True)
+        analytic = [np.zeros_like(e) if g is None else host(g) for g, e in zip(grads, variables, strict=True)]
+    _compare("second", projected, analytic, variables, tolerance * 10)
 
 
 def _compare(
@@ -132,14 +134,14 @@ def _call(
     function: Callable[..., Operand],
     arrays: Sequence[Operand],
     options: Mapping[str, object],
-    chosen: Sequence[int],
+    active_indices: Sequence[int],
     moved: Sequence[np.ndarray],
     device: DeviceLike,
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
     """Return the leaves, and the outputs of ``function`` with the active inputs at ``moved``."""
     arguments = [wrap(np.array(a), device) if isinstance(a, np.ndarray) else a for a in arrays]
     leaves = []
-    for i, value in zip(chosen, moved, strict=True):
+    for i, value in zip(active_indices, moved, strict=True):
         leaf = wrap(np.array(value), device).requires_grad_()
         leaves.append(leaf)
         arguments[i] = leaf

@@ -1,4 +1,4 @@
-"""When numbers are close, and the messages if they are not: torch.testing's tolerances and texts."""
+"""The tolerances of ``torch.testing``, and its messages about values that are not close."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_TOLERANCES: dict[dtypes.dtype, tuple[float, float]] = {
     dtypes.complex64: (1.3e-6, 1e-5),
     dtypes.complex128: (1e-7, 1e-7),
 }
-#: The name of what is compared, or a function that makes it of the default name.
+#: The name of the compared values, or a function of the default name.
 Identifier = str | Callable[[str], str] | None
 
 
@@ -30,13 +30,13 @@ def default_tolerances(
     *inputs: Tensor | dtypes.dtype, dtype_precisions: Mapping[dtypes.dtype, tuple[float, float]] | None = None
 ) -> tuple[float, float]:
     """Return the largest default ``(rtol, atol)`` of tensors or dtypes."""
-    found = []
+    tolerances = []
     for each in inputs:
         if not isinstance(each, (Tensor, dtypes.dtype)):
             raise TypeError(f"Expected a torch.Tensor or a torch.dtype, but got {type(each)} instead.")
         kind = each.dtype if isinstance(each, Tensor) else each
-        found.append((dtype_precisions or DEFAULT_TOLERANCES).get(kind, (0.0, 0.0)))
-    return max(r for r, _ in found), max(a for _, a in found)
+        tolerances.append((dtype_precisions or DEFAULT_TOLERANCES).get(kind, (0.0, 0.0)))
+    return max(r for r, _ in tolerances), max(a for _, a in tolerances)
 
 
 def close(a: np.ndarray, e: np.ndarray, rtol: float, atol: float, equal_nan: bool) -> np.ndarray:
@@ -97,12 +97,12 @@ def tensor_text(
     wide = np.int64 if a.dtype.kind in "biu" else a.dtype
     gap = np.abs(a.astype(wide) - e.astype(wide))
     relative = gap / (np.abs(e.astype(wide)) if wide is not np.int64 else np.abs(e.astype(np.float32)))
-    found = []
+    greatest = []
     for name, each in (("absolute", gap), ("relative", relative)):
         each = np.where(matches, each.dtype.type(0), each)
-        place = np.unravel_index(int(np.argmax(each)), each.shape)
-        index = tuple(int(i) for i in place)
-        found.append(f"Greatest {name} difference: {number(each[place])} at index {index}")
+        position = np.unravel_index(int(np.argmax(each)), each.shape)
+        index = tuple(int(i) for i in position)
+        greatest.append(f"Greatest {name} difference: {number(each[position])} at index {index}")
     head = _head("Tensor-likes", identifier, rtol, atol)
     head += f"Mismatched elements: {wrong} / {total} ({wrong / total:.1%})\n"
-    return head + _differences(found[0], found[1], rtol, atol)
+    return head + _differences(greatest[0], greatest[1], rtol, atol)

@@ -253,7 +253,7 @@ class TensorLikePair(Pair):
             raise UnsupportedInputs from None
 
     def _check_supported(self, tensor: Tensor, *, id: Path) -> None:
-        """Every layout is supported."""
+        """Do nothing: every layout is supported."""
 
     def compare(self) -> None:
         """Compare attributes, then values."""
@@ -269,8 +269,8 @@ class TensorLikePair(Pair):
             checks.append(("stride()", True, actual.stride(), expected.stride()))
         checks.append(("device", self.check_device, actual.device, expected.device))
         checks.append(("dtype", self.check_dtype, actual.dtype, expected.dtype))
-        for name, wanted, a, e in checks:
-            if wanted and a != e:
+        for name, enabled, a, e in checks:
+            if enabled and a != e:
                 text = f"The values for attribute '{name}' do not match: {a} != {e}."
                 self._fail(AssertionError, text)
 

@@ -36,12 +36,13 @@ def _family(
 
 
 def _wide(function: Reference) -> Reference:
-    """``function`` in float64, in its argument's dtype."""
+    """Compute ``function`` in float64; return the result in the argument's dtype."""
 
     def run(x: np.ndarray, **attrs: object) -> np.ndarray | tuple[np.ndarray, ...]:
-        found = function(x.astype(np.float64), **attrs)
-        several = isinstance(found, tuple)
-        return tuple(v.astype(x.dtype) for v in found) if several else np.asarray(found).astype(x.dtype)
+        result = function(x.astype(np.float64), **attrs)
+        if isinstance(result, tuple):
+            return tuple(v.astype(x.dtype) for v in result)
+        return np.asarray(result).astype(x.dtype)
 
     return run
 

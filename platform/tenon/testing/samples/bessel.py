@@ -13,7 +13,7 @@ _X = values(0.1, -1.5, 3.0, 7.5, -20.0, 31.0, -45.0, 0.6, shape=(2, 4))
 
 
 def _scaled(x, order):
-    """``exp(-|x|) I_order(x)`` by the rectangle rule, which is exact for periodic functions."""
+    """Return ``exp(-|x|) I_order(x)`` by the rectangle rule, which is exact for periodic functions."""
     angle = np.arange(400) * (2 * math.pi / 400)
     wide = np.asarray(x, np.float64)[..., None]
     part = np.exp(wide * np.cos(angle) - np.abs(wide)) * np.cos(order * angle)

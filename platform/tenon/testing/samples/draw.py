@@ -14,7 +14,7 @@ class Draw:
     """One array argument: numbers of a ``kind`` in a ``shape``, with the memory layout ``layout``.
 
     ``kind``: "normal", "uniform" (between ``low`` and ``high``), "integer" (the same, never cast), "boolean",
-    "values" (exactly those given). ``layout``: "contiguous", "transposed", "strided" (every second element of
+    "values" (exactly ``values``). ``layout``: "contiguous", "transposed", "strided" (every second element of
     a larger array), "expanded" (zero strides along axes where ``source`` has size 1).
     """
 
@@ -38,7 +38,7 @@ class Draw:
             array = numbers.astype(np.bool_)
         else:
             array = numbers.astype(own or dtype)
-        return _laid_out(array, self.layout, self.shape)
+        return _in_layout(array, self.layout, self.shape)
 
     def _numbers(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         if self.kind == "values":
@@ -61,7 +61,8 @@ class Draw:
         return replace(self, layout=layout)
 
 
-def _laid_out(array: np.ndarray, layout: str, shape: tuple[int, ...]) -> np.ndarray:
+def _in_layout(array: np.ndarray, layout: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return ``array`` in the memory layout ``layout``; "expanded" expands it to ``shape``."""
     if layout == "transposed" and array.ndim > 1:
         return np.ascontiguousarray(array.T).T
     if layout == "strided" and array.ndim:
@@ -80,30 +81,30 @@ def _laid_out(array: np.ndarray, layout: str, shape: tuple[int, ...]) -> np.ndar
 
 
 def normal(*shape: int) -> Draw:
-    """Standard normal numbers."""
+    """Return a draw of standard normal numbers."""
     return Draw(shape)
 
 
 def uniform(low: float, high: float, *shape: int) -> Draw:
-    """Numbers between ``low`` and ``high``."""
+    """Return a draw of numbers between ``low`` and ``high``."""
     return Draw(shape, "uniform", low, high)
 
 
 def integer(low: int, high: int, *shape: int, dtype: str = "int64") -> Draw:
-    """Integers in ``[low, high)``."""
+    """Return a draw of integers in ``[low, high)``."""
     return Draw(shape, "integer", low, high, dtype=dtype)
 
 
 def boolean(*shape: int) -> Draw:
-    """Booleans, True with probability 1/2."""
+    """Return a draw of booleans, True with probability 1/2."""
     return Draw(shape, "boolean")
 
 
 def values(*numbers: complex, shape: Sequence[int] | None = None, dtype: str | None = None) -> Draw:
-    """These numbers, as a vector or in ``shape``."""
+    """Return a draw of exactly ``numbers``, as a vector or in ``shape``."""
     return Draw(tuple(shape) if shape is not None else (len(numbers),), "values", values=numbers, dtype=dtype)
 
 
 def expanded(source: Sequence[int], *shape: int) -> Draw:
-    """Normal numbers of shape ``source`` repeated to ``shape`` without copying."""
+    """Return a draw of normal numbers of shape ``source``, repeated to ``shape`` without copying."""
     return Draw(shape, layout="expanded", source=tuple(source))

@@ -80,17 +80,17 @@ def _integers(op: str, reference: Reference, low: int = -5, high: int = 6, other
 
 
 def positive(*shape: int) -> Draw:
-    """Numbers away from 0."""
+    """Return a draw of positive numbers away from 0."""
     return uniform(0.3, 3.0, *shape)
 
 
 def inside(*shape: int) -> Draw:
-    """Numbers inside (-1, 1)."""
+    """Return a draw of numbers in (-1, 1)."""
     return uniform(-0.9, 0.9, *shape)
 
 
 def above_one(*shape: int) -> Draw:
-    """Numbers above 1."""
+    """Return a draw of numbers above 1."""
     return uniform(1.2, 4.0, *shape)
 
 

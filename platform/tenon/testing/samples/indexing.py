@@ -163,10 +163,10 @@ add(
 
 def _gather(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
     result = np.empty(index.shape, x.dtype)
-    for place in np.ndindex(index.shape):
-        source = list(place)
-        source[axis] = index[place]
-        result[place] = x[tuple(source)]
+    for position in np.ndindex(index.shape):
+        source = list(position)
+        source[axis] = index[position]
+        result[position] = x[tuple(source)]
     return result
 
 
@@ -175,16 +175,16 @@ def _scatter(
 ) -> np.ndarray:
     result = x.copy()
     y = np.broadcast_to(y, index.shape) if np.ndim(y) == 0 else y
-    for place in np.ndindex(index.shape):
-        target = list(place)
-        target[axis] = index[place]
+    for position in np.ndindex(index.shape):
+        target = list(position)
+        target[axis] = index[position]
         at = tuple(target)
         result[at] = (
-            y[place]
+            y[position]
             if reduce is None
-            else result[at] + y[place]
+            else result[at] + y[position]
             if reduce == "add"
-            else result[at] * y[place]
+            else result[at] * y[position]
         )
     return result
 
@@ -311,12 +311,12 @@ def _scattered_extreme(
     x: np.ndarray, index: np.ndarray, y: np.ndarray, *, axis: int, reduce: str, include_self: bool
 ) -> np.ndarray:
     result = x.copy()
-    for place in np.ndindex(result.shape):
-        row, column = place
-        given = [y[i, column] for i in range(index.shape[0]) if index[i, column] == row]
-        if given:
-            own = [x[place]] if include_self else []
-            result[place] = (max if reduce == "amax" else min)([*own, *given])
+    for position in np.ndindex(result.shape):
+        row, column = position
+        scattered = [y[i, column] for i in range(index.shape[0]) if index[i, column] == row]
+        if scattered:
+            own = [x[position]] if include_self else []
+            result[position] = (max if reduce == "amax" else min)([*own, *scattered])
     return result
 
 
@@ -345,14 +345,14 @@ add(
 )
 
 
-def _placed(x: np.ndarray, y: np.ndarray, *, key: Key) -> np.ndarray:
+def _replaced(x: np.ndarray, y: np.ndarray, *, key: Key) -> np.ndarray:
     result = x.copy()
     result[key] = y
     return result
 
 
 for _key, _shape in (((1,), (3,)), ((slice(None), slice(0, 3, 2)), (4, 2))):
-    add("place", str(len(_key)), normal(4, 3), normal(*_shape), reference=_placed, attrs={"key": _key})
+    add("place", str(len(_key)), normal(4, 3), normal(*_shape), reference=_replaced, attrs={"key": _key})
 for _reduce, _itself in (("amax", True), ("amin", False)):
     add(
         "scatter_extreme",

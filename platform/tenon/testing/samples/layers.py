@@ -22,11 +22,11 @@ add("linear", "empty", normal(0, 4), normal(5, 4), normal(5), reference=_linear,
 
 
 def _sparse_linear(
-    x: np.ndarray, held: np.ndarray, columns: np.ndarray, starts: np.ndarray, bias: np.ndarray | None
+    x: np.ndarray, nonzeros: np.ndarray, columns: np.ndarray, starts: np.ndarray, bias: np.ndarray | None
 ) -> np.ndarray:
     weight = np.zeros((len(starts) - 1, x.shape[-1]), x.dtype)
     for row, (a, b) in enumerate(itertools.pairwise(starts)):
-        weight[row, columns[a:b]] = held[a:b]
+        weight[row, columns[a:b]] = nonzeros[a:b]
     return x @ weight.T if bias is None else x @ weight.T + bias
 
 
@@ -172,15 +172,15 @@ def _conv(
     own, out = weight.shape[1], weight.shape[0] // groups
     for group in range(groups):
         part, kernel = x[:, group * own : (group + 1) * own], weight[group * out : (group + 1) * out]
-        for place in np.ndindex(*weight.shape[2:]):
+        for position in np.ndindex(*weight.shape[2:]):
             window = tuple(
                 slice(i * d, i * d + (n - 1) * t + 1, t)
-                for i, d, n, t in zip(place, dilation, sizes, stride, strict=True)
+                for i, d, n, t in zip(position, dilation, sizes, stride, strict=True)
             )
             result[:, group * out : (group + 1) * out] += np.einsum(
                 "nc...,oc->no...",
                 part[(slice(None), slice(None), *window)],
-                kernel[(slice(None), slice(None), *place)],
+                kernel[(slice(None), slice(None), *position)],
             )
     return result
 

@@ -13,8 +13,8 @@ _TALL = normal(4, 3)
 
 
 def _least_squares(a, b, values):
-    solution, _, rank, found = np.linalg.lstsq(a, b)
-    return solution, np.asarray(rank, np.int64), found if values else found[:0]
+    solution, _, rank, singular = np.linalg.lstsq(a, b)
+    return solution, np.asarray(rank, np.int64), singular if values else singular[:0]
 
 
 add("inv", "matrix", _SQUARE, reference=np.linalg.inv, narrow=False, loose=20.0)

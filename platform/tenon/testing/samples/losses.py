@@ -80,9 +80,9 @@ def _nll(
     ignore_index: int = -100,
 ) -> np.ndarray:
     moved = np.moveaxis(x, 1, -1) if x.ndim > 1 else x
-    kept = target != ignore_index
-    safe = np.where(kept, target, 0)
-    w = np.where(kept, 1.0 if weight is None else weight[safe], 0.0)
+    counted = target != ignore_index
+    safe = np.where(counted, target, 0)
+    w = np.where(counted, 1.0 if weight is None else weight[safe], 0.0)
     losses = -np.take_along_axis(moved, safe[..., None], -1)[..., 0] * w
     result = losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.sum() / w.sum()
     return np.asarray(result).astype(x.dtype)
@@ -139,15 +139,15 @@ add("cross_entropy_grad", "mean", normal(), normal(5, 4), normal(5, 1), _LABELS,
 def _ctc(
     log_probs: np.ndarray, targets: np.ndarray, inputs: np.ndarray, lengths: np.ndarray, blank: int = 0
 ) -> np.ndarray:
-    """Over every alignment there is."""
+    """Sum the probabilities of all alignments."""
     _, count, classes = log_probs.shape
-    found = np.zeros(count)
+    probability = np.zeros(count)
     for n in range(count):
-        wanted = list(targets[n, : lengths[n]])
+        labels = list(targets[n, : lengths[n]])
         for path in itertools.product(range(classes), repeat=int(inputs[n])):
-            if [c for c, _ in itertools.groupby(path) if c != blank] == wanted:
-                found[n] += np.exp(sum(float(log_probs[t, n, c]) for t, c in enumerate(path)))
-    return -np.log(found).astype(log_probs.dtype)
+            if [c for c, _ in itertools.groupby(path) if c != blank] == labels:
+                probability[n] += np.exp(sum(float(log_probs[t, n, c]) for t, c in enumerate(path)))
+    return -np.log(probability).astype(log_probs.dtype)
 
 
 _CTC = (integer(1, 3, 2, 2), values(4, 3, dtype="int64"), values(2, 1, dtype="int64"))

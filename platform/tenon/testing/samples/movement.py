@@ -179,8 +179,8 @@ add("unfold_axis", "stepped", normal(7, 2), reference=_windows, attrs={"axis": 0
 
 def _diagonal_embed(x: np.ndarray, shape: tuple[int, ...], offset: int, axis0: int, axis1: int) -> np.ndarray:
     result = np.zeros(shape, x.dtype)
-    for place in np.ndindex(x.shape):
-        result[place[0] + max(-offset, 0), place[0] + max(offset, 0)] = x[place]
+    for position in np.ndindex(x.shape):
+        result[position[0] + max(-offset, 0), position[0] + max(offset, 0)] = x[position]
     return result
 
 
@@ -242,8 +242,8 @@ def _strided(x: np.ndarray, window: Window, base: Window) -> np.ndarray:
     shape, steps, offset = window
     result = np.empty(shape, x.dtype)
     flat = x.reshape(-1)
-    for place in np.ndindex(*shape):
-        result[place] = flat[offset + sum(i * step for i, step in zip(place, steps, strict=True))]
+    for position in np.ndindex(*shape):
+        result[position] = flat[offset + sum(i * step for i, step in zip(position, steps, strict=True))]
     return result
 
 
@@ -271,8 +271,8 @@ for _op in ("as_strided", "strided_read"):
 def _strided_sum(x: np.ndarray, window: Window, base: Window) -> np.ndarray:
     shape, steps, offset = window
     flat = np.zeros(base[0], x.dtype).reshape(-1)
-    for place in np.ndindex(*shape):
-        flat[offset + sum(i * step for i, step in zip(place, steps, strict=True))] += x[place]
+    for position in np.ndindex(*shape):
+        flat[offset + sum(i * step for i, step in zip(position, steps, strict=True))] += x[position]
     return flat.reshape(base[0])
 
 

@@ -39,13 +39,14 @@ add(
 
 
 def _upper_gamma(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Of the orders 1/2, 1 and 3, where it is elementary."""
+    """Return the upper incomplete gamma function of the orders 1/2, 1 and 3, which is elementary."""
     half, one, three = np.moveaxis(np.asarray(y, float), -1, 0)
     third = np.exp(-three) * (1 + three + three**2 / 2)
     return np.stack([np.vectorize(math.erfc)(np.sqrt(half)), np.exp(-one), third], -1).astype(y.dtype)
 
 
 def _hurwitz(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the Hurwitz zeta function by 20000 terms and an integral."""
     s, q = np.asarray(x, float), np.asarray(y, float)
     total = sum((q + k) ** -s for k in range(20000))
     return (total + (q + 19999.5) ** (1 - s) / (s - 1)).astype(y.dtype)
@@ -56,11 +57,11 @@ add("polygamma", "first", uniform(0.4, 6, 3, 4), attrs={"order": 1}, order=1)
 
 
 def _mode(x: np.ndarray, axis: int) -> np.ndarray:
-    def place(row: np.ndarray) -> np.ndarray:
-        found, counts = np.unique(row, return_counts=True)
-        return np.flatnonzero(row == found[np.argmax(counts)])[-1]
+    def last_of_mode(row: np.ndarray) -> np.ndarray:
+        unique, counts = np.unique(row, return_counts=True)
+        return np.flatnonzero(row == unique[np.argmax(counts)])[-1]
 
-    return np.apply_along_axis(place, axis, x)
+    return np.apply_along_axis(last_of_mode, axis, x)
 
 
 add("mode_index", "rows", integer(0, 3, 4, 7), attrs={"axis": 1}, tags="integer")

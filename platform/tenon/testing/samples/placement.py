@@ -1,4 +1,4 @@
-"""Arguments of samples as tensors on a device, with the memory layouts of the sample."""
+"""Create the arguments of samples on a device, with the memory layouts of the sample."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def placed(sample: Sample, position: int, dtype: DTypeLike, device: Device) -> A
         return draw
     array = sample.arrays(dtype)[position]
     with no_grad():
-        return _laid_out(array, draw, device).detach()
+        return _in_layout(array, draw, device).detach()
 
 
-def _laid_out(array: np.ndarray, draw: Draw, device: Device) -> Tensor:
+def _in_layout(array: np.ndarray, draw: Draw, device: Device) -> Tensor:
     if draw.layout == "transposed" and array.ndim > 1:
         transposed = wrap(np.ascontiguousarray(array.T), device)
         return ops.permute(transposed, axes=tuple(reversed(range(array.ndim))))

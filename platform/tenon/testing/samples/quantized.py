@@ -1,4 +1,4 @@
-"""Samples of products of 8-bit numbers, against whole-number arithmetic."""
+"""Samples of products of 8-bit integers, against integer arithmetic."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ add(
 )  # fmt: skip
 
 
-def _finished(sums: np.ndarray, scale: np.ndarray, bias: np.ndarray | None, attrs: Attrs) -> np.ndarray:
+def _requantized(sums: np.ndarray, scale: np.ndarray, bias: np.ndarray | None, attrs: Attrs) -> np.ndarray:
     shape = (1, -1, *(1,) * (sums.ndim - 2))
     result = sums.astype(np.float32) * (scale * np.float32(attrs["x_step"])).reshape(shape)
     result = result if bias is None else result + bias.reshape(shape)
@@ -66,7 +66,7 @@ def _static(
     x: np.ndarray, weight: np.ndarray, scale: np.ndarray, bias: np.ndarray | None, **attrs: float
 ) -> np.ndarray:
     sums = (x.astype(np.int64) - attrs["x_zero"]) @ weight.astype(np.int64).T
-    return _finished(sums.reshape(-1, weight.shape[0]), scale, bias, attrs).reshape(
+    return _requantized(sums.reshape(-1, weight.shape[0]), scale, bias, attrs).reshape(
         *x.shape[:-1], weight.shape[0]
     )
 
@@ -77,11 +77,11 @@ def _pointwise(
     sums = np.einsum(
         "nihw,oi->nohw", x.astype(np.int64) - attrs["x_zero"], weight[:, :, 0, 0].astype(np.int64)
     )
-    return _finished(sums, scale, bias, attrs)
+    return _requantized(sums, scale, bias, attrs)
 
 
 _GEOMETRY = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
-# Steps and scales are powers of two: nothing lies so near a half that arithmetic in another order differs.
+# Steps and scales are powers of two, so that rounding does not depend on the order of operations.
 _POWERS = dataclasses.replace(integer(1, 3, 6), dtype="float32")
 for _name, _attrs in (
     ("floats", {"x_step": 0.25, "x_zero": 0, "out_step": None, "out_zero": 0, "relu": False}),
@@ -101,10 +101,10 @@ def _largest(
     x: np.ndarray, *, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]
 ) -> np.ndarray:
     wide = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
-    seen = np.lib.stride_tricks.sliding_window_view(wide, kernel, axis=(2, 3))[
+    windows = np.lib.stride_tricks.sliding_window_view(wide, kernel, axis=(2, 3))[
         :, :, :: stride[0], :: stride[1]
     ]
-    largest: np.ndarray = seen.max(axis=(-2, -1))
+    largest: np.ndarray = windows.max(axis=(-2, -1))
     return largest
 
 
@@ -128,11 +128,11 @@ def _lstm(
     ends = np.cumsum(sizes)
     for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
         for r in range(sizes[t]):
-            place = ends[t] - sizes[t] + r
-            pre = inputs[place] + _dynamic(h[r : r + 1], w_hh, s_hh, None)[0]
+            row = ends[t] - sizes[t] + r
+            pre = inputs[row] + _dynamic(h[r : r + 1], w_hh, s_hh, None)[0]
             i, forget, g, o = (pre[k * len(pre) // 4 : (k + 1) * len(pre) // 4] for k in range(4))
             c[r] = c[r] / (1 + np.exp(-forget)) + np.tanh(g) / (1 + np.exp(-i))
-            h[r] = out[place] = np.tanh(c[r]) / (1 + np.exp(-o))
+            h[r] = out[row] = np.tanh(c[r]) / (1 + np.exp(-o))
     return out, h, c
 
 
@@ -142,9 +142,9 @@ def _gru(
 ) -> tuple[np.ndarray, ...]:  # fmt: skip
     def cell(inputs: np.ndarray, own: np.ndarray, state: np.ndarray) -> np.ndarray:
         own = own if b_hh is None else own + b_hh
-        (reset, z, n), mine = np.split(inputs, 3), np.split(own, 3)
-        n = np.tanh(n + mine[2] / (1 + np.exp(-reset - mine[0])))
-        result: np.ndarray = n + (state - n) / (1 + np.exp(-z - mine[1]))
+        (reset, z, n), own_gates = np.split(inputs, 3), np.split(own, 3)
+        n = np.tanh(n + own_gates[2] / (1 + np.exp(-reset - own_gates[0])))
+        result: np.ndarray = n + (state - n) / (1 + np.exp(-z - own_gates[1]))
         return result
 
     return _states(cell, _dynamic(x, w_ih, s_ih, b_ih), h, w_hh, s_hh, sizes, reverse)
@@ -172,8 +172,8 @@ def _states(
     ends = np.cumsum(sizes)
     for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
         for r in range(sizes[t]):
-            place = ends[t] - sizes[t] + r
-            h[r] = out[place] = cell(inputs[place], _dynamic(h[r : r + 1], w_hh, s_hh, None)[0], h[r])
+            row = ends[t] - sizes[t] + r
+            h[r] = out[row] = cell(inputs[row], _dynamic(h[r : r + 1], w_hh, s_hh, None)[0], h[r])
     return out, h
 
 
@@ -187,12 +187,12 @@ for _op, _gates, _reference in (("lstm", 4, _lstm), ("gru", 3, _gru), ("rnn", 1,
             dataclasses.replace(normal(*shape), dtype="float32")
             for shape in ((sum(_sizes), 5), *((_sizes[0], 4),) * (1 + (_op == "lstm")))
         ]
-        _of = 4 * _gates
-        _biases = [dataclasses.replace(normal(_of), dtype="float32") if _bias else None for _ in range(2)]
+        _width = 4 * _gates
+        _biases = [dataclasses.replace(normal(_width), dtype="float32") if _bias else None for _ in range(2)]
         _attrs = {"sizes": _sizes, "reverse": _back}
         if _op == "rnn" and _back:
             _attrs["nonlinearity"] = "relu"
         add(
-            f"int8_{_op}_sequence", _name, *_rows, _int8(_of, 5), _steps(_of), _int8(_of, 4), _steps(_of),
+            f"int8_{_op}_sequence", _name, *_rows, _int8(_width, 5), _steps(_width), _int8(_width, 4), _steps(_width),
             *_biases, attrs=_attrs, reference=_reference, loose=64.0, narrow=False,
         )  # fmt: skip

@@ -14,14 +14,14 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-#: The states after a row's step, from its input and the states before.
+#: Computes the states after a step from the row of inputs and the previous states.
 Cell = Callable[[np.ndarray, list[np.ndarray]], list[np.ndarray]]
 
 
-def _walk(
+def _run_steps(
     cell: Cell, x: np.ndarray, states: list[np.ndarray], sizes: tuple[int, ...], reverse: bool
 ) -> tuple[np.ndarray, ...]:
-    """``cell(row, states)`` for each sequence on its own."""
+    """Apply ``cell(row, states)`` to each sequence separately; return outputs and last states."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     ends = [s.copy() for s in states]
     out = np.zeros((x.shape[0], states[0].shape[1]), x.dtype)
@@ -49,7 +49,7 @@ def _rnn(
         pre = _product(row, w_ih, b_ih) + _product(states[0], w_hh, b_hh)
         return [np.maximum(pre, 0) if nonlinearity == "relu" else np.tanh(pre)]
 
-    return _walk(cell, x, [h0], sizes, reverse)
+    return _run_steps(cell, x, [h0], sizes, reverse)
 
 
 def _lstm(
@@ -65,7 +65,7 @@ def _lstm(
         h = _sigmoid(o) * np.tanh(c)
         return [h if w_hr is None else w_hr @ h, c]
 
-    return _walk(cell, x, [h0, c0], sizes, reverse)
+    return _run_steps(cell, x, [h0, c0], sizes, reverse)
 
 
 def _gru(
@@ -79,7 +79,7 @@ def _gru(
         z = _sigmoid(xz + hz)
         return [(1 - z) * np.tanh(xn + _sigmoid(xr + hr) * hn) + z * h]
 
-    return _walk(cell, x, [h0], sizes, reverse)
+    return _run_steps(cell, x, [h0], sizes, reverse)
 
 
 _EQUAL, _SHORTER = (2, 2, 2), (3, 2, 2, 1)

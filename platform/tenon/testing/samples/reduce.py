@@ -147,11 +147,11 @@ add(
 
 def _prod_of_others(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     result = np.empty_like(x)
-    for place in np.ndindex(x.shape):
+    for position in np.ndindex(x.shape):
         keep = np.ones(x.shape, bool)
-        keep[place] = False
-        lines = tuple(slice(None) if a in axes else slice(i, i + 1) for a, i in enumerate(place))
-        result[place] = np.prod(x[lines][keep[lines]])
+        keep[position] = False
+        lines = tuple(slice(None) if a in axes else slice(i, i + 1) for a, i in enumerate(position))
+        result[position] = np.prod(x[lines][keep[lines]])
     return result
 
 

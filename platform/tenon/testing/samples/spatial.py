@@ -1,4 +1,4 @@
-"""Samples of ops over space: resampling, patches, uneven windows, sampling at given places."""
+"""Samples of spatial ops: resampling, patches, adaptive windows, sampling at indices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenon.testing.samples.table import add
 
 
 def _resampled(x: np.ndarray, plan: Plan) -> np.ndarray:
-    """Nearest neighbours, two-point interpolation and padding of one axis, element by element."""
+    """Compute nearest-neighbour and linear interpolation and padding of one axis, element by element."""
     kind, *rest = plan[-1]
     size = x.shape[-1]
     if kind in ("reflect", "replicate", "circular"):
@@ -22,17 +22,18 @@ def _resampled(x: np.ndarray, plan: Plan) -> np.ndarray:
     count, align, _ = rest
     if kind == "nearest":
         return x[..., [i * size // count for i in range(count)]]
-    at = [
+    coordinates = [
         i * (size - 1) / (count - 1) if align else max((i + 0.5) * size / count - 0.5, 0)
         for i in range(count)
     ]
-    return np.stack([_between(x, p) for p in at], axis=-1).astype(x.dtype)
+    return np.stack([_interpolated(x, u) for u in coordinates], axis=-1).astype(x.dtype)
 
 
-def _between(x: np.ndarray, place: float) -> np.ndarray:
-    low = min(int(place), x.shape[-1] - 1)
+def _interpolated(x: np.ndarray, u: float) -> np.ndarray:
+    """Interpolate linearly at the coordinate ``u`` of the last axis."""
+    low = min(int(u), x.shape[-1] - 1)
     high = min(low + 1, x.shape[-1] - 1)
-    return x[..., low] * (1 - (place - low)) + x[..., high] * (place - low)
+    return x[..., low] * (1 - (u - low)) + x[..., high] * (u - low)
 
 
 for _name, _plan in {
@@ -102,7 +103,7 @@ add("fold", "patches", normal(2, 18, 9), attrs={"sizes": (5, 7), **_PATCH})
 add("fold", "empty", normal(0, 18, 9), attrs={"sizes": (5, 7), **_PATCH}, tags="empty")
 
 
-def _adaptive_places(x: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
+def _adaptive_indices(x: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
     result = np.zeros((*x.shape[:2], *sizes), np.int64)
     rows, columns = x.shape[2:]
     for i, j in np.ndindex(*sizes):
@@ -117,7 +118,7 @@ add(
     "adaptive_max_pool_indices",
     "uneven",
     normal(2, 3, 7, 5),
-    reference=_adaptive_places,
+    reference=_adaptive_indices,
     attrs={"sizes": (3, 4)},
     narrow=False,
 )

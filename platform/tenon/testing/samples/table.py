@@ -1,7 +1,7 @@
 """The table of samples: per op, named inputs with tags, and a reference.
 
-One table feeds every check: value against the reference, gradients against differences, shape rule
-against the real result, one backend against another. A new op gets its samples with ``add``, in the
+All checks use this table: values against the reference, gradients against finite differences, shape rules
+against results, one backend against another. A new op gets its samples with ``add``, in the
 family module that mirrors its op file (list new modules in ``FAMILIES``), or in a module that a plugin
 names in its ``tenon_samples`` hook.
 """
@@ -21,14 +21,14 @@ from tenon.engine.op import table as ops
 from tenon.plugins import registry
 from tenon.testing.samples.draw import Draw
 
-#: Computes what an op should return, from arrays and the attrs of the call.
+#: Computes the expected result of an op from arrays and the attrs of the call.
 Reference = Callable[..., Any]
 
 TAGS = frozenset(
     {"broadcast", "empty", "scalar", "strided", "expanded", "extreme", "non-smooth", "integer", "large"}
 )
 
-#: Modules of this package that hold samples.
+#: Modules of this package with samples.
 FAMILIES = (
     "elementwise", "compare", "reduce", "movement", "indexing", "contraction", "memory", "activations", "losses", "layers",
     "numeric", "bessel", "linalg", "fft", "recurrent", "spatial", "quantized", "attention",
@@ -37,7 +37,7 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One call of an op. ``reference(*arrays, **attrs)`` gives what it should return; None: no reference of its own."""
+    """One call of an op. ``reference(*arrays, **attrs)`` returns the expected result; None without one."""
 
     op: str
     name: str
@@ -47,9 +47,9 @@ class Sample:
     reference: Reference | None = None
     #: Positions of floating inputs without a gradient.
     constant: tuple[int, ...] = ()
-    #: The order up to which gradients are checked; 0: not at all.
+    #: The order up to which gradients are checked; 0 for none.
     order: int = 2
-    #: How many of the outputs gradients are checked for; 0 means all.
+    #: The number of outputs whose gradients are checked; 0 for all.
     graded: int = 0
     #: Factor on the tolerances of the dtype.
     loose: float = 1.0
@@ -72,12 +72,12 @@ class Sample:
         op = ops[self.op]
         if not op.differentiable or not self.order or "non-smooth" in self.tags or "extreme" in self.tags:
             return ()
-        found = []
+        positions = []
         for i, d in enumerate(self.inputs):
             rule = op.joint or op.rules[min(i, len(op.rules) - 1)]
             if isinstance(d, Draw) and d.floating and rule is not None and i not in self.constant:
-                found.append(i)
-        return tuple(found)
+                positions.append(i)
+        return tuple(positions)
 
     def __str__(self) -> str:
         return f"{self.op}-{self.name}"
@@ -96,15 +96,15 @@ def add(
     **more: object,
 ) -> None:
     """Add one sample of ``op``; ``tags`` is a space-separated list."""
-    found = frozenset(tags.split())
-    if not found <= TAGS:
+    tag_set = frozenset(tags.split())
+    if not tag_set <= TAGS:
         raise ValueError(
-            f"sample {op}-{name}: unknown tags {sorted(found - TAGS)}; known: {', '.join(sorted(TAGS))}."
+            f"sample {op}-{name}: unknown tags {sorted(tag_set - TAGS)}; known: {', '.join(sorted(TAGS))}."
         )
     entries = _TABLE.setdefault(op, [])
     if any(s.name == name for s in entries):
         raise ValueError(f"sample {op}-{name} exists twice. Give it another name.")
-    entries.append(Sample(op, name, inputs, dict(attrs or {}), found, reference, **more))
+    entries.append(Sample(op, name, inputs, dict(attrs or {}), tag_set, reference, **more))
 
 
 @functools.cache
@@ -116,18 +116,18 @@ def _load() -> None:
 
 
 def of(op: str) -> list[Sample]:
-    """All samples of ``op``; empty if there are none."""
+    """Return all samples of ``op``; an empty list if there are none."""
     _load()
     return list(_TABLE.get(op, ()))
 
 
 def everything() -> list[Sample]:
-    """All samples of all ops."""
+    """Return all samples of all ops."""
     _load()
     return [s for entries in _TABLE.values() for s in entries]
 
 
 def without(names: Iterable[str]) -> list[str]:
-    """Return those of the op ``names`` that have no sample."""
+    """Return the op ``names`` without samples, sorted."""
     _load()
     return sorted(n for n in names if not _TABLE.get(n))

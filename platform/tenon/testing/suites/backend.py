@@ -5,9 +5,9 @@
     class TestMyBackend(BackendSuite):
         backend = "mine"
 
-Values are compared with the samples' NumPy references, gradients with differences. Where the backend cannot
-run, everything but the question whether it can is skipped with the backend's own reason. The last test prints
-a table of what was covered (shown by ``pytest -s``).
+Values are compared with the samples' NumPy references, gradients with finite differences. If the backend is
+not available, all tests but the one of its availability are skipped with the backend's reason. The last test
+prints a coverage table (shown by ``pytest -s``).
 
 Next: ``samples/placement.py`` places arguments on a device.
 """
@@ -47,15 +47,15 @@ _IN_PLACE = [
 
 
 class BackendSuite:
-    """What every backend must do, op by op."""
+    """Checks of a backend, op by op."""
 
     backend: ClassVar[str] = "cpu"
     #: Floating dtypes that values are checked in, and the half-width ones for samples that allow them.
     wide: ClassVar[tuple[str, ...]] = ("float64", "float32")
     narrow: ClassVar[tuple[str, ...]] = ("float16", "bfloat16")
-    #: Up to which order gradients are checked.
+    #: The order up to which gradients are checked.
     order: ClassVar[int] = 1
-    #: Ops that the backend is known to leave out, with the reason.
+    #: Ops that the backend does not support, with the reason.
     missing: ClassVar[dict[str, str]] = {}
     _covered: ClassVar[dict[str, dict[str, int]]]
 
@@ -65,18 +65,18 @@ class BackendSuite:
         cls._covered = {name: {"values": 0, "gradients": 0} for name in NAMES}
 
     def device(self) -> Device:
-        """The device under test; skips the test where it cannot run."""
+        """Return the device under test; skip the test if it is not available."""
         available = self.instance().is_available()
         if not available:
             pytest.skip(available.reason)
         return Device(self.backend)
 
     def instance(self) -> Backend:
-        """The backend under test."""
+        """Return the backend under test."""
         return backend_named(self.backend)
 
     def test_availability_is_answered_with_a_reason(self) -> None:
-        """Available or not, it says so, names why, and never raises."""
+        """``is_available`` returns an answer with a reason and never raises."""
         answer = self.instance().is_available()
 
         assert isinstance(answer, Availability)
@@ -85,7 +85,7 @@ class BackendSuite:
 
     @pytest.mark.parametrize("name", NAMES)
     def test_values(self, name: str) -> None:
-        """Every sample in every dtype gives the reference's values and leaves its inputs alone."""
+        """Every sample in every dtype gives the reference's values and does not modify its inputs."""
         device, op = self._op(name)
         for sample in samples.of(name):
             for kind in self._dtypes(sample):
@@ -93,7 +93,7 @@ class BackendSuite:
 
     @pytest.mark.parametrize("name", NAMES)
     def test_gradients(self, name: str) -> None:
-        """Gradients of every differentiable sample fit differences in float64."""
+        """Gradients of every differentiable sample agree with finite differences in float64."""
         device, op = self._op(name)
         for sample in samples.of(name):
             order = min(sample.order, self.order)
@@ -133,39 +133,39 @@ class BackendSuite:
         array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(kind.numpy)
 
         for source in (array, array.T, array[..., ::-1] if shape else array):
-            kept = source.copy()
-            there = backend.from_host(source, device)
+            original = source.copy()
+            on_device = backend.from_host(source, device)
             if self.backend != "cpu":
                 source[...] = 1
-            back = backend.to_host(there)
+            back = backend.to_host(on_device)
 
-            assert isinstance(back, np.ndarray) and back.dtype == kept.dtype
-            assert_same(back, kept)
-            source[...] = kept
+            assert isinstance(back, np.ndarray) and back.dtype == original.dtype
+            assert_same(back, original)
+            source[...] = original
 
     def test_memory_that_is_shared_is_known_to_be(self) -> None:
         """Views of one array overlap, separate arrays do not, and each has a device."""
         device, backend = self.device(), self.instance()
-        whole = wrap(np.arange(6.0).reshape(2, 3), device)
+        base = wrap(np.arange(6.0).reshape(2, 3), device)
         other = wrap(np.arange(6.0).reshape(2, 3), device)
 
-        assert backend.shares_memory(whole.raw, whole[0].raw)
-        assert not backend.shares_memory(whole.raw, other.raw)
-        whole[0].fill_(7)
-        assert host(whole).tolist() == [[7, 7, 7], [3, 4, 5]]
-        assert backend_for(whole.device) is backend and whole.device.type == self.backend
+        assert backend.shares_memory(base.raw, base[0].raw)
+        assert not backend.shares_memory(base.raw, other.raw)
+        base[0].fill_(7)
+        assert host(base).tolist() == [[7, 7, 7], [3, 4, 5]]
+        assert backend_for(base.device) is backend and base.device.type == self.backend
 
     def test_gradients_flow_between_host_and_device(self) -> None:
-        """A leaf on the host gets the gradient of work done on the device, and the other way round."""
+        """A leaf on the host gets the gradient of operations on the device, and vice versa."""
         device = self.device()
-        here, there = wrap(np.array([1.0, 2.0])), wrap(np.array([3.0, 4.0]), device)
-        here.requires_grad_()
-        there.requires_grad_()
+        on_host, on_device = wrap(np.array([1.0, 2.0])), wrap(np.array([3.0, 4.0]), device)
+        on_host.requires_grad_()
+        on_device.requires_grad_()
 
-        (here.to(device) * there).to("cpu").sum().backward()
+        (on_host.to(device) * on_device).to("cpu").sum().backward()
 
-        assert here.grad.device.type == "cpu" and here.grad.tolist() == [3, 4]
-        assert there.grad.device == there.device and host(there.grad).tolist() == [1, 2]
+        assert on_host.grad.device.type == "cpu" and on_host.grad.tolist() == [3, 4]
+        assert on_device.grad.device == on_device.device and host(on_device.grad).tolist() == [1, 2]
 
     def test_waiting_and_marking_and_memory(self) -> None:
         """Synchronising returns, marks increase, and memory, if reported, is consistent."""
@@ -176,7 +176,7 @@ class BackendSuite:
 
         assert int(backend.mark(device)) >= int(before)
         if type(backend).memory is Backend.memory:
-            return  # it reports none
+            return  # the backend reports no memory
         stats = backend.memory(device)
         assert 0 <= stats.used <= stats.peak and (stats.total is None or stats.peak <= stats.total)
 
@@ -186,15 +186,15 @@ class BackendSuite:
         device, backend = self.device(), self.instance()
         if backend.compiler is None:
             pytest.skip(f"backend {self.backend!r} has no compiler: programs run by its kernels")
-        built = Builder()
-        f: OpNamespace = Namespace(built)
-        x, y = (built.input((64, 96), np.float32) for _ in range(2))
+        builder = Builder()
+        f: OpNamespace = Namespace(builder)
+        x, y = (builder.input((64, 96), np.float32) for _ in range(2))
         outcome = {
             "exp": lambda: f.exp(x),
             "affine": lambda: x * y + y,
             "softmax": lambda: f.softmax(x, axis=1),
         }
-        kernel = backend.compiler.fuse(built.build([outcome[name]()]))
+        kernel = backend.compiler.fuse(builder.build([outcome[name]()]))
         if kernel is None:
             pytest.skip(f"backend {self.backend!r} does not fuse {name}")
         draws = np.random.default_rng(0)
@@ -207,7 +207,7 @@ class BackendSuite:
         assert_same(backend.to_host(out), backend.to_host(outcome[name]()), loose=4)
 
     def test_coverage(self) -> None:
-        """Prints what was checked; every op that is said to be missing exists."""
+        """Print what was checked; every op in ``missing`` exists."""
         self.device()
         print("\n" + self.coverage())
 
@@ -264,7 +264,7 @@ class BackendSuite:
             if not op.view:
                 shared = [r for r in results if self.instance().shares_memory(r.raw, argument.raw)]
                 assert not shared, (
-                    f"{where}: the result shares memory with an input, but {op.name} is no view"
+                    f"{where}: the result shares memory with an input, but {op.name} is not a view"
                 )
         self._covered[op.name]["values"] += 1
 
@@ -281,15 +281,15 @@ class BackendSuite:
         precise = [
             a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == narrow else a for a in arrays
         ]
-        found = [np.asarray(e) for e in as_tuple(sample.expected(precise))]
+        results = [np.asarray(e) for e in as_tuple(sample.expected(precise))]
         return tuple(
-            e.astype(narrow) if e.dtype == np.float32 and "dtype" not in sample.attrs else e for e in found
+            e.astype(narrow) if e.dtype == np.float32 and "dtype" not in sample.attrs else e for e in results
         )
 
     def _check_dtypes(
         self, op: Op, sample: Sample, arguments: list[Operand], results: Sequence[Tensor], where: str
     ) -> None:
-        """Shapes and dtypes of the results are those that the shape rule infers, also in 16-bit dtypes."""
+        """Assert that shapes and dtypes of the results are those that the shape rule infers."""
         if op.promotion is not None or op.name == "nonzero":
             return
         inferred = as_tuple(op.infer(*(aval_of(getattr(a, "raw", a)) for a in arguments), **sample.attrs))

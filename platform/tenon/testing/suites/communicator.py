@@ -1,7 +1,7 @@
 """Conformance of communicators: subclass, name the communicator, and pytest runs every check on its ranks.
 
-``communicator = "threaded"`` runs ranks as threads; any other name is started as real processes through
-``mpirun``, one start for all checks of a size.
+``communicator = "threaded"`` runs ranks as threads; for any other name, ranks are processes started by
+``mpirun``, once for all checks of a size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tenon.distributed.communication.threaded import run_ranks
 from tenon.testing.suites.communicator_run import CHECKS
 
 START_LIMIT = 300.0
-"""Seconds; only a job that hangs takes so long, also on a busy machine."""
+"""The time limit of a job in seconds, which only a job that hangs exceeds."""
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -55,7 +55,8 @@ class CommunicatorSuite:
             self.run(name, size)
 
     def run(self, name: str, size: int) -> None:
-        """Run the check ``name`` on ``size`` ranks; override it for communicators that start otherwise."""
+        """Run the check ``name`` on ``size`` ranks; override it for communicators that are started
+        differently."""
         if self.communicator == "threaded":
             run_ranks(size, CHECKS[name])
         elif self.communicator == "local":
@@ -86,7 +87,7 @@ def launch_checks(
 def launch(
     size: int, arguments: Sequence[str], *, timeout: float = START_LIMIT, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``python *arguments`` on ``size`` real ranks; skip the test where no ``mpirun`` is installed."""
+    """Run ``python *arguments`` on ``size`` real ranks; skip the test if ``mpirun`` is not installed."""
     environment = {**process_environment(), "OMP_NUM_THREADS": "1", **OPEN_MPI, **variables}
     command = [find_mpirun(), "-n", str(size), sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
@@ -94,15 +95,15 @@ def launch(
 
 @functools.cache
 def is_mpich() -> bool:
-    """Whether ``find_mpirun`` finds MPICH's."""
+    """Whether ``find_mpirun`` returns that of MPICH."""
     done = subprocess.run([find_mpirun(), "--version"], capture_output=True, text=True)
     return "HYDRA" in done.stdout
 
 
 def find_mpirun() -> str:
-    """``mpirun`` of the running environment, else of the system; skips the test where there is none."""
-    beside = Path(sysconfig.get_path("scripts")) / "mpirun"
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
-    if found is None:
+    """Return the ``mpirun`` of the environment, else of the system; skip the test if there is none."""
+    in_environment = Path(sysconfig.get_path("scripts")) / "mpirun"
+    path = str(in_environment) if os.access(in_environment, os.X_OK) else shutil.which("mpirun")
+    if path is None:
         pytest.skip("needs mpirun: pip install 'tenon-platform[mpich]'")
-    return found
+    return path

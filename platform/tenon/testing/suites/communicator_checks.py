@@ -30,19 +30,21 @@ SHAPES = ((), (0,), (1,), (7,), (3, 0, 2), (2, 3, 4))
 
 
 def check(function: Check) -> Check:
-    """Add ``function`` to the suite."""
+    """Decorate a function as a check of the suite."""
     CHECKS[function.__name__] = function
     return function
 
 
 def values(communicator: Communicator, rank: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return small integers that differ by rank and position: every reduction of them is exact."""
+    """Return small integers that differ by rank and position: all their reductions are exact."""
     pattern = ((np.arange(4) + rank * 3) % 4 + 1).astype(dtype)
     count = int(np.prod(shape))
     return np.tile(pattern, -(-count // 4))[:count].reshape(shape)
 
 
-def everyone(communicator: Communicator, shape: tuple[int, ...], dtype: np.dtype) -> list[np.ndarray]:
+def values_of_all_ranks(
+    communicator: Communicator, shape: tuple[int, ...], dtype: np.dtype
+) -> list[np.ndarray]:
     """Return ``values`` of all ranks."""
     return [values(communicator, rank, shape, dtype) for rank in range(communicator.size)]
 
@@ -52,7 +54,7 @@ def same(actual: np.ndarray, expected: np.ndarray) -> None:
     assert isinstance(actual, np.ndarray), type(actual)
     assert actual.dtype == expected.dtype, (actual.dtype, expected.dtype)
     assert actual.shape == expected.shape, (actual.shape, expected.shape)
-    if not np.array_equal(actual, expected):  # first, as the comparison below takes most of a check's time
+    if not np.array_equal(actual, expected):  # first, as the comparison below is slow
         np.testing.assert_array_equal(actual.astype(np.complex128), expected.astype(np.complex128))
 
 
@@ -63,12 +65,12 @@ def raises(kind: type[TenonError], words: str, call: Callable[[], object]) -> st
     except kind as error:
         assert words in str(error), str(error)
         return str(error)
-    raise AssertionError(f"nothing raised {kind.__name__}")
+    raise AssertionError(f"the call did not raise {kind.__name__}")
 
 
 @check
 def ranks_are_numbered(communicator: Communicator) -> None:
-    """Ranks are 0 to size - 1, and local facts lie inside the world."""
+    """Ranks are 0 to size - 1, and local ranks and sizes are consistent."""
     ranks = communicator.all_gather(np.int64(communicator.rank)).wait()
     same(ranks, np.arange(communicator.size))
     assert 0 <= communicator.local_rank < communicator.local_size <= communicator.size
@@ -81,7 +83,9 @@ def all_reduce_sums_every_dtype_and_shape(communicator: Communicator) -> None:
     for dtype in DTYPES:
         for shape in SHAPES:
             mine = values(communicator, communicator.rank, shape, dtype)
-            total = np.sum([a.astype(np.complex128) for a in everyone(communicator, shape, dtype)], axis=0)
+            total = np.sum(
+                [a.astype(np.complex128) for a in values_of_all_ranks(communicator, shape, dtype)], axis=0
+            )
             expected = total.real > 0 if dtype.kind == "b" else total if dtype.kind == "c" else total.real
             same(communicator.all_reduce(mine, "sum").wait(), np.asarray(expected).astype(dtype))
 
@@ -91,7 +95,7 @@ def all_reduce_takes_extrema_and_products(communicator: Communicator) -> None:
     """max, min and prod of every ordered dtype."""
     for dtype in DTYPES:
         kind = np.complex128 if dtype.kind == "c" else np.float64
-        arrays = [a.astype(kind) for a in everyone(communicator, (2, 3), dtype)]
+        arrays = [a.astype(kind) for a in values_of_all_ranks(communicator, (2, 3), dtype)]
         mine = values(communicator, communicator.rank, (2, 3), dtype)
         if dtype.kind != "c":
             same(communicator.all_reduce(mine, "max").wait(), np.max(arrays, axis=0).astype(dtype))
@@ -112,7 +116,7 @@ def bool_reductions_are_any_and_all(communicator: Communicator) -> None:
 
 @check
 def mean_divides_by_the_number_of_ranks(communicator: Communicator) -> None:
-    """Floating and complex means; integers and bool are refused."""
+    """Floating and complex means; integers and bool are rejected."""
     for dtype in (*(np.dtype(name) for name in FLOATS), BFLOAT16, np.dtype("complex64")):
         mine = np.full((2, 3), communicator.rank * 2, dtype)
         expected = np.full((2, 3), communicator.size - 1, dtype)
@@ -123,7 +127,7 @@ def mean_divides_by_the_number_of_ranks(communicator: Communicator) -> None:
 
 @check
 def short_floats_accumulate_in_float32(communicator: Communicator) -> None:
-    """1 + many values too small to change a 16-bit 1 one by one still counts them."""
+    """Values that are too small to change a 16-bit 1 one by one are summed in full."""
     for dtype, small in ((np.dtype(np.float16), 2.0**-11), (BFLOAT16, 2.0**-8)):
         mine = np.array([1.0 if communicator.rank == 0 else small], dtype)
         exact = 1.0 + (communicator.size - 1) * small
@@ -141,11 +145,11 @@ def all_ranks_get_the_same_bits(communicator: Communicator) -> None:
 
 @check
 def large_arrays_are_reduced_whole(communicator: Communicator) -> None:
-    """Sizes that no piece length divides."""
+    """Sizes that are not divisible by the length of a piece."""
     for dtype in (np.dtype(np.float32), np.dtype(np.float16), np.dtype(bool)):
         count = 1_310_721
         mine = values(communicator, communicator.rank, (count,), dtype)
-        arrays = everyone(communicator, (count,), dtype)
+        arrays = values_of_all_ranks(communicator, (count,), dtype)
         expected = np.any(arrays, axis=0) if dtype.kind == "b" else np.sum(arrays, axis=0).astype(dtype)
         assert np.array_equal(communicator.all_reduce(mine).wait(), expected)
     sent = mine if communicator.rank == 0 else np.zeros_like(mine)
@@ -167,7 +171,8 @@ def nan_reaches_every_rank(communicator: Communicator) -> None:
 
 @check
 def out_receives_the_result(communicator: Communicator) -> None:
-    """Another array, the input itself, or a strided view; the input is otherwise left alone."""
+    """``out`` may be another array, the input itself or a strided view; the input is not modified
+    otherwise."""
     mine = np.full((2, 3), communicator.rank + 1.0)
     total = communicator.size * (communicator.size + 1) / 2
     out = np.zeros((2, 3))
@@ -222,21 +227,21 @@ def broadcast_copies_the_root(communicator: Communicator) -> None:
 
 @check
 def all_gather_stacks_in_rank_order(communicator: Communicator) -> None:
-    """Every dtype and shape."""
+    """Gather every dtype and shape."""
     for dtype in DTYPES:
         for shape in SHAPES:
             gathered = communicator.all_gather(values(communicator, communicator.rank, shape, dtype)).wait()
-            same(gathered, np.stack(everyone(communicator, shape, dtype)))
+            same(gathered, np.stack(values_of_all_ranks(communicator, shape, dtype)))
 
 
 @check
 def reduce_scatter_gives_each_rank_its_row(communicator: Communicator) -> None:
-    """Rank r gets row r of the reduction; a wrong first axis is refused."""
+    """Rank r gets row r of the reduction; a wrong size of the first axis is rejected."""
     size = communicator.size
     for dtype in DTYPES:
         for shape in ((size,), (size, 3), (size, 0), (size, 2, 3)):
             mine = values(communicator, communicator.rank, shape, dtype)
-            arrays = everyone(communicator, shape, dtype)
+            arrays = values_of_all_ranks(communicator, shape, dtype)
             total = np.sum([a.astype(np.complex128) for a in arrays], axis=0)[communicator.rank]
             expected = total.real > 0 if dtype.kind == "b" else total if dtype.kind == "c" else total.real
             same(communicator.reduce_scatter(mine).wait(), np.asarray(expected).astype(dtype))
@@ -247,7 +252,7 @@ def reduce_scatter_gives_each_rank_its_row(communicator: Communicator) -> None:
 
 @check
 def byte_strings_of_different_lengths_are_gathered(communicator: Communicator) -> None:
-    """Also empty ones."""
+    """Byte strings may be empty."""
     gathered = communicator.all_gather_bytes(b"x" * communicator.rank)
     assert gathered == [b"x" * rank for rank in range(communicator.size)]
 
@@ -320,7 +325,7 @@ def ranks_that_disagree_all_raise_and_name_both_sides(communicator: Communicator
         (("step 4", "step 5"), lambda: at_step(4), lambda: at_step(5)),
     ]
     if communicator.size > 1:
-        for words, most, other in cases:
-            message = raises(CollectiveMismatchError, words[0], other if last else most)
+        for words, usual, other in cases:
+            message = raises(CollectiveMismatchError, words[0], other if last else usual)
             assert words[1] in message and f"rank {communicator.size - 1}" in message, message
     same(communicator.all_reduce(np.ones(2)).wait(), np.ones(2) * communicator.size)

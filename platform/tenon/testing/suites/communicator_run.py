@@ -1,4 +1,5 @@
-"""Run all checks on real ranks: ``mpirun -n 4 python -m tenon.testing.suites.communicator_run``."""
+"""Run all checks on ranks that are processes: ``mpirun -n 4 python -m
+tenon.testing.suites.communicator_run``."""
 
 from __future__ import annotations
 

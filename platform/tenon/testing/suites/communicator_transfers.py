@@ -1,5 +1,5 @@
-"""What every communicator must do beside reductions of whole arrays: rows, groups, messages, shared memory,
-reductions under way."""
+"""Checks of communicators beyond reductions of whole arrays: all-to-all, allocated memory, asynchronous
+reductions, groups and messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenon.testing.suites.communicator_checks import BFLOAT16, DTYPES, check, ra
 
 @check
 def rows_go_to_their_ranks(communicator: Communicator) -> None:
-    """all_to_all in every dtype; large rows too."""
+    """``all_to_all`` sends row r to rank r, in every dtype, also if rows are large."""
     size, rank = communicator.size, communicator.rank
     for dtype in DTYPES:
         mine = np.stack([values(communicator, rank + 5 * to, (2, 3), dtype) for to in range(size)])
@@ -26,7 +26,7 @@ def rows_go_to_their_ranks(communicator: Communicator) -> None:
 
 @check
 def allocated_memory_is_reduced_in_place(communicator: Communicator) -> None:
-    """Whole and in parts, on every rank or only on some; the bits are those of any other array."""
+    """Reduce all of it or a part, on all ranks or on some; the result equals that of ordinary arrays."""
     draws = np.random.default_rng(communicator.rank).standard_normal(200_003)
     for dtype in (np.dtype(np.float32), np.dtype(np.float16), BFLOAT16):
         mine = draws.astype(dtype)
@@ -46,8 +46,8 @@ def allocated_memory_is_reduced_in_place(communicator: Communicator) -> None:
 
 
 @check
-def started_reductions_are_there_after_wait(communicator: Communicator) -> None:
-    """Several under way at once, with other calls between; a difference raises in ``wait``."""
+def started_reductions_are_complete_after_wait(communicator: Communicator) -> None:
+    """Several reductions may run at once, with other calls between; a mismatch raises in ``wait``."""
     arrays = [np.full(count, communicator.rank + 1.0) for count in (3, 100_000, 0)]
     works = [communicator.start_all_reduce(array, name=f"part {i}") for i, array in enumerate(arrays)]
     communicator.barrier()
@@ -64,8 +64,11 @@ def started_reductions_are_there_after_wait(communicator: Communicator) -> None:
 
 
 @check
-def groups_of_some_ranks_work_beside_the_whole(communicator: Communicator) -> None:
-    """Even and odd ranks, in reverse order; a rank that joins none gets None. Engines may have no groups."""
+def groups_work_beside_the_communicator_of_all_ranks(communicator: Communicator) -> None:
+    """Groups of even and of odd ranks in reverse order; a rank without a group gets None.
+
+    Communicators need not support groups.
+    """
     size, rank = communicator.size, communicator.rank
     try:
         part = communicator.split(rank % 2, -rank)
@@ -82,30 +85,33 @@ def groups_of_some_ranks_work_beside_the_whole(communicator: Communicator) -> No
 
 @check
 def two_ranks_exchange_messages(communicator: Communicator) -> None:
-    """Around a ring, by tag, out of order; another shape raises there. Engines may have no messages."""
+    """Messages around a ring, by tag and out of order; a mismatch raises at the receiver.
+
+    Communicators need not support messages.
+    """
     size, rank = communicator.size, communicator.rank
     if size == 1:
         return
-    after, before = (rank + 1) % size, (rank - 1) % size
+    successor, predecessor = (rank + 1) % size, (rank - 1) % size
     large = np.arange(600_000.0) + rank
     try:
-        communicator.send(np.ones(0), after, 3)
+        communicator.send(np.ones(0), successor, 3)
     except UnsupportedError:
         return
-    communicator.receive(np.ones(0), before, 3).wait()
-    sent = [communicator.send(large, after, 7), communicator.send(np.float32(rank), after, 1)]
-    small, whole = np.zeros((), np.float32), np.zeros_like(large)
-    communicator.receive(small, before, 1).wait()
-    communicator.receive(whole, before, 7).wait()
+    communicator.receive(np.ones(0), predecessor, 3).wait()
+    sent = [communicator.send(large, successor, 7), communicator.send(np.float32(rank), successor, 1)]
+    small, received = np.zeros((), np.float32), np.zeros_like(large)
+    communicator.receive(small, predecessor, 1).wait()
+    communicator.receive(received, predecessor, 7).wait()
     for work in sent:
         work.wait()
-    same(whole - before, np.arange(600_000.0))
-    assert small == before
-    work = communicator.send(np.ones(3), after)
+    same(received - predecessor, np.arange(600_000.0))
+    assert small == predecessor
+    work = communicator.send(np.ones(3), successor)
     raises(
         CollectiveMismatchError,
         "sent float64[3], but float32[3] is to be",
-        lambda: communicator.receive(np.zeros(3, np.float32), before).wait(),
+        lambda: communicator.receive(np.zeros(3, np.float32), predecessor).wait(),
     )
     work.wait()
     communicator.barrier()

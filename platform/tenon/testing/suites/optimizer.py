@@ -5,7 +5,7 @@
     class TestTiger(OptimizerSuite):
         optimizer = "Tiger"
 
-Give ``reference``, one step in NumPy, and values are compared with it too.
+With ``reference``, one step in NumPy, values are compared too.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ SHAPES = ((4, 3), (5,), (), (0, 2), (2, 1, 3))
 
 
 class OptimizerSuite:
-    """Every check on ``optimizer``: a name that ``tenon.optim`` knows, or a class."""
+    """Checks of ``optimizer``: a name in ``tenon.optim``, or a class."""
 
-    #: Which optimizer.
+    #: The optimizer under test.
     optimizer: ClassVar[str | type[Optimizer]] = ""
     #: Options that differ from its defaults.
     options: ClassVar[Mapping[str, object]] = {}
-    #: Parameters of these dtypes are trained.
+    #: The dtypes of the trained parameters.
     dtypes: ClassVar[Sequence[str]] = ("float32", "float64")
 
     def reference(
         self, p: np.ndarray, g: np.ndarray, state: dict[str, np.ndarray], step: int, h: SimpleNamespace
     ) -> np.ndarray:
-        """The parameter after one step, in NumPy: override it.
+        """Return the parameter after one step, in NumPy; to be overridden.
 
         ``state`` belongs to the parameter and starts empty; ``step`` counts from 1; ``h`` has the options.
         """
-        pytest.skip(f"{type(self).__name__} gives no reference(p, g, state, step, h) to compare with")
+        pytest.skip(f"{type(self).__name__} defines no reference(p, g, state, step, h) to compare with")
 
     # --- helpers of the checks ---
 
@@ -112,7 +112,7 @@ class OptimizerSuite:
     # --- the checks ---
 
     def test_is_an_optimizer_with_a_docstring(self) -> None:
-        """A subclass of ``tenon.extend.Optimizer`` that says what it is."""
+        """The class derives ``tenon.extend.Optimizer`` and has a docstring."""
         assert issubclass(self.cls, Optimizer)
         assert (self.cls.__doc__ or "").strip(), f"{self.cls.__name__} has no docstring"
 
@@ -154,7 +154,7 @@ class OptimizerSuite:
             assert_same(p.detach(), e, check_dtype=False, where=f"{self.cls.__name__}, shape {list(e.shape)}")
 
     def test_parameters_without_gradient_are_left_alone(self, backend: str) -> None:
-        """They keep their value and get no state until they have a gradient, and then join in."""
+        """They keep their value and have no state until they get a gradient; then they are updated."""
         params = self.parameters(backend)
         optimizer = self.make(params)
         waiting, before = params[0], host(params[0].detach()).copy()
@@ -167,7 +167,7 @@ class OptimizerSuite:
         assert (host(waiting.detach()) != before).any()
 
     def test_gradients_are_not_changed(self, backend: str) -> None:
-        """A rule reads the gradient and leaves it as it is."""
+        """A rule does not modify the gradient."""
         params = self.parameters(backend)
         optimizer = self.make(params)
         self.train(optimizer, params, 4)
@@ -176,7 +176,8 @@ class OptimizerSuite:
             assert_same(p.grad, host(gradient(p, 300 + i)))
 
     def test_state_is_saved_and_loaded_with_reordered_parameters(self, backend: str, dtype: str) -> None:
-        """A checkpoint with names finds its parameters in another order; training goes on the same."""
+        """A checkpoint with names is loaded for parameters in another order; training continues
+        identically."""
         first, second = self.parameters(backend, dtype), self.parameters(backend, dtype)
         names = [f"layer{i}" for i in range(len(first))]
         saved = self.make(list(zip(names, first, strict=True)))
@@ -194,7 +195,7 @@ class OptimizerSuite:
         same_training(saved, first, resumed, second)
 
     def test_copies_and_pickles_go_on_the_same(self, backend: str) -> None:
-        """Deep copies and pickles carry parameters and state along, and share nothing."""
+        """Deep copies and pickles have parameters and state of their own and continue identically."""
         params = self.parameters(backend)
         optimizer = self.make(params)
         self.train(optimizer, params, 3)
@@ -228,7 +229,7 @@ class OptimizerSuite:
             assert_same(p.detach(), host(q.detach()))
 
     def test_schedules_set_the_rate(self, backend: str) -> None:
-        """A schedule gives what setting the rate by hand gives."""
+        """A schedule has the effect of setting the rate directly."""
         if "lr" not in self._rates():
             pytest.skip(f"{self.cls.__name__} has no option lr")
         scheduled, by_hand = self.parameters(backend), self.parameters(backend)
@@ -258,10 +259,10 @@ class OptimizerSuite:
         assert_same(wide[:, 0], np.zeros(6, np.float32))
 
     def test_pieces_and_batches_give_the_whole_update_bit_for_bit(self, backend: str, dtype: str) -> None:
-        """A rule that says ``elementwise = True`` is: cut to pieces or joined, every bit is the same."""
+        """A rule with ``elementwise = True`` gives the same bits on pieces and on joined parameters."""
         self.needs_rule()
         if not self.cls.elementwise:
-            pytest.skip(f"{self.cls.__name__} does not say elementwise = True, so it is never cut or joined")
+            pytest.skip(f"{self.cls.__name__} does not set elementwise = True, so it is never cut or joined")
         shapes = ((7, 11), (5,), (4, 2), ())
         results = []
         for piece, small in ((1 << 30, -1), (16, -1), (7, -1), (1 << 16, 1 << 12)):
@@ -271,8 +272,10 @@ class OptimizerSuite:
                 self.train(optimizer, params, 5)
                 results.append([host(p.detach()).tobytes() for p in params])
 
-        for result, how in zip(results[1:], ("pieces of 16", "pieces of 7", "batches"), strict=True):
-            assert result == results[0], f"{how} give other bits than the whole; set elementwise = False"
+        for result, setting in zip(results[1:], ("pieces of 16", "pieces of 7", "batches"), strict=True):
+            assert result == results[0], (
+                f"{setting} give other bits than whole parameters; set elementwise = False"
+            )
 
     def test_a_watched_step_gives_the_same(self, backend: str, dtype: str) -> None:
         """The rule runs through ops too, where a recorder or profiler sees it."""
@@ -280,11 +283,11 @@ class OptimizerSuite:
         quiet, watched = self.parameters(backend, dtype), self.parameters(backend, dtype)
         first, second = self.make(quiet), self.make(watched)
         self.train(first, quiet, 3)
-        seen: list[str] = []
-        with watching(seen):
+        op_names: list[str] = []
+        with watching(op_names):
             self.train(second, watched, 3)
 
-        assert seen, "no op was seen: the rule computes with something else than f and operators"
+        assert op_names, "no op was recorded: the rule must compute with f and operators only"
         same_training(first, quiet, second, watched)
 
     def _rates(self) -> dict[str, float]:
@@ -305,13 +308,13 @@ def same_training(
     """Assert that two optimizers have produced equal parameters and equal state."""
     for p, q in zip(params, others, strict=True):
         assert_same(q.detach(), host(p.detach()))
-        mine, theirs = first.state.get(p, {}), second.state.get(q, {})
-        assert mine.keys() == theirs.keys()
-        for name, value in mine.items():
+        state, other_state = first.state.get(p, {}), second.state.get(q, {})
+        assert state.keys() == other_state.keys()
+        for name, value in state.items():
             if isinstance(value, Tensor):
-                assert_same(theirs[name].detach(), host(value.detach()), where=f"state {name!r}")
+                assert_same(other_state[name].detach(), host(value.detach()), where=f"state {name!r}")
             else:
-                assert theirs[name] == value, name
+                assert other_state[name] == value, name
 
 
 def _tensor(values: npt.ArrayLike, dtype: str, backend: str) -> Tensor:
@@ -339,12 +342,12 @@ def sizes(piece: int, small: int) -> Iterator[None]:
 
 
 @contextmanager
-def watching(seen: list[str]) -> Iterator[None]:
-    """Append the name of every op that runs to ``seen``."""
+def watching(op_names: list[str]) -> Iterator[None]:
+    """Append the name of every op that runs to ``op_names``."""
 
     class Watcher:
         def run(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operand:
-            seen.append(op.name)
+            op_names.append(op.name)
             return SLOT.below(self)(op, args, attrs)
 
     watcher = Watcher()

@@ -53,14 +53,14 @@ class PluginSuite:
 
     #: The plugin's module, e.g. ``"tenon_tiger.plugin"``.
     plugin: ClassVar[str] = ""
-    #: Target name -> library that it needs; where that is not installed, the target is not imported.
+    #: Target name -> library that it needs; if that is not installed, the target is not imported.
     needs: ClassVar[Mapping[str, str]] = {}
     #: Modules that importing the plugin may load beside its own package and the standard library.
     light: ClassVar[Sequence[str]] = ()
 
     @property
     def module(self) -> ModuleType:
-        """The plugin's module."""
+        """Return the plugin's module."""
         return importlib.import_module(self.plugin)
 
     def components(self) -> list[Component]:
@@ -68,15 +68,17 @@ class PluginSuite:
         host = Host(Config(), entry_points=())
         host.load()
         host.register(self.module, "examined")
-        found = [c for kind in KINDS for c in host.registry.components(kind) if c.plugin.name == "examined"]
+        components = [
+            c for kind in KINDS for c in host.registry.components(kind) if c.plugin.name == "examined"
+        ]
         assert host.failures == (), "\n".join(failure.traceback for failure in host.failures)
-        return found
+        return components
 
     def targets(self) -> list[tuple[Component, object]]:
-        """Return the declared components with their objects, without those whose library is absent."""
-        return [(c, c.load()) for c in self.components() if self._library_is_there(c.name)]
+        """Return the declared components with their objects, without those whose library is not installed."""
+        return [(c, c.load()) for c in self.components() if self._library_is_installed(c.name)]
 
-    def _library_is_there(self, name: str) -> bool:
+    def _library_is_installed(self, name: str) -> bool:
         library = self.needs.get(name)
         return library is None or importlib.util.find_spec(library) is not None
 
@@ -92,13 +94,13 @@ class PluginSuite:
         """In a clean interpreter, it loads its own package and the standard library, and no target."""
         environment = dict(process_environment()) | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         code = _NEW_MODULES.format(plugin=self.plugin)
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, done.stderr
+        assert result.returncode == 0, result.stderr
         package = self.plugin.partition(".")[0]
         allowed = {package, *self.light, *sys.stdlib_module_names}
-        loaded = json.loads(done.stdout)
+        loaded = json.loads(result.stdout)
         heavy = [name for name in loaded if name.partition(".")[0] not in allowed and name not in allowed]
         targets = {str(c.target).partition(":")[0] for c in self.components()} - {self.plugin}
         assert heavy == [], (
@@ -107,7 +109,7 @@ class PluginSuite:
         assert targets.isdisjoint(loaded), f"importing {self.plugin} imports its targets already"
 
     def test_implements_known_hooks(self) -> None:
-        """A host takes it as it is: every hook exists, with these arguments, and is marked."""
+        """A host accepts the plugin: its hooks exist, have valid arguments, and are marked."""
         host = Host(Config(), entry_points=())
         host.load()
         host.register(self.module, "examined")
@@ -115,12 +117,12 @@ class PluginSuite:
         assert self._implementations(), f"{self.plugin} implements no hook; mark functions with @hookimpl"
 
     def test_targets_resolve(self) -> None:
-        """Every declared target can be imported, under a name that it has been given once."""
-        found = self.targets()
-        names = [(c.kind, c.name) for c, _ in found]
+        """Every declared target can be imported, and its name is unique."""
+        targets = self.targets()
+        names = [(c.kind, c.name) for c, _ in targets]
         assert len(set(names)) == len(names)
-        absent = [c.name for c in self.components() if not self._library_is_there(c.name)]
-        if absent and not found:
+        absent = [c.name for c in self.components() if not self._library_is_installed(c.name)]
+        if absent and not targets:
             pytest.skip(f"{', '.join(absent)}: {', '.join(self.needs[n] for n in absent)} not installed")
 
     def test_targets_derive_from_what_their_kind_asks_for(self) -> None:
