@@ -1,7 +1,10 @@
 """Every communicator of the repository passes the shipped suite."""
 
+import numpy as np
 import pytest
 
+from tenon.distributed.communication.local import LocalCommunicator
+from tenon.errors import ArgumentError
 from tenon.testing.suites.communicator import CommunicatorSuite
 
 
@@ -46,3 +49,8 @@ class TestUnevenNodes(CommunicatorSuite):
     communicator = "mpi"
     sizes = (3,)
     settings = (("TENON_MPI_NODES", "2"),)
+
+
+def test_scatter_without_rows_on_the_root_is_an_error():
+    with pytest.raises(ArgumentError, match=r"rows is None on its root, rank 0; pass 1 rows"):
+        LocalCommunicator().scatter(None, np.empty(2))

@@ -6,7 +6,7 @@ reduce the wrong arrays together. An engine implements the ``perform_*`` methods
 arrays and gets validated arguments only. Arrays are NumPy's: other devices are staged through the host
 (``collectives.py``).
 
-Implementations: ``local.py`` (one rank), ``threaded.py`` (ranks as threads, for tests), and plugins.
+Implementations: ``local.py`` (one rank), ``threaded.py`` (ranks as threads), and plugins.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tenon.distributed.communication.calls import (
 from tenon.distributed.communication.reduction import ReduceOp, check_transferable, dtype_name, reduction_call
 from tenon.distributed.communication.traffic import Traffic
 from tenon.distributed.processes import failure
-from tenon.errors import CommunicatorError, ShapeError, UnsupportedError
+from tenon.errors import ArgumentError, CommunicatorError, ShapeError, UnsupportedError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -210,16 +210,16 @@ class Communicator(ABC):
     def scatter(
         self, rows: ArrayLike | None, out: np.ndarray, root: int = 0, *, name: str | None = None
     ) -> np.ndarray:
-        """Copy row r of ``[size, *shape]`` on rank ``root`` into contiguous ``out`` on rank r.
-
-        ``rows`` is read on the root only.
-        """
+        """Copy row r of ``rows[size, *shape]``, read on the root only, into contiguous ``out`` on rank r."""
         check_transferable(out.dtype)
         self._check_root(root)
         self.agree(cached_call("scatter", f"from rank {root}", out.shape, dtype_name(out.dtype), name))
         if self.rank != root:
             return self.perform_receive(out.reshape(-1), describe(out), root, 0).wait().reshape(out.shape)
-        assert rows is not None
+        if rows is None:
+            raise ArgumentError(
+                f"scatter: rows is None on its root, rank {root}; pass {self.size} rows there."
+            )
         source = prepared(rows)
         works = [
             self.perform_send(source[rank].reshape(-1), describe(out), rank, 0)
