@@ -163,6 +163,9 @@ def _moved() -> dict[str, str]:
     return rows
 
 
+#: Path of a module before it moved -> its present path. Old code and files name them; they have no stubs.
+FORMER = _moved()
+
 #: Another name of a module -> the module.
 MODULES: dict[str, str] = {
     **{f"tenon.{name}": f"tenon.compat.{name}" for name in _IN_COMPAT.split()},
@@ -171,7 +174,7 @@ MODULES: dict[str, str] = {
         for package, names in _IN_COMPAT_OF.items()
         for name in names.split()
     },
-    **_moved(),
+    **FORMER,
     "tenon.__future__": "tenon.nn.conversion_settings",
     "tenon._inductor.config": "tenon.compat.inductor_config",
     "tenon._logging.scribe": "tenon.compat.scribe",

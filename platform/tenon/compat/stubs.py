@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tenon.compat.faces import FACES
-from tenon.compat.paths import MODULES
+from tenon.compat.paths import FORMER, MODULES
 from tenon.plugins.components import Registry
 from tenon.plugins.stubs import HEADER, STUB_PACKAGE
 from tenon.plugins.stubs import stubs as module_stubs
@@ -36,6 +36,8 @@ def alias_stubs(registry: Registry, folder: Path) -> dict[Path, str]:
     for name, rows in FACES.items():
         bodies[name] = list(_imports_of_rows(rows))
     for name, target in MODULES.items():
+        if name in FORMER:
+            continue
         for below, present in _with_submodules(name, target):
             bodies.setdefault(below, _imports_of_module(present))
     for component in registry.components("namespaces"):
@@ -122,7 +124,7 @@ def _exported(tree: ast.Module) -> set[str] | None:
 def _with_submodules(name: str, target: str) -> Iterator[tuple[str, str]]:
     """Yield ``(second name, module)`` of ``target`` and of all modules below it, with files or without."""
     yield name, target
-    rows = {row for row in (*FACES, *MODULES) if row.startswith(f"{target}.")}
+    rows = {row for row in (*FACES, *MODULES) if row.startswith(f"{target}.") and row not in FORMER}
     spec = None if target in FACES else find_spec(target)
     files = () if spec is None else _modules_below(target, spec)
     for module in sorted({*files, *rows}):

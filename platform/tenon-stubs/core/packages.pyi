@@ -1,6 +1,0 @@
-# Written by `tenon stubs`; do not edit.
-# ruff: noqa: E501, I001, RUF100
-# fmt: off
-
-from tenon.compat.utils.packages import *
-from tenon.compat.utils.packages import _Package as _Package
