@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tenon.data.worker_errors import ExceptionWrapper, KeyErrorMessage
 
 if TYPE_CHECKING:
+    from tenon.compat.typed_storage import TypedStorage
     from tenon.dtypes import dtype
-    from tenon.tensors.storage.typed import TypedStorage
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["ExceptionWrapper", "KeyErrorMessage"]
