@@ -14,6 +14,8 @@ from tenon import data
 from tenon.errors import DataError
 from tenon.utils.data import DistributedSampler
 
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines of one core
+
 
 def taken_up(make, batches, seed=0):
     """What a new loader gives after the state that another had after ``batches``; and what was left of it."""

@@ -77,6 +77,7 @@ def load_into(lib, model, path):
         model.load_state_dict(lib.load(path))
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_go_both_ways(name, tmp_path):
     sides = {lib: made(lib, name, seed) for seed, lib in enumerate((torch, tenon))}

@@ -33,6 +33,7 @@ def test_all_log_probabilities_and_predictions_are_torchs():
     assert (found[0][1] >= 4).any() and (found[0][1] < 4).any()
 
 
+@pytest.mark.draws
 @pytest.mark.oracle
 def test_parameters_are_drawn_again_as_torch_does():
     found = []

@@ -326,6 +326,7 @@ CASES = [
 ]
 
 
+@pytest.mark.draws
 @pytest.mark.oracle
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize(("name", "shape", "options"), CASES, ids=lambda v: str(v))
@@ -353,6 +354,7 @@ def test_orthogonal_matrices_are_pytorchs(shape, dtype):
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=1e-5 if dtype == "float32" else 1e-12)
 
 
+@pytest.mark.draws
 @pytest.mark.oracle
 @pytest.mark.parametrize("bounds", [(1.5, 3.0), (4.9, 5.1), (-9.0, -2.0)])
 def test_rejected_uniforms_of_trunc_normal_are_pytorchs(bounds):

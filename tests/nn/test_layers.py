@@ -99,6 +99,7 @@ def _pair(make, seed=3):
     return make(nn), make(torch.nn), torch
 
 
+@pytest.mark.draws
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_seed_gives_torchs_weights_and_text(name):

@@ -78,6 +78,7 @@ def agree(layers, call, inputs, order=1, tolerance=None):
     same(*found, TOLERANCE[dtype] if tolerance is None else tolerance)
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize(
     "options",
     [
@@ -196,6 +197,7 @@ def test_padding_is_not_computed():
     assert all(bool(t.isfinite().all()) for t in (out.data, h, c))
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("kind", KINDS)
 def test_seed_gives_torchs_parameters_under_torchs_names(kind):
     options = {"proj_size": 2} if kind == "LSTM" else {}

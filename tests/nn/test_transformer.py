@@ -90,6 +90,7 @@ def quiet():
         yield
 
 
+@pytest.mark.draws
 @pytest.mark.oracle
 @pytest.mark.parametrize("masks", MASKS)
 @pytest.mark.parametrize("name", OPTIONS)
@@ -107,6 +108,7 @@ def test_an_encoder_layer_is_torchs(name, masks):
     )
 
 
+@pytest.mark.draws
 @pytest.mark.oracle
 @pytest.mark.parametrize("masks", MASKS)
 @pytest.mark.parametrize("name", OPTIONS)
@@ -125,6 +127,7 @@ def test_a_decoder_layer_is_torchs(name, masks):
     )
 
 
+@pytest.mark.draws
 @pytest.mark.oracle
 @pytest.mark.parametrize("form", ["sequence first", "batch first", "unbatched"])
 def test_the_whole_is_torchs(form):

@@ -58,6 +58,7 @@ def assert_same(attach, layer):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("way", WAYS)
 def test_parametrizations_train_as_torchs(way, layer):
@@ -65,6 +66,7 @@ def test_parametrizations_train_as_torchs(way, layer):
     assert_same(lambda utils, module: getattr(utils.parametrizations, name)(module, **options), layer)
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("name", ["weight_norm", "spectral_norm"])
 def test_the_older_norms_train_as_torchs(name, layer):

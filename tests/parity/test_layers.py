@@ -18,11 +18,13 @@ def _quiet():
         yield
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_layer_starts_as_torchs(case):
     compare_initial(torch, case.name, case.content)
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_layer_computes_as_torchs(case):
     for training in (True, False):

@@ -32,6 +32,7 @@ def test_a_scheduler_goes_as_torchs(case):
     compare_scheduler(torch, case.name, case.content)
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("case", of("initialiser"), ids=str)
 def test_an_initialiser_draws_as_torchs(case, dtype):

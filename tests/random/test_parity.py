@@ -10,11 +10,7 @@ torch = pytest.importorskip("torch", reason="parity with PyTorch needs the extra
 
 pytestmark = [
     pytest.mark.oracle,
-    # Our numbers are the same everywhere: tests/random/test_distributions.py holds them to digests.
-    pytest.mark.skipif(
-        torch.backends.cpu.get_cpu_capability() == "DEFAULT",
-        reason="PyTorch draws other numbers without AVX2",
-    ),
+    pytest.mark.draws,  # ours are the same everywhere: tests/random/test_distributions.py holds them to digests
 ]
 
 FLOATS = {

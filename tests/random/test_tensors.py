@@ -37,11 +37,10 @@ def test_first_numbers_of_seed_one_are_pytorchs():
     np.testing.assert_allclose(tenon.randn(2, 3)[0].numpy(), [0.6614, 0.2669, 0.0617], atol=5e-5)
 
 
+@pytest.mark.draws
 @pytest.mark.oracle
 def test_states_of_tenon_and_pytorch_are_interchangeable():
     torch = pytest.importorskip("torch", reason="parity with PyTorch needs the extra `oracle`")
-    if torch.backends.cpu.get_cpu_capability() == "DEFAULT":
-        pytest.skip("PyTorch draws other numbers without AVX2")
     torch.manual_seed(5)
     torch.randn(21)
 

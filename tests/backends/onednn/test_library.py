@@ -115,7 +115,13 @@ def test_loading_leaves_the_environment_as_it_was(monkeypatch):
 
 @needed
 @pytest.mark.parametrize("variable", ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"])
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    "count",
+    [
+        1,
+        pytest.param(2, marks=pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")),
+    ],
+)
 def test_threads_follow_the_setting_that_rules_blas(variable, count):
     code = (
         "import threading\nfrom tenon_cpu.onednn.runtime import runtime\nr = runtime()\n"
