@@ -38,7 +38,9 @@ def run(tmp_path, size, *arguments):
 def test_a_script_that_fails_early_ends_the_job(tmp_path, how, status, words):
     done = run(tmp_path, 2, "-m", "tenon.distributed", SCRIPT, how, "0.3", "1")
 
-    assert done.returncode in (status, 128 + status), done.stderr
+    # Hydra's proxy gives up, with 255, if it is just answering the killed rank's start-up request.
+    ended = "unable to forward PMI response" in done.stderr if how == "kill" else False
+    assert done.returncode in (status, 128 + status) or (ended and done.returncode == 255), done.stderr
     reports = re.findall(r"^=== tenon: rank (\d) of 2 on host .*===$", done.stderr, re.MULTILINE)
     assert reports == ([] if how == "kill" else ["1"]), done.stderr
     for word in words:
