@@ -72,8 +72,9 @@ def collect_gradients(
     for target in targets:
         value = sweep.wanted[_key(target)]  # type: ignore[index]
         if value is not None and not (create_graph and isinstance(value, Value)):
-            array = _data(value) if isinstance(value, Value) else target._backend.as_array(value)
-            value = Value.make(array, target._backend)
+            backend = value._backend if isinstance(value, Value) else target._backend
+            array = _data(value) if isinstance(value, Value) else backend.as_array(value)
+            value = Value.make(array, backend)
         if value is not None and isinstance(target, Value) and value.raw.dtype != target.raw.dtype:
             value = _cast(value, target.raw.dtype, create_graph)  # rules may compute wider than the input is
         result.append(value)
