@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+import tenon
 from tenon.distributed.communication.local import LocalCommunicator
-from tenon.errors import ArgumentError
+from tenon.distributed.messages.coalesced import begin_all_reduce
+from tenon.errors import ArgumentError, CommunicatorError
 from tenon.testing.suites.communicator import CommunicatorSuite
 
 
@@ -49,6 +51,11 @@ class TestUnevenNodes(CommunicatorSuite):
     communicator = "mpi"
     sizes = (3,)
     settings = (("TENON_MPI_NODES", "2"),)
+
+
+def test_an_option_that_is_no_reduction_is_named():
+    with pytest.raises(CommunicatorError, match=r"<object object .*> is no reduction"):
+        begin_all_reduce(tenon.ones(2), object(), None)
 
 
 def test_scatter_without_rows_on_the_root_is_an_error():

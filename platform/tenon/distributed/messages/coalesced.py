@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tenon.distributed.communication.calls import ReductionOptions
 from tenon.distributed.communication.futures import Future
@@ -51,11 +52,8 @@ def begin_all_reduce(
 ) -> TensorWork:
     """torch's ``ProcessGroup.allreduce`` of a tensor or a list of one; ``op`` None is a sum."""
     (tensor,) = [tensors] if isinstance(tensors, Tensor) else tensors
-    if op is None:
-        op = ReduceOp.SUM
-    elif not isinstance(op, str):
-        op = op.reduceOp
-    work = all_reduce(tensor, op, group, async_op=True)
+    operation: Any = getattr(op, "reduceOp", op)  # of options; anything else is named by ``all_reduce``
+    work = all_reduce(tensor, ReduceOp.SUM if operation is None else operation, group, async_op=True)
     assert isinstance(work, TensorWork)
     return work
 
