@@ -17,6 +17,7 @@ from tenon.tensors.size import Size
 if TYPE_CHECKING:
     from tenon.engine.op import Op
     from tenon.engine.tape import Node, StandIn
+    from tenon.tensors.autograd.saved_tensor_hooks import UnpackHook
     from tenon.tensors.tensor import Tensor
 
 _FIRST = ("self", "input")
@@ -58,7 +59,7 @@ class SavedTensor(metaclass=ABCMeta):  # values saved by a custom Function are r
         return tensor if self._position != OUT and tensor._node is not None else tensor.detach()
 
     @property
-    def unpack_hook(self) -> Callable[[object], Tensor] | None:
+    def unpack_hook(self) -> UnpackHook | None:
         """The unpack hook, or None."""
         packed = self._packed()
         return None if packed is None else packed.unpack_hook

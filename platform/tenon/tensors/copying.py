@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +17,10 @@ from tenon.tensors.storage.untyped import UntypedStorage, is_shared, memory_of, 
 if TYPE_CHECKING:
     from tenon.engine.types import Array
     from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Memo
 
 
-def deepcopy(x: Tensor, memo: dict[Any, Any]) -> Tensor:  # the memo as ``copy`` fills it
+def deepcopy(x: Tensor, memo: Memo) -> Tensor:
     """Copy a leaf with its gradient and attributes; GradError for a tensor with history."""
     if id(x) in memo:
         return memo[id(x)]
@@ -44,7 +45,7 @@ def deepcopy(x: Tensor, memo: dict[Any, Any]) -> Tensor:  # the memo as ``copy``
     return result
 
 
-def _copied(raw: Array, memo: dict[Any, Any]) -> Array:
+def _copied(raw: Array, memo: Memo) -> Array:
     """Copy the whole storage behind ``raw``, once per ``memo``, and return the same view of the copy."""
     plain = isinstance(raw, np.ndarray) and raw.size and all(step >= 0 for step in raw.strides)
     if not plain or WATCHERS.recorder is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -41,6 +42,8 @@ class _Index:
 INDEX = _Index()
 #: A key as NumPy takes it: integers, slices, None and Ellipsis, or in a layout slices and ``INDEX``.
 Key: TypeAlias = tuple[Any, ...]
+#: An element of a basic key.
+BasicKey: TypeAlias = int | slice | EllipsisType | None
 
 
 def filled(layout: Key, indices: Iterable[Operand]) -> Key:
@@ -63,8 +66,8 @@ def split(tensor: Tensor, key: object) -> tuple[Key, Key | None, list[Value]]:
         raise IndexRangeError(
             f"too many indices for tensor of dimension {len(shape)} (shape {list(shape)}, {consumed} indices)"
         )
-    basic: list[Any] = []
-    advanced: list[Any] = []  # parallel to the axes that remain after the basic step
+    basic: list[BasicKey] = []
+    advanced: list[Operand] = []  # parallel to the axes that remain after the basic step
     axis = 0
     seen = False
     for k in keys:
@@ -216,7 +219,7 @@ def _checked_slice(k: slice) -> slice:
 
 
 def _advance(
-    tensor: Tensor, k: Any, axis: int, shape: Sequence[int], basic: list[Any], advanced: list[Any]
+    tensor: Tensor, k: object, axis: int, shape: Sequence[int], basic: list[BasicKey], advanced: list[Operand]
 ) -> int:
     """Append one index array or mask to the keys; return how many axes it consumes."""
     backend = tensor._backend
@@ -255,7 +258,12 @@ def _advance(
 
 
 def _mask(
-    tensor: Tensor, mask: Array, axis: int, shape: Sequence[int], basic: list[Any], advanced: list[Any]
+    tensor: Tensor,
+    mask: Array,
+    axis: int,
+    shape: Sequence[int],
+    basic: list[BasicKey],
+    advanced: list[Operand],
 ) -> int:
     """Append the index arrays of a mask's non-zero elements to the keys; return how many axes it consumes."""
     if WATCHERS.recorder is not None:

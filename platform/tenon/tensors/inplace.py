@@ -9,9 +9,8 @@ base passes through everywhere except in the region of the view, where it goes t
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from tenon.tensors.memory_overlap import check_read
 
 if TYPE_CHECKING:
     from tenon.engine.tape import Node
-    from tenon.engine.types import Array, Attrs
+    from tenon.engine.types import Array, Attrs, OpFunction
     from tenon.kernels.backend import Backend
     from tenon.tensors.tensor import Tensor
 
@@ -42,7 +41,7 @@ _BOOL = np.dtype(np.bool_)
 _NUMBERS = (float, int, type(None))
 
 
-def inplace(op: Op | Callable[..., Any], x: T, *args: object, **attrs: object) -> T:
+def inplace(op: Op | OpFunction, x: T, *args: object, **attrs: object) -> T:
     """Run ``x[...] = op(x, *args)`` with autograd, views and versions, and return ``x``.
 
     ``op`` is an Op, or any function of tensors that does not modify its arguments.
@@ -111,7 +110,7 @@ def _refuse_leaf(x: Value, prefix: str) -> NoReturn:
     )
 
 
-def _untracked(op: Op | Callable[..., Any], x: Value, args: tuple[object, ...], attrs: Attrs) -> None:
+def _untracked(op: Op | OpFunction, x: Value, args: tuple[object, ...], attrs: Attrs) -> None:
     """Write the result without recording: by the kernel with ``out=`` if possible, else as a copy."""
     raw = x.raw
     if (
@@ -126,7 +125,7 @@ def _untracked(op: Op | Callable[..., Any], x: Value, args: tuple[object, ...], 
         if all(_may_overwrite(op, raw, each, x._backend) for each in operands):
             token = enter(IGNORE)
             try:
-                kernel: Any = x._backend.kernels[op]
+                kernel: OpFunction = x._backend.kernels[op]
                 if WATCHERS.around_kernel is not None:
                     kernel = WATCHERS.around_kernel(x._backend, op, kernel)
                 kernel(raw, *operands, out=raw, **attrs)
@@ -196,7 +195,7 @@ def _check_shape(own: tuple[int, ...], result: tuple[int, ...]) -> None:
 
 
 def _tracked(
-    op: Op | Callable[..., Any],
+    op: Op | OpFunction,
     x: Value,
     args: tuple[object, ...],
     attrs: Attrs,
@@ -312,7 +311,7 @@ class CopySlices(CustomNode):
 
     __slots__ = ()
 
-    chain: list[tuple[Any, Attrs]]
+    chain: list[tuple[Op, Attrs]]
     crosses: bool
     shape: tuple[int, ...]
     order: list[int]
@@ -367,9 +366,9 @@ class CopySlices(CustomNode):
         return mask
 
 
-def _chain(view: Value) -> list[tuple[Any, Attrs]]:
+def _chain(view: Value) -> list[tuple[Op, Attrs]]:
     """The view ops from the base to ``view``, with their attrs."""
-    steps: list[tuple[Any, Attrs]] = []
+    steps: list[tuple[Op, Attrs]] = []
     step = view._view
     while step is not None:
         steps.append((step[2], step[3]))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import UnsupportedError
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class layout:
@@ -51,7 +51,9 @@ def with_layout(make: F) -> F:
     """Decorate the factory ``make`` to accept ``layout=`` and ``pin_memory=``, and to appear in profiles."""
 
     @functools.wraps(make)
-    def wrapped(*args: Any, layout: layout | None = None, pin_memory: bool = False, **options: Any) -> Any:
+    def wrapped(
+        *args: object, layout: layout | None = None, pin_memory: bool = False, **options: object
+    ) -> object:
         if layout is not None:
             check_layout(make.__name__, {"layout": layout})
         if WATCHERS.around_creation is not None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
 
-class NamedResult(tuple[Any, ...]):
+class NamedResult(tuple[Any, ...]):  # mostly of tensors; a number or a nested tuple in some results
     """A tuple whose items also have names; prints as torch's return types do."""
 
     __slots__ = ()
@@ -24,7 +24,7 @@ class NamedResult(tuple[Any, ...]):
         body = ",\n".join(f"{n}={v!r}" for n, v in zip(self._fields, self, strict=True))
         return f"torch.return_types.{self._op}(\n{body})"
 
-    def __reduce__(self) -> tuple[type[tuple[Any, ...]], tuple[tuple[Any, ...]]]:
+    def __reduce__(self) -> tuple[type[tuple[object, ...]], tuple[tuple[object, ...]]]:
         return (tuple, (tuple(self),))
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from tenon.engine.grad_mode import MODE
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class _Precision(threading.local):
@@ -40,7 +40,7 @@ def runs_in(policy: str, cuda: str | None = None) -> Callable[[Function], Functi
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
-        def chosen(*args: Any, **kwargs: Any) -> Any:
+        def chosen(*args: object, **kwargs: object) -> object:
             call = MODE.casts
             if call is None:
                 return function(*args, **kwargs)

@@ -68,13 +68,13 @@ def set_printoptions(
     OPTIONS.sci_mode = sci_mode
 
 
-def get_printoptions() -> dict[str, Any]:
+def get_printoptions() -> dict[str, Any]:  # integers, floats, booleans and None
     """The current options, as keywords for ``set_printoptions``."""
     return dataclasses.asdict(OPTIONS)
 
 
 @contextlib.contextmanager
-def printoptions(**options: Any) -> Iterator[None]:
+def printoptions(**options: Any) -> Iterator[None]:  # each as ``set_printoptions`` declares it
     """``set_printoptions`` for the length of a ``with`` block."""
     before = get_printoptions()
     set_printoptions(**options)

@@ -7,12 +7,15 @@ the look-up.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
-_find: Callable[[str], Any] | None = None
+#: Returns a function or module of ``tenon`` by name; each has its own type.
+Find: TypeAlias = Callable[[str], Any]
+
+_find: Find | None = None
 
 
-def found_by(find: Callable[[str], Any]) -> None:
+def found_by(find: Find) -> None:
     """Register the function that returns a public function or module of ``tenon`` by name."""
     global _find
     _find = find

@@ -32,8 +32,8 @@ _MAPPINGS = (dict, OrderedDict, defaultdict)
 class TreeSpec:
     """The structure of nested containers: ``type`` (None: a leaf), ``context`` (keys, class) and children."""
 
-    type: Any
-    context: Any
+    type: Any  # a class, or "namedtuple"; None for a leaf
+    context: Any  # of any type for a registered class
     children_specs: tuple[TreeSpec, ...]
 
     @property
@@ -83,7 +83,7 @@ def register_pytree_node(
     REGISTERED[cls] = Node(flatten_fn, unflatten_fn, flatten_with_keys_fn)
 
 
-def _children(tree: Nested) -> tuple[Any, Any, list[Any]] | None:
+def _children(tree: Nested) -> tuple[type | str, Any, list[Nested]] | None:
     """Return ``(type, context, children)`` of a container, None for a leaf."""
     kind = type(tree)
     if kind in _MAPPINGS:
@@ -100,7 +100,7 @@ def _children(tree: Nested) -> tuple[Any, Any, list[Any]] | None:
     return None
 
 
-def tree_flatten(tree: Nested, is_leaf: LeafTest | None = None) -> tuple[list[Any], TreeSpec]:
+def tree_flatten(tree: Nested, is_leaf: LeafTest | None = None) -> tuple[list[Nested], TreeSpec]:
     """The leaves of ``tree`` from left to right, and its spec.
 
     >>> leaves, spec = tree_flatten({"a": 1, "b": (2, [3])})
@@ -113,7 +113,7 @@ def tree_flatten(tree: Nested, is_leaf: LeafTest | None = None) -> tuple[list[An
     if parts is None:
         return [tree], LEAF
     kind, context, children = parts
-    leaves: list[Any] = []
+    leaves: list[Nested] = []
     specs = []
     for child in children:
         own, spec = tree_flatten(child, is_leaf)
@@ -157,7 +157,7 @@ def tree_map(
     return tree_unflatten([func(*each) for each in zip(leaves, *others, strict=True)], spec)
 
 
-def _leaves_like(tree: Nested, spec: TreeSpec, is_leaf: LeafTest | None) -> list[Any]:
+def _leaves_like(tree: Nested, spec: TreeSpec, is_leaf: LeafTest | None) -> list[Nested]:
     leaves, own = tree_flatten(tree, is_leaf)
     if own != spec:
         raise TreeError(
@@ -166,12 +166,12 @@ def _leaves_like(tree: Nested, spec: TreeSpec, is_leaf: LeafTest | None) -> list
     return leaves
 
 
-def tree_leaves(tree: Nested, is_leaf: LeafTest | None = None) -> list[Any]:
+def tree_leaves(tree: Nested, is_leaf: LeafTest | None = None) -> list[Nested]:
     """The leaves of ``tree`` from left to right."""
     return tree_flatten(tree, is_leaf)[0]
 
 
-def tree_iter(tree: Nested, is_leaf: LeafTest | None = None) -> Iterator[Any]:
+def tree_iter(tree: Nested, is_leaf: LeafTest | None = None) -> Iterator[Nested]:
     """The leaves of ``tree``, one after the other."""
     return iter(tree_leaves(tree, is_leaf))
 
@@ -219,13 +219,13 @@ def tree_any_only(
 
 
 def tree_map_only(
-    type_or_types: TypeTest, func: Callable[[Any], object], tree: Nested, is_leaf: LeafTest | None = None
+    type_or_types: TypeTest, func: Callable[[Nested], object], tree: Nested, is_leaf: LeafTest | None = None
 ) -> Nested:
     """``tree`` with ``func`` applied to the leaves of a type, or that a predicate selects."""
     is_predicate = callable(type_or_types) and not isinstance(type_or_types, type)
 
     def each(leaf: object) -> object:
-        test: Any = type_or_types
+        test: Any = type_or_types  # mypy cannot tell a predicate from a type by ``is_predicate``
         return func(leaf) if (test(leaf) if is_predicate else isinstance(leaf, test)) else leaf
 
     return tree_map(each, tree, is_leaf=is_leaf)

@@ -54,19 +54,19 @@ def keystr(kp: Path) -> str:
 
 def tree_flatten_with_path(
     tree: Nested, is_leaf: LeafTest | None = None
-) -> tuple[list[tuple[Path, Any]], TreeSpec]:
+) -> tuple[list[tuple[Path, Nested]], TreeSpec]:
     """``(path, leaf)`` of every leaf, and the spec.
 
     >>> pairs, _ = tree_flatten_with_path({"a": 1, "b": (2, [3])})
     >>> [(keystr(path), leaf) for path, leaf in pairs]
     [("['a']", 1), ("['b'][0]", 2), ("['b'][1][0]", 3)]
     """
-    pairs: list[tuple[Path, Any]] = []
+    pairs: list[tuple[Path, Nested]] = []
     _walk(tree, (), is_leaf, pairs)
     return pairs, tree_flatten(tree, is_leaf)[1]
 
 
-def tree_leaves_with_path(tree: Nested, is_leaf: LeafTest | None = None) -> list[tuple[Path, Any]]:
+def tree_leaves_with_path(tree: Nested, is_leaf: LeafTest | None = None) -> list[tuple[Path, Nested]]:
     """``(path, leaf)`` of every leaf."""
     return tree_flatten_with_path(tree, is_leaf)[0]
 
@@ -86,7 +86,7 @@ def tree_map_with_path(
     return tree_unflatten(values, spec)
 
 
-def _walk(tree: Nested, path: Path, is_leaf: LeafTest | None, pairs: list[tuple[Path, Any]]) -> None:
+def _walk(tree: Nested, path: Path, is_leaf: LeafTest | None, pairs: list[tuple[Path, Nested]]) -> None:
     """Append ``(path, leaf)`` of every leaf of ``tree``, which is at ``path``, to ``pairs``."""
     parts = None if is_leaf is not None and is_leaf(tree) else _children(tree)
     if parts is None:
@@ -96,7 +96,9 @@ def _walk(tree: Nested, path: Path, is_leaf: LeafTest | None, pairs: list[tuple[
         _walk(child, (*path, key), is_leaf, pairs)
 
 
-def _keyed(tree: Nested, kind: Any, context: Any, children: list[Any]) -> list[tuple[Any, Any]]:
+def _keyed(
+    tree: Nested, kind: type | str, context: Any, children: list[Nested]
+) -> list[tuple[object, Nested]]:
     if kind in REGISTERED:
         flatten = REGISTERED[kind].flatten_with_keys
         if flatten is None:
@@ -105,7 +107,7 @@ def _keyed(tree: Nested, kind: Any, context: Any, children: list[Any]) -> list[t
             )
         return list(flatten(tree)[0])
     if kind == "namedtuple":
-        keys: list[Any] = [GetAttrKey(name) for name in context._fields]
+        keys: list[object] = [GetAttrKey(name) for name in context._fields]
     elif context is not None:
         keys = [MappingKey(key) for key in context[0]]
     else:

@@ -8,7 +8,7 @@ NumPy.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 import numpy as np
@@ -42,6 +42,7 @@ _NO_LEAF = (
 if TYPE_CHECKING:
     from tenon.engine.types import Array
     from tenon.kernels.backend import Backend
+    from tenon.tensors.types import Memo
 
     class Methods(Value):
         """The methods of ``ALL_METHODS`` for type checkers: operators, and any other method by its name."""
@@ -315,10 +316,10 @@ class Tensor(Methods, plain=True):
         hidden = () if self.device.type == "cuda" else ("__cuda_array_interface__",)
         return sorted(n for n in set(super().__dir__()) if not n.startswith("vjp") and n not in hidden)
 
-    def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:  # as ``copy`` fills it
+    def __deepcopy__(self, memo: Memo) -> Tensor:
         return copying.deepcopy(self, memo)
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Callable[..., object], tuple[object, ...]]:
         return create.reduce(self)
 
     # --- NumPy and DLPack ---
@@ -359,7 +360,7 @@ class Tensor(Methods, plain=True):
         return self.raw.__dlpack_device__()
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
+    def __cuda_array_interface__(self) -> dict[str, object]:
         if self.device.type != "cuda":
             raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.device}")
         return self.raw.__cuda_array_interface__

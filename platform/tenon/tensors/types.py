@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 
@@ -13,3 +13,5 @@ Number: TypeAlias = complex | np.number | np.bool_
 SizeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 #: One axis, several, or None for all.
 Axes: TypeAlias = int | Sequence[int] | None
+#: The memo of ``copy.deepcopy``: copies by the ``id`` of the original, and what classes add under other keys.
+Memo: TypeAlias = dict[Any, Any]

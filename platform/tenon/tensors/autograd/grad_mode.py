@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 
 from tenon.engine.grad_mode import MODE
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class GradContext:
@@ -26,7 +26,7 @@ class GradContext:
     def _target(self) -> tuple[bool, bool]:
         raise TypeError("GradContext is a base class; use no_grad, enable_grad or set_grad_enabled.")
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> None:
         self._previous.append((MODE.enabled, MODE.inference))
         MODE.set(*self._target())
 
@@ -39,7 +39,7 @@ class GradContext:
 
     def __call__(self, function: Function) -> Function:
         """Decorate ``function`` so that each call runs in this mode."""
-        decorated: Any
+        decorated: Callable[..., object]
         if inspect.isclass(function):
             warnings.warn(
                 "Decorating classes is deprecated and will be disabled in future versions. Decorate functions"
@@ -47,26 +47,27 @@ class GradContext:
                 FutureWarning,
                 stacklevel=2,
             )
-            decorated = function
-            decorated.__init__ = self(decorated.__init__)
+            function.__init__ = self(function.__init__)  # type: ignore[method-assign]  # an instance's, to mypy
             return function
         if inspect.isgeneratorfunction(function):
             decorated = _wrap_generator(self, function)
             return cast(Function, decorated)
 
         @functools.wraps(function)
-        def guarded(*args: Any, **kwargs: Any) -> Any:
+        def guarded(*args: object, **kwargs: object) -> object:
             with self.clone():
                 return function(*args, **kwargs)
 
         return cast(Function, guarded)
 
 
-def _wrap_generator(context: GradContext, function: Any) -> Any:
+def _wrap_generator(
+    context: GradContext, function: Callable[..., Generator[object, object, object]]
+) -> Callable[..., Generator[object, object, object]]:
     """Enter the mode only while the generator's own code runs, not between its yields."""
 
     @functools.wraps(function)
-    def decorated(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+    def decorated(*args: object, **kwargs: object) -> Generator[object, object, object]:
         generator = function(*args, **kwargs)
         try:
             with context.clone():
@@ -93,7 +94,9 @@ def _wrap_generator(context: GradContext, function: Any) -> Any:
 class _Decorating(GradContext):
     """A context that may also be written without parentheses: ``@no_grad``."""
 
-    def __new__(cls, function: Any = None) -> Any:
+    def __new__(
+        cls, function: Callable[..., object] | None = None
+    ) -> Any:  # a context, or ``function``'s type
         if function is None:
             return super().__new__(cls)
         return cls()(function)
@@ -154,7 +157,7 @@ class inference_mode(GradContext):
     (True, False)
     """
 
-    def __new__(cls, mode: Any = True) -> Any:
+    def __new__(cls, mode: bool | Callable[..., object] = True) -> Any:  # a context, or the type of ``mode``
         """A context; given a function, that function decorated."""
         if isinstance(mode, bool):
             return super().__new__(cls)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from typing import Any
+from collections.abc import MutableMapping
+from typing import Any, TypeAlias
+
+#: Hooks, or settings of them, by the ``id`` of their handle. A handle removes items of whatever type, and
+#: mutable mappings are invariant in the type of theirs.
+Registry: TypeAlias = MutableMapping[int, Any]
+#: What is pickled of a handle: its dictionaries (None for one that is gone) and its ``id``.
+State: TypeAlias = tuple[Registry | None, int, tuple[Registry | None, ...]]
 
 
 class RemovableHandle:
@@ -17,12 +24,13 @@ class RemovableHandle:
     id: int
     next_id: int = 0
 
-    def __init__(self, hooks_dict: Any, *, extra_dict: Any = None) -> None:
-        self.hooks_dict_ref: weakref.ref[Any] = weakref.ref(hooks_dict)
+    # ``extra_dict`` is a Registry, or a list of them; lists are invariant in the type of their items.
+    def __init__(self, hooks_dict: Registry, *, extra_dict: Any = None) -> None:
+        self.hooks_dict_ref: weakref.ref[Registry] = weakref.ref(hooks_dict)
         self.id = RemovableHandle.next_id
         RemovableHandle.next_id += 1
         extra = [] if extra_dict is None else extra_dict if isinstance(extra_dict, list) else [extra_dict]
-        self.extra_dict_ref: tuple[weakref.ref[Any], ...] = tuple(weakref.ref(each) for each in extra)
+        self.extra_dict_ref: tuple[weakref.ref[Registry], ...] = tuple(weakref.ref(each) for each in extra)
 
     def remove(self) -> None:
         """Remove the hook; a second call does nothing."""
@@ -31,10 +39,10 @@ class RemovableHandle:
             if hooks is not None and self.id in hooks:
                 del hooks[self.id]
 
-    def __getstate__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> State:
         return (self.hooks_dict_ref(), self.id, tuple(reference() for reference in self.extra_dict_ref))
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
+    def __setstate__(self, state: State) -> None:
         hooks = OrderedDict() if state[0] is None else state[0]
         self.hooks_dict_ref = weakref.ref(hooks)
         self.id = state[1]
@@ -45,5 +53,5 @@ class RemovableHandle:
     def __enter__(self) -> RemovableHandle:
         return self
 
-    def __exit__(self, type: Any, value: Any, tb: Any) -> None:
+    def __exit__(self, type: object, value: object, tb: object) -> None:
         self.remove()

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
 
-from tenon.tensors.autograd.handles import RemovableHandle
+from tenon.engine.value import Value
+from tenon.tensors.autograd.handles import Registry, RemovableHandle
 from tenon.tensors.generation import Generation
 
 
-def register_in(hooks: Any, hook: Callable[..., Any]) -> RemovableHandle:
+def register_in(hooks: Registry, hook: Callable[..., object]) -> RemovableHandle:
     """Add ``hook`` to ``hooks``; the handle removes it."""
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle
 
 
-def new_hooks() -> OrderedDict[int, Callable[..., Any]]:
+def new_hooks() -> OrderedDict[int, Callable[..., object]]:
     """An empty registry (an OrderedDict, which can be weakly referenced)."""
     return OrderedDict()
 
 
-class LeafHooks(OrderedDict[int, Callable[..., Any]]):
+class LeafHooks(OrderedDict[int, Callable[..., object]]):
     """The hooks of a leaf; every change increments ``Generation.value``, to invalidate compiled code."""
 
-    def __setitem__(self, key: int, hook: Callable[..., Any]) -> None:
+    def __setitem__(self, key: int, hook: Callable[..., object]) -> None:
         super().__setitem__(key, hook)
         Generation.value += 1
 
@@ -34,7 +34,7 @@ class LeafHooks(OrderedDict[int, Callable[..., Any]]):
         Generation.value += 1
 
 
-def tensor_hooks(tensor: Any) -> Any:
+def tensor_hooks(tensor: Value) -> Registry:
     """The registry of hooks on ``tensor``'s gradient: on its node, or on the leaf itself."""
     if tensor._view is not None:
         tensor._refresh()

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from tenon import dtypes
 from tenon.compat import saved_attributes
@@ -22,16 +22,25 @@ from tenon.tensors.autograd.handles import RemovableHandle
 from tenon.tensors.autograd.hooks import LeafHooks, new_hooks, register_in
 from tenon.tensors.size import Size
 
+if TYPE_CHECKING:
+    from tenon.device import Device
+    from tenon.engine.types import Gradient
+    from tenon.engine.value import Value
+
+N = TypeVar("N", bound=Node)
+#: The user's own data about a node, of any type.
+Metadata: TypeAlias = dict[str, Any]
+
 
 class InputMetadata(NamedTuple):
     """Shape, dtype and device of the gradient that a node expects for one of its outputs."""
 
     shape: Size
-    dtype: Any
-    device: Any
+    dtype: dtypes.dtype
+    device: Device | None
 
 
-def metadata_of(avals: Any, device: Any) -> tuple[InputMetadata | None, ...]:
+def metadata_of(avals: Iterable[Aval | None], device: Device | None) -> tuple[InputMetadata | None, ...]:
     """``InputMetadata`` of each output's aval; None for an output that is no tensor."""
     return tuple(
         None if a is None else InputMetadata(Size(a.shape), dtypes.FROM_NUMPY[a.dtype], device) for a in avals
@@ -41,9 +50,9 @@ def metadata_of(avals: Any, device: Any) -> tuple[InputMetadata | None, ...]:
 class AccumulateGrad:
     """The node that represents a leaf in ``next_functions``, as in torch; ``variable`` is the leaf."""
 
-    next_functions: tuple[Any, ...] = ()
+    next_functions: tuple[()] = ()
 
-    def __init__(self, variable: Any) -> None:
+    def __init__(self, variable: Value) -> None:
         self.variable = variable
 
     def name(self) -> str:
@@ -51,9 +60,9 @@ class AccumulateGrad:
         return "torch::autograd::AccumulateGrad"
 
     @property
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Metadata:
         """A dictionary for the user's own data."""
-        found: dict[str, Any] = self.variable.__dict__.setdefault("_node_metadata", {})
+        found: Metadata = self.variable.__dict__.setdefault("_node_metadata", {})
         return found
 
     @property
@@ -61,11 +70,11 @@ class AccumulateGrad:
         leaf = self.variable
         return metadata_of((Aval(tuple(leaf.raw.shape), leaf.raw.dtype),), leaf.device)
 
-    def register_hook(self, hook: Any) -> Any:
+    def register_hook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Call ``hook((), (grad,))`` after ``grad`` was accumulated into the leaf."""
         return register_in(self._registry("_node_hooks"), hook)
 
-    def register_prehook(self, hook: Any) -> Any:
+    def register_prehook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Call ``hook((grad,))`` before ``grad`` is accumulated; it may return another in a tuple."""
         return register_in(self._registry("_node_prehooks"), hook)
 
@@ -79,7 +88,7 @@ class AccumulateGrad:
         return f"<AccumulateGrad object at {id(self):#x}>"
 
 
-def accumulator_of(leaf: Any) -> AccumulateGrad:
+def accumulator_of(leaf: Value) -> AccumulateGrad:
     """The unique ``AccumulateGrad`` of ``leaf``, which refers to it weakly."""
     reference = leaf.__dict__.get("_accumulator")
     accumulator: AccumulateGrad | None = None if reference is None else reference()
@@ -98,7 +107,7 @@ class GraphNode(Node):
     __slots__ = ()
 
     @property
-    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+    def next_functions(self) -> tuple[tuple[Node | AccumulateGrad | None, int], ...]:
         """``(node, output index)`` per input, as in torch; ``(None, 0)`` for an input without gradient."""
         return tuple(
             (None, 0) if e is None else (accumulator_of(e[0]), 0) if e[1] < 0 else (shown(e[0]), e[1])
@@ -106,7 +115,7 @@ class GraphNode(Node):
         )
 
     @property
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Metadata:
         """A dictionary for the user's own data."""
         return notes_on(self)
 
@@ -115,23 +124,23 @@ class GraphNode(Node):
         device = None if self.out is None else self.backend.device_of(self.out)
         return metadata_of(avals_of(self), device)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # a saved tensor, number, tuple or None, by the op and ``name``
         if not name.startswith(("_saved_", "_raw_saved_")):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return saved_attributes.find(self, name)
 
-    def __call__(self, *grads: Any) -> Any:
+    def __call__(self, *grads: Gradient) -> Gradient:
         """The gradients of the inputs from those of the outputs, as the backward pass would compute them."""
         return second_order.apply(self, grads)
 
-    def register_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_hook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Call ``hook(grad_inputs, grad_outputs)`` after this node ran; it may return new ``grad_inputs``."""
         if self.node_hooks is None:
             self.node_hooks = new_hooks()
             self.watched = True
         return register_in(self.node_hooks, hook)
 
-    def register_prehook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_prehook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Call ``hook(grad_outputs)`` before this node runs; it may return new ``grad_outputs``."""
         if self.node_prehooks is None:
             self.node_prehooks = new_hooks()
@@ -139,9 +148,9 @@ class GraphNode(Node):
         return register_in(self.node_prehooks, hook)
 
 
-def notes_on(node: Any) -> dict[str, Any]:
+def notes_on(node: Node) -> Metadata:
     """``node.metadata``, of a node that no user has seen yet too."""
-    notes: dict[str, Any] = node.__dict__.setdefault("_metadata", {})
+    notes: Metadata = node.__dict__.setdefault("_metadata", {})
     return notes
 
 
@@ -151,12 +160,12 @@ def _class_of(base: type, name: str) -> type:
     return type(name, bases, {"__slots__": (), "_shown": True})
 
 
-def shown(node: Any, tensor: Any = None) -> Any:
+def shown(node: N, tensor: Value | None = None) -> N:
     """Give ``node`` a class of torch's name with ``GraphNode``'s attributes, and return it.
 
     ``tensor`` is its only output, whose shape and dtype are kept.
     """
-    cls = node.__class__
+    cls: type = node.__class__
     if "_shown" not in cls.__dict__ and (cls.__name__ != node.name() or not issubclass(cls, GraphNode)):
         node.__class__ = _class_of(cls, node.name())
     if tensor is not None and node.output_avals is None:
@@ -164,7 +173,7 @@ def shown(node: Any, tensor: Any = None) -> Any:
     return node
 
 
-def avals_of(node: Any) -> tuple[Any, ...]:
+def avals_of(node: Node) -> tuple[Aval | None, ...]:
     """Shape and dtype of each of ``node``'s outputs."""
     if node.output_avals is None:
         if node.args is None:
@@ -180,7 +189,7 @@ def avals_of(node: Any) -> tuple[Any, ...]:
 class GradientEdge(NamedTuple):
     """The graph edge of a tensor, its node and output index (torch.autograd.graph.GradientEdge)."""
 
-    node: Any
+    node: Any  # a GraphNode or AccumulateGrad; end_of() looks which
     output_nr: int
 
 
@@ -194,11 +203,12 @@ class EdgeEnd:
 
     def __init__(self, edge: GradientEdge) -> None:
         avals = avals_of(edge.node)
-        if not 0 <= edge.output_nr < len(avals) or avals[edge.output_nr] is None:
+        aval = avals[edge.output_nr] if 0 <= edge.output_nr < len(avals) else None
+        if aval is None:
             raise GradError(f"{edge.node.name()} has no output {edge.output_nr}; it has {len(avals)}.")
         self._node, self._index = edge
         self._backend = edge.node.backend
-        self.raw = avals[edge.output_nr]
+        self.raw = aval
 
     @property
     def shape(self) -> Size:
@@ -206,12 +216,12 @@ class EdgeEnd:
         return Size(self.raw.shape)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> dtypes.dtype:
         """The dtype of the gradient that is expected here."""
         return dtypes.FROM_NUMPY[self.raw.dtype]
 
 
-def end_of(value: Any) -> Any:
+def end_of(value: object) -> Any:  # ``value``, a leaf or an EdgeEnd
     """The leaf or placeholder at ``value`` if that is a ``GradientEdge``; any other value unchanged."""
     if not isinstance(value, GradientEdge):
         return value

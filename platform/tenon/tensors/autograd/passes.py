@@ -14,10 +14,12 @@ from tenon.errors import ArgumentError, GradError, TenonWarning
 from tenon.tensors.autograd.nodes import EdgeEnd, GradientEdge, end_of
 
 if TYPE_CHECKING:
+    from tenon.tensors.size import Size
     from tenon.tensors.tensor import Tensor
 
     End: TypeAlias = Value | GradientEdge
     Ends: TypeAlias = End | Iterable[End] | Mapping[str, End]
+    Root: TypeAlias = Tensor | EdgeEnd
     Gradients: TypeAlias = Value | Iterable[Value | None] | None
 
 _CYCLE = (
@@ -67,7 +69,7 @@ def grad(
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
-) -> tuple[Any, ...]:
+) -> tuple[Any, ...]:  # tensors; None for an unused input, with ``allow_unused``
     """Gradients of ``outputs`` with respect to ``inputs``, without touching any ``.grad``
     (torch.autograd.grad).
 
@@ -93,7 +95,7 @@ def grad(
         keep_graph=create_graph if retain_graph is None else retain_graph,
         create_graph=create_graph,
     )
-    result: list[Any] = []
+    result: list[Any] = []  # tensors and None, which the engine declares as Values
     for position, (target, value) in enumerate(zip(targets, values, strict=True)):
         if value is None and materialize_grads:
             result.append(_zeros(target, create_graph))
@@ -128,8 +130,8 @@ def _batched(
     only_inputs: bool,
     allow_unused: bool | None,
     materialize_grads: bool,
-) -> tuple[Any, ...]:
-    gradients: Sequence[Any] = [] if grad_outputs is None else _sequence(grad_outputs)
+) -> tuple[Any, ...]:  # tensors; None for an unused input, with ``allow_unused``
+    gradients: Sequence[Tensor | None] = [] if grad_outputs is None else _sequence(grad_outputs)
     ends = _sequence(outputs)
     for index, (end, g) in enumerate(zip(ends, gradients, strict=False)):
         if g is not None and (not g.raw.ndim or tuple(g.raw.shape[1:]) != tuple(end.raw.shape)):
@@ -165,11 +167,11 @@ def _batched(
     return tuple(None if each[0] is None else table.stack(*each, axis=0) for each in zip(*rows, strict=True))
 
 
-def _gradients(gradients: Gradients, roots: list[Any]) -> list[Any]:
+def _gradients(gradients: Gradients, roots: list[Root]) -> Sequence[Tensor | None]:
     return [None] * len(roots) if gradients is None else _sequence(gradients)
 
 
-def _sequence(value: Any) -> list[Any]:
+def _sequence(value: Any) -> list[Any]:  # of tensors, EdgeEnds or None, as ``value`` has them
     """One tensor, edge or None, or several in a sequence or a dict, as a list; edges as their ends."""
     if value.__class__ is list and len(value) == 1 and isinstance(value[0], Value):
         return value
@@ -178,7 +180,7 @@ def _sequence(value: Any) -> list[Any]:
     return [end_of(v) for v in (value.values() if isinstance(value, dict) else value)]
 
 
-def _check_targets(targets: list[Any]) -> None:
+def _check_targets(targets: list[Root]) -> None:
     for position, target in enumerate(targets):
         if not target.requires_grad:
             raise GradError(
@@ -187,6 +189,6 @@ def _check_targets(targets: list[Any]) -> None:
             )
 
 
-def _calculate_shape(output: Tensor, grad: Tensor, is_grads_batched: bool) -> tuple[Any, Any]:
+def _calculate_shape(output: Tensor, grad: Tensor, is_grads_batched: bool) -> tuple[Size, Size]:
     """The shapes of ``output`` and of ``grad``, the latter without the axis of a batch of gradients."""
     return output.shape, grad.shape[1:] if is_grads_batched else grad.shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
@@ -14,6 +14,18 @@ from tenon.engine.tape import OUT
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import GradError
+
+if TYPE_CHECKING:
+    from tenon.engine.tape import Node
+    from tenon.tensors.tensor import Tensor
+
+    A = TypeVar("A")
+    R = TypeVar("R")
+
+#: ``pack(tensor)`` returns what is saved in place of the tensor: any object, which only ``unpack`` reads.
+PackHook: TypeAlias = "Callable[[Tensor], Any]"
+#: ``unpack(packed)`` returns the tensor; a TypeError is raised if it returns anything else.
+UnpackHook: TypeAlias = Callable[[Any], object]
 
 
 class _Stack(threading.local):
@@ -50,7 +62,7 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 class SavedTensorsHooks:
     """A context manager: every value saved in it is packed by ``pack_hook``, and unpacked for its use."""
 
-    def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+    def __init__(self, pack_hook: PackHook, unpack_hook: UnpackHook) -> None:
         self.pack_hook = pack_hook
         self.unpack_hook = unpack_hook
 
@@ -72,7 +84,7 @@ def _restack(hooks: tuple[SavedTensorsHooks, ...]) -> None:
     _STACK.hooks = hooks
 
 
-def check_hooks(pack_hook: Any, unpack_hook: Any, taken: bool) -> None:
+def check_hooks(pack_hook: object, unpack_hook: object, taken: bool) -> None:
     """Raise TypeError unless both are callable, GradError if the value has hooks already (``taken``)."""
     if not callable(pack_hook) or not callable(unpack_hook):
         raise TypeError("register_hooks: incompatible function arguments; it takes two functions.")
@@ -85,7 +97,7 @@ class Packed:
 
     __slots__ = ("edge", "packed", "unpack_hook")
 
-    def __init__(self, hooks: SavedTensorsHooks, tensor: Any) -> None:
+    def __init__(self, hooks: SavedTensorsHooks, tensor: Any) -> None:  # a Tensor; the tape calls them Values
         self.unpack_hook = hooks.unpack_hook
         self.edge = (
             None
@@ -107,7 +119,7 @@ class Packed:
                 " side-effects."
             )
 
-    def unpack(self) -> Any:
+    def unpack(self) -> Any:  # a Tensor, as the hook returned it
         """Call the unpack hook; return its tensor with the saved value's history."""
         unpacked = _in_mode(False, self.unpack_hook, self.packed)
         if not isinstance(unpacked, Value):
@@ -129,7 +141,7 @@ class Packed:
         return result
 
 
-def _in_mode(taped: bool, function: Callable[[Any], Any], value: Any) -> Any:
+def _in_mode(taped: bool, function: Callable[[A], R], value: A) -> R:
     """``function(value)`` with grad mode ``taped``; changes that it makes to the hooks are undone."""
     previous, MODE.enabled = MODE.enabled, taped
     hooks = _STACK.hooks
@@ -141,11 +153,11 @@ def _in_mode(taped: bool, function: Callable[[Any], Any], value: Any) -> Any:
             _restack(hooks)
 
 
-def _pack(node: Any) -> None:
+def _pack(node: Node) -> None:
     hooks = innermost()
     if hooks is None or (node.saved is None and node.out is None and not node.residuals):
         return
-    packed = {}
+    packed: dict[int, Any] = {}  # of Packed, which the tape knows as a protocol; dicts are invariant
     for i, value in enumerate(node.saved or ()):
         if isinstance(value, Value):
             packed[i] = Packed(hooks, value)

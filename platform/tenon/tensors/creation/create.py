@@ -5,7 +5,7 @@ Factories by shape are in ``factories.py``, filling with random numbers is in ``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from tenon.device import DeviceLike
     from tenon.dtypes import DTypeLike
+    from tenon.engine.types import Arguments, Attrs
     from tenon.tensors.tensor import Tensor
     from tenon.tensors.types import Number
 
@@ -82,7 +83,7 @@ random.state_conversion(from_numpy)  # Generator.get_state() returns tensors
 
 @watched_creation
 def tensor(
-    data: Any,
+    data: object,
     *,
     dtype: DTypeLike | None = None,
     device: DeviceLike = None,
@@ -107,7 +108,7 @@ def tensor(
     return wrap(to_array(data, dtype), device, requires_grad)
 
 
-def as_tensor(data: Any, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Tensor:
+def as_tensor(data: object, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Tensor:
     """``data`` as a tensor, without a copy where it already is one (or a NumPy array) of that dtype and
     device."""
     if isinstance(data, Value):
@@ -152,9 +153,7 @@ def _wrapped(value: Number, kind: np.dtype) -> Number:
     return value
 
 
-def legacy_tensor(
-    cls: type[T], args: tuple[Any, ...], kwargs: dict[str, Any], dtype: dtype | None = None
-) -> T:
+def legacy_tensor(cls: type[T], args: Arguments, kwargs: Attrs, dtype: dtype | None = None) -> T:
     """Create a tensor by torch's legacy constructor: ``Tensor()``, ``Tensor(2, 3)``, ``Tensor(data)``."""
     kind = dtype or dtypes.get_default_dtype()
     device = kwargs.pop("device", None)
@@ -252,7 +251,7 @@ NOT_COPIED = (
 )  # fmt: skip
 
 
-def reduce(x: Tensor) -> tuple[Any, ...]:
+def reduce(x: Tensor) -> tuple[Callable[..., object], tuple[object, ...]]:
     """Return what pickle needs to rebuild ``x``: host array, device, flags and attributes."""
     host = (
         None

@@ -73,7 +73,7 @@ def empty(
     """An uninitialised tensor."""
     shape = shape_of(size, rest.pop("size", None))
     result = _full(shape, None, kind_of(dtype, out), device, requires_grad)
-    memory_format: Any = rest.pop("memory_format", None)
+    memory_format: Any = rest.pop("memory_format", None)  # a memory_format or None
     if rest:
         check_layout("empty", rest)
     return written(out, laid_out(result, memory_format), dtype)

@@ -95,6 +95,7 @@ def randn(
 
 @with_layout
 def randint(
+    # ``low`` is an integer or 0-d tensor. Without it ``high`` and ``size`` move one to the left.
     low: Any = None, high: Any = None, size: SizeLike | None = None, *, generator: Generator | None = None,
     dtype: DTypeLike | None = None, device: DeviceLike = None, requires_grad: bool = False,
     out: Tensor | None = None,
@@ -163,7 +164,7 @@ def rand_like(
 ) -> Tensor:
     """Uniform numbers in ``input``'s shape."""
     kind = dtypes.as_dtype(dtype or input.dtype)
-    memory_format: Any = rest.pop("memory_format", None)
+    memory_format: Any = rest.pop("memory_format", None)  # a memory_format or None
     check_layout("rand_like", rest)
     draw = lambda: random.uniform(generator, out=_empty_like(input, kind, memory_format))  # noqa: E731
     return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "rand_like")
@@ -180,7 +181,7 @@ def randn_like(
 ) -> Tensor:
     """Standard normal numbers in ``input``'s shape."""
     kind = dtypes.as_dtype(dtype or input.dtype)
-    memory_format: Any = rest.pop("memory_format", None)
+    memory_format: Any = rest.pop("memory_format", None)  # a memory_format or None
     check_layout("randn_like", rest)
     draw = lambda: random.normal(generator, out=_empty_like(input, kind, memory_format))  # noqa: E731
     return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "randn_like")

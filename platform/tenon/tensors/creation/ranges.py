@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tenon.device import DeviceLike
     from tenon.dtypes import DTypeLike
     from tenon.tensors.tensor import Tensor
+    from tenon.tensors.types import Number
 
 
 def _written(out: Tensor | None, result: Tensor, dtype: DTypeLike | None) -> Tensor:
@@ -42,9 +43,9 @@ def _number(value: Any) -> Any:  # int, float or complex
 
 @with_layout
 def arange(
-    start: Any,  # a number or 0-d tensor
-    end: Any = None,
-    step: Any = 1,
+    start: Number | Tensor,
+    end: Number | Tensor | None = None,
+    step: Number | Tensor = 1,
     *,
     dtype: DTypeLike | None = None,
     device: DeviceLike = None,
@@ -52,26 +53,26 @@ def arange(
     out: Tensor | None = None,
 ) -> Tensor:
     """Numbers from ``start`` (default 0) up to but without ``end``."""
-    start, end = (0, start) if end is None else (start, end)
-    start, end, step = _number(start), _number(end), _number(step)
-    kind = out.dtype if dtype is None and out is not None else _range_dtype(dtype, start, end, step)
-    if not (math.isfinite(start) and math.isfinite(end)):
-        raise ArgumentError(f"unsupported range: {start} -> {end}")
-    if kind == dtypes.int64:  # torch counts in integers here, in floats for all others
-        start, end, step = int(start), int(end), int(step)
-    if step == 0:
+    first, last = (0, _number(start)) if end is None else (_number(start), _number(end))
+    gap = _number(step)
+    kind = out.dtype if dtype is None and out is not None else _range_dtype(dtype, first, last, gap)
+    if not (math.isfinite(first) and math.isfinite(last)):
+        raise ArgumentError(f"unsupported range: {first} -> {last}")
+    if kind == dtypes.int64:  # PyTorch counts in integers here, in floats for all others
+        first, last, gap = int(first), int(last), int(gap)
+    if gap == 0:
         raise ArgumentError("step must be nonzero")
-    if (end - start) * step < 0:
+    if (last - first) * gap < 0:
         raise ArgumentError(
-            f"upper bound and lower bound inconsistent with step sign: arange({start}, {end}, {step})"
+            f"upper bound and lower bound inconsistent with step sign: arange({first}, {last}, {gap})"
         )
-    count = math.ceil((end - start) / step)
+    count = math.ceil((last - first) / gap)
     if kind.is_floating_point:
-        array = (start + np.arange(count) * step).astype(kind.numpy)
+        array = (first + np.arange(count) * gap).astype(kind.numpy)
     else:
         array = np.arange(count, dtype=np.int64)
-        if step != 1 or start != 0:
-            array = array * int(step) + int(start)
+        if gap != 1 or first != 0:
+            array = array * int(gap) + int(first)
         array = array.astype(kind.numpy, copy=False)
     return _written(out, wrap(array, device, requires_grad), dtype)
 
@@ -104,8 +105,8 @@ def _ends_dtype(
 
 @with_layout
 def linspace(
-    start: Any,  # a number or 0-d tensor
-    end: Any,
+    start: Number | Tensor,
+    end: Number | Tensor,
     steps: int,
     *,
     dtype: DTypeLike | None = None,
@@ -116,18 +117,18 @@ def linspace(
     """``steps`` numbers from ``start`` to ``end``, both included."""
     if steps < 0:
         raise ArgumentError(f"number of steps must be non-negative, got {steps}")
-    start, end = _end("linspace", "start", start), _end("linspace", "end", end)
-    kind = _ends_dtype("linspace", dtype, out, start, end)
+    first, last = _end("linspace", "start", start), _end("linspace", "end", end)
+    kind = _ends_dtype("linspace", dtype, out, first, last)
     if kind.numpy.kind in "iu":
-        start, end = int(start), int(end)
-    array = np.linspace(start, end, steps).astype(kind.numpy)
+        first, last = int(first), int(last)
+    array = np.linspace(first, last, steps).astype(kind.numpy)
     return _written(out, wrap(array, device, requires_grad), dtype)
 
 
 @with_layout
 def logspace(
-    start: Any,  # a number or 0-d tensor
-    end: Any,
+    start: Number | Tensor,
+    end: Number | Tensor,
     steps: int,
     base: float = 10.0,
     *,
@@ -139,8 +140,8 @@ def logspace(
     """``base`` to the powers of ``linspace``."""
     if steps < 0:
         raise ArgumentError(f"number of steps must be non-negative, got {steps}")
-    start, end = _end("logspace", "start", start), _end("logspace", "end", end)
-    array = np.logspace(start, end, steps, base=base).astype(
-        _ends_dtype("logspace", dtype, out, start, end).numpy
+    first, last = _end("logspace", "start", start), _end("logspace", "end", end)
+    array = np.logspace(first, last, steps, base=base).astype(
+        _ends_dtype("logspace", dtype, out, first, last).numpy
     )
     return _written(out, wrap(array, device, requires_grad), dtype)

@@ -50,7 +50,7 @@ def _operator(name: str, reflected: bool = False) -> Operator:
     """Make the operator method that calls the op ``name``, with ``self`` second if ``reflected``."""
     by_name = f.by_name
 
-    def method(self: Tensor, other: Any) -> Tensor:
+    def method(self: Tensor, other: object) -> Tensor:
         if not isinstance(other, Value) and other.__class__ not in _PLAIN:
             other = operand(other)
             if other is NotImplemented:
@@ -66,7 +66,7 @@ def _ordering(name: str) -> Operator:
     """Make the comparison that calls the op ``name``; it raises UnsupportedError for complex numbers."""
     compare = _operator(name)
 
-    def method(self: Tensor, other: Any) -> Tensor:
+    def method(self: Tensor, other: object) -> Tensor:
         if self.raw.dtype.kind == "c" or other.__class__ is complex:
             need_order(name, self, other)
         return compare(self, other)
@@ -93,7 +93,7 @@ def need_order(name: str, *values: object) -> None:
 def _inplace_operator(name: str) -> Operator:
     """Make the augmented assignment method that writes the result of the op ``name`` into ``self``."""
 
-    def method(self: Tensor, other: Any) -> Tensor:
+    def method(self: Tensor, other: object) -> Tensor:
         other = operand(other)
         if other is NotImplemented:
             return NotImplemented

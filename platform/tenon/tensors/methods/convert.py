@@ -26,6 +26,7 @@ from tenon.tensors.storage.untyped import is_shared
 if TYPE_CHECKING:
     from tenon.device import DeviceLike
     from tenon.dtypes import DTypeLike
+    from tenon.engine.types import Arguments, Attrs
     from tenon.tensors.tensor import Tensor
     from tenon.tensors.types import Number, SizeLike
 
@@ -110,7 +111,7 @@ class Convert(Family):
         dtype: DTypeLike | None = None,
         device: DeviceLike = None,
         requires_grad: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """A new tensor of ``data`` with this one's dtype and device by default."""
         from tenon.tensors.creation.create import tensor
 
@@ -126,7 +127,7 @@ class Convert(Family):
         dtype: DTypeLike | None = None,
         device: DeviceLike = None,
         requires_grad: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """``fill_value`` in a new tensor of ``size``."""
         return _new(self, (size,), fill_value, dtype, device, requires_grad)
 
@@ -138,7 +139,7 @@ class Convert(Family):
         dtype: DTypeLike | None = None,
         device: DeviceLike = None,
         requires_grad: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """Zeros in a new tensor of ``size``."""
         return _new(self, args if size is None else (size,), 0, dtype, device, requires_grad)
 
@@ -150,7 +151,7 @@ class Convert(Family):
         dtype: DTypeLike | None = None,
         device: DeviceLike = None,
         requires_grad: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """Ones in a new tensor of ``size``."""
         return _new(self, args if size is None else (size,), 1, dtype, device, requires_grad)
 
@@ -162,7 +163,7 @@ class Convert(Family):
         dtype: DTypeLike | None = None,
         device: DeviceLike = None,
         requires_grad: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """A new tensor of ``size``, not initialised."""
         return _new(self, args if size is None else (size,), None, dtype, device, requires_grad)
 
@@ -179,7 +180,7 @@ class Convert(Family):
         return f.real(self) if self.raw.dtype.kind == "c" else self
 
     @real.setter
-    def real(self, value: Any) -> None:
+    def real(self, value: Tensor) -> None:
         self.real.copy_(value)
 
     @property
@@ -190,7 +191,7 @@ class Convert(Family):
         return f.imag(self)
 
     @imag.setter
-    def imag(self, value: Any) -> None:
+    def imag(self, value: Tensor) -> None:
         self.imag.copy_(value)
 
     def share_memory_(self) -> Tensor:
@@ -256,9 +257,7 @@ def _moved(x: Tensor, device: Device) -> Tensor:
     return f.to_device(x, device=device)
 
 
-def parse_to(
-    args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Device | None, dtypes.dtype | None, bool]:
+def parse_to(args: Arguments, kwargs: Attrs) -> tuple[Device | None, dtypes.dtype | None, bool]:
     """Parse the arguments of ``to`` into ``(device, dtype, copy)``.
 
     They are ``to(device, dtype)``, ``to(dtype)`` and ``to(tensor)``, each followed by ``non_blocking``

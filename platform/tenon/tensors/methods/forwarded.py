@@ -20,7 +20,7 @@ class Forwarded(Family):
     __slots__ = ()
 
 
-def _method(name: str) -> Callable[..., Any]:
+def _method(name: str) -> Callable[..., object]:
     def method(self: Tensor, *args: object, **kwargs: object) -> Any:  # as the function
         return public(name)(self, *args, **kwargs)
 

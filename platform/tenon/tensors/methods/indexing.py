@@ -149,7 +149,7 @@ class Indexing(Family):
         *,
         value: Number | None = None,
         reduce: str | None = None,
-    ) -> Any:
+    ) -> Tensor:
         """A copy with ``src`` (tensor or number) written at ``index`` along ``dim``."""
         if reduce not in (None, "add", "multiply"):
             raise ArgumentError(f"reduce argument must be either add or multiply, got {reduce!r}.")

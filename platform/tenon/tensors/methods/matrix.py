@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.engine.op import table as f
 from tenon.engine.watchers import WATCHERS
@@ -99,7 +99,7 @@ class Matrix(Family):
 
     def triangular_solve(
         self, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
-    ) -> Any:
+    ) -> NamedResult:
         """The solution of ``A X = self`` for a triangle ``A``, and ``A``."""
         return public("triangular_solve")(self, A, upper, transpose, unitriangular)
 

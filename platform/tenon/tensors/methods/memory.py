@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tenon.compat.legacy_storages import storage_class
 from tenon.compat.typed_storage import TypedStorage
@@ -237,7 +237,7 @@ class Memory(Family):
         device: DeviceLike = None,
         requires_grad: bool = False,
         **rest: object,
-    ) -> Any:
+    ) -> Tensor:
         """A new tensor of ``size`` and ``stride``, not initialised."""
         check_layout("new_empty_strided", rest)
         from tenon.tensors.creation.factories import empty_strided

@@ -286,7 +286,7 @@ class Movement(Family):
     @as_function()
     def repeat_interleave(
         self, repeats: Tensor | int, dim: int | None = None, *, output_size: int | None = None
-    ) -> Any:
+    ) -> Tensor:
         """Each element repeated ``repeats`` times along ``dim`` (flattened if None)."""
         from tenon.tensors.creation.repeat_indices import repeat_indices
 

@@ -100,7 +100,7 @@ class Ordering(Family):
         return_inverse: bool = False,
         return_counts: bool = False,
         dim: int | None = None,
-    ) -> Any:
+    ) -> Any:  # a tensor; a tuple with inverse indices and counts if they are requested
         """The distinct values in order, optionally with inverse indices and counts."""
         from tenon.tensors.creation.create import from_backend_array
 

@@ -32,7 +32,7 @@ class Overriding(Family):
     @classmethod
     def __torch_function__(
         cls,
-        func: Callable[..., Any],
+        func: Callable[..., object],
         types: Iterable[type],
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, DTypeError, ShapeError
@@ -55,7 +55,7 @@ class Placement(Family):
     @as_function()
     def slice_scatter(
         self, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-    ) -> Any:
+    ) -> Tensor:
         """A copy with ``src`` at ``start:end:step`` of ``dim``."""
         key = (slice(None),) * normalize_axis(dim, self.raw.ndim) + (slice(start, end, step),)
         return self._replaced("slice_scatter", self.detach()[key], src, key)
@@ -67,7 +67,7 @@ class Placement(Family):
     @as_function()
     def scatter_reduce(
         self, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
-    ) -> Any:
+    ) -> Tensor:
         """A copy with ``src`` combined in at ``index``; ``reduce`` is sum, prod, mean, amax or amin."""
         if reduce not in ("sum", "prod", "mean", "amax", "amin"):
             raise ArgumentError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
@@ -90,7 +90,7 @@ class Placement(Family):
     @as_function()
     def index_reduce(
         self, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
-    ) -> Any:
+    ) -> Tensor:
         """A copy with slices of ``source`` combined in at ``index`` along ``dim``: ``reduce`` is prod, mean,
         amax or amin."""
         if reduce not in ("prod", "mean", "amax", "amin"):

@@ -113,7 +113,7 @@ class Reduction(Family):
         dtype: dtypes.dtype | None = None,
         axis: Axes = None,
         keepdims: bool | None = None,
-    ) -> Any:
+    ) -> Tensor:
         """Sum over ``dim`` (an int, several, or all)."""
         x = self if dtype is None and self.raw.dtype.kind in "fc" else _accumulating(self, dtype)
         over_all = dim is None and axis is None
@@ -169,7 +169,7 @@ class Reduction(Family):
         keepdim: bool = False,
         *,
         correction: float | None = None,
-    ) -> Any:
+    ) -> Tensor:
         """Variance over ``dim``, divided by ``n - correction`` (default 1)."""
         return f.var(self, **moments("var", self, dim, unbiased, keepdim, correction))
 
@@ -181,7 +181,7 @@ class Reduction(Family):
         keepdim: bool = False,
         *,
         correction: float | None = None,
-    ) -> Any:
+    ) -> Tensor:
         """Standard deviation: the root of ``var``."""
         return f.std(self, **moments("std", self, dim, unbiased, keepdim, correction))
 
@@ -203,14 +203,18 @@ class Reduction(Family):
         return f.amin(self, axes=_axes(self, dim), keepdims=keepdim)
 
     @as_function()
-    def max(self, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
+    def max(
+        self, dim: int | Tensor | None = None, keepdim: bool = False, *, other: Tensor | None = None
+    ) -> Any:  # a tensor; named ``(values, indices)`` if ``dim`` is an axis
         """Largest of all; ``(values, indices)`` over ``dim``; or elementwise with another tensor."""
         if isinstance(dim, Value) or other is not None:
             return self.maximum(dim if other is None else other)
         return self._extreme("max", dim, keepdim)
 
     @as_function()
-    def min(self, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
+    def min(
+        self, dim: int | Tensor | None = None, keepdim: bool = False, *, other: Tensor | None = None
+    ) -> Any:  # a tensor; named ``(values, indices)`` if ``dim`` is an axis
         """Smallest of all; ``(values, indices)`` over ``dim``; or elementwise with another tensor."""
         if isinstance(dim, Value) or other is not None:
             return self.minimum(dim if other is None else other)

@@ -50,7 +50,7 @@ class Scan(Family):
             x = f.logical_xor(upper, lower) if x.raw.dtype.kind == "b" else f.sub(upper, lower)
         return x
 
-    def _check_joined(self, part: Any, axis: int) -> None:
+    def _check_joined(self, part: Tensor, axis: int) -> None:
         """ShapeError if ``part`` cannot be joined to this tensor along ``axis``."""
         own, other = self.raw.shape, part.raw.shape
         if len(own) != len(other):
@@ -101,7 +101,7 @@ class Scan(Family):
         keepdim: bool = False,
         *,
         interpolation: str = "linear",
-    ) -> Any:
+    ) -> Tensor:
         """The ``q``-th quantiles along ``dim`` (over all elements if None); ``q`` between 0 and 1."""
         return self._quantile(q, dim, keepdim, interpolation, skip_nan=False)
 
@@ -114,7 +114,7 @@ class Scan(Family):
         keepdim: bool = False,
         *,
         interpolation: str = "linear",
-    ) -> Any:
+    ) -> Tensor:
         """Quantiles as ``quantile`` computes them, of the elements that are not NaN."""
         return self._quantile(q, dim, keepdim, interpolation, skip_nan=True)
 
@@ -222,7 +222,7 @@ class Scan(Family):
     @as_function()
     def unique_consecutive(
         self, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-    ) -> Any:
+    ) -> Any:  # a tensor; a tuple with inverse indices and counts if they are requested
         """The elements without immediate repetitions, optionally with inverse indices and counts."""
         x = self.reshape(-1) if dim is None else self.movedim(dim, 0)
         size = x.raw.shape[0]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tenon.compat.typed_storage import TypedStorage
     from tenon.device import Device, DeviceLike
     from tenon.engine.types import Array, ArrayNamespace
+    from tenon.tensors.types import Memo
 
 
 def address(raw: Array) -> int:
@@ -270,7 +271,7 @@ class UntypedStorage(Moves):
 
     __copy__ = clone
 
-    def __deepcopy__(self, memo: dict[Any, Any]) -> UntypedStorage:  # the memo as ``copy`` fills it
+    def __deepcopy__(self, memo: Memo) -> UntypedStorage:
         # One copy for all tensors that share the memory, whose storage objects are created on demand.
         copied: UntypedStorage | None = self.copies(memo).get(self._cdata)
         if copied is None:
@@ -278,7 +279,7 @@ class UntypedStorage(Moves):
         return copied
 
     @staticmethod
-    def copies(memo: dict[Any, Any]) -> dict[int, UntypedStorage]:
+    def copies(memo: Memo) -> dict[int, UntypedStorage]:
         """The copies of storages that a call of ``copy.deepcopy`` has made, by ``_cdata``."""
         result: dict[int, UntypedStorage] = memo.setdefault("torch", {})
         return result
