@@ -4,7 +4,6 @@ A thin face: the tape and the sweep live in ``tenon.engine``.
 """
 
 import importlib
-from typing import Any
 
 from tenon import ops as _ops  # noqa: F401 - registers the ops
 from tenon.autograd import _functions as _functions
@@ -62,7 +61,7 @@ __all__ = [
 _functions_first(__name__)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if is_second_name(f"{__name__}.{name}"):
         return importlib.import_module(f"{__name__}.{name}")
     if name == "kineto_available":

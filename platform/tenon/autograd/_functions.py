@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tenon.autograd.function import Function
 from tenon.errors import GradError
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.autograd.function_context import Context
 
 
 class Resize(Function):
     """``apply(tensor, sizes)``: a copy of ``tensor`` with another shape."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, sizes: Sequence[int]) -> Tensor:
+    def forward(ctx: Context, tensor: Tensor, sizes: Sequence[int]) -> Tensor:
         """Return a copy of ``tensor`` of shape ``sizes``; GradError if the number of elements differs."""
         if math.prod(sizes) != tensor.numel():
             raise GradError(
@@ -27,6 +30,6 @@ class Resize(Function):
         return tensor.clone().reshape(sizes)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Context, *grads: Tensor) -> tuple[Tensor, None]:
         """Return the gradient in the shape of the input."""
         return grads[0].reshape(ctx.sizes), None

@@ -32,6 +32,7 @@ from tenon.tensors.autograd.nodes import notes_on
 if TYPE_CHECKING:
     from tenon.engine.op import Op
     from tenon.engine.tape import Node
+    from tenon.engine.types import Arguments, Nested
     from tenon.kernels.backend import Backend
 
 #: ``visit(node, gradient)`` of the sweep.
@@ -187,7 +188,7 @@ class _ForwardCheck:
     #: Not used inside backward passes and optimizers.
     only_casts = True
 
-    def run(self, op: Op, args: tuple[Any, ...], attrs: Attrs) -> Any:
+    def run(self, op: Op, args: Arguments, attrs: Attrs) -> Nested:
         """Call the op; record the first non-finite result computed from finite inputs."""
         result = SLOT.below(self)(op, args, attrs)
         if _State.check_nan and op.kind not in (Kind.CREATE, Kind.MEMORY, Kind.RANDOM):
@@ -238,6 +239,7 @@ def _check_gradients(node: Node, grads: Iterable[Operand]) -> None:
     for position, g in enumerate(grads):
         if g is None:
             continue
+        # The engine declares less of a backend than ``_not_finite`` reads.
         backend: Any = g._backend if isinstance(g, Value) else node.backend
         raw = g.raw if isinstance(g, Value) else backend.as_array(g)
         kind = _not_finite(raw, backend)

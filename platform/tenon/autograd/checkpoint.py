@@ -14,7 +14,7 @@ import contextlib
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tenon.autograd.checkpoint_settings import (
     Debug,
@@ -45,6 +45,7 @@ from tenon.tensors.call_site import user_line
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
+    from tenon.autograd.function_context import Context
     from tenon.nn.containers import Sequential
 
 __all__ = [
@@ -282,12 +283,12 @@ class _CheckpointFrame:
             )
 
 
-def _packed(outer: SavedTensorsHooks, value: object) -> Any:
+def _packed(outer: SavedTensorsHooks, value: object) -> object:
     """Return a tensor packed by the hooks ``outer``; any other value unchanged."""
     return Packed(outer, value) if isinstance(value, Tensor) else value
 
 
-def _unpacked(value: object) -> Any:
+def _unpacked(value: object) -> object:
     return value.unpack() if isinstance(value, Packed) else value
 
 
@@ -296,7 +297,7 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, run_function: Callable[..., Nested], preserve_rng_state: bool, *args: Nested
+        ctx: Context, run_function: Callable[..., Nested], preserve_rng_state: bool, *args: Nested
     ) -> Nested:
         """Run the function without recording a graph."""
         ctx.run_function = run_function
@@ -308,7 +309,7 @@ class CheckpointFunction(Function):
             return run_function(*args)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Rerun the function with a graph and backpropagate through it; parameters accumulate gradients."""
         if PASS.partial:
             raise GradError(

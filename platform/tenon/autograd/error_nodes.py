@@ -16,6 +16,7 @@ def _aliases(
     node: CustomNode, title: StandIn, tensors: tuple[Tensor | None, ...]
 ) -> tuple[Tensor | None, ...]:
     """Initialise ``node``; return aliases of ``tensors`` that have it as their ``grad_fn``."""
+    # None only without a tensor: then nothing is differentiated.
     backend: Any = next((t._backend for t in tensors if t is not None), None)
     CustomNode.__init__(node, title, backend, tensors)
     node.output_avals = tuple(None if t is None else Aval(tuple(t.raw.shape), t.raw.dtype) for t in tensors)

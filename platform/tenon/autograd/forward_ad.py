@@ -188,9 +188,9 @@ def tangents_of(args: tuple[object, ...]) -> list[Tensor | None] | None:
 
 
 def pushed(
-    jvp: Callable[..., Any],
+    jvp: Callable[..., Tensor | tuple[Tensor | None, ...] | None],
     ctx: FunctionCtx,
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
     tangents: list[Tensor | None],
     outputs: tuple[object, ...],
 ) -> tuple[Tensor | None, ...]:
@@ -215,7 +215,7 @@ def pushed(
 
 def _check_pushed(
     ctx: FunctionCtx,
-    args: tuple[Any, ...],
+    args: tuple[Any, ...],  # of ``forward``: tensors, and whatever it takes
     tangents: list[Tensor | None],
     before: list[int],
     output: Tensor,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tenon.autograd import forward_ad
 from tenon.autograd.error_nodes import DelayedError
-from tenon.autograd.function_context import FunctionCtx
+from tenon.autograd.function_context import Context, FunctionCtx
 from tenon.autograd.function_outputs import connected
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
@@ -30,6 +30,7 @@ from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tenon.engine.plans import EngineBackend
+    from tenon.engine.types import Gradient
 
 
 class FunctionNode(CustomNode):
@@ -50,12 +51,12 @@ class FunctionNode(CustomNode):
         self.__dict__["plain"] = frozenset[int]()  # indices of outputs that are not differentiable
         ctx._node = weakref.ref(self)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # whatever ``forward`` stored under this name
         if name.startswith("__") or name == "ctx":
             raise AttributeError(name)
         return getattr(self.ctx, name)
 
-    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Tensor | None]:
+    def apply_tensors(self, grad: Gradient, create_graph: bool) -> list[Tensor | None]:
         """Return the gradients that the class's ``backward`` computes, checked."""
         ctx, function = self.ctx, self.function
         grads = [grad] if self.op.outputs == 1 else list(grad)
@@ -81,7 +82,7 @@ class FunctionNode(CustomNode):
         grads = [None] * len(self.output_avals)
         return self.apply_tensors(grads[0] if self.op.outputs == 1 else grads, create_graph)
 
-    def _checked(self, grads: tuple[Any, ...]) -> list[Tensor | None]:
+    def _checked(self, grads: tuple[Tensor | None, ...]) -> list[Tensor | None]:
         """Return ``grads`` in the shapes and dtypes of the inputs; GradError if they cannot be theirs."""
         name, inputs = self.op.name, self.inputs
         if len(grads) > len(inputs) and all(g is None for g in grads[len(inputs) :]):
@@ -169,18 +170,19 @@ class Function:
             f" autograd function with static forward method: {type(self).__name__}.apply(...)."
         )
 
+    # ``Any`` in what a subclass overrides: it chooses its own parameters, and mypy refuses narrower ones.
     @staticmethod
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def forward(*args: Any, **kwargs: Any) -> Any:  # with ``ctx`` first, unless there is ``setup_context``
         """Compute the result; autograd does not record the ops in it."""
         raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Any) -> None:  # as ``forward`` has them
         """Save what ``backward`` needs in ``ctx``, after ``forward(*inputs)`` returned ``output``."""
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+    def backward(ctx: Context, *grad_outputs: Any) -> Any:  # tensors or None, as many as ``forward`` has
         """Return the gradients of the arguments of ``forward`` from those of its outputs."""
         raise NotImplementedError(
             "You must implement either the backward or vjp method for your custom autograd.Function to use it"
@@ -190,14 +192,14 @@ class Function:
     vjp = backward
 
     @staticmethod
-    def vmap(info: object, in_dims: tuple[int | None, ...], *args: Any) -> Any:
+    def vmap(info: object, in_dims: tuple[int | None, ...], *args: Any) -> Any:  # as ``forward`` has them
         """A batching rule for ``func.vmap``; accepted but unused, since it runs the function row by row."""
         raise NotImplementedError(
             "To use autograd.Function with vmap, you must define the vmap staticmethod."
         )
 
     @staticmethod
-    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+    def jvp(ctx: Context, *grad_inputs: Any) -> Any:  # tensors or None, as many as ``forward`` has
         """Return the tangents of the outputs from those of the inputs, for ``autograd.forward_ad``.
 
         They are None for inputs that are no tensors. Without a ``jvp``, forward mode transposes ``backward``.
@@ -207,7 +209,7 @@ class Function:
         )
 
     @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:  # as ``forward`` has them
         """Run ``forward``; return its outputs, connected to the graph."""
         separate = _is_separate(cls)
         if separate:
@@ -229,6 +231,7 @@ class Function:
                     result = cls.forward(ctx, *args, **kwargs)
         finally:
             MODE.forward = forward
+        # None only if no argument is a tensor, and then nothing is tracked.
         backend: Any = next((a._backend for a in args if isinstance(a, Tensor)), None)
         node = cls._backward_cls(cls, ctx, args, backend) if tracked else None
         returned = result if isinstance(result, tuple) else (result,)
@@ -263,11 +266,11 @@ def _tangents(cls: type[Function], args: tuple[object, ...]) -> list[Tensor | No
     return tangents
 
 
-def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
+def once_differentiable(fn: Callable[..., object]) -> Callable[..., Any]:  # as a ``backward`` is declared
     """Decorate a ``backward`` that is not differentiable: differentiating its results raises."""
 
     @functools.wraps(fn)
-    def wrapper(ctx: FunctionCtx, *args: object) -> Any:
+    def wrapper(ctx: FunctionCtx, *args: object) -> object:
         with no_grad():
             outputs = fn(ctx, *args)
         if not MODE.enabled or not any(isinstance(a, Tensor) and a.requires_grad for a in args):
@@ -293,7 +296,7 @@ class InplaceFunction(Function):
 _TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
 
 
-def _refused(outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def _refused(outputs: tuple[object, ...]) -> tuple[object, ...]:
     """Detach ``outputs`` and attach a node that raises when differentiated."""
     leaves = [o.detach().requires_grad_() if isinstance(o, Tensor) else None for o in outputs]
     aliases = DelayedError(_TWICE, len(leaves))(*leaves)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenon.autograd.saved_values import Saved, SavedNone
 from tenon.engine.value import Value
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
     from tenon.autograd.function import Function, FunctionNode
     from tenon.tensors.tensor import Tensor
+
+
+#: A ``FunctionCtx`` on which ``forward`` stores attributes, of names and types that only it and ``backward``
+#: know.
+Context: TypeAlias = Any
 
 
 class FunctionCtx:
@@ -61,7 +66,7 @@ class FunctionCtx:
         self.materialize_grads = value
 
     @property
-    def saved_tensors(self) -> tuple[Any, ...]:
+    def saved_tensors(self) -> tuple[Any, ...]:  # tensors and None; each ``backward`` knows which it saved
         """The tensors (or None) that were saved; FreedGraphError after a backward pass that freed them.
 
         ModifiedValueError if one was modified in place since.
@@ -98,7 +103,7 @@ class FunctionCtx:
         return tuple(SavedNone() if s is None else s for s in self._saved or ())
 
     @property
-    def saved_variables(self) -> tuple[Any, ...]:
+    def saved_variables(self) -> tuple[Any, ...]:  # as ``saved_tensors``
         """Deprecated alias of ``saved_tensors``."""
         warnings.warn(
             "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2

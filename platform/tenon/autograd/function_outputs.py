@@ -39,9 +39,9 @@ def connected(
     cls: type[Function],
     ctx: FunctionCtx,
     node: FunctionNode | None,
-    args: tuple[Any, ...],
-    outputs: tuple[Any, ...],
-) -> tuple[Any, ...]:
+    args: tuple[object, ...],
+    outputs: tuple[object, ...],
+) -> tuple[object, ...]:
     """Return ``outputs`` with ``node`` as their ``grad_fn``; without a node, none is connected."""
     inputs = {id(a) for a in args if isinstance(a, Tensor)}
     dirty = {id(t) for t in ctx.dirty_tensors}
@@ -149,7 +149,9 @@ def _tracked_output(
 
 
 def _replayed(
-    cls: type[Function], args: tuple[Any, ...], outputs: tuple[object, ...]
+    cls: type[Function],
+    args: tuple[Any, ...],  # of ``forward``: tensors, and whatever it takes
+    outputs: tuple[object, ...],
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """Return the only tensor input of a pure view, and ``cls.forward`` as a function of it."""
     positions = [i for i, a in enumerate(args) if isinstance(a, Tensor)]

@@ -14,6 +14,7 @@ import numpy as np
 from tenon.autograd.function import Function
 from tenon.autograd.gradcheck_jacobians import (
     CheckedFunction,
+    Inputs,
     _get_numerical_jacobian,
     _iter_tensors,
     analytical_jacobian,
@@ -167,7 +168,7 @@ def gradgradcheck(
 
 
 def _check(
-    func: CheckedFunction, inputs: tuple[Any, ...], eps: float, atol: float, rtol: float, nondet_tol: float,
+    func: CheckedFunction, inputs: Inputs, eps: float, atol: float, rtol: float, nondet_tol: float,
     undefined: bool, dtypes: bool, batched: bool, batched_forward: bool, fast: bool, forward: bool,
     backward: bool,
 ) -> None:  # fmt: skip
@@ -293,7 +294,7 @@ def _active(inputs: tuple[object, ...]) -> list[int]:
 
 
 def _check_constant(
-    func: CheckedFunction, inputs: tuple[Any, ...], active: list[int], outputs: tuple[object, ...], eps: float
+    func: CheckedFunction, inputs: Inputs, active: list[int], outputs: tuple[object, ...], eps: float
 ) -> None:
     """Check that outputs without a gradient do not depend on the inputs."""
     for position, output in enumerate(outputs):
@@ -304,7 +305,7 @@ def _check_constant(
             for step in np.eye(start.size):
                 write_values(inputs[i], start + eps * step)
                 try:
-                    result: Any = func(*inputs)
+                    result: Any = func(*inputs)  # a tensor, or a sequence with one at ``position``
                 finally:
                     write_values(inputs[i], start)
                 high = result[position] if isinstance(result, (tuple, list)) else result
@@ -326,7 +327,7 @@ class _Undefined(Function):
         return None
 
 
-def _check_undefined(func: CheckedFunction, inputs: tuple[Any, ...], targets: Sequence[Tensor]) -> None:
+def _check_undefined(func: CheckedFunction, inputs: Inputs, targets: Sequence[Tensor]) -> None:
     """Check that a missing gradient of an output equals zeros, for each output in turn and for all."""
     outputs = differentiable(func(*inputs))
     every = set(range(len(outputs)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from tenon.tensors.creation.create import wrap
 from tenon.tensors.creation.random_factories import rand
 from tenon.tensors.tensor import Tensor
 
+#: The arguments of a function to check: tensors where gradients are compared, elsewhere of any type.
+Inputs: TypeAlias = tuple[Any, ...]
 #: A function to check: of tensors, returning a tensor or several.
 CheckedFunction: TypeAlias = Callable[..., Tensor | Sequence[Tensor]]
 

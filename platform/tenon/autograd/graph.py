@@ -210,15 +210,18 @@ class _Handles(RemovableHandle):
         for handle in self.handles:
             handle.remove()
 
-    def __getstate__(self) -> Any:
+    def __getstate__(self) -> Any:  # handles, where the base class has dictionaries
         return self.handles
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: Any) -> None:  # as ``__getstate__`` returns it
         self.handles = state
 
 
 def register_multi_grad_hook(
-    tensors: Sequence[Tensor], fn: Callable[[Any], None], *, mode: str = "all"
+    tensors: Sequence[Tensor],
+    fn: Callable[[Any], None],  # of a list of gradients, or with "any" of one
+    *,
+    mode: str = "all",
 ) -> RemovableHandle:
     """Call ``fn`` with the list of gradients of ``tensors`` once per backward pass, None where there is none.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.compat.saved_attributes import SavedTensor
 from tenon.engine.grad_mode import UNCOUNTED
@@ -14,6 +13,7 @@ from tenon.tensors.autograd.saved_tensor_hooks import Packed, SavedTensorsHooks,
 
 if TYPE_CHECKING:
     from tenon.engine.tape import Node
+    from tenon.tensors.autograd.saved_tensor_hooks import PackHook, UnpackHook
     from tenon.tensors.tensor import Tensor
 
 
@@ -38,9 +38,10 @@ class Saved:
         self.tensor = value if index is None and hooks is None else None
         self.raw: Array = value.raw if index is not None and hooks is None else None
 
-    def register_hooks(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Any = None) -> None:
+    def register_hooks(self, pack_hook: PackHook, unpack_hook: UnpackHook | None = None) -> None:
         """Save ``pack_hook(tensor)``, and unpack it with ``unpack_hook``; may be called only once."""
         check_hooks(pack_hook, unpack_hook, self.packed is not None)
+        assert unpack_hook is not None  # as ``check_hooks`` raised otherwise
         value = Value.make(self.raw, self.backend) if self.tensor is None else self.tensor
         self.packed = Packed(SavedTensorsHooks(pack_hook, unpack_hook), value)
         self.tensor = self.raw = None
@@ -95,7 +96,7 @@ class KeptTensor(Saved):
 class SavedNone:
     """Stands for a None that a custom Function saved."""
 
-    def register_hooks(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Any = None) -> None:
+    def register_hooks(self, pack_hook: PackHook, unpack_hook: UnpackHook | None = None) -> None:
         """Raise: there is nothing to pack."""
         raise GradError("Calling register_hooks on a saved tensor with value None is forbidden")
 

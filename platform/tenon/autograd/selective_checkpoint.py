@@ -25,6 +25,7 @@ from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tenon.engine.op import Op
+    from tenon.engine.types import Arguments, Nested
 
 __all__ = ["CheckpointPolicy", "SelectiveCheckpointContext", "create_selective_checkpoint_contexts"]
 
@@ -168,7 +169,7 @@ class _NumberedRun:
     def __exit__(self, *exc: object) -> None:
         SLOT.pop(self)
 
-    def run(self, op: Op, args: tuple[Any, ...], attrs: Attrs, compute: Compute | None = None) -> Any:
+    def run(self, op: Op, args: Arguments, attrs: Attrs, compute: Compute | None = None) -> Nested:
         """Number an op of this thread and pass it to ``one``; pass ops of other threads and views on.
 
         ``compute`` is the argument of ``dispatch.run``; the next interceptor may be an outer checkpoint's.
@@ -180,7 +181,7 @@ class _NumberedRun:
         self._number += 1
         return self.one(op, args, attrs, compute)
 
-    def one(self, op: Op, args: tuple[Any, ...], attrs: Attrs, compute: Compute | None) -> Any:
+    def one(self, op: Op, args: Arguments, attrs: Attrs, compute: Compute | None) -> Nested:
         """Run a numbered op."""
         raise TypeError("_NumberedRun is a base class; use _CachingRun or _CachedRun.")
 
@@ -192,7 +193,7 @@ class _CachingRun(_NumberedRun):
         super().__init__(cache)
         self._policy = policy
 
-    def one(self, op: Op, args: tuple[Any, ...], attrs: Attrs, compute: Compute | None) -> Any:
+    def one(self, op: Op, args: Arguments, attrs: Attrs, compute: Compute | None) -> Nested:
         """Run ``op`` and cache its result if the policy selects it."""
         arrays: Arrays = None
 
@@ -225,7 +226,7 @@ class _CachedRun(_NumberedRun):
         super().__init__(cache)
         self._mutable = mutable
 
-    def one(self, op: Op, args: tuple[Any, ...], attrs: Attrs, compute: Compute | None) -> Any:
+    def one(self, op: Op, args: Arguments, attrs: Attrs, compute: Compute | None) -> Nested:
         """Run ``op``, or take its cached result if there is one."""
         cached = self._cache.get(self._number)
         if cached is None:

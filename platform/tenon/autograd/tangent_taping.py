@@ -24,6 +24,9 @@ from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tenon.engine.op import Op
+    from tenon.engine.tape import Node
+    from tenon.engine.types import Arguments, Nested
+    from tenon.engine.value import Value
 
 
 class TangentTaping:
@@ -43,7 +46,7 @@ class TangentTaping:
         #: Tensors without history that an in-place op connected to the graph.
         self.connected: list[weakref.ref[Tensor]] = []
 
-    def run(self, op: Op, args: tuple[Any, ...], attrs: Attrs) -> Any:
+    def run(self, op: Op, args: Arguments, attrs: Attrs) -> Nested:
         """Run the op, taped if an input carries a tangent."""
         if MODE.enabled:
             return self._taped(op, args, attrs)
@@ -60,7 +63,7 @@ class TangentTaping:
             MODE.enabled = False
         return result
 
-    def changes(self, op: Op, x: Tensor, args: tuple[Any, ...], attrs: Attrs) -> bool:
+    def changes(self, op: Op, x: Tensor, args: Arguments, attrs: Attrs) -> bool:
         """Apply ``op`` to ``x`` in place, taped, and return True.
 
         If no input carries a tangent, do nothing and return False.
@@ -86,7 +89,7 @@ class TangentTaping:
                 tensor._node, tensor._index, tensor._track = None, 0, False
         self.connected.clear()
 
-    def _operands(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def _operands(self, args: Arguments) -> Arguments | None:
         """Return ``args``, those without a tangent detached; None if no argument carries a tangent."""
         if MODE.inference or not MODE.forward or PASS.sweep is not None:
             return None
@@ -97,7 +100,7 @@ class TangentTaping:
             a if c or not isinstance(a, Tensor) else a.detach() for a, c in zip(args, carry, strict=True)
         )
 
-    def _taped(self, op: Op, args: tuple[Any, ...], attrs: Attrs) -> Any:
+    def _taped(self, op: Op, args: Arguments, attrs: Attrs) -> Nested:
         tracked = any(isinstance(a, Tensor) and (a._track or a._stale()) for a in args)
         if tracked and isinstance(op, Composite) and not op.differentiable:
             return SLOT.parts(op, args, attrs)  # its parts have the gradient rules
@@ -158,7 +161,7 @@ def _gate(result: Tensor) -> None:
 
 def _depends_on(value: Tensor, ends: set[int]) -> bool:
     """Whether the history of ``value`` contains one of ``ends``, ids of nodes and leaves."""
-    stack: list[Any] = [value if value._node is None else value._node]
+    stack: list[Value | Node] = [value if value._node is None else value._node]
     seen: set[int] = set()
     while stack:
         node = stack.pop()

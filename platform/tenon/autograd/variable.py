@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tenon.engine.backward_end import queue_callback
 from tenon.tensors.creation.create import tensor as _tensor
@@ -29,7 +28,7 @@ class Variable(metaclass=_VariableMeta):
     _execution_engine = _Engine()
 
     def __new__(  # type: ignore[misc]  # returns a tensor, as in torch
-        cls, data: Any, requires_grad: bool = False, volatile: object = None
+        cls, data: object, requires_grad: bool = False, volatile: object = None
     ) -> Tensor:
         """Return ``data`` (a tensor, or what ``tensor()`` takes) as a new tensor."""
         result: Tensor = data.detach() if isinstance(data, Tensor) else _tensor(data)
