@@ -194,7 +194,7 @@ _SUBMODULES = frozenset(
 )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # each name has its own type
     if name in _RENAMED:
         module, attribute = _RENAMED[name]
     elif name in _HOMES:
@@ -217,7 +217,7 @@ def _is_submodule(name: str) -> bool:
     return name in _SUBMODULES or _finder.is_second_name(path) or path in _namespaces.PROVIDED
 
 
-def _function(name: str) -> Any:
+def _function(name: str) -> object:
     functions = importlib.import_module("tenon.functions")
     if name not in functions.__all__ and name not in functions.FUNCTION_FORMS:
         raise AttributeError(f"module 'tenon' has no attribute {name!r}")

@@ -90,7 +90,7 @@ class Config:
             near = difflib.get_close_matches(unknown[0], known, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(known))}."
             raise ConfigError(f"Config has no setting {unknown[0]!r}. {hint}")
-        values: dict[str, Any] = {}
+        values: dict[str, Any] = {}  # each of the type of its field
         others: list[tuple[str, str]] = []
         for variable, text in sorted(source.items()):
             if not variable.startswith(PREFIX):

@@ -6,7 +6,7 @@ A device is only a name; ``kernels/backend.py`` finds the backend that serves it
 from __future__ import annotations
 
 import re
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tenon.errors import DeviceError
 
@@ -72,7 +72,7 @@ class Device:
     def __hash__(self) -> int:
         return hash((self.type, self.index))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[Device], tuple[str] | tuple[str, int]]:
         return (Device, (self.type, self.index) if self.index is not None else (self.type,))
 
     def __enter__(self) -> Device:

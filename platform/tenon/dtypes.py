@@ -38,9 +38,9 @@ class dtype:
         "numpy",
     )
 
-    def __init__(self, name: str, numpy_type: Any, category: int, signed: Any = True) -> None:
+    def __init__(self, name: str, numpy_type: type, category: int, signed: builtins.bool = True) -> None:
         self.name = name
-        self.numpy: np.dtype[Any] = np.dtype(numpy_type)
+        self.numpy: np.dtype = np.dtype(numpy_type)
         self.category = category
         self.itemsize = int(self.numpy.itemsize)
         self.is_floating_point = category == FLOATING
@@ -56,7 +56,7 @@ class dtype:
     def __copy__(self) -> dtype:
         return self
 
-    def __deepcopy__(self, memo: Any) -> dtype:
+    def __deepcopy__(self, memo: object) -> dtype:
         return self
 
     def to_real(self) -> dtype:
@@ -90,13 +90,13 @@ class NamedDType(dtype):
 
     __slots__ = ("_signed",)
 
-    def __init__(self, name: str, itemsize: int, category: int, signed: Any) -> None:
+    def __init__(self, name: str, itemsize: int, category: int, signed: builtins.bool | None) -> None:
         self.name, self.category, self.itemsize = name, category, itemsize
         self.is_floating_point, self.is_complex = category == FLOATING, category == COMPLEX
         self._signed = signed
 
     @property
-    def is_signed(self) -> Any:
+    def is_signed(self) -> builtins.bool:  # type: ignore[override]  # read-only here
         """Whether it has negative values; refused for quantized ones, of which torch does not say it."""
         if self._signed is None:
             raise UnsupportedDTypeError(f"isSignedType not supported for quantized types, as {self!r} is")
@@ -167,7 +167,7 @@ def set_default_dtype(d: dtype, /) -> None:
     _Default.float = d
 
 
-def from_numpy_dtype(numpy_type: Any) -> dtype:
+def from_numpy_dtype(numpy_type: Any) -> dtype:  # what ``np.dtype`` takes, or anything: a DTypeError
     """The dtype stored as ``numpy_type``; ``DTypeError`` if tenon has none."""
     try:
         return FROM_NUMPY[np.dtype(numpy_type)]
@@ -193,7 +193,7 @@ def as_dtype(value: DTypeLike) -> dtype:
     return from_numpy_dtype(value)
 
 
-def of_number(value: Any) -> dtype:
+def of_number(value: object) -> dtype:
     """The dtype of a tensor of a Python number: the default one for a float."""
     if isinstance(value, float):
         return _Default.float

@@ -182,12 +182,12 @@ _TARGETS = {
 __all__ = ["hookimpl", *_TARGETS]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # each name has its own type
     target = _TARGETS.get(name)
     if target is None:
         raise AttributeError(f"tenon.extend has no {name!r}; it offers {', '.join(sorted(__all__))}.")
     module, _, attribute = target.partition(":")
-    value: Any = importlib.import_module(module)
+    value: object = importlib.import_module(module)
     if attribute:
         value = getattr(value, attribute)
     globals()[name] = value

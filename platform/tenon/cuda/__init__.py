@@ -315,7 +315,7 @@ def _stats(device: DeviceLike) -> MemoryStats:
     return backend.memory(Device("cuda", _index(backend, device)))
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # each name has its own type
     if name in ("amp", "random"):  # which need this module
         return importlib.import_module(f"tenon.cuda.{name}")
     if name == "_initialized":

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from tenon.compat import rerouting
 from tenon.functions import (
@@ -40,7 +40,9 @@ _FAMILIES = (
     joining, limits, mapped_files, numerical_gradient, predicates, searching, settings, short_time_fourier,
     tensor_types, torch_factorizations, view_copies,
 )  # fmt: skip
-_FUNCTIONS: dict[str, Any] = derive_all() | {name: getattr(m, name) for m in _FAMILIES for name in m.__all__}
+_FUNCTIONS: dict[str, Callable[..., object]] = derive_all() | {
+    name: getattr(m, name) for m in _FAMILIES for name in m.__all__
+}
 _FUNCTIONS["einsum"] = einsum
 
 __all__ = sorted(_FUNCTIONS)
@@ -78,7 +80,7 @@ rerouting.register(
 )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Callable[..., object]:
     if name not in _FUNCTIONS:
         if name not in FUNCTION_FORMS:  # where an op that registered since has noted its functions
             raise AttributeError(f"module 'tenon.functions' has no attribute {name!r}")

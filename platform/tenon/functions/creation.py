@@ -275,6 +275,7 @@ def asarray(
     return result.requires_grad_() if requires_grad else result
 
 
+# ``obj`` is whatever ``asarray`` takes; that it is a buffer, only ``memoryview`` tells.
 def _over_memory(obj: Any, dtype: DTypeLike | None, copy: bool | None) -> Tensor | None:
     """A tensor over the memory of ``obj``, of any type; None if that has none, or read-only memory."""
     if isinstance(obj, Tensor):

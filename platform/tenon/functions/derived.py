@@ -35,7 +35,7 @@ def refuse(name: str, value: object) -> TypeError:
     return TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type_name}")
 
 
-def write_into(out: Any, result: Result) -> Result:
+def write_into(out: Any, result: Result) -> Result:  # ``out`` as ``result``, or None
     """Write ``result`` into ``out``, a tensor or a tuple of tensors as ``result`` is, and return that; return
     ``result`` if ``out`` is None."""
     if out is None:

@@ -20,6 +20,7 @@ from tenon.errors import ArgumentError, ShapeError
 from tenon.functions import contraction_order
 
 if TYPE_CHECKING:
+    from tenon.engine.types import Arguments
     from tenon.tensors.tensor import Tensor
 
 _ELLIPSIS = "..."
@@ -50,7 +51,7 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     """
     if not isinstance(equation, str):
         equation, operands = _from_sublists((equation, *operands))
-    tensors: tuple[Any, ...] = operands
+    tensors: tuple[Any, ...] = operands  # of tensors, as ``_parse`` checks
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         tensors = tuple(operands[0])
     terms, output = _parse(equation, tensors)
@@ -61,7 +62,7 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     return result.tensor if order == tuple(range(len(order))) else ops.permute(result.tensor, axes=order)
 
 
-def _from_sublists(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+def _from_sublists(args: Arguments) -> tuple[str, tuple[Tensor, ...]]:
     """Return the equation and the operands of ``x, [0, 1], y, [1, 2], [0, 2]``."""
     operands, sublists = args[: len(args) // 2 * 2 : 2], args[1::2]
     if not sublists or not all(isinstance(s, (list, tuple)) for s in sublists):

@@ -40,7 +40,7 @@ _SECOND = ("other", "scalar", "scalars", "tensor", "exponent")
 __all__: list[str] = []
 
 
-def _tensors(name: str, argument: Any, like: Tensors | None = None) -> Tensors:
+def _tensors(name: str, argument: object, like: Tensors | None = None) -> Tensors:
     """Return ``argument``; an error unless it is a list of tensors, as many as in ``like``."""
     if not isinstance(argument, (list, tuple)):
         raise TypeError(f"{name}(): argument must be tuple of Tensors, not {type(argument).__name__}")
@@ -56,7 +56,7 @@ def _tensors(name: str, argument: Any, like: Tensors | None = None) -> Tensors:
     return argument
 
 
-def _for_each(name: str, argument: Scalar | Sequence[Scalar], like: Tensors) -> Sequence[Scalar]:
+def _for_each(name: str, argument: Scalar | Sequence[Scalar] | None, like: Tensors) -> Sequence[Scalar]:
     """Return one operand for each tensor: the elements of a list, or a number or 0-d tensor for all."""
     if isinstance(argument, (list, tuple)):
         if argument and isinstance(argument[0], Tensor):
@@ -145,9 +145,9 @@ def _lerp(name: str, method: Method, inplace: bool) -> Function:
     def function(
         self: Tensors,
         tensors1: Tensors,
-        weight: Any = None,
+        weight: Scalar | Sequence[Scalar] | None = None,
         *,
-        weights: Any = None,  # Scalar, or a list of them
+        weights: Scalar | Sequence[Scalar] | None = None,
     ) -> Tensors:
         ends = _tensors(name, tensors1, _tensors(name, self))
         factors = _for_each(name, weight if weights is None else weights, self)

@@ -23,6 +23,7 @@ from tenon.tensors.memory_overlap import refuse_overlap
 from tenon.tensors.size import Size
 
 if TYPE_CHECKING:
+    from tenon.engine.types import Arguments
     from tenon.tensors.tensor import Tensor
 
 __all__ = [
@@ -98,7 +99,7 @@ def stack(
     return write_into(out, result)
 
 
-def _each(tensors: tuple[Any, ...], function: Callable[[Tensor], Tensor]) -> Tensor | tuple[Tensor, ...]:
+def _each(tensors: Arguments, function: Callable[[Tensor], Tensor]) -> Tensor | tuple[Tensor, ...]:
     """Apply ``function`` to one tensor; to several, or to those of one sequence, and return a tuple."""
     if len(tensors) == 1 and is_tensor(tensors[0]):
         return function(tensors[0])
@@ -193,7 +194,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(t.expand(shape) for t in tensors)
 
 
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:  # tensors, or one sequence of them
     """Grids of coordinates from vectors; ``indexing="xy"`` exchanges the first two axes, as NumPy does.
 
     Unlike torch, no warning when ``indexing`` is left out: the default stays "ij".

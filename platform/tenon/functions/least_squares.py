@@ -7,7 +7,7 @@ tensors with one number for every matrix.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from tenon.tensors.named_results import named_result
 from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
+    from tenon.tensors.named_results import NamedResult
     from tenon.tensors.tensor import Tensor
 
 
@@ -91,7 +92,7 @@ def pinv(
 @runs_in("float32")
 def lstsq(
     A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None, out: Tensor | None = None
-) -> Any:
+) -> NamedResult:
     """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values.
 
     As in torch some are empty: residuals where the system is not overdetermined and of full rank, and with

@@ -25,7 +25,7 @@ newaxis = None
 
 def _limits(kind: dtypes.dtype) -> Any:  # NumPy's finfo or that of ml_dtypes, which is not typed
     """Return the ``finfo`` of a floating dtype; also of those that tensors cannot have (``float8_*``)."""
-    narrow: Any = ml_dtypes.finfo
+    narrow: Any = ml_dtypes.finfo  # which has no types
     if not isinstance(kind, dtypes.NamedDType):
         return narrow(kind.numpy) if kind is dtypes.bfloat16 else np.finfo(kind.numpy)
     if not hasattr(ml_dtypes, kind.name):

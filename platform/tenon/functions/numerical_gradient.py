@@ -32,7 +32,7 @@ def gradient(
         raise ArgumentError(f"torch.gradient only supports edge_order=1 and edge_order=2, got {edge_order}.")
     axes = (dim,) if isinstance(dim, int) else range(input.raw.ndim) if dim is None else tuple(dim)
     normalize_axes(axes, input.raw.ndim)
-    steps: list[Any] = (
+    steps: list[Any] = (  # of numbers and tensors
         list(spacing)
         if isinstance(spacing, (tuple, list))
         else [1 if spacing is None else spacing] * len(axes)

@@ -28,7 +28,7 @@ def typename(obj: object) -> str:
     """``"torch.FloatTensor"`` of a tensor; module and qualified name of anything else."""
     if is_tensor(obj):
         return str(obj.type())
-    named: Any = obj if hasattr(obj, "__qualname__") else type(obj)
+    named: Any = obj if hasattr(obj, "__qualname__") else type(obj)  # with a ``__qualname__``
     module = getattr(named, "__module__", "") or ""
     name = str(named.__qualname__)
     return name if module in ("", "builtins") else f"{module}.{name}"

@@ -40,7 +40,13 @@ def nonzero(
     return write_into(out, input.nonzero())
 
 
-def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
+def where(
+    condition: Tensor,
+    input: Tensor | Number | None = None,
+    other: Tensor | Number | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Any:  # a tensor; without ``input`` a tuple of them
     """``input`` where ``condition``, else ``other``; ``condition`` alone: the indices where it is true."""
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
@@ -154,11 +160,9 @@ def isin(
     out: Tensor | None = None,
 ) -> Tensor:
     """Whether each of ``elements`` occurs in ``test_elements`` (either may be a number)."""
-    like: Any = elements if isinstance(elements, Value) else test_elements
-    x: Any = elements if isinstance(elements, Value) else as_tensor(elements, device=like.device)
-    pool: Any = (
-        test_elements if isinstance(test_elements, Value) else as_tensor(test_elements, device=like.device)
-    )
+    like: Any = elements if isinstance(elements, Value) else test_elements  # the one that is a tensor
+    x = elements if isinstance(elements, Value) else as_tensor(elements, device=like.device)
+    pool = test_elements if isinstance(test_elements, Value) else as_tensor(test_elements, device=like.device)
     ordered = pool.reshape(-1).sort().values
     size = ordered.raw.shape[0]
     if not size:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, SupportsInt
+from typing import NamedTuple, SupportsInt
 
 import numpy as np
 
@@ -294,7 +294,7 @@ class RawNamespace:
 
 
 def _visible(kernel: Kernel, outputs: int) -> Kernel:
-    def call(*args: Operand, **attrs: Any) -> Operand:
+    def call(*args: Operand, **attrs: object) -> Operand:
         result = kernel(*args, **attrs)
         return result[0] if outputs == 1 else result[:outputs]
 

@@ -14,11 +14,14 @@ import functools
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Op
 from tenon.engine.types import Array, Attrs, Operand
+
+if TYPE_CHECKING:
+    from tenon.kernels.backend import Backend
 
 #: A ``tenon.graph.cluster.Cluster`` (``tenon.extend.cluster``), a class of a layer above this one.
 Cluster: TypeAlias = Any
@@ -160,7 +163,7 @@ class _MethodsCompiler(Compiler):
                 setattr(self, name, getattr(source, name))
 
 
-def compiler_from_methods(cls: type[Any], hooks: Iterable[str]) -> functools.cached_property[Compiler]:
+def compiler_from_methods(cls: type[Backend], hooks: Iterable[str]) -> functools.cached_property[Compiler]:
     """The property ``compiler`` of a backend class that defines ``hooks`` itself, which is deprecated."""
     warnings.warn(
         f"{cls.__qualname__} defines {', '.join(hooks)}, which are methods of tenon.extend.Compiler. Define"
@@ -170,7 +173,7 @@ def compiler_from_methods(cls: type[Any], hooks: Iterable[str]) -> functools.cac
         stacklevel=3,
     )
 
-    def compiler(backend: Any) -> Compiler:
+    def compiler(backend: Any) -> Compiler:  # a Backend; which superclass has ``compiler`` depends on ``cls``
         return _MethodsCompiler(backend, super(cls, backend).compiler)
 
     result = functools.cached_property(compiler)

@@ -84,10 +84,11 @@ def evaluate(
     return out
 
 
-class _Names(dict[str, Any]):
+class _Names(dict[str, Operand]):
     """The namespace of an expression: operands and attrs, else functions over ``xp``."""
 
-    def __init__(self, values: dict[str, Any], ops: Mapping[str, Any], xp: ArrayNamespace) -> None:
+    # ``ops`` are Primitives: the functions that expressions name all have forwards.
+    def __init__(self, values: dict[str, Operand], ops: Mapping[str, Any], xp: ArrayNamespace) -> None:
         super().__init__(values, inf=float("inf"), nan=values.get("nan", float("nan")))
         self.ops, self.xp = ops, xp
 

@@ -7,8 +7,6 @@ avoid), as torch users expect of ``stride()`` and ``is_contiguous(memory_format=
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenon.engine.op import Op
 from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.kernels.rounding import Kernel
@@ -63,7 +61,7 @@ def in_c_order(xp: ArrayNamespace, x: Array) -> Array:
 def plain(kernel: Kernel, xp: ArrayNamespace) -> Kernel:
     """Wrap ``kernel`` so that its outputs are in C order."""
 
-    def laid(x: Array, *others: Operand, **attrs: Any) -> Operand:
+    def laid(x: Array, *others: Operand, **attrs: object) -> Operand:
         out = kernel(x, *others, **attrs)
         return tuple(in_c_order(xp, o) for o in out) if out.__class__ is tuple else in_c_order(xp, out)
 
@@ -74,7 +72,7 @@ def following(kernel: Kernel, op: Op, xp: ArrayNamespace) -> Kernel:
     """Wrap ``kernel`` so that its outputs have the memory format of the first ``op.follows`` inputs."""
     visible, both = op.outputs, op.follows > 1
 
-    def followed(x: Array, *others: Operand, **attrs: Any) -> Operand:
+    def followed(x: Array, *others: Operand, **attrs: object) -> Operand:
         out = kernel(x, *others, **attrs)
         if not (channels_lie_last(x) or (both and channels_lie_last(others[0]))):
             return out

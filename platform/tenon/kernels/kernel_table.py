@@ -254,18 +254,20 @@ class Choice:
             kernel, lead = self.rows[0].kernel, self._signatures[0].lead
             return functools.partial(kernel, self.namespaces[lead]) if lead else kernel
         source = self.source(guard)
-        names: dict[str, Any] = {**self.names, **extra_names}
+        names: dict[str, Any] = {**self.names, **extra_names}  # kernels, predicates and namespaces
         exec(compile(source, f"<kernels of {self.op.name}>", "exec"), names)
         result: Kernel = names[self.op.name]
         return result
 
-    def bind(self, args: Sequence[Operand], attrs: Mapping[str, Any]) -> Mapping[str, Operand]:
+    def bind(self, args: Sequence[Operand], attrs: Mapping[str, object]) -> Mapping[str, Operand]:
         """The arguments of a call by name, defaults included; TypeError if they are not those of the op."""
         bound = inspect.Signature(self.parameters).bind(*args, **attrs)
         bound.apply_defaults()
         return bound.arguments
 
-    def explain(self, args: Sequence[Operand], attrs: Mapping[str, Any]) -> Iterator[tuple[KernelRow, str]]:
+    def explain(
+        self, args: Sequence[Operand], attrs: Mapping[str, object]
+    ) -> Iterator[tuple[KernelRow, str]]:
         """Yield each row up to the one that computes this call, with the reason why it is skipped."""
         arguments = self.bind(args, attrs)
         for row, signature in zip(self.rows, self._signatures, strict=True):

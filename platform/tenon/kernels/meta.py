@@ -6,8 +6,6 @@ cost and allocates nothing. ``nn.Linear(..., device="meta")`` followed by ``to_e
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.device import Device
@@ -71,7 +69,7 @@ def _several(avals: Aval | tuple[Aval, ...]) -> tuple[Aval, ...]:
 def _of_numbers(op: Op) -> Kernel:
     """``op.infer``, except that a call on Python numbers only, as gradient rules make, returns a number."""
 
-    def call(*args: Operand, **attrs: Any) -> Operand:
+    def call(*args: Operand, **attrs: object) -> Operand:
         for a in args:
             if a.__class__ is Aval:
                 return op.infer(*args, **attrs)

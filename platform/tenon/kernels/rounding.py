@@ -29,7 +29,7 @@ def as_one(op: Composite, kernel: Kernel) -> Kernel:
 def _in_float32(kernel: Kernel) -> Kernel:
     """Wrap ``kernel`` to compute 16-bit arguments in float32 and round the results once."""
 
-    def call(*args: Operand, **attrs: Any) -> Operand:
+    def call(*args: Operand, **attrs: object) -> Operand:
         dtype = getattr(args[0], "dtype", None)
         if dtype is None or not is_short(dtype):
             return kernel(*args, **attrs)
@@ -50,7 +50,7 @@ def _rounded(kernel: Kernel) -> Kernel:
     """Wrap ``kernel`` to round the results of bfloat16 arguments back: with Python numbers, NumPy computes
     them in float32."""
 
-    def call(*args: Operand, **attrs: Any) -> Operand:
+    def call(*args: Operand, **attrs: object) -> Operand:
         out = kernel(*args, **attrs)
         dtype = getattr(args[0], "dtype", None)
         if dtype is None or dtype.kind != "V":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tenon.engine.types import Attrs, Operand
 from tenon.kernels.kernel_table import Kernel
@@ -46,11 +45,11 @@ class _PassedOn(Exception):
 
 
 def passed_on(
-    kernel: Kernel, args: Sequence[Operand], attrs: Mapping[str, Any]
+    kernel: Kernel, args: Sequence[Operand], attrs: Mapping[str, object]
 ) -> tuple[tuple[Operand, ...], Attrs] | None:
     """Return the arguments that ``kernel``, of a ``ShortKernel``, passes on; None if it computes the call."""
 
-    def following(*args: Operand, **attrs: Any) -> Operand:
+    def following(*args: Operand, **attrs: object) -> Operand:
         raise _PassedOn(args, attrs)
 
     try:
