@@ -86,7 +86,7 @@ def graphs(draw, make):
 
 def numbers(graph):
     """Values of the scalar inputs that are left."""
-    return [0.3 for n in graph.nodes if n.kind == "scalar" and n.op == "input"]
+    return [0.3 for n in graph.nodes if n.function == "input"]
 
 
 def _compare(found, expected, where):

@@ -76,7 +76,7 @@ class Step:
         """The values that the step reads."""
         return [a for a in self.args if isinstance(a, Ref)]
 
-    def attr(self, name: str) -> Any:
+    def attr(self, name: str) -> Any:  # of the type that the op states
         """Return the value of an attr; None if it is not among ``attrs``."""
         return dict(self.attrs).get(name)
 

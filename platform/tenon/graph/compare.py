@@ -58,7 +58,7 @@ def fingerprint(recording: Recording) -> bytes:
         for node in graph.nodes:
             args = [_comparable_argument(a, positions) for a in node.args]
             kind = node.kind if node.kind != "constant" else hashlib.blake2b(_bytes(node.value).data).digest()
-            facts.append((kind, node.name, str(node.op), node.avals, args, _attrs(node)))
+            facts.append((kind, node.name, node.function or str(node.op), node.avals, args, _attrs(node)))
         facts += [[_comparable_argument(r, positions) for r in graph.outputs]]
         facts += [
             (_comparable_argument(w.target.out(), positions), _comparable_argument(w.value, positions))
@@ -69,7 +69,7 @@ def fingerprint(recording: Recording) -> bytes:
 
 def _side_effects(recording: Recording) -> list[object]:
     """Return the sources of scalars, and the counters and side effects after a run, in comparable form."""
-    readings = [n.value.key for n in recording.graph.nodes if n.kind == "scalar" and n.op == "input"]
+    readings = [n.value.key for n in recording.graph.nodes if n.function == "input"]
     counted = [[id(tensor) for tensor in tensors] for tensors in recording.counters]
     return [readings, counted, [_comparable(effect) for effect in recording.after]]
 
@@ -86,7 +86,7 @@ def _graph_difference(a: Graph, b: Graph, positions: dict[Node, int], others: di
 
 
 def _node_difference(m: Node, n: Node, positions: dict[Node, int], others: dict[Node, int]) -> str | None:
-    if m.kind != n.kind or m.op != n.op:
+    if m.kind != n.kind or m.op != n.op or m.function != n.function:
         return f"another operation ({m.name} before)"
     if m.avals != n.avals:
         return f"another shape or dtype ({m.avals} before, {n.avals} now)"

@@ -194,6 +194,7 @@ class Compiled:
             self._latest = None if quick is None else (quick, mode, case)
         return leaves, case
 
+    # ``casting`` is what ``PRECISION.casting`` states, of a class that this layer does not import.
     def _cast(self, casting: Any, args: tuple[Nested, ...], kwargs: dict[str, Nested]) -> Nested:
         """Call the compiled form for the active autocast region, which is entered inside of it."""
         key = casting.key

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any
 
 import numpy as np
 
 from tenon.engine.tape import CustomNode, StandIn
-from tenon.engine.types import Array, Nested
+from tenon.engine.types import Array, Gradient, Nested
 from tenon.errors import FreedGraphError, GradError, ModifiedValueError
 from tenon.graph import entry
 from tenon.graph.entry import MISS
@@ -75,7 +74,7 @@ class CompiledBackward(CustomNode):
         self.memory = memory
         self.versions = [t._version for t in memory.watched]
 
-    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Tensor | None]:
+    def apply_tensors(self, grad: Gradient, create_graph: bool) -> list[Tensor | None]:
         """Run the backward program; return the gradients of the inputs."""
         if create_graph:
             raise GradError(

@@ -19,6 +19,7 @@ from tenon.engine.types import Attrs, Operand
 from tenon.errors import NotFusableError
 from tenon.graph import numpy_calls, scalars
 from tenon.graph.epilogue import epilogue
+from tenon.graph.fused import Fused
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.memory_plan import MemoryPlan
 from tenon.graph.reorder import reorder
@@ -37,6 +38,7 @@ class Emitted:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        # Arrays, kernels, ops and readings, which only the generated code uses.
         self.space: dict[str, Any] = {"sqrt": math.sqrt}
         #: Line number, from 1 -> the call that the line makes.
         self.calls: dict[int, Node] = {}
@@ -83,11 +85,11 @@ class Emitter:
         """Return the program."""
         for node in self.graph.inputs:
             self.out.add(f"# {self.name(node.out())} = {node.label or 'input'}: {node.avals[0]!r}")
-        parameters = [self.scalars[n] for n in self.scalars if n.op == "input"]
+        parameters = [self.scalars[n] for n in self.scalars if n.function == "input"]
         self.out.add(f"def run({', '.join(parameters)}):")
         start = place = len(self.out.lines)
         for node, name in self.scalars.items():
-            if node.op != "input":
+            if node.function != "input":
                 self.out.add(f"    {name} = {scalars.expression(node, self.scalars)}")
                 place = len(self.out.lines)
         head, self.out.lines = self.out.lines[:place], self.out.lines[place:]
@@ -204,6 +206,7 @@ class Emitter:
             except NotFusableError as error:
                 self.unfused.append(f"{described(step.node)}: {error}")
         attrs = step.node.attrs
+        assert isinstance(step.node.op, Fused)
         return self._kernel_call(
             step, step.bind(functools.partial(step.node.op.forward, self.backend, **attrs), "unfused")
         )

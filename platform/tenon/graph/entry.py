@@ -96,6 +96,7 @@ def body(replay: Replay) -> Callable[[Leaves], tuple[Nested, dict[int, Tensor]]]
     )
 
 
+# What the function takes and returns is stated by the callers, which write its source.
 def _compiled(lines: list[str], names: Names, function: str) -> Any:
     """Compile the definition of ``function``; return the function."""
     source = "\n".join(lines) + "\n"

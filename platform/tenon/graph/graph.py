@@ -25,6 +25,8 @@ from tenon.graph.scalar_functions import FUNCTIONS
 #: An argument of a node: a ``Ref`` to a value, a Python number, None, or what else the op takes (a dtype, a
 #: slice); the parameters of the op's ``infer`` state which.
 NodeArgument: TypeAlias = Any
+#: What a node that is no call stands for: an array, a tensor, a ``Reading`` or None, as ``Node.value`` says.
+NodeValue: TypeAlias = Any
 
 
 class Node:
@@ -34,6 +36,7 @@ class Node:
         "args",
         "attrs",
         "avals",
+        "function",
         "kind",
         "label",
         "module",
@@ -46,9 +49,10 @@ class Node:
 
     #: "input", "constant", "scalar" or "call".
     kind: str
-    #: The ``Op`` of a call, whose class defines what else can be read of it; for a scalar the name of its
-    #: function, "input" or a key of ``scalar_functions.FUNCTIONS``; None for inputs and constants.
-    op: Any
+    #: The op of a call. None for other nodes, whose op nothing reads but to compare it.
+    op: Op
+    #: A scalar's function, "input" or a key of ``scalar_functions.FUNCTIONS``; "" for other nodes.
+    function: str
     #: Positional arguments of the op or of the scalar's function.
     args: tuple[NodeArgument, ...]
     #: Keyword arguments of the op.
@@ -57,7 +61,7 @@ class Node:
     avals: tuple[Aval, ...]
     #: The array of a constant; the tensor of an input that is a parameter or state, None for an argument; the
     #: ``Reading`` of a scalar input.
-    value: Any
+    value: NodeValue
     #: A name to print, such as ``"layers.0.weight"``; "" if there is none.
     label: str
     #: The path of the module in which the op ran; "" outside of modules.
@@ -69,9 +73,10 @@ class Node:
     #: The call of a composite of which this call is a part: see ``passes/decompose.py``.
     part_of: Node | None
 
-    def __init__(self, kind: str, op: Op | str | None = None, args: tuple[NodeArgument, ...] = ()) -> None:
+    def __init__(self, kind: str, op: Op | None = None, args: tuple[NodeArgument, ...] = ()) -> None:
         self.kind = kind
-        self.op = op
+        self.op = op  # type: ignore[assignment]
+        self.function = ""
         self.args = args
         self.attrs = {}
         self.avals = ()
@@ -82,7 +87,7 @@ class Node:
     @property
     def name(self) -> str:
         """The name of a call's op; the kind of another node."""
-        return str(self.op.name) if isinstance(self.op, Op) else self.kind
+        return self.op.name if self.kind == "call" else self.kind
 
     @property
     def effect(self) -> bool:
@@ -178,7 +183,9 @@ class Graph:
     ) -> Node:
         """Add a number computed for every run by ``function``: a name in ``scalar_functions.FUNCTIONS``, or
         "input" for a number read by ``value``, a ``scalars.Reading``."""
-        return self._add(Node("scalar", function, args), (), value, label)
+        node = Node("scalar", None, args)
+        node.function = function
+        return self._add(node, (), value, label)
 
     def call(self, op: Op, args: tuple[NodeArgument, ...], attrs: Attrs, avals: tuple[Aval, ...]) -> Node:
         """Add a call of ``op`` with outputs of shapes and dtypes ``avals``."""
@@ -317,8 +324,8 @@ def _inferred(node: Node) -> tuple[Aval, ...]:
     """Return the avals that a node must have, as far as they follow from its arguments."""
     if node.kind == "constant":
         return (aval_of(node.value),)
-    if node.kind == "scalar" and node.op != "input" and node.op not in FUNCTIONS:
-        raise GraphError(f"{node!r}: there is no function {node.op!r} of numbers.")
+    if node.kind == "scalar" and node.function != "input" and node.function not in FUNCTIONS:
+        raise GraphError(f"{node!r}: there is no function {node.function!r} of numbers.")
     if node.kind != "call" or node.effect:
         return ()
     attrs = {name: value for name, value in node.attrs.items() if name != "layouts"}
@@ -348,7 +355,7 @@ def lines_of(node: Node, names: Mapping[Node, str]) -> list[str]:
     avals = ", ".join(map(repr, node.avals)) or "float"
     parts = [shown_ref(a, names) for a in node.args]
     attrs = [f"{k}={v!r}" for k, v in node.attrs.items() if k != "cluster"]
-    name = node.op if node.kind == "scalar" else node.name
+    name = node.function if node.kind == "scalar" else node.name
     has_arguments = node.kind != "input" and node.kind != "constant"
     body = f"{name}({', '.join(parts + attrs)})" if has_arguments else name
     notes = " ".join(t for t in (node.label, node.module, node.where) if t)

@@ -110,6 +110,7 @@ class GuardedValues(Guard):
 
     # --- search ---
 
+    # ``function`` is a function, a partial, a method or any object with ``__call__``, told apart as it goes.
     def _find(self, function: Any, frames: Frames) -> Iterator[GuardedValue]:
         seen: Seen = set()
         while isinstance(function, functools.partial):
@@ -148,7 +149,7 @@ class GuardedValues(Guard):
             yield _entry(what, owner, key)
         yield from self._inside(key, value, seen, depth)
 
-    def _inside(self, name: str, value: Any, seen: Seen, depth: int) -> Iterator[GuardedValue]:
+    def _inside(self, name: str, value: object, seen: Seen, depth: int) -> Iterator[GuardedValue]:
         """Yield the members of a container, or of another object the attributes that the code names."""
         if depth > _DEPTH or id(value) in seen or is_plain(value) or isinstance(value, Value):
             return
@@ -169,6 +170,7 @@ class GuardedValues(Guard):
         else:
             yield from self._attributes(name, value, seen, depth)
 
+    # A module shows as one by its class, which this layer does not import.
     def _attributes(self, name: str, value: Any, seen: Seen, depth: int) -> Iterator[GuardedValue]:
         is_module = hasattr(type(value), "named_modules")
         if is_module:

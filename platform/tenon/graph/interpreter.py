@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 
 from tenon.engine.quiet import quiet
 from tenon.engine.types import Array
-from tenon.graph.epilogue import epilogue
+from tenon.graph.epilogue import Epilogue
+from tenon.graph.fused import Fused
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.reorder import reorder
 from tenon.graph.scalars import evaluate
@@ -40,7 +41,7 @@ class Interpreter:
 
         ``arrays`` has one for each input, which is not changed; ``scalars`` the scalar inputs in order.
         """
-        inputs = [n for n in self.graph.nodes if n.kind == "scalar" and n.op == "input"]
+        inputs = [n for n in self.graph.nodes if n.function == "input"]
         numbers = dict(zip(inputs, scalars, strict=True))
         self.values = values = {}
         with quiet():
@@ -60,11 +61,11 @@ class Interpreter:
 
     def run_op(self, node: Node, args: Sequence[Array]) -> Array | tuple[Array, ...]:
         """Run one call on ``args``; return its array, or a tuple of them."""
-        if "cluster" in node.attrs:
+        if isinstance(node.op, Fused):
             return node.op.forward(self.backend, *args, **node.attrs)
         if node.op is reorder:
             return args[0]
         attrs = {k: v for k, v in node.attrs.items() if k != "layouts"}
-        if node.op is epilogue:
+        if isinstance(node.op, Epilogue):
             return node.op.forward(self.backend, *args, **attrs)
         return self.backend.kernel_for(node.op, args)(*args, **attrs)

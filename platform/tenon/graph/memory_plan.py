@@ -17,9 +17,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tenon.engine.aval import Aval
-from tenon.engine.op import Kind
+from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import ArrayNamespace
 from tenon.graph.arena import ALIGNMENT, Life, aligned, arrange, lower_bound
+from tenon.graph.fused import Fused
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.virtual_memory import VirtualMemory, address
 from tenon.ops.movement import Reshape
@@ -62,7 +63,7 @@ def replaceable(node: Node) -> Sequence[int]:
     Each element of the outputs depends only on the same element of these, or the kernel begins by copying
     them.
     """
-    if "cluster" in node.attrs:
+    if isinstance(node.op, Fused):
         return node.op.replaceable(**node.attrs)
     if len(node.avals) != 1 or node.op.view:
         return ()
@@ -153,6 +154,7 @@ class MemoryPlan:
         elif name in ("sum_to", "window_of") and node.avals[0].shape != source.shape:
             return False
         else:
+            assert isinstance(node.op, Primitive)
             result = node.op.forward(self.xp, *[self.arrays[r] for r in node.refs], **node.attrs)
         views = tuple(result) if isinstance(result, tuple | list) else (result,)
         block = self.blocks[base]

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tenon.engine.op import table
-from tenon.engine.types import Operand
+from tenon.engine.op import Primitive, table
+from tenon.engine.types import Array, Operand
 from tenon.graph.graph import Node
 from tenon.ops.movement import Reshape
 
@@ -65,9 +65,9 @@ def lines(step: Step) -> list[str] | None:
         return form(step)
     if op.joined_by and not op.boolean:
         return _reduce(step)
-    if op.is_ufunc and hasattr(np, op.ufunc):
+    if op.is_ufunc and isinstance(op, Primitive) and op.ufunc is not None and hasattr(np, op.ufunc):
         return [f"{step.function(op.ufunc)}({', '.join(_operands(step))}, out={step.made[0]})"]
-    if op.fills_out:
+    if isinstance(op, Primitive) and op.fills_out:
         call = step.bind(op.forward, op.name)
         step.space["numpy"] = np
         attrs = "".join(f", {k}={step.bind(v, k)}" for k, v in step.node.attrs.items())
@@ -89,7 +89,8 @@ def _operands(step: Step) -> list[str]:
 
 def _reduce(step: Step) -> list[str]:
     axes, keep = step.node.attrs["axes"], step.node.attrs.get("keepdims", False)
-    joined: Any = table[step.node.op.joined_by]
+    joined = table[step.node.op.joined_by]
+    assert isinstance(joined, Primitive) and joined.ufunc is not None
     function = step.function(joined.ufunc)
     return [f"{function}.reduce({step.names[0]}, {axes!r}, None, {step.made[0]}, {keep!r})"]
 
@@ -145,9 +146,10 @@ def _fill(step: Step) -> list[str]:
 
 def _put_view(step: Step) -> list[str] | None:
     x, out = step.ins[0], step.outs[0]
-    region: Any = out
+    region: Array = out
     for name, attrs in step.node.attrs["steps"]:
-        op: Any = table[name]
+        op = table[name]
+        assert isinstance(op, Primitive)
         region = op.forward(np, region, **dict(attrs))
     if not np.may_share_memory(region, out):
         return None

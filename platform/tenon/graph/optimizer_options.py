@@ -74,6 +74,7 @@ class OptimizerOptions:
             setattr(h, name, self._option(group, name, value))
         return h
 
+    # An option is of any type: the optimizer's constructor states which.
     def _option(self, group: ParamGroup, name: str, value: Any) -> Any:
         if value.__class__ is float:
             key = (id(group), name)
@@ -235,7 +236,7 @@ def _element(group: ParamGroup, name: str, index: int) -> Reading:
 
 def _current(node: Node) -> dict[Node, float]:
     """Return the present values of the scalar inputs that ``node`` depends on."""
-    if node.op == "input":
+    if node.function == "input":
         return {node: node.value()}
     values: dict[Node, float] = {}
     for ref in node.refs:

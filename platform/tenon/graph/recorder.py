@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, Kind, NotInferable, Op, table
-from tenon.engine.types import Array, Attrs
+from tenon.engine.types import Arguments, Array, Attrs, Nested
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError
 from tenon.graph.graph import Graph, Node, NodeArgument, Ref
@@ -126,7 +126,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
 
     # --- ops ---
 
-    def run(self, op: Op, args: tuple[Any, ...], attrs: Attrs) -> Any:
+    def run(self, op: Op, args: Arguments, attrs: Attrs) -> Nested:
         """Execute ``op`` and record it."""
         below = SLOT.below(self)
         if threading.get_ident() != self._thread:

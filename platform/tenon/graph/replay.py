@@ -35,7 +35,7 @@ class Replay:
         #: The digest of the recording before passes changed it: see ``compare.fingerprint``.
         self.text = b""
         kept = set(recording.graph.nodes)
-        self.getters = [n.value for n in recording.graph.nodes if n.kind == "scalar" and n.op == "input"]
+        self.getters = [n.value for n in recording.graph.nodes if n.function == "input"]
         self.fed = [f for f in recording.fed if f.node in kept]
         self.outside = [o for o in recording.outside if o.node in kept]
         self.positions = [fed.position for fed in self.fed]

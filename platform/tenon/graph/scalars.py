@@ -28,7 +28,7 @@ _Number = TypeVar("_Number", bool, int, float)
 def expression(node: Node, names: Mapping[Node, str]) -> str:
     """Return a scalar that is no input as a Python expression of its arguments, which ``names`` names."""
     parts = [names[a.node] if a.__class__ is Ref else repr(a) for a in node.args]
-    return FUNCTIONS[node.op][1].format(*parts)
+    return FUNCTIONS[node.function][1].format(*parts)
 
 
 class Reading:
@@ -51,10 +51,10 @@ class Reading:
 
 def expression_of(node: Node, names: Names) -> str:
     """Return a scalar as one Python expression of the sources of its inputs."""
-    if node.op == "input":
+    if node.function == "input":
         return f"({node.value.source(names)})"
     parts = [expression_of(a.node, names) if a.__class__ is Ref else repr(a) for a in node.args]
-    return f"({FUNCTIONS[node.op][1].format(*parts)})"
+    return f"({FUNCTIONS[node.function][1].format(*parts)})"
 
 
 def question_text(question: str, value: str, other: str) -> str:
@@ -74,10 +74,10 @@ _QUESTION_TEXTS = {
 
 def evaluate(node: Node, inputs: Mapping[Node, float]) -> float:
     """Return the value of a scalar node, given those of the scalar inputs."""
-    if node.op == "input":
+    if node.function == "input":
         return inputs[node]
     parts = [evaluate(a.node, inputs) if a.__class__ is Ref else a for a in node.args]
-    return FUNCTIONS[node.op][0](*parts)
+    return FUNCTIONS[node.function][0](*parts)
 
 
 class Scalar:
@@ -204,6 +204,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], float]] = {
 }
 
 
-def plain(value: object) -> Any:
+# ``value`` is an argument of an op, which may be of any type.
+def plain(value: Any) -> Any:
     """Return the present number of a Scalar; any other ``value`` unchanged."""
     return value.value if isinstance(value, Scalar) else value

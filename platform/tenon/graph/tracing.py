@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenon.engine import scopes
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, Op
-from tenon.engine.types import Array, Attrs, Nested
+from tenon.engine.types import Arguments, Array, Attrs, Nested
 from tenon.graph import shape_requests
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.recorder import Recorder
@@ -42,7 +42,7 @@ class ShapeRequest:
     kind: str
     shape: tuple[int, ...]
     #: The requested sizes; of a slice the answer.
-    asked: Any
+    asked: Sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class _Tracer(Recorder):
         super().__init__(backend_named("cpu"), strict=True)
         self._whole = whole
 
-    def run(self, op: Op, args: tuple[Any, ...], attrs: Attrs) -> Any:
+    def run(self, op: Op, args: Arguments, attrs: Attrs) -> Nested:
         """Execute ``op`` and record it; a composite as its parts, unless it is to stay whole."""
         if isinstance(op, Composite) and not {op.name, op.kind.value} & self._whole:
             return SLOT.parts(op, args, attrs)

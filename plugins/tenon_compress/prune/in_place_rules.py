@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import DTypeLike
 
-from tenon.extend import Node
+from tenon.extend import Node, Primitive
 from tenon_compress.prune.dependencies import AbstractValue, DependencyAnalysis, location
 from tenon_compress.prune.op_rules import rule
 
@@ -44,8 +44,10 @@ def put_view_rule(
     def filled(abstract: AbstractValue, array: np.ndarray | None, dtype: DTypeLike) -> np.ndarray:
         return np.broadcast_to(np.zeros((), dtype) if array is None else array, abstract.shape)
 
-    known = node.op.forward(np, filled(x, x.known, bool), filled(value, value.known, bool), **node.attrs)
-    values = node.op.forward(
+    op = node.op
+    assert isinstance(op, Primitive)
+    known = op.forward(np, filled(x, x.known, bool), filled(value, value.known, bool), **node.attrs)
+    values = op.forward(
         np, filled(x, x.value, aval.dtype), filled(value, value.value, aval.dtype), **node.attrs
     )
     return (AbstractValue(x.shape, list(x.channel_maps), known, values),)

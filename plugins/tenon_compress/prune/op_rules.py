@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tenon import ops
-from tenon.extend import Aval, Node
+from tenon.extend import Aval, Node, Primitive
 from tenon_compress.prune.dependencies import (
     KINDS,
     RULES,
@@ -46,6 +46,8 @@ def movement_rule(analysis: DependencyAnalysis, node: Node, x: AbstractValue) ->
     """Channels and constants move as the op moves elements."""
     op = ops.reshape if node.name == "view" else node.op  # the order in memory may differ here
 
+    assert isinstance(op, Primitive)
+
     def move(array: np.ndarray) -> tuple[np.ndarray, ...]:
         result = op.forward(np, np.broadcast_to(array, x.shape), **node.attrs)
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
@@ -73,8 +75,11 @@ def take_rule(
     zero_rows = np.broadcast_to(x.zero, x.shape).all(tuple(indexed), keepdims=True)
     any_index = [np.zeros(index.shape, np.int64) for index in indices]
 
+    op = node.op
+    assert isinstance(op, Primitive)
+
     def take(array: Mask) -> np.ndarray:
-        return node.op.forward(np, np.broadcast_to(array, x.shape), *any_index, **node.attrs)
+        return op.forward(np, np.broadcast_to(array, x.shape), *any_index, **node.attrs)
 
     return (zeros(node, [take(channel_map) for channel_map in channel_maps], take(zero_rows)),)
 

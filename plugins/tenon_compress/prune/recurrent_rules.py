@@ -28,7 +28,8 @@ def recurrent_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, *args: Any
 ) -> tuple[AbstractValue, ...]:
     """Return the outputs and final states of a layer in one direction."""
-    gates, candidate = node.op.gates, node.op.candidate
+    op: Any = node.op  # one of the three recurrent ops, whose classes state the two
+    gates, candidate = op.gates, op.candidate
     lstm = node.op is lstm_sequence
     states, weights = args[: 1 + lstm], args[1 + lstm : 5 + lstm]
     if node.attrs.get("nonlinearity", "tanh") not in ("tanh", "relu"):

@@ -56,7 +56,8 @@ def slices_left(
 def _sliced(trace: Trace, abstract_values: dict[Ref, AbstractValue], each: ShapeRequest) -> AbstractValue:
     """Return the value that the slice was requested of; PruningError if no op of the recording takes it."""
     size, axis, rank = each.shape
-    positions = range(size)[each.asked]
+    asked: slice = each.asked
+    positions = range(size)[asked]
     for node in trace.graph.nodes[each.position :]:
         if node.kind == "call" and node.name in ("index", "slice_axis"):
             abstract, cut = abstract_values[node.args[0]], _cut(node, axis)

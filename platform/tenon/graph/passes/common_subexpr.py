@@ -15,11 +15,11 @@ def common_subexpr(graph: Graph) -> None:
     changes: dict[Ref, Ref] = {}
     gone: set[Node] = set()
     for node in graph.nodes:
-        if node.effect or node.kind in ("input", "constant") or node.op == "input":
+        if node.effect or node.kind in ("input", "constant") or node.function == "input":
             continue
         if changes:
             node.args = tuple(changes.get(a, a) if a.__class__ is Ref else a for a in node.args)
-        key = (node.kind, node.op, frozen(node.args), frozen(node.attrs))
+        key = (node.kind, node.op, node.function, frozen(node.args), frozen(node.attrs))
         first = seen.setdefault(key, node)
         if first is not node:
             gone.add(node)

@@ -72,6 +72,7 @@ def _elementary(node: Node) -> bool:
 def _outputs(node: Node, f: OpNamespace, args: list[Operand]) -> tuple[Value, ...]:
     """Compute all outputs of ``node`` with ``f``, including residuals if it has them."""
     op = node.op
+    assert isinstance(op, Composite)
     hidden = op.residuals and len(node.avals) > op.outputs
     result = (op.raw_forward if hidden else op.decompose)(f, *args, **node.attrs)
     outputs = result if isinstance(result, tuple) else (result,)
