@@ -10,6 +10,7 @@ from tenon.tensors.methods.arithmetic import Arithmetic
 from tenon.tensors.methods.autograd import Autograd
 from tenon.tensors.methods.closeness import Closeness
 from tenon.tensors.methods.convert import Convert
+from tenon.tensors.methods.cumulative import Cumulative
 from tenon.tensors.methods.fill import Fill
 from tenon.tensors.methods.forwarded import Forwarded
 from tenon.tensors.methods.indexing import Indexing
@@ -25,13 +26,15 @@ from tenon.tensors.methods.overriding import Overriding
 from tenon.tensors.methods.placement import Placement
 from tenon.tensors.methods.products import Products
 from tenon.tensors.methods.properties import Properties
+from tenon.tensors.methods.rearrangement import Rearrangement
 from tenon.tensors.methods.reduction import Reduction
 from tenon.tensors.methods.splitting import Splitting
-from tenon.tensors.methods.statistics import Scan
+from tenon.tensors.methods.statistics import Statistics
 
 ALL_METHODS = (
-    Arithmetic, Closeness, Reduction, Ordering, Movement, Indexing, Masks, Convert, Properties, Autograd,
-    Fill, Numeric, Products, Placement, Scan, Matrix, Memory, Splitting, Forwarded, Overriding,
+    Arithmetic, Closeness, Reduction, Ordering, Movement, Rearrangement, Indexing, Masks, Convert, Properties,
+    Autograd, Fill, Numeric, Products, Placement, Statistics, Cumulative, Matrix, Memory, Splitting,
+    Forwarded, Overriding,
 )  # fmt: skip
 
 for _family in ALL_METHODS:

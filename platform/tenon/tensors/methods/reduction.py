@@ -1,4 +1,4 @@
-"""Reductions and running sums: ``sum``, ``mean``, ``max``, ``argmax``, ``cumsum``, ``norm``, ``softmax``."""
+"""Reductions over axes: ``sum``, ``mean``, ``max``, ``argmax``, ``norm``, and ``softmax``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from tenon.kernels.shapes import normalize_axes, normalize_axis
 from tenon.tensors.methods.arithmetic import need_order
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
-from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.named_results import named_result
 from tenon.tensors.precision import runs_in
 from tenon.tensors.public_functions import public
@@ -38,7 +37,7 @@ def _axes(x: Value, dim: Axes) -> tuple[int, ...]:
 _EVERY = tuple(tuple(range(rank)) for rank in range(65))
 
 
-def _accumulating(x: Tensor, dtype: dtypes.dtype | None) -> Tensor:
+def accumulating(x: Tensor, dtype: dtypes.dtype | None) -> Tensor:
     """Convert ``x`` to ``dtype``, or integers and booleans to int64, in which torch sums them."""
     if dtype is not None:
         return f.cast(x, dtype=dtype.numpy) if x.raw.dtype != dtype.numpy else x
@@ -115,7 +114,7 @@ class Reduction(Family):
         keepdims: bool | None = None,
     ) -> Tensor:
         """Sum over ``dim`` (an int, several, or all)."""
-        x = self if dtype is None and self.raw.dtype.kind in "fc" else _accumulating(self, dtype)
+        x = self if dtype is None and self.raw.dtype.kind in "fc" else accumulating(self, dtype)
         over_all = dim is None and axis is None
         axes = _EVERY[self.raw.ndim] if over_all else _axes(x, dim if axis is None else axis)
         result = f.sum(x, axes=axes, keepdims=keepdim or bool(keepdims))
@@ -143,7 +142,7 @@ class Reduction(Family):
     ) -> Tensor:
         """Product over ``dim`` or all."""
         _need_one_axis("prod", dim)
-        x = _accumulating(self, dtype)
+        x = accumulating(self, dtype)
         return f.prod(x, axes=_axes(x, dim), keepdims=keepdim)
 
     @as_function()
@@ -282,16 +281,6 @@ class Reduction(Family):
         return f.ne(self, 0).sum(dim)
 
     @as_function()
-    def cumsum(self, dim: int, *, dtype: dtypes.dtype | None = None) -> Tensor:
-        """Running sum along ``dim``."""
-        return f.cumsum(_accumulating(self, dtype), axis=normalize_axis(dim, self.raw.ndim))
-
-    @as_function()
-    def cumprod(self, dim: int, *, dtype: dtypes.dtype | None = None) -> Tensor:
-        """Running product along ``dim``."""
-        return f.cumprod(_accumulating(self, dtype), axis=normalize_axis(dim, self.raw.ndim))
-
-    @as_function()
     def norm(
         self,
         p: float | str | None = "fro",
@@ -330,6 +319,3 @@ class Reduction(Family):
         """Logarithm of the softmax along ``dim``, computed stably."""
         x: Tensor = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         return f.log_softmax(x, axis=normalize_axis(dim, x.raw.ndim))
-
-    cumsum_ = through_method("cumsum")
-    cumprod_ = through_method("cumprod")

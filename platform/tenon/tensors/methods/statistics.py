@@ -1,4 +1,4 @@
-"""Differences, running extremes, quantiles, histograms and covariance."""
+"""Differences, quantiles, histograms and covariance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
 
-class Scan(Family):
+class Statistics(Family):
     """Methods that compare elements with their neighbours along an axis, and statistics."""
 
     __slots__ = ()
@@ -65,27 +65,6 @@ class Scan(Family):
                     f" along the differencing dimension; input.size({a}) = {size}, but got tensor.size({a}) ="
                     f" {length}"
                 )
-
-    @as_function(out="exact", refusal="scan")
-    def cummax(self, dim: int) -> NamedResult:
-        """Running maximum along ``dim``, and the index where it last occurred."""
-        return self._running("cummax", dim)
-
-    @as_function(out="exact", refusal="scan")
-    def cummin(self, dim: int) -> NamedResult:
-        """Running minimum along ``dim``, and the index where it last occurred."""
-        return self._running("cummin", dim)
-
-    def _running(self, name: str, dim: int) -> NamedResult:
-        axis = normalize_axis(dim, self.raw.ndim)
-        indices = f.running_extreme(self, axis=axis, largest=name == "cummax")
-        values = f.gather(self, indices, axis=axis) if self.raw.ndim else self.clone()
-        return named_result(name, values=values, indices=indices)
-
-    @as_function(out="exact", refusal="scan")
-    def logcumsumexp(self, dim: int) -> Tensor:
-        """Logarithm of the running sum of exponentials along ``dim``, without overflow."""
-        return f.logcumsumexp(self, axis=normalize_axis(dim, self.raw.ndim))
 
     @as_function()
     def msort(self) -> Tensor:
