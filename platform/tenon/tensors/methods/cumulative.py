@@ -19,28 +19,40 @@ if TYPE_CHECKING:
 
 
 class Cumulative(Family):
-    """Methods whose result at each position reduces the elements along an axis up to that position."""
+    """Methods whose result at each position is the reduction of the elements up to that position along an
+    axis.
+
+    A negative ``dim`` counts from the last axis; one that does not exist raises AxisError.
+    """
 
     __slots__ = ()
 
     @as_function()
     def cumsum(self, dim: int, *, dtype: dtypes.dtype | None = None) -> Tensor:
-        """Running sum along ``dim``."""
+        """Return the cumulative sum along ``dim``, in this tensor's shape.
+
+        Integers and booleans are summed as int64. With ``dtype``, the elements are converted first.
+        """
         return f.cumsum(accumulating(self, dtype), axis=normalize_axis(dim, self.raw.ndim))
 
     @as_function()
     def cumprod(self, dim: int, *, dtype: dtypes.dtype | None = None) -> Tensor:
-        """Running product along ``dim``."""
+        """Return the cumulative product along ``dim``, in this tensor's shape.
+
+        Integers and booleans are multiplied as int64. With ``dtype``, the elements are converted first.
+        """
         return f.cumprod(accumulating(self, dtype), axis=normalize_axis(dim, self.raw.ndim))
 
     @as_function(out="exact", refusal="scan")
     def cummax(self, dim: int) -> NamedResult:
-        """Running maximum along ``dim``, and the index where it last occurred."""
+        """Return the named tuple ``(values, indices)`` of the cumulative maximum along ``dim``, and where it
+        last occurred."""
         return self._running("cummax", dim)
 
     @as_function(out="exact", refusal="scan")
     def cummin(self, dim: int) -> NamedResult:
-        """Running minimum along ``dim``, and the index where it last occurred."""
+        """Return the named tuple ``(values, indices)`` of the cumulative minimum along ``dim``, and where it
+        last occurred."""
         return self._running("cummin", dim)
 
     def _running(self, name: str, dim: int) -> NamedResult:
@@ -51,7 +63,8 @@ class Cumulative(Family):
 
     @as_function(out="exact", refusal="scan")
     def logcumsumexp(self, dim: int) -> Tensor:
-        """Logarithm of the running sum of exponentials along ``dim``, without overflow."""
+        """Return the logarithm of the cumulative sum of ``exp(self)`` along ``dim``, computed without
+        overflow."""
         return f.logcumsumexp(self, axis=normalize_axis(dim, self.raw.ndim))
 
     cumsum_ = through_method("cumsum")

@@ -25,18 +25,28 @@ def _as_int(number: float) -> int:
 
 
 class Matrix(Family):
-    """Linear algebra of matrices; ``tenon.linalg`` has more."""
+    """Linear algebra of matrices and batches of matrices, which are in the last two axes; ``tenon.linalg``
+    has more.
+
+    A ShapeError is raised where matrices have to be square and are not.
+    """
 
     __slots__ = ()
 
     @property
     def mH(self) -> Tensor:
-        """The last two axes exchanged, and conjugated."""
+        """The conjugate transpose of each matrix: the last two axes exchanged.
+
+        A 0-d tensor is only conjugated; raises ShapeError for a vector.
+        """
         return self._matrices("mH").mT.conj()
 
     @property
     def H(self) -> Tensor:
-        """A matrix transposed and conjugated."""
+        """The conjugate transpose of a matrix.
+
+        A 0-d tensor is only conjugated; raises ShapeError for a vector and for more than two axes.
+        """
         if self.raw.ndim not in (0, 2):
             raise ShapeError(
                 f"tensor.H is only supported on matrices (2-D tensors). Got {self.raw.ndim}-D tensor."
@@ -45,13 +55,17 @@ class Matrix(Family):
 
     @as_function()
     def adjoint(self) -> Tensor:
-        """The last two axes exchanged, and conjugated; a 0-d tensor conjugated."""
+        """Return the conjugate transpose of each matrix: the same as ``mH``."""
         return self._matrices("adjoint()").mT.conj()
 
     @as_function()
     @runs_in("given")
     def matrix_exp(self) -> Tensor:
-        """Matrix exponential, by scaling, a Taylor series of degree 18, and squaring."""
+        """Return the exponential of each square matrix.
+
+        Computed by scaling, a Taylor series of degree 18, and squaring. Raises DTypeError for integers and
+        booleans.
+        """
         if self.raw.ndim < 2 or self.raw.shape[-1] != self.raw.shape[-2]:
             raise ShapeError(
                 f"linalg.matrix_exp: A must be batches of square matrices, got {list(self.raw.shape)}."
@@ -82,50 +96,64 @@ class Matrix(Family):
     @as_function()
     @runs_in("float32")
     def cholesky_solve(self, input2: Tensor, upper: bool = False) -> Tensor:
-        """The ``X`` with ``A X = self``, where ``A`` has the triangular factor ``input2``."""
+        """Return the solution ``X`` of ``A @ X = self``, where ``input2`` is the Cholesky factor of ``A``.
+
+        ``A`` is ``L @ L.mH`` with a lower triangular ``input2``; with ``upper``, ``U.mH @ U`` with an upper
+        one.
+        """
         lower = f.conj(f.triu(input2, k=0).mT) if upper else f.tril(input2, k=0)
         inner = f.solve_triangle(lower, self, upper=False)
         return f.solve_triangle(f.conj(lower.mT), inner, upper=True)
 
     @as_function()
     def cholesky_inverse(self, upper: bool = False) -> Tensor:
-        """The inverse of the matrix of which ``self`` is a triangular factor."""
+        """Return the inverse of ``A``, where this tensor is the Cholesky factor of ``A``, as in
+        ``cholesky_solve``."""
         factor = f.conj(f.triu(self, k=0).mT) if upper else f.tril(self, k=0)
         return f.inv(f.matmul(factor, f.conj(factor.mT)))
 
     def orgqr(self, tau: Tensor) -> Tensor:
-        """The first columns of the product of the Householder reflections that ``geqrf`` returns."""
+        """Return the first columns of the product of the Householder reflections that ``geqrf`` returned as
+        this tensor and ``tau``."""
         return public("orgqr")(self, tau)
 
     def triangular_solve(
         self, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
     ) -> NamedResult:
-        """The solution of ``A X = self`` for a triangle ``A``, and ``A``."""
+        """Return the named tuple ``(solution, cloned_coefficient)``: the ``X`` of ``A @ X = self`` for a
+        triangular matrix ``A``, and a copy of ``A``.
+
+        Only the upper triangle of ``A`` is read, or the lower without ``upper``. With ``transpose``, solve
+        ``A.mT @ X = self``; with ``unitriangular``, the diagonal of ``A`` counts as ones.
+        """
         return public("triangular_solve")(self, A, upper, transpose, unitriangular)
 
     def lu_solve(self, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
-        """The solution of ``A X = self`` for the packed factors of ``A``."""
+        """Return the solution ``X`` of ``A @ X = self``, where ``lu_factor`` returned ``LU_data`` and
+        ``LU_pivots`` for ``A``."""
         return public("lu_solve")(self, LU_data, LU_pivots)
 
     @as_function()
     def inverse(self) -> Tensor:
-        """Inverse matrices."""
+        """Return the inverse of each square matrix; raises LinearAlgebraError if one is singular."""
         return f.inv(self)
 
     @as_function()
     def det(self) -> Tensor:
-        """Determinants."""
+        """Return the determinant of each square matrix, without the last two axes."""
         return f.det(self)
 
     @as_function()
     def slogdet(self) -> NamedResult:
-        """Sign and logarithm of the magnitude of the determinants."""
+        """Return the named tuple ``(sign, logabsdet)`` of the determinant of each square matrix: its sign
+        (for complex matrices a number of magnitude 1), and the logarithm of its magnitude."""
         sign, logabsdet = f.slogdet(self)
         return named_result("slogdet", sign=sign, logabsdet=logabsdet)
 
     @as_function()
     def logdet(self) -> Tensor:
-        """Logarithm of the determinants; NaN where one is negative."""
+        """Return the logarithm of the determinant of each square matrix: NaN where a real one is negative,
+        -inf where it is 0."""
         if self.raw.dtype.kind == "c":
             return f.log(f.det(self))
         sign, logabsdet = f.slogdet(self)
@@ -133,19 +161,32 @@ class Matrix(Family):
 
     @as_function()
     def cholesky(self, upper: bool = False) -> Tensor:
-        """Lower (or upper) triangular factors of positive definite matrices."""
+        """Return the lower triangular ``L`` with ``self = L @ L.mH`` of each Hermitian positive-definite
+        matrix; with ``upper``, ``L.mH``.
+
+        Raises LinearAlgebraError if a matrix is not positive-definite.
+        """
         lower = f.cholesky(self)
         return f.conj(lower.mT) if upper else lower
 
     @as_function()
     def qr(self, some: bool = True) -> NamedResult:
-        """Orthonormal columns and upper triangles whose product is ``self``."""
+        """Return the named tuple ``(Q, R)`` with ``self = Q @ R``, ``Q`` with orthonormal columns and ``R``
+        upper triangular.
+
+        Of an ``m`` by ``n`` matrix, ``Q`` has ``min(m, n)`` columns; without ``some``, ``m``.
+        """
         q, r = f.qr(self, mode="reduced" if some else "complete")
         return named_result("qr", Q=q, R=r)
 
     @as_function()
     def svd(self, some: bool = True, compute_uv: bool = True) -> NamedResult:
-        """``U, S, V`` with ``self = U @ diag(S) @ V^H``."""
+        """Return the named tuple ``(U, S, V)`` with ``self = U @ diag(S) @ V.mH``, and ``S`` in descending
+        order.
+
+        Of an ``m`` by ``n`` matrix, ``U`` and ``V`` have ``min(m, n)`` columns; without ``some``, ``m`` and
+        ``n``. Without ``compute_uv`` they are zeros.
+        """
         u, s, vh = f.svd_parts(self, full=not some)
         if not compute_uv:
             u, vh = (f.new_full(x, shape=tuple(x.raw.shape), value=0) for x in (u, vh))
@@ -154,12 +195,19 @@ class Matrix(Family):
     @as_function()
     @runs_in("float32")
     def pinverse(self, rcond: float = 1e-15) -> Tensor:
-        """Pseudo-inverse; singular values up to ``rcond`` times the largest count as 0."""
+        """Return the pseudo-inverse of each matrix.
+
+        Singular values up to ``rcond`` times the largest count as 0.
+        """
         return f.pinv(self, float(rcond), 0.0)
 
     @as_function()
     def matrix_power(self, n: int) -> Tensor:
-        """The matrix multiplied by itself ``n`` times; the inverse's power if negative."""
+        """Return each square matrix multiplied by itself ``n`` times: the identity for 0, a power of the
+        inverse if ``n`` is negative.
+
+        Raises LinearAlgebraError if ``n`` is negative and a matrix singular.
+        """
         if self.raw.ndim < 2 or self.raw.shape[-1] != self.raw.shape[-2]:
             raise ShapeError(
                 f"linalg.matrix_power: A must be batches of square matrices, got {list(self.raw.shape)}."

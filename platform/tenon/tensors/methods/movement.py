@@ -52,31 +52,36 @@ def _inplace_view(name: str) -> Callable[..., Tensor]:
 
 
 class Movement(Family):
-    """Methods that give the same elements another shape or order."""
+    """Methods that return the same elements in another shape or with the axes in another order.
+
+    A negative ``dim`` counts from the last axis, in all of them; a ``dim`` that does not exist raises
+    AxisError.
+    """
 
     __slots__ = ()
 
     def size(self, dim: int | None = None) -> Any:  # an int with ``dim``, else Size
-        """Return the shape, or the size of axis ``dim``."""
+        """The shape as a ``Size``; with ``dim``, the size of that axis as an int."""
         if dim is None:
             return tuple.__new__(Size, self.raw.shape)  # integers: nothing to check
         return self.raw.shape[normalize_axis(dim, self.raw.ndim)]
 
     def dim(self) -> int:
-        """Number of axes."""
+        """The number of axes."""
         return int(self.raw.ndim)
 
     ndimension = dim
 
     @as_function(out="none")
     def numel(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return int(self.raw.size)
 
     nelement = numel
 
     def stride(self, dim: int | None = None) -> Any:  # an int with ``dim``, else a tuple of them
-        """Return the strides of all axes, or of axis ``dim``, in elements."""
+        """How many elements of memory lie between neighbours along each axis, as a tuple; with ``dim``,
+        along that axis as an int."""
         itemsize = self.raw.dtype.itemsize
         steps = [s // itemsize for s in self.raw.strides]
         shape, empty = self.raw.shape, 0 in self.raw.shape
@@ -88,11 +93,25 @@ class Movement(Family):
 
     @as_function()
     def reshape(self, *args: SizeLike, shape: SizeLike | None = None) -> Tensor:
-        """The elements under another shape; a view where possible."""
+        """Return a tensor of the given shape with the same elements in row-major order.
+
+        One size may be -1: it is computed from the others. The result is a view if the strides allow it,
+        else a copy. Raises ShapeError if the shape has another number of elements.
+
+        >>> import tenon
+        >>> tenon.arange(6).reshape(2, -1).shape
+        torch.Size([2, 3])
+        """
         return f.reshape(self, shape=_inferred(self.raw, sizes(args if shape is None else (shape,))))
 
     def view(self, *args: Any, size: SizeLike | None = None) -> Tensor:  # sizes, or one dtype
-        """View the memory under another shape (error if it needs a copy) or dtype."""
+        """Return a view of this tensor's memory in the given shape, or with elements of the given dtype.
+
+        One size may be -1: it is computed from the others. Raises ShapeError if the shape has another number
+        of elements, ViewError if the elements cannot be viewed in it without a copy: ``reshape`` copies
+        them. With a dtype of another width, the size of the last axis changes in proportion; raises
+        ViewError if it is not divisible.
+        """
         if len(args) == 1 and not isinstance(args[0], (int, tuple, list)) and hasattr(args[0], "numpy"):
             from tenon.tensors.dtype_views import view_dtype
 
@@ -100,16 +119,21 @@ class Movement(Family):
         return f.view(self, shape=_inferred(self.raw, sizes(args if size is None else (size,))))
 
     def reshape_as(self, other: Tensor) -> Tensor:
-        """Reshaped to ``other``'s shape."""
+        """Return ``self.reshape(other.shape)``."""
         return self.reshape(other.raw.shape)
 
     def view_as(self, other: Tensor) -> Tensor:
-        """Viewed in ``other``'s shape."""
+        """Return ``self.view(other.shape)``."""
         return self.view(other.raw.shape)
 
     @as_function()
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-        """Axes ``start_dim..end_dim`` joined into one."""
+        """Return a tensor in which the axes from ``start_dim`` to ``end_dim``, both included, are merged
+        into one.
+
+        A view where possible; a 0-d tensor becomes a vector of one element. Raises ShapeError if
+        ``start_dim`` comes after ``end_dim``.
+        """
         shape = self.raw.shape
         start, end = normalize_axis(start_dim, len(shape)), normalize_axis(end_dim, len(shape))
         if not shape:
@@ -123,12 +147,17 @@ class Movement(Family):
 
     @as_function()
     def ravel(self) -> Tensor:
-        """All axes joined into one, contiguous."""
+        """Return a contiguous vector of all elements in row-major order; a view if this tensor is
+        contiguous."""
         return self.contiguous().reshape(-1)
 
     @as_function()
     def unflatten(self, dim: int, sizes: Sequence[int]) -> Tensor:
-        """Axis ``dim`` split into ``sizes`` (one may be -1)."""
+        """Return a tensor in which axis ``dim`` is split into axes of the given ``sizes``.
+
+        One size may be -1: it is computed from the others. Raises ShapeError if the product of the sizes is
+        not the size of the axis.
+        """
         axis = normalize_axis(dim, self.raw.ndim)
         shape = self.raw.shape
         if WATCHERS.requested_sizes is not None:
@@ -140,7 +169,11 @@ class Movement(Family):
 
     @as_function()
     def permute(self, *args: SizeLike, dims: SizeLike | None = None) -> Tensor:
-        """Axes in the given order."""
+        """Return a view with the axes in the order ``dims``: axis ``i`` of the result is axis ``dims[i]`` of
+        this tensor.
+
+        Raises ShapeError unless ``dims`` names every axis exactly once.
+        """
         axes = tuple(normalize_axis(d, self.raw.ndim) for d in sizes(args if dims is None else (dims,)))
         if len(axes) != self.raw.ndim or len(set(axes)) != len(axes):
             raise ShapeError(
@@ -154,7 +187,7 @@ class Movement(Family):
 
     @as_function("swapdims")
     def transpose(self, dim0: int, dim1: int) -> Tensor:
-        """Two axes exchanged."""
+        """Return a view with the axes ``dim0`` and ``dim1`` exchanged."""
         rank = self.raw.ndim
         axis0, axis1 = normalize_axis(dim0, rank), normalize_axis(dim1, rank)
         return f.transpose(self, axis0=axis0, axis1=axis1) if rank else f.alias(self)
@@ -163,24 +196,30 @@ class Movement(Family):
 
     @as_function()
     def swapaxes(self, axis0: int, axis1: int) -> Tensor:
-        """Alias of ``transpose``."""
+        """Return a view with two axes exchanged: NumPy's name of ``transpose``."""
         return self.transpose(axis0, axis1)
 
     @as_function()
     def t(self) -> Tensor:
-        """A matrix transposed; 0-d and 1-d tensors unchanged."""
+        """Return the transposed matrix as a view; a view of the whole tensor if it has fewer than two axes.
+
+        Raises ShapeError if it has more than two.
+        """
         if self.raw.ndim > 2:
             raise ShapeError(f"t() expects a tensor with <= 2 dimensions, but self is {self.raw.ndim}D")
         return self.transpose(0, 1) if self.raw.ndim == 2 else f.alias(self)
 
     @property
     def T(self) -> Tensor:
-        """All axes reversed."""
+        """A view with the axes in reverse order: of a matrix, its transpose."""
         return f.permute(self, axes=tuple(range(self.raw.ndim))[::-1])
 
     @property
     def mT(self) -> Tensor:
-        """The last two axes exchanged; a 0-d tensor unchanged."""
+        """A view with the last two axes exchanged: the transpose of each matrix of a batch.
+
+        A 0-d tensor is unchanged; raises ShapeError for a vector.
+        """
         return f.alias(self) if not self.raw.ndim else self._matrices("mT").transpose(-2, -1)
 
     def _matrices(self, name: str) -> Tensor:
@@ -193,7 +232,11 @@ class Movement(Family):
 
     @as_function("moveaxis")
     def movedim(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-        """Axes moved to new places."""
+        """Return a view in which each axis of ``source`` is at the position in ``destination``; the others
+        keep their order.
+
+        Raises ShapeError if the two have different lengths or name an axis twice.
+        """
         rank = self.raw.ndim
         moved, targets = (
             [normalize_axis(d, rank) for d in ((dims,) if isinstance(dims, int) else dims)]
@@ -218,14 +261,17 @@ class Movement(Family):
 
     @as_function()
     def unsqueeze(self, dim: int) -> Tensor:
-        """A new axis of size 1 at ``dim``."""
+        """Return a view with a new axis of size 1 at position ``dim``, from ``-rank - 1`` to ``rank``."""
         axis = normalize_axis(dim, self.raw.ndim, extra=1)
         shape = self.raw.shape
         return f.unsqueeze(self, shape=(*shape[:axis], 1, *shape[axis:]))
 
     @as_function()
     def squeeze(self, dim: Axes = None) -> Tensor:
-        """Axes of size 1 removed: all, or those named (others are left)."""
+        """Return a view without the axes of size 1.
+
+        ``dim``, an axis or several, limits this to those axes; any of them that has another size stays.
+        """
         shape = self.raw.shape
         none = dim is not None and not isinstance(dim, int) and not len(dim)
         axes = () if none else normalize_axes(dim, len(shape))
@@ -233,7 +279,11 @@ class Movement(Family):
         return f.squeeze(self, shape=kept, explicit=dim is not None)
 
     def expand(self, *args: SizeLike, size: SizeLike | None = None) -> Tensor:
-        """Size-1 axes repeated without copying; -1 keeps a size."""
+        """Return a view of the given shape in which axes of size 1 are repeated without copying.
+
+        A size of -1 leaves an axis unchanged; further sizes in front add axes. Raises ShapeError if an axis
+        whose size is not 1 would change, or if there are fewer sizes than axes.
+        """
         target = sizes(args if size is None else (size,))
         lead = len(target) - self.raw.ndim
         if lead < 0:
@@ -252,17 +302,21 @@ class Movement(Family):
         )
 
     def expand_as(self, other: Tensor) -> Tensor:
-        """Expanded to ``other``'s shape."""
+        """Return ``self.expand(other.shape)``."""
         return self.expand(other.raw.shape)
 
     @as_function()
     def broadcast_to(self, size: SizeLike) -> Tensor:
-        """Expanded to ``size``."""
+        """Return a view broadcast to the shape ``size``: the same as ``self.expand(size)``."""
         return self.expand(size)
 
     @as_function()
     def narrow(self, dim: int, start: Tensor | int, length: int) -> Tensor:
-        """``length`` elements from ``start`` along ``dim``: a view."""
+        """Return a view of ``length`` elements along ``dim``, beginning at ``start``.
+
+        A negative ``start`` counts from the end; it may be a 0-d integer tensor. Raises AxisError if
+        ``start`` is out of range or this tensor is 0-d, ShapeError if the part reaches beyond the end.
+        """
         if not self.raw.ndim:
             raise AxisError("narrow() cannot be applied to a 0-dim tensor.")
         axis = normalize_axis(dim, self.raw.ndim)
@@ -285,7 +339,16 @@ class Movement(Family):
         return f.slice_axis(self, axis=axis, start=start, stop=start + length)
 
     def unfold(self, dimension: int, size: int, step: int) -> Tensor:
-        """Sliding windows of ``size`` along ``dimension``, as a new last axis."""
+        """Return a view of the windows of ``size`` elements along ``dimension``, ``step`` elements apart.
+
+        The windows lie along a new last axis; the size of ``dimension`` becomes ``(n - size) // step + 1``.
+        Raises ShapeError if ``size`` is larger than the axis or ``step`` is not positive.
+
+        >>> import tenon
+        >>> tenon.arange(5).unfold(0, 3, 2)
+        tensor([[0, 1, 2],
+                [2, 3, 4]])
+        """
         axis = normalize_axis(dimension, self.raw.ndim)
         length = self.raw.shape[axis] if self.raw.ndim else 1
         if size > length:
@@ -295,7 +358,7 @@ class Movement(Family):
         return f.unfold_axis(self, axis=axis, size=size, step=step)
 
     def atleast(self, rank: int) -> Tensor:
-        """Add axes of size 1 in front until there are ``rank`` axes."""
+        """Return a view with axes of size 1 in front, so that it has at least ``rank`` axes."""
         x: Tensor = self
         while x.raw.ndim < rank:
             x = x.unsqueeze(0)

@@ -23,13 +23,22 @@ if TYPE_CHECKING:
 
 
 class Ordering(Family):
-    """Methods that sort, select and count elements."""
+    """Methods that sort, select and count elements.
+
+    NaN counts as larger than any number. A negative ``dim`` counts from the last axis; one that does not
+    exist raises AxisError.
+    """
 
     __slots__ = ()
 
     @as_function(out="exact")
     def sort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> NamedResult:
-        """``(values, indices)`` in order along ``dim``; always stable; NaN counts as largest."""
+        """Return the named tuple ``(values, indices)`` of the elements sorted along ``dim``, and where each
+        was.
+
+        The order is ascending unless ``descending``. Equal elements keep their order, also without
+        ``stable``.
+        """
         axis = normalize_axis(dim, self.raw.ndim)
         order = f.argsort(self, axis=axis, descending=bool(descending))
         values = f.gather(self, order, axis=axis) if self.raw.ndim else self.clone()
@@ -37,12 +46,17 @@ class Ordering(Family):
 
     @as_function()
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
-        """Indices that sort ``self`` along ``dim``."""
+        """Return the indices that sort this tensor along ``dim``: the ``indices`` of ``sort``."""
         return f.argsort(self, axis=normalize_axis(dim, self.raw.ndim), descending=bool(descending))
 
     @as_function()
     def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> NamedResult:
-        """The ``k`` largest (or smallest) elements along ``dim``, in order, with their indices."""
+        """Return the named tuple ``(values, indices)`` of the ``k`` largest elements along ``dim``, the
+        largest first; without ``largest``, of the ``k`` smallest, the smallest first.
+
+        They are in order also without ``sorted``. Raises ShapeError if ``k`` is negative or larger than the
+        axis.
+        """
         if isinstance(dim, bool):
             raise TypeError("topk(): argument 'dim' (position 2) must be int, not bool")
         axis = normalize_axis(dim, self.raw.ndim)
@@ -56,7 +70,12 @@ class Ordering(Family):
 
     @as_function()
     def median(self, dim: int | None = None, keepdim: bool = False) -> Any:  # a tensor if ``dim`` is None
-        """The lower median of all, or ``(values, indices)`` over ``dim``."""
+        """Return the median of all elements; with ``dim``, the named tuple ``(values, indices)`` of the
+        medians along it.
+
+        Of an even number of elements it is the lower one of the two in the middle. NaN if there is one, or
+        if there are no elements.
+        """
         if dim is None:
             flat = self.reshape(-1)
             return (
@@ -76,7 +95,11 @@ class Ordering(Family):
 
     @as_function(memory="apart")
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> NamedResult:
-        """The ``k``-th smallest element along ``dim`` (from 1), with its index."""
+        """Return the named tuple ``(values, indices)`` of the ``k``-th smallest elements along ``dim``,
+        counted from 1.
+
+        Raises ShapeError if ``k`` is not between 1 and the size of the axis, AxisError if that is empty.
+        """
         axis = normalize_axis(dim, self.raw.ndim)
         size = self.raw.shape[axis] if self.raw.ndim else 1
         if not size:
@@ -101,7 +124,14 @@ class Ordering(Family):
         return_counts: bool = False,
         dim: int | None = None,
     ) -> Any:  # a tensor; a tuple with inverse indices and counts if they are requested
-        """The distinct values in order, optionally with inverse indices and counts."""
+        """Return the distinct elements as a sorted vector; with ``dim``, the distinct slices along that
+        axis.
+
+        With ``return_inverse`` or ``return_counts``, return a tuple: after the elements come the index of
+        each input element (or slice) among them, and how often each occurs. They are sorted also without
+        ``sorted``. There is no gradient: a backward pass through the result raises. Raises ShapeError if
+        slices to compare are empty.
+        """
         from tenon.tensors.creation.create import from_backend_array
 
         host = self._backend.to_host(self.raw)
@@ -135,7 +165,12 @@ class Ordering(Family):
     @as_function()
     @watched_creation
     def bincount(self, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-        """How often each non-negative integer occurs, optionally weighted."""
+        """Return how often each integer from 0 on occurs in this vector, as int64; with ``weights``, the sum
+        of the weights at its positions.
+
+        The result has ``max + 1`` elements, at least ``minlength``. Raises ArgumentError unless this is a
+        vector of non-negative integers, ShapeError unless ``weights`` has its shape.
+        """
         from tenon.tensors.creation.create import from_backend_array
 
         host = self._backend.to_host(self.raw)

@@ -19,12 +19,20 @@ if TYPE_CHECKING:
 
 
 class Rearrangement(Family):
-    """Methods that repeat, reverse or shift elements."""
+    """Methods that copy the elements to other positions: they repeat, reverse or shift them, or zero a
+    triangle.
+
+    A negative ``dim`` counts from the last axis, in all of them; a ``dim`` that does not exist raises
+    AxisError.
+    """
 
     __slots__ = ()
 
     def repeat(self, *args: SizeLike, repeats: SizeLike | None = None) -> Tensor:
-        """Copied ``repeats`` times along each axis (leading axes are added)."""
+        """Return a copy in which this tensor is repeated ``repeats[i]`` times along axis ``i``.
+
+        More counts than axes add axes in front; fewer are a ShapeError, and so is a negative count.
+        """
         counts = sizes(args if repeats is None else (repeats,))
         if len(counts) < self.raw.ndim:
             raise ShapeError(
@@ -41,7 +49,11 @@ class Rearrangement(Family):
 
     @as_function()
     def tile(self, *args: SizeLike, dims: SizeLike | None = None) -> Tensor:
-        """Copied ``dims`` times along each axis, the last ones if there are fewer: NumPy's ``tile``."""
+        """Return a copy in which this tensor is repeated ``dims[i]`` times along axis ``i``: NumPy's
+        ``tile``.
+
+        Fewer counts than axes apply to the last axes, more add axes in front.
+        """
         counts = sizes(args if dims is None else (dims,))
         return self.repeat((1,) * (self.raw.ndim - len(counts)) + counts)
 
@@ -49,7 +61,16 @@ class Rearrangement(Family):
     def repeat_interleave(
         self, repeats: Tensor | int, dim: int | None = None, *, output_size: int | None = None
     ) -> Tensor:
-        """Each element repeated ``repeats`` times along ``dim`` (flattened if None)."""
+        """Return a copy in which each element, or slice along ``dim``, is repeated ``repeats`` times in a
+        row.
+
+        ``repeats`` is a count for all, or an integer tensor with one per slice; raises ShapeError if their
+        number differs. Without ``dim``, the tensor is flattened first.
+
+        >>> import tenon
+        >>> tenon.tensor([7, 8]).repeat_interleave(tenon.tensor([1, 3]))
+        tensor([7, 8, 8, 8])
+        """
         from tenon.tensors.creation.repeat_indices import repeat_indices
 
         x: Tensor = self.reshape(-1) if dim is None else self
@@ -58,12 +79,15 @@ class Rearrangement(Family):
 
     @as_function()
     def narrow_copy(self, dim: int, start: Tensor | int, length: int) -> Tensor:
-        """Copy the slice that ``narrow`` returns as a view."""
+        """Return a copy of the part that ``narrow`` returns as a view."""
         return self.narrow(dim, start, length).clone()
 
     @as_function()
     def flip(self, *args: SizeLike, dims: SizeLike | None = None) -> Tensor:
-        """Order reversed along ``dims``: a copy."""
+        """Return a copy with the order of the elements reversed along each of ``dims``.
+
+        Raises ShapeError if an axis is named twice.
+        """
         if not args and dims is None:
             raise TypeError('flip() missing 1 required positional arguments: "dims"')
         listed = sizes(args if dims is None else (dims,))
@@ -75,21 +99,30 @@ class Rearrangement(Family):
 
     @as_function()
     def fliplr(self) -> Tensor:
-        """Reversed along axis 1."""
+        """Return a copy with axis 1 reversed: the columns of a matrix, from left to right.
+
+        Raises ShapeError if there are fewer than two axes.
+        """
         if self.raw.ndim < 2:
             raise ShapeError(f"Input must be >= 2-d. (got shape {list(self.raw.shape)})")
         return self.flip(1)
 
     @as_function()
     def flipud(self) -> Tensor:
-        """Reversed along axis 0."""
+        """Return a copy with axis 0 reversed: the rows of a matrix, up to down. Raises ShapeError for a 0-d
+        tensor."""
         if not self.raw.ndim:
             raise ShapeError("Input must be >= 1-d. (got shape [])")
         return self.flip(0)
 
     @as_function()
     def roll(self, shifts: int | Sequence[int], dims: Axes = None) -> Tensor:
-        """Shifted cyclically along ``dims`` (over the flattened tensor if None)."""
+        """Return a copy with the elements shifted by ``shifts`` along ``dims``; those that leave one end
+        enter at the other.
+
+        Without ``dims``, the flattened tensor is shifted and takes its shape again. Raises ShapeError unless
+        there are as many shifts as axes.
+        """
         shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
         if not shifts:
             raise ShapeError("`shifts` required")
@@ -102,12 +135,20 @@ class Rearrangement(Family):
 
     @as_function()
     def tril(self, diagonal: int = 0) -> Tensor:
-        """Lower triangle."""
+        """Return a copy of each matrix of the last two axes with the elements above a diagonal set to 0.
+
+        ``diagonal`` 0 is the main diagonal, positive numbers are diagonals above it. Raises ShapeError if
+        there are fewer than two axes.
+        """
         return f.tril(self, k=diagonal)
 
     @as_function()
     def triu(self, diagonal: int = 0) -> Tensor:
-        """Upper triangle."""
+        """Return a copy of each matrix of the last two axes with the elements below a diagonal set to 0.
+
+        ``diagonal`` 0 is the main diagonal, positive numbers are diagonals above it. Raises ShapeError if
+        there are fewer than two axes.
+        """
         return f.triu(self, k=diagonal)
 
     tril_ = through_method("tril")

@@ -99,7 +99,12 @@ def moments(
 
 
 class Reduction(Family):
-    """Methods that reduce axes, or accumulate along one."""
+    """Methods that reduce over axes, or divide by what they reduce to.
+
+    ``dim`` is an axis, or several where the annotation says so; without it they reduce over all. The reduced
+    axes are removed, or with ``keepdim`` have size 1. A negative ``dim`` counts from the last axis; one that
+    does not exist raises AxisError.
+    """
 
     __slots__ = ()
 
@@ -113,7 +118,10 @@ class Reduction(Family):
         axis: Axes = None,
         keepdims: bool | None = None,
     ) -> Tensor:
-        """Sum over ``dim`` (an int, several, or all)."""
+        """Return the sum over ``dim``.
+
+        Integers and booleans are summed as int64. With ``dtype``, the elements are converted first.
+        """
         x = self if dtype is None and self.raw.dtype.kind in "fc" else accumulating(self, dtype)
         over_all = dim is None and axis is None
         axes = _EVERY[self.raw.ndim] if over_all else _axes(x, dim if axis is None else axis)
@@ -128,7 +136,11 @@ class Reduction(Family):
     def mean(
         self, dim: Axes = None, keepdim: bool = False, *, dtype: dtypes.dtype | None = None, axis: Axes = None
     ) -> Tensor:
-        """Mean over ``dim``; floating dtypes only."""
+        """Return the mean over ``dim``.
+
+        With ``dtype``, the elements are converted first; raises DTypeError unless they are floating-point or
+        complex then.
+        """
         x: Tensor = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         _need_float(x, "mean")
         result = f.mean(x, axes=_axes(x, dim if axis is None else axis), keepdims=keepdim)
@@ -140,14 +152,17 @@ class Reduction(Family):
     def prod(
         self, dim: int | None = None, keepdim: bool = False, *, dtype: dtypes.dtype | None = None
     ) -> Tensor:
-        """Product over ``dim`` or all."""
+        """Return the product over the axis ``dim``, or of all elements.
+
+        Integers and booleans are multiplied as int64. With ``dtype``, the elements are converted first.
+        """
         _need_one_axis("prod", dim)
         x = accumulating(self, dtype)
         return f.prod(x, axes=_axes(x, dim), keepdims=keepdim)
 
     @as_function()
     def nansum(self, dim: Axes = None, keepdim: bool = False, *, dtype: dtypes.dtype | None = None) -> Tensor:
-        """Sum that counts NaN as 0."""
+        """Return the sum over ``dim`` of the elements that are not NaN."""
         need_order("nansum", self)
         return f.where(f.isnan(self), 0, self).sum(dim, keepdim, dtype=dtype)
 
@@ -155,7 +170,10 @@ class Reduction(Family):
     def nanmean(
         self, dim: Axes = None, keepdim: bool = False, *, dtype: dtypes.dtype | None = None
     ) -> Tensor:
-        """Mean over what is not NaN."""
+        """Return the mean over ``dim`` of the elements that are not NaN: NaN where there are none.
+
+        Raises DTypeError unless the dtype is floating-point.
+        """
         _need_float(self, "nanmean")
         count = f.logical_not(f.isnan(self)).sum(dim, keepdim)
         return self.nansum(dim, keepdim, dtype=dtype) / count
@@ -169,7 +187,12 @@ class Reduction(Family):
         *,
         correction: float | None = None,
     ) -> Tensor:
-        """Variance over ``dim``, divided by ``n - correction`` (default 1)."""
+        """Return the variance over ``dim``: the sum of squared deviations from the mean, divided by ``n -
+        correction``.
+
+        The default correction is 1; ``unbiased=False`` is a correction of 0. Raises DTypeError unless the
+        dtype is floating-point or complex; a warning if ``n`` is not greater than the correction.
+        """
         return f.var(self, **moments("var", self, dim, unbiased, keepdim, correction))
 
     @as_function()
@@ -181,23 +204,32 @@ class Reduction(Family):
         *,
         correction: float | None = None,
     ) -> Tensor:
-        """Standard deviation: the root of ``var``."""
+        """Return the standard deviation over ``dim``: the square root of ``var``, with the same
+        parameters."""
         return f.std(self, **moments("std", self, dim, unbiased, keepdim, correction))
 
     @as_function()
     def logsumexp(self, dim: int | Sequence[int], keepdim: bool = False) -> Tensor:
-        """``log(sum(exp(self)))`` over ``dim``, without overflow."""
+        """Return ``log(sum(exp(self)))`` over ``dim``, computed without overflow."""
         return f.logsumexp(self, axes=_axes(self, dim), keepdims=keepdim)
 
     @as_function()
     def amax(self, dim: int | Sequence[int] = (), keepdim: bool = False) -> Tensor:
-        """Largest over ``dim``; ties share the gradient."""
+        """Return the largest element over ``dim``; elements that share the maximum share its gradient
+        equally.
+
+        Raises UnsupportedError for complex numbers, AxisError for an empty axis.
+        """
         need_order("amax", self)
         return f.amax(self, axes=_axes(self, dim), keepdims=keepdim)
 
     @as_function()
     def amin(self, dim: int | Sequence[int] = (), keepdim: bool = False) -> Tensor:
-        """Smallest over ``dim``; ties share the gradient."""
+        """Return the smallest element over ``dim``; elements that share the minimum share its gradient
+        equally.
+
+        Raises UnsupportedError for complex numbers, AxisError for an empty axis.
+        """
         need_order("amin", self)
         return f.amin(self, axes=_axes(self, dim), keepdims=keepdim)
 
@@ -205,7 +237,12 @@ class Reduction(Family):
     def max(
         self, dim: int | Tensor | None = None, keepdim: bool = False, *, other: Tensor | None = None
     ) -> Any:  # a tensor; named ``(values, indices)`` if ``dim`` is an axis
-        """Largest of all; ``(values, indices)`` over ``dim``; or elementwise with another tensor."""
+        """Return the largest element; with the axis ``dim``, the named tuple ``(values, indices)`` of the
+        largest along it; with a tensor, the same as ``maximum``.
+
+        NaN if an element is NaN. Raises UnsupportedError for complex numbers, ShapeError or AxisError if
+        there is no element.
+        """
         if isinstance(dim, Value) or other is not None:
             return self.maximum(dim if other is None else other)
         return self._extreme("max", dim, keepdim)
@@ -214,7 +251,12 @@ class Reduction(Family):
     def min(
         self, dim: int | Tensor | None = None, keepdim: bool = False, *, other: Tensor | None = None
     ) -> Any:  # a tensor; named ``(values, indices)`` if ``dim`` is an axis
-        """Smallest of all; ``(values, indices)`` over ``dim``; or elementwise with another tensor."""
+        """Return the smallest element; with the axis ``dim``, the named tuple ``(values, indices)`` of the
+        smallest along it; with a tensor, the same as ``minimum``.
+
+        NaN if an element is NaN. Raises UnsupportedError for complex numbers, ShapeError or AxisError if
+        there is no element.
+        """
         if isinstance(dim, Value) or other is not None:
             return self.minimum(dim if other is None else other)
         return self._extreme("min", dim, keepdim)
@@ -240,14 +282,19 @@ class Reduction(Family):
 
     @as_function(out="exact")
     def aminmax(self, *, dim: int | None = None, keepdim: bool = False) -> NamedResult:
-        """``(min, max)`` over ``dim`` or all."""
+        """Return the named tuple ``(min, max)``, as ``amin`` and ``amax`` return them, over the axis ``dim``
+        or of all."""
         _need_one_axis("aminmax", dim)
         axes = () if dim is None else dim
         return named_result("aminmax", min=self.amin(axes, keepdim), max=self.amax(axes, keepdim))
 
     @as_function()
     def argmax(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        """Index of the first largest element."""
+        """Return the index of the first largest element along ``dim``; without it, its index in the
+        flattened tensor.
+
+        Raises DTypeError for booleans, UnsupportedError for complex numbers.
+        """
         _need_ordered_numbers("argmax", self)
         return f.argmax(
             self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim
@@ -255,7 +302,11 @@ class Reduction(Family):
 
     @as_function()
     def argmin(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        """Index of the first smallest element."""
+        """Return the index of the first smallest element along ``dim``; without it, its index in the
+        flattened tensor.
+
+        Raises DTypeError for booleans, UnsupportedError for complex numbers.
+        """
         _need_ordered_numbers("argmin", self)
         return f.argmin(
             self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim
@@ -263,21 +314,29 @@ class Reduction(Family):
 
     @as_function()
     def any(self, dim: Axes = None, keepdim: bool = False) -> Tensor:
-        """Whether any element is non-zero; uint8 stays uint8, as in torch."""
+        """Return whether any element over ``dim`` is non-zero, as booleans; for a uint8 tensor as uint8, as
+        in PyTorch.
+
+        An empty tuple reduces no axis.
+        """
         axes = () if isinstance(dim, (tuple, list)) and not dim else _axes(self, dim)
         result = f.any(self, axes=axes, keepdims=keepdim)
         return result if self.raw.dtype != np.uint8 else f.cast(result, dtype=self.raw.dtype)
 
     @as_function()
     def all(self, dim: Axes = None, keepdim: bool = False) -> Tensor:
-        """Whether all elements are non-zero; uint8 stays uint8, as in torch."""
+        """Return whether all elements over ``dim`` are non-zero, as booleans; for a uint8 tensor as uint8,
+        as in PyTorch.
+
+        An empty tuple reduces no axis.
+        """
         axes = () if isinstance(dim, (tuple, list)) and not dim else _axes(self, dim)
         result = f.all(self, axes=axes, keepdims=keepdim)
         return result if self.raw.dtype != np.uint8 else f.cast(result, dtype=self.raw.dtype)
 
     @as_function()
     def count_nonzero(self, dim: Axes = None) -> Tensor:
-        """Number of non-zero elements."""
+        """Return the number of non-zero elements over ``dim``, as int64."""
         return f.ne(self, 0).sum(dim)
 
     @as_function()
@@ -288,7 +347,11 @@ class Reduction(Family):
         keepdim: bool = False,
         dtype: dtypes.dtype | None = None,
     ) -> Tensor:
-        """Vector norm of order ``p`` over ``dim`` or all elements; ``"nuc"``: the sum of singular values."""
+        """Return the vector norm of order ``p`` over ``dim``; ``"fro"`` is order 2.
+
+        ``p="nuc"`` is a matrix norm over two axes: the sum of the singular values. With ``dtype``, the
+        elements are converted first; raises DTypeError unless they are floating-point or complex then.
+        """
         several: Any = dim if np.iterable(dim) else None
         if isinstance(p, str) and (p != "fro" or (several is not None and len(several) > 2)):
             axes = tuple(range(self.raw.ndim)) if dim is None else (dim,) if several is None else several
@@ -305,17 +368,21 @@ class Reduction(Family):
     @as_function()
     @runs_in("usual", cuda="float32")
     def dist(self, other: Tensor, p: float = 2) -> Tensor:
-        """Norm of the difference."""
+        """Return the norm of order ``p`` of ``self - other``, over all elements."""
         return (self - other).norm(p)
 
     @as_function()
     def softmax(self, dim: int, dtype: dtypes.dtype | None = None) -> Tensor:
-        """``exp(self) / sum(exp(self))`` along ``dim``."""
+        """Return ``exp(self) / sum(exp(self))``, the sum along ``dim``, in this tensor's shape.
+
+        With ``dtype``, the elements are converted first; raises UnsupportedDTypeError for integers.
+        """
         x: Tensor = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         return f.softmax(x, axis=normalize_axis(dim, x.raw.ndim))
 
     @as_function()
     def log_softmax(self, dim: int, dtype: dtypes.dtype | None = None) -> Tensor:
-        """Logarithm of the softmax along ``dim``, computed stably."""
+        """Return the logarithm of ``softmax`` along ``dim``, with the same parameters; more accurate than
+        the two functions one after the other."""
         x: Tensor = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         return f.log_softmax(x, axis=normalize_axis(dim, x.raw.ndim))

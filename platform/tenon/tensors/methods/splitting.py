@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class Splitting(Family):
-    """Methods that return a tensor's parts."""
+    """Methods that return a tuple of parts along an axis, most of them views.
+
+    A negative ``dim`` counts from the last axis; one that does not exist raises AxisError.
+    """
 
     __slots__ = ()
 
@@ -33,7 +36,11 @@ class Splitting(Family):
         return normalize_axis(dim, self.raw.ndim)
 
     def split(self, split_size: int | list[int] | tuple[int, ...], dim: int = 0) -> tuple[Tensor, ...]:
-        """Pieces of ``split_size`` (the last may be smaller), or of the given sizes: views."""
+        """Return views of consecutive parts along ``dim``.
+
+        ``split_size`` is the size of each part (the last may be smaller), or a list with the size of each.
+        Raises ShapeError if sizes are negative or do not add up to the size of the axis.
+        """
         axis = self._cut("split", dim)
         total = self.raw.shape[axis]
         if WATCHERS.requested_sizes is not None:
@@ -54,12 +61,17 @@ class Splitting(Family):
 
     @as_function(out="none")
     def split_with_sizes(self, split_sizes: Iterable[int], dim: int = 0) -> tuple[Tensor, ...]:
-        """Pieces of the given sizes: views."""
+        """Return views of consecutive parts along ``dim``, of the sizes ``split_sizes``; see ``split``."""
         return self.split(list(split_sizes), dim)
 
     @as_function()
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-        """At most ``chunks`` equal pieces: views."""
+        """Return views of at most ``chunks`` parts along ``dim``, of equal size except for the last, which
+        may be smaller.
+
+        There are fewer where rounding up the size leaves none: 5 elements in 4 chunks are 2, 2 and 1. Raises
+        ShapeError if ``chunks`` is not positive.
+        """
         if chunks <= 0:
             raise ShapeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
         axis = self._cut("chunk", dim)
@@ -72,24 +84,34 @@ class Splitting(Family):
 
     @as_function()
     def unsafe_split(self, split_size: int | list[int] | tuple[int, ...], dim: int = 0) -> tuple[Tensor, ...]:
-        """Copies of the parts that ``split`` returns as views, so that each may be changed in place."""
+        """Return copies of the parts that ``split`` returns as views, so that each may be modified in
+        place."""
         return tuple(part.clone() for part in self.split(split_size, dim))
 
     @as_function()
     def unsafe_split_with_sizes(self, split_sizes: Iterable[int], dim: int = 0) -> tuple[Tensor, ...]:
-        """Copies of the parts that ``split_with_sizes`` returns as views."""
+        """Return copies of the parts that ``split_with_sizes`` returns as views."""
         return self.unsafe_split(list(split_sizes), dim)
 
     @as_function()
     def unsafe_chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-        """Copies of the parts that ``chunk`` returns as views."""
+        """Return copies of the parts that ``chunk`` returns as views."""
         return tuple(part.clone() for part in self.chunk(chunks, dim))
 
     @as_function()
     def tensor_split(
         self, indices_or_sections: Tensor | int | Sequence[int], dim: int = 0
     ) -> tuple[Tensor, ...]:
-        """Pieces as even as possible, or cut at the given indices: views."""
+        """Return views of parts along ``dim``: as many as an integer says, or split at the given indices.
+
+        The sizes of the parts differ by one at most, the larger first; those between indices are as the
+        indices say. Indices and integer may be int64 tensors of at most one axis (other tensors raise
+        DTypeError or ShapeError). Raises ShapeError if the integer is not positive.
+
+        >>> import tenon
+        >>> [len(part) for part in tenon.arange(5).tensor_split([1, 3])]
+        [1, 2, 2]
+        """
         axis = self._cut("tensor_split", dim)
         total = self.raw.shape[axis]
         if isinstance(indices_or_sections, Value):
@@ -114,14 +136,18 @@ class Splitting(Family):
 
     @as_function()
     def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:
-        """The slices along ``dim``: views."""
+        """Return views of the slices along ``dim``, without that axis. Raises AxisError for a 0-d tensor."""
         if not self.raw.ndim:
             raise AxisError("Dimension specified as 0 but tensor has no dimensions")
         return f.unbind(self, axis=normalize_axis(dim, self.raw.ndim))
 
     @as_function()
     def hsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-        """Pieces along axis 1 (axis 0 of a vector): views."""
+        """Return views of parts along axis 1, or axis 0 of a vector: equal ones, or split at the given
+        indices.
+
+        Raises ShapeError for a 0-d tensor, and if the axis is not divisible by the number of parts.
+        """
         if not self.raw.ndim:
             raise ShapeError(
                 "torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 "
@@ -131,7 +157,10 @@ class Splitting(Family):
 
     @as_function()
     def vsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-        """Pieces along axis 0: views."""
+        """Return views of parts along axis 0: equal ones, or split at the given indices.
+
+        Raises ShapeError for fewer than two axes, and if the axis is not divisible by the number of parts.
+        """
         if self.raw.ndim < 2:
             raise ShapeError(
                 "torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with "
@@ -141,7 +170,10 @@ class Splitting(Family):
 
     @as_function()
     def dsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-        """Pieces along axis 2: views."""
+        """Return views of parts along axis 2: equal ones, or split at the given indices.
+
+        Raises ShapeError for fewer than three axes, and if the axis is not divisible by the number of parts.
+        """
         if self.raw.ndim < 3:
             raise ShapeError(
                 "torch.dsplit requires a tensor with at least 3 dimension, but got a tensor with "

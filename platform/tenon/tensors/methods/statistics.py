@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Statistics(Family):
-    """Methods that compare elements with their neighbours along an axis, and statistics."""
+    """Methods that compute statistics: differences, quantiles, modes, histograms and covariances."""
 
     __slots__ = ()
 
@@ -68,7 +68,7 @@ class Statistics(Family):
 
     @as_function()
     def msort(self) -> Tensor:
-        """In ascending order along the first axis."""
+        """Return a copy sorted in ascending order along the first axis: ``sort(0).values``."""
         return self.sort(0).values
 
     @as_function()
@@ -255,7 +255,8 @@ class Statistics(Family):
 
     @as_function()
     def corrcoef(self) -> Tensor:
-        """Correlation matrix of the rows."""
+        """Return the matrix of the correlation coefficients of the rows: the covariances divided by the
+        standard deviations, with 1 on the diagonal. A vector is a single row, for which the result is 0-d."""
         c = self.cov()
         if not c.raw.ndim:
             return f.div(c, c)
