@@ -1,7 +1,7 @@
 """The table of modules that only re-export names: they have no file, ``finder.py`` creates them on import.
 
 A row is ``"package.module: name, another as name"``; no rows make an empty package. A submodule of a package
-with two names is listed under the first one: ``tenon.compat.fx.x``, and ``tenon.fx.x`` follows.
+with two names is listed under the first one: ``tenon.compat.utils.x``, and ``tenon.utils.x`` follows.
 """
 
 #: A module without a file -> the rows of its re-exports.
@@ -18,8 +18,6 @@ FACES: dict[str, tuple[str, ...]] = {
         "tenon.tensors.autograd.grad_mode: enable_grad, inference_mode, is_grad_enabled,"
         " is_inference_mode_enabled, no_grad, set_grad_enabled, set_multithreading_enabled",
     ),
-    "tenon.compat.fx.experimental": (),
-    "tenon.compat.fx.experimental.proxy_tensor": ("tenon.compat.fx: get_proxy_mode",),
     "tenon.core": (),
     "tenon.distributed.algorithms": ("tenon.distributed.join: Join, Joinable, JoinHook",),
     "tenon.distributed.algorithms.ddp_comm_hooks": (

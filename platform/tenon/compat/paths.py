@@ -8,7 +8,7 @@ from __future__ import annotations
 
 #: Modules of ``tenon.compat`` that are also submodules of ``tenon``.
 _IN_COMPAT = (
-    "_C _VF __config__ _dynamo _utils _utils_internal _vmap_internals accelerator backends cpu fx hub jit"
+    "_C _VF __config__ _dynamo _utils _utils_internal _vmap_internals accelerator backends cpu hub jit"
     " multiprocessing onnx overrides serialization sparse storage types version"
 )
 
@@ -186,7 +186,9 @@ MODULES: dict[str, str] = {
     "tenon.compat.backends.opt_einsum": "tenon.functions.contraction_order",
     "tenon.compiler": "tenon.nn.compiler",
     "tenon.distributed.elastic.multiprocessing.errors": "tenon.compat.elastic_errors",
+    "tenon.fft": "tenon.functions.fft",
     "tenon.futures": "tenon.distributed.communication.futures",
+    "tenon.linalg": "tenon.functions.linalg",
     "tenon.nn.pruning": "tenon.nn.masks",
     "tenon.observe": "tenon.profiler.observe",
     "tenon.optim.clip": "tenon.nn.utils.clip_grad",

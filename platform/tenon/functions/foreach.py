@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenon.engine.op import table
 from tenon.errors import ArgumentError, ShapeError
+from tenon.functions.linalg import vector_norm
 from tenon.tensors.creation.create import tensor
 from tenon.tensors.tensor import Tensor
 
@@ -159,8 +160,6 @@ def _lerp(name: str, method: Method, inplace: bool) -> Function:
 
 def _foreach_norm(self: Tensors, ord: float = 2, dtype: DTypeLike | None = None) -> tuple[Tensor, ...]:
     """The norm of each tensor, of order ``ord``."""
-    from tenon.linalg import vector_norm
-
     return tuple(vector_norm(x, ord, dtype=dtype) for x in _tensors("_foreach_norm", self))
 
 

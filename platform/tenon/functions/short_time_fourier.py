@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tenon import fft, ops
+from tenon import ops
 from tenon.compat.node_names import titled
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.functions import fft
 from tenon.functions.creation import view_as_real
 from tenon.tensors.creation.create import from_backend_array
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tenon import linalg, ops
+from tenon import ops
 from tenon.compat.node_names import titled
 from tenon.errors import ArgumentError, GradError, ShapeError, UnsupportedError
+from tenon.functions import linalg
 from tenon.functions.derived import write_into
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.creation.random_factories import randn

@@ -1,7 +1,7 @@
 """Linear algebra over the last two axes: the array namespace's LAPACK, and its gradients.
 
-Ops without a gradient rule here (``lstsq`` and the like) are in ``tenon/linalg.py``, which refuses tensors
-that require one.
+Ops without a gradient rule here (``lstsq`` and the like) are in ``tenon/functions/linalg.py``, which refuses
+tensors that require one.
 """
 
 from __future__ import annotations

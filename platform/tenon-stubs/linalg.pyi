@@ -2,4 +2,4 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon.compat.fx import get_proxy_mode as get_proxy_mode
+from tenon.functions.linalg import *
