@@ -17,7 +17,19 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import BackendUnavailableError, DeviceError, DTypeError, OutOfMemoryError
-from tenon.extend import Availability, Backend, Device, Kernel, KernelTable, Kind, MemoryStats, Op
+from tenon.extend import (
+    Array,
+    ArrayNamespace,
+    Availability,
+    Backend,
+    Device,
+    Kernel,
+    KernelTable,
+    Kind,
+    MemoryStats,
+    Op,
+    Operand,
+)
 from tenon_cuda import library
 from tenon_cuda.kernels import kernel_table
 from tenon_cuda.marks import Clock, Mark
@@ -30,7 +42,7 @@ class CudaBackend(Backend):
 
     name = "cuda"
 
-    #: The module that imports CuPy and makes its linear algebra raise errors.
+    #: The module that imports CuPy and makes its linear algebra raise errors; tests set an object like it.
     source: Any = library
     memory_watch: Watch
 
@@ -39,7 +51,7 @@ class CudaBackend(Backend):
         self._clocks: dict[int, Clock] = {}
 
     @functools.cached_property
-    def library(self) -> Any:
+    def library(self) -> library.Cupy:
         """CuPy; its first use imports it and installs the allocator that records peaks."""
         available = self.is_available()
         if not available:
@@ -50,7 +62,7 @@ class CudaBackend(Backend):
         return cupy
 
     @functools.cached_property
-    def xp(self) -> Any:
+    def xp(self) -> ArrayNamespace:
         """The array namespace of the shared forwards."""
         return Namespace(self.library, self.source.linalg_errors)
 
@@ -91,7 +103,7 @@ class CudaBackend(Backend):
     def _here(self, name: str, kernel: Kernel) -> Kernel:
         """Wrap ``kernel`` to raise OutOfMemoryError; for a machine with one device."""
 
-        def run(*args: Any, **attrs: Any) -> Any:
+        def run(*args: Operand, **attrs: object) -> Operand:
             try:
                 return kernel(*args, **attrs)
             except MemoryError as error:
@@ -101,10 +113,10 @@ class CudaBackend(Backend):
 
     def _anywhere(self, name: str, kernel: Kernel) -> Kernel:
         """Wrap ``kernel`` to run on the device that holds its arrays; DeviceError if they are on several."""
-        array_type: Any = self.array_type
+        array_type: object = self.array_type
         cuda = self.library.cuda
 
-        def run(*args: Any, **attrs: Any) -> Any:
+        def run(*args: Operand, **attrs: object) -> Operand:
             arrays = [a for a in args if a.__class__ is array_type]
             devices = {a.data.device_id for a in arrays}
             if len(devices) > 1:
@@ -147,39 +159,39 @@ class CudaBackend(Backend):
             "you no longer need, or look for other processes on the device."
         )
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> Any:
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Array:
         """An uninitialised array."""
         self._check_dtype(dtype)
         with self._on(device, "empty"):
             return self.library.empty(shape, dtype)
 
-    def from_host(self, array: np.ndarray[Any, Any], device: Device | None = None) -> Any:
+    def from_host(self, array: np.ndarray, device: Device | None = None) -> Array:
         """A copy of ``array`` on ``device``; CuPy stages it through pinned memory."""
         self._check_dtype(array.dtype)
         with self._on(device, "copy from the host"):
             return self.library.asarray(array)
 
-    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+    def to_host(self, array: Array) -> np.ndarray:
         """A copy of ``array`` as a NumPy array, once everything before it has run."""
         with self._on(self.device_of(array), "copy to the host"):
-            host: np.ndarray[Any, Any] = self.library.asnumpy(array)
+            host: np.ndarray = self.library.asnumpy(array)
             return host
 
-    def _check_dtype(self, dtype: np.dtype[Any]) -> None:
+    def _check_dtype(self, dtype: np.dtype) -> None:
         if dtype.kind == "V" and np.lib.NumpyVersion(np.__version__) < "2.1.2":
             raise DTypeError(
                 f"CuPy knows {dtype} only with NumPy 2.1.2 or newer, this is {np.__version__}. Update NumPy."
             )
 
-    def as_array(self, value: Any) -> Any:
+    def as_array(self, value: Operand) -> Array:
         """A kernel's result as CuPy's array."""
         return self.library.asarray(value)
 
-    def shares_memory(self, a: Any, b: Any) -> bool:
+    def shares_memory(self, a: Array, b: Array) -> bool:
         """Whether the two arrays' address ranges overlap."""
         return bool(a.size and b.size and self.library.may_share_memory(a, b))
 
-    def device_of(self, array: Any) -> Device:
+    def device_of(self, array: Array) -> Device:
         """The device that holds ``array``, with its index."""
         device: Device = self._devices[array.data.device_id]
         return device
@@ -221,9 +233,9 @@ class CudaBackend(Backend):
         """Make a device current for this thread."""
         self.library.cuda.Device(index).use()
 
-    def properties(self, index: int) -> Mapping[str, Any]:
+    def properties(self, index: int) -> Mapping[str, object]:
         """The properties of a device by CUDA's names: name, compute capability (major, minor), memory ..."""
-        properties: Mapping[str, Any] = self.library.cuda.runtime.getDeviceProperties(index)
+        properties: Mapping[str, object] = self.library.cuda.runtime.getDeviceProperties(index)
         return properties
 
     def reserved(self, device: Device | None = None) -> int:

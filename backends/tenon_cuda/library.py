@@ -9,10 +9,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
 
 from tenon.extend import Availability
 
+#: The module ``cupy``, or a stub of it in tests: it is optional, imported late and has no annotations.
+Cupy: TypeAlias = Any
+#: An object of a class of CuPy: an event, a pointer to memory, an error of the CUDA runtime.
+CupyObject: TypeAlias = Any
 OLDEST = (14, 2)  # ``reshape(copy=False)`` came with it
 _INSTALL = "pip install 'tenon-platform[cuda12]' (or [cuda13] where the driver is 580 or newer)"
 #: Statuses of the CUDA runtime for which ``_refusal`` names a remedy.
@@ -24,17 +29,17 @@ def found() -> bool:
     return importlib.util.find_spec("cupy") is not None
 
 
-def imported() -> Any:
+def imported() -> Cupy:
     """Import and return CuPy."""
     return importlib.import_module("cupy")
 
 
-def linalg_errors() -> Any:
+def linalg_errors() -> AbstractContextManager[object]:
     """A context in which CuPy's linear algebra reports singular matrices."""
     return importlib.import_module("cupyx").errstate(linalg="raise")
 
 
-def examine(found: Callable[[], bool] = found, imported: Callable[[], Any] = imported) -> Availability:
+def examine(found: Callable[[], bool] = found, imported: Callable[[], Cupy] = imported) -> Availability:
     """Whether CUDA can be used; the reason names the versions, or what is missing and how to get it."""
     if not found():
         return _no(f"CuPy is not installed. It comes with {_INSTALL}.")
@@ -52,7 +57,7 @@ def _no(reason: str) -> Availability:
     return Availability(False, reason)
 
 
-def _examine(cupy: Any) -> Availability:
+def _examine(cupy: Cupy) -> Availability:
     name = f"CuPy {cupy.__version__}"
     version = tuple(int(part) for part in cupy.__version__.split(".")[:2])
     if version < OLDEST:
@@ -81,7 +86,7 @@ def _examine(cupy: Any) -> Availability:
     return Availability(True, f"{name}, CUDA {built}, driver for {supported}, {count} device(s)")
 
 
-def _refusal(name: str, error: Any, driver: int, runtime: int) -> str:
+def _refusal(name: str, error: CupyObject, driver: int, runtime: int) -> str:
     if error.status == _NO_DEVICE:
         return _without_device(name, driver)
     if error.status == _INSUFFICIENT_DRIVER:

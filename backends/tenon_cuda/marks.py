@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+
+from tenon_cuda.library import Cupy, CupyObject
 
 
 class Mark:
@@ -27,19 +28,19 @@ class Mark:
 class Clock:
     """The clock of one device: its events, relative to a first one."""
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: Cupy) -> None:
         self._library = library
         self.origin = self.event()
         self.origin.synchronize()
         self.start = time.perf_counter_ns()
 
-    def event(self) -> Any:
+    def event(self) -> CupyObject:
         """Record an event in the current stream of the current device."""
         event = self._library.cuda.Event()
         event.record()
         return event
 
-    def between(self, earlier: Any, later: Any) -> int:
+    def between(self, earlier: CupyObject, later: CupyObject) -> int:
         """Wait for both events and return the nanoseconds between them."""
         earlier.synchronize()
         later.synchronize()

@@ -6,15 +6,14 @@ each. Memory that the pool caches stays reserved until ``release``.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenon.extend import MemoryStats
+from tenon_cuda.library import Cupy, CupyObject
 
 
 class Watch:
     """An allocator on top of CuPy's default pool that records the peak of each device."""
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: Cupy) -> None:
         self._library = library
         self._pool = library.get_default_memory_pool()
         self._peaks: dict[int, int] = {}
@@ -24,7 +23,7 @@ class Watch:
         if self._library.cuda.get_allocator() == self._pool.malloc:
             self._library.cuda.set_allocator(self.allocate)
 
-    def allocate(self, size: int) -> Any:
+    def allocate(self, size: int) -> CupyObject:
         """Allocate ``size`` bytes from the pool of the current device."""
         memory = self._pool.malloc(size)
         used = self._pool.used_bytes()

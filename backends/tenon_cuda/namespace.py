@@ -36,6 +36,7 @@ class Namespace:
         for name, reduction in _REDUCTIONS.items():
             setattr(self, name, Ufunc(self, getattr(library, name), reduction))
 
+    # A function, a dtype or another name of the library.
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.library, name)
         setattr(self, name, value)
@@ -121,7 +122,7 @@ class Linalg:
     def __getattr__(self, name: str) -> Callable[..., Array]:
         function = getattr(self._library, name)
 
-        def checked(*args: Any, **kwargs: Any) -> Array:
+        def checked(*args: object, **kwargs: object) -> Array:
             with self._errors():
                 return function(*args, **kwargs)
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tenon.engine.op import Primitive as Primitive
     from tenon.engine.types import Array as Array
     from tenon.engine.types import ArrayNamespace as ArrayNamespace
+    from tenon.engine.types import Attr as Attr
     from tenon.engine.types import Attrs as Attrs
     from tenon.engine.types import Nested as Nested
     from tenon.engine.types import Operand as Operand
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
 _TARGETS = {
     "Array": "tenon.engine.types:Array",
     "ArrayNamespace": "tenon.engine.types:ArrayNamespace",
+    "Attr": "tenon.engine.types:Attr",
     "Attrs": "tenon.engine.types:Attrs",
     "Availability": "tenon.kernels.backend:Availability",
     "Aval": "tenon.engine.aval:Aval",

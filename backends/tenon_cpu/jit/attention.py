@@ -6,11 +6,10 @@ import array
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
+from tenon.extend import Attr, Kernel
 from tenon_cpu.jit import attention_code as code
 from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
@@ -149,7 +148,7 @@ def attention_grad(
 
 
 def prepare(
-    kernel: Kernel, name: str, ins: Sequence[Input], attrs: Mapping[str, Any], outs: Sequence[np.ndarray]
+    kernel: Kernel, name: str, ins: Sequence[Input], attrs: Mapping[str, Attr], outs: Sequence[np.ndarray]
 ) -> Callable[[], None] | None:
     """A kernel bound to its arrays; None for other ops, and for arrays that the code does not support."""
     if name not in ("attention", "attention_grad") or not all(o.flags.c_contiguous for o in outs):

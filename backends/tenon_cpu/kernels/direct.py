@@ -7,11 +7,11 @@ of a few elements that costs more than the arithmetic. Times are for 4-element a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tenon.extend import Attr, Operand
 from tenon.ops import mean as _mean
 from tenon.ops import sigmoid as _sigmoid
 from tenon.ops import sign as _sign
@@ -32,7 +32,7 @@ _ZERO = {c: np.zeros((), c) for c in _REAL}
 _HALF = {c: np.full((), 0.5, c) for c in _REAL}
 
 
-def conj(x: Any) -> Any:
+def conj(x: Operand) -> Operand:
     """The conjugate; real arrays and numbers are returned unchanged (0.1 against 0.3 us)."""
     return x.conjugate() if x.__class__ in _NUMBERS or x.dtype.kind == "c" else x
 
@@ -72,7 +72,7 @@ def permute(x: np.ndarray, *, axes: Sequence[int]) -> np.ndarray:
     return x.transpose(axes)
 
 
-def index(x: np.ndarray, *, key: Any) -> np.ndarray:
+def index(x: np.ndarray, *, key: Attr) -> np.ndarray:
     """``x[key]``."""
     return x[key]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from tenon.extend import Attrs
+from tenon.extend import Attr, Attrs
 from tenon.ops import max_pool as _max_pool
 from tenon.ops.convolution import positions_in
 from tenon_cpu.kernels.blocks import integers_of, masked, over_rows, plain
@@ -47,7 +46,7 @@ def _regions(attrs: Attrs, sizes: tuple[int, int]) -> list[tuple[slice, ...]]:
     ]
 
 
-def max_pool(x: np.ndarray, **attrs: Any) -> np.ndarray:
+def max_pool(x: np.ndarray, **attrs: Attr) -> np.ndarray:
     """Compute maxima over the rows of windows first, whose elements are adjacent in memory, then over
     columns."""
     if x.size <= _FEW and attrs["kernel"] == attrs["stride"] == (2, 2) and min(x.shape[2:]) > 1:
@@ -79,7 +78,7 @@ def _maximum(parts: list[np.ndarray], out: np.ndarray) -> None:
         np.maximum(out, part, out=out)
 
 
-def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Any) -> np.ndarray:
+def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Attr) -> np.ndarray:
     """Return the gradient, which the first maximum of each window receives; decline if ``out`` has NaN."""
     if np.isnan(out).any():
         return NotImplemented

@@ -34,6 +34,7 @@ class Entries:
 
     def __init__(self, capacity: int) -> None:
         self.capacity, self.hits, self.misses = capacity, 0, 0
+        #: By key what its ``make`` returned.
         self.values: dict[Hashable, Any] = {}
 
     def get(self, key: Hashable, make: Callable[..., T], *arguments: object) -> T:

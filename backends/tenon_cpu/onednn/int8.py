@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from tenon.extend import Availability
 from tenon_cpu.jit import integer
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.library import OneDnnError
-from tenon_cpu.onednn.primitives import Primitive
+from tenon_cpu.onednn.primitives import Parameter, Primitive
 from tenon_cpu.onednn.runtime import available
 
 #: Scale and zero point of the input, scale and zero point of the result (None and 0 for a float result), and
@@ -24,7 +23,7 @@ _EXACT = re.compile("vnni|amx")
 LONGEST = (2**31 - 1) // (255 * 128)
 
 
-def exact(kind: str, *parameters: Any, attributes: Attributes) -> Primitive | None:
+def exact(kind: str, *parameters: Parameter, attributes: Attributes) -> Primitive | None:
     """Create a primitive; None where oneDNN has no fast kernel with exact sums.
 
     Without VNNI or AMX it adds pairs of products in 16 bits, with saturation.

@@ -7,7 +7,6 @@ All rows share one scale: oneDNN supports a per-tensor scale of the source only.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -93,7 +92,7 @@ class Dynamic:
             self.quantized.fill(0)
 
 
-def _step(x: Array, sizes: Array) -> tuple[Any, Any]:
+def _step(x: Array, sizes: Array) -> tuple[float, float]:
     """Return the scale of ``x`` and its reciprocal. The scale is NaN unless all elements are finite; the
     reciprocal is 0 where all quantized values are to be 0. ``sizes`` receives the largest magnitude of each
     row."""

@@ -28,6 +28,7 @@ class PackedWeight:
 
     def __init__(self) -> None:
         self._packed: list[tuple[Descriptor, Buffer]] = []
+        #: By key what its ``make`` returned.
         self._custom: dict[Hashable, Any] = {}
 
     def custom(self, key: Hashable, make: Callable[[], T]) -> T:

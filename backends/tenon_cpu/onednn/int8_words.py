@@ -55,6 +55,7 @@ class _Words:
         return [integer.panels(part) for part in transposed]
 
 
+# Keyword arguments of ``integer.Product``, which states their types.
 def _numbers(steps: Steps) -> dict[str, Any]:
     _, _, out_step, out_zero, relu = steps
     return {"least": 0 if relu else -math.inf, "out": None if out_step is None else (out_step, out_zero)}

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.extend import Config, errors
 from tenon_cpu.onednn.signatures import PRIMITIVES, STATUS, STATUS_NAMES, UNIMPLEMENTED, VALUES
@@ -64,6 +64,10 @@ class _Version(ctypes.Structure):
     )
 
 
+#: A C function with declared types, for which ctypes has no public class.
+CFunction: TypeAlias = Any
+
+
 @dataclass(frozen=True)
 class Library:
     """A loaded oneDNN: ``functions[name]`` with types declared, the interpreter lock released during calls.
@@ -75,10 +79,10 @@ class Library:
     path: str
     version: tuple[int, int, int]
     runtime: str
-    functions: dict[str, Any] = field(repr=False)
-    quick: dict[str, Any] = field(repr=False)
+    functions: dict[str, CFunction] = field(repr=False)
+    quick: dict[str, CFunction] = field(repr=False)
 
-    def call(self, name: str, *args: Any) -> None:
+    def call(self, name: str, *args: object) -> None:
         """Call a function that returns a status; raise OneDnnError unless it is success."""
         status = self.functions[name](*args)
         if status:

@@ -11,14 +11,14 @@ program.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy.typing as npt
 
 from tenon_cpu.onednn.attributes import Attributes, PostOp
 from tenon_cpu.onednn.descriptors import Descriptor, contiguous_strides
 from tenon_cpu.onednn.library import OneDnnError
-from tenon_cpu.onednn.primitives import Primitive
+from tenon_cpu.onednn.primitives import Parameter, Primitive
 from tenon_cpu.onednn.signatures import FORWARD_INFERENCE
 
 Ints = tuple[int, ...]
@@ -196,7 +196,7 @@ def _inner_product(
     )
 
 
-def _create(kind: str, *parameters: Any, post_ops: Sequence[PostOp]) -> Primitive | None:
+def _create(kind: str, *parameters: Parameter, post_ops: Sequence[PostOp]) -> Primitive | None:
     try:
         created = Primitive(kind, *parameters, attributes=Attributes(post_ops))
     except OneDnnError as error:

@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -34,6 +34,8 @@ from tenon_cpu.onednn.signatures import (
 )
 
 Memory = np.ndarray | Buffer
+#: A parameter of a primitive; ``signatures.PRIMITIVES`` states by a letter which of the types it has.
+Parameter: TypeAlias = Any
 
 
 class _Argument(ctypes.Structure):
@@ -48,7 +50,7 @@ class Primitive:
     slower.
     """
 
-    def __init__(self, kind: str, *parameters: Any, attributes: Attributes | None = None) -> None:
+    def __init__(self, kind: str, *parameters: Parameter, attributes: Attributes | None = None) -> None:
         here = runtime()
         self.kind, self.parameters = kind, parameters
         quick = here.library.quick
@@ -133,7 +135,7 @@ class Primitive:
         return f"<{self.kind} {self.implementation} {', '.join(str(p) for p in self.parameters)}>"
 
 
-def _as_c_argument(parameter: Any, letter: str) -> object:
+def _as_c_argument(parameter: Parameter, letter: str) -> object:
     if letter == "m":
         return None if parameter is None else parameter.handle
     if letter == "h":

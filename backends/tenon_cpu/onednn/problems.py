@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from tenon_cpu.onednn.attributes import Attributes, PostOp
 from tenon_cpu.onednn.descriptors import Descriptor, element_strides
 from tenon_cpu.onednn.layouts import PLAIN, Layout, blocked
 from tenon_cpu.onednn.library import OneDnnError
-from tenon_cpu.onednn.primitives import Primitive
+from tenon_cpu.onednn.primitives import Parameter, Primitive
 
 #: Stride, padding, dilation, groups.
 Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
@@ -139,7 +138,7 @@ FEW_POSITIONS = 200
 
 
 def _create(
-    kind: str, *parameters: Any, attributes: Attributes | None = None, any_kernel: bool = False
+    kind: str, *parameters: Parameter, attributes: Attributes | None = None, any_kernel: bool = False
 ) -> Primitive | None:
     """Create a primitive; None where oneDNN has none, or only its reference, which is hundreds of times
     slower."""

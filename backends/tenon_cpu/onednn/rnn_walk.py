@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -165,7 +165,7 @@ def parts(sizes: Sequence[int]) -> list[int]:
 
 
 def walk(
-    loop: Callable[..., int], products: StepProducts, sizes: Sequence[int], reverse: bool, *arrays: Any
+    loop: Callable[..., int], products: StepProducts, sizes: Sequence[int], reverse: bool, *arrays: object
 ) -> None:
     """Call ``loop(library, steps, first, reverse, *arrays)`` for each part of the batch, on the threads."""
     lengths = np.asarray(sizes, np.int64)

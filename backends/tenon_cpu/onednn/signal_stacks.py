@@ -25,6 +25,7 @@ class _Stack(ctypes.Structure):
 
 
 _Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+# A CDLL on Linux, else None: what uses its functions runs on Linux only, which a type checker cannot tell.
 _libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
 if _libc is not None:
     _libc.malloc.argtypes, _libc.malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tenon import ops
-from tenon.extend import Condition, Kernel, KernelRow, KernelTable, asks, size_at_least
+from tenon.extend import Attr, Condition, Kernel, KernelRow, KernelTable, asks, size_at_least
 from tenon.ops.spatial.resampling import pads_few_elements
 from tenon_cpu.jit.eager_ops import parts as eager_parts
 from tenon_cpu.jit.eager_ops import space as eager_space
@@ -48,7 +47,7 @@ def _one_gradient_each(g: Array, shape: Sequence[int]) -> bool:
     return g.ndim == len(shape) and set(g.shape[2:]) == {1} and g.dtype.char in "fd" and 0 not in shape
 
 
-def _many_edges(plan: Any) -> bool:
+def _many_edges(plan: Attr) -> bool:
     return not pads_few_elements(plan)
 
 
@@ -70,7 +69,7 @@ def _halved(g: Array, x: Array) -> bool:
     return bool(g.shape == eager_parts.halved(x))
 
 
-def _convolution(x: Array, weight: Array, bias: Array | None, **attrs: Any) -> Array:
+def _convolution(x: Array, weight: Array, bias: Array | None, **attrs: Attr) -> Array:
     y: Array = ops.conv.forward(np, x, weight, **attrs)
     return y if bias is None else y + bias.reshape(-1, *(1,) * (y.ndim - 2))
 

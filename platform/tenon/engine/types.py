@@ -19,8 +19,10 @@ ArrayNamespace: TypeAlias = Any
 OpNamespace: TypeAlias = Any
 #: A value inside of a rule: a tensor, an array or an Aval, as the rule's ``f`` takes it.
 Operand: TypeAlias = Any
-#: Attributes of an op's call. The keyword-only parameters of the op's ``infer`` state the type of each.
-Attrs: TypeAlias = dict[str, Any]
+#: One attribute of an op's call. The keyword-only parameters of the op's ``infer`` state the type of each.
+Attr: TypeAlias = Any
+#: The attributes of an op's call, by name.
+Attrs: TypeAlias = dict[str, Attr]
 #: Tensors in tuples, lists, dicts and dataclasses of any depth, as modules and compiled functions take and
 #: return them; Python's type system has no type for "the same structure with other leaves".
 Nested: TypeAlias = Any

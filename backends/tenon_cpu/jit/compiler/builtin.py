@@ -72,12 +72,12 @@ def define(name: str, text: str, address: int, kind: int) -> int:
     return ctypes.addressof(definition)
 
 
+# Its signature is that of the compiled code behind ``definition``.
 def function(definition: int, own: object) -> Callable[..., Any]:
     """A built-in function; ``own`` is its ``__self__``."""
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    result: Callable[..., Any] = make(definition, own, None)
-    return result
+    return make(definition, own, None)
 
 
 #: ``PyObject *call(PyObject *lines, PyObject *)``: an array of address, table and threads of each entry.

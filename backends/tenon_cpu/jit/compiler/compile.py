@@ -182,6 +182,7 @@ class Inlined:
         self.flags = flags_of(fastmath)
         self._dispatcher: Function | None = None
 
+    # The types are those of ``function``.
     def __call__(self, *args: Any) -> Any:
         """Run it as plain Python, for tests of the formula."""
         return self.function(*args)

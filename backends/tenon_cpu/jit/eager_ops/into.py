@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
+from tenon.extend import Attr, Kernel
 from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
 from tenon_cpu.jit.fusion.chains import Input
 
@@ -16,7 +15,7 @@ _FILLING = frozenset(("embedding", "cross_entropy_grad"))
 
 
 def prepare(
-    kernel: Kernel, name: str, ins: Sequence[Input], attrs: Mapping[str, Any], outs: Sequence[np.ndarray]
+    kernel: Kernel, name: str, ins: Sequence[Input], attrs: Mapping[str, Attr], outs: Sequence[np.ndarray]
 ) -> Callable[[], None] | None:
     """``kernel``, of the op called ``name``, bound to ``outs``; None where that does not pay."""
     if name not in _FILLING:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from tenon.extend import Attrs
+from tenon.extend import Attr, Attrs
 from tenon.ops import max_pool as _max_pool
 from tenon_cpu.jit.compiler.compile import Argument
 from tenon_cpu.jit.compiler.compile import Kernel as Compiled
@@ -132,7 +131,7 @@ def _line(attrs: Attrs) -> tuple[int, ...]:
     return tuple(attrs[name][0] for name in ("kernel", "stride", "padding", "dilation"))
 
 
-def max_pool_lines(x: np.ndarray, **attrs: Any) -> np.ndarray:
+def max_pool_lines(x: np.ndarray, **attrs: Attr) -> np.ndarray:
     """Max pooling along lines."""
     out = np.empty(_max_pool.infer(x, **attrs).shape, FLOAT)
     count, lines = x.shape[0] * x.shape[1], out.reshape(-1, out.shape[2])
@@ -148,7 +147,7 @@ def max_pool_halves(x: np.ndarray) -> np.ndarray:
     return out
 
 
-def max_pool_lines_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Any) -> np.ndarray:
+def max_pool_lines_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Attr) -> np.ndarray:
     """The gradient of max pooling along lines."""
     count, dx = x.shape[0] * x.shape[1], np.zeros(x.shape, FLOAT)
     lines = [plain(a).reshape(count, -1) for a in (g, x, out)]
@@ -167,7 +166,7 @@ def max_pool_halves_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray) -> np.nd
     return dx
 
 
-def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Any) -> np.ndarray:
+def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Attr) -> np.ndarray:
     """The gradient of max pooling of planes and volumes, for any windows."""
     missing, count = 5 - x.ndim, x.shape[0] * x.shape[1]
     layout = np.ones((5, 3), INDEX)

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel, Op, Primitive
+from tenon.extend import Attr, Kernel, Op, Operand, Primitive
 from tenon.ops import acos as _acos
 from tenon.ops import asin as _asin
 from tenon.ops import atan as _atan
@@ -44,7 +43,7 @@ from tenon_cpu.jit.short_floats import elementwise as short
 _BOOL = np.dtype(np.bool_)
 
 
-def _by_code(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> np.ndarray | None:
+def _by_code(op: Op, args: Sequence[Operand], attrs: Mapping[str, Attr]) -> np.ndarray | None:
     """The op's result on large arrays; None if they are not supported, or code cannot be compiled."""
     first, out = args[0], attrs.get("out")
     if first.__class__ is not np.ndarray or first.size < WORTH:
@@ -63,7 +62,7 @@ def _by_code(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> np.ndarra
 def coded(op: Op) -> Kernel:
     """A kernel of ``op`` by generated code, which declines the calls that the code does not support."""
 
-    def kernel(*args: Any, **attrs: Any) -> np.ndarray:
+    def kernel(*args: Operand, **attrs: Attr) -> np.ndarray:
         result = _by_code(op, args, attrs)
         return NotImplemented if result is None else result
 

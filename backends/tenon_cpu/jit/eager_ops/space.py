@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from tenon.extend import ArrayNamespace, OpNamespace
+from tenon.extend import ArrayNamespace, Attr, OpNamespace
 from tenon.ops import adaptive_max_pool_indices as _adaptive
 from tenon.ops import fractional_max_pool_indices as _fractional
 from tenon.ops import grid_places as _grid_places
@@ -118,12 +117,12 @@ def _axes(grid: np.ndarray, sizes: Sequence[int], mode: str, padding: str, align
     return [_Axis(grid, rank - 1 - a, size, mode, padding, align) for a, size in enumerate(sizes)]
 
 
-def grid_weights(f: OpNamespace, grid: np.ndarray, **attrs: Any) -> np.ndarray:
+def grid_weights(f: OpNamespace, grid: np.ndarray, **attrs: Attr) -> np.ndarray:
     """The weights of all taps: the products of those along each axis."""
     return products(f, [a.fraction for a in _axes(grid, **attrs)], attrs["mode"])
 
 
-def grid_places(grid: np.ndarray, **attrs: Any) -> np.ndarray:
+def grid_places(grid: np.ndarray, **attrs: Attr) -> np.ndarray:
     """The flat indices of all taps, computed axis by axis; -1 if outside."""
     mode = attrs["mode"]
     out = np.empty(_grid_places.infer(grid, **attrs).shape, INDEX)
@@ -207,7 +206,7 @@ def _windows(first: np.ndarray, stop: np.ndarray, step: int) -> np.ndarray:
     return np.stack([first, stop, np.full_like(first, step)], axis=-2).astype(INDEX)
 
 
-def max_pool_indices(x: np.ndarray, **attrs: Any) -> np.ndarray:
+def max_pool_indices(x: np.ndarray, **attrs: Attr) -> np.ndarray:
     """The indices of the maxima of sliding windows."""
     windows = []
     layout = (attrs[name] for name in ("kernel", "stride", "padding", "dilation"))

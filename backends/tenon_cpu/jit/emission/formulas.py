@@ -40,6 +40,7 @@ class Formula:
     def __init__(self, code: Code, type: Type) -> None:
         self.code = code
         self.type = type
+        #: Values, numbers and attrs, which the operations of the formula take as what they are.
         self.names: dict[str, Any] = {}
         #: Whether fused multiply-adds are left to the formula.
         self.plain = False

@@ -7,7 +7,6 @@ with a bias. Inputs are loaded first, outputs stored last, so that an output may
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tenon.extend import errors
 from tenon_cpu.jit.compiler.llvm import driver
@@ -35,7 +34,7 @@ def emit_step(code: Code, step: Step, operands: Sequence[Operand | None]) -> Val
     out, computed = type_of(step.aval.dtype), type_of(step.computed)
     assert out is not None and computed is not None
     formula = Formula(code, out if step.op == "cast" else computed)
-    names: dict[str, Any] = dict(step.attrs)
+    names: dict[str, object] = dict(step.attrs)
     conditions = step.definition.promoted_from
     for position, (letter, v) in enumerate(zip(_LETTERS, operands, strict=False)):
         if isinstance(v, Val) and step.op != "cast":

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ Input = np.ndarray | float | None
 SMALL = 1 << 12
 
 
-class Entries(np.ndarray[Any, np.dtype[np.int64]]):
+class Entries(np.ndarray[tuple[int, int], np.dtype[np.int64]]):
     """A line for each kernel: the addresses of its entry and of its table, the number of threads."""
 
     #: The objects that the lines point to.

@@ -12,11 +12,10 @@ import ctypes
 import functools
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from tenon.extend import Aval, Op, errors
+from tenon.extend import Aval, Op, Operand, errors
 from tenon.extend import cluster as _described
 from tenon.ops import cast as _cast
 from tenon_cpu.jit.compiler import llvm
@@ -84,13 +83,13 @@ def _module(code: Code, count: int) -> str:
 
 @functools.lru_cache(1024)
 def _step(
-    name: str, text: str, attrs: tuple[tuple[str, Any], ...], out: np.dtype, computed: np.dtype
+    name: str, text: str, attrs: tuple[tuple[str, object], ...], out: np.dtype, computed: np.dtype
 ) -> _described.Step:
     return _STEP(name, (), attrs, Aval((), out), text, computed)
 
 
 def elementwise(
-    op: Op, args: Sequence[Any], attrs: Mapping[str, Any], computed: np.dtype, dtype: np.dtype,
+    op: Op, args: Sequence[Operand], attrs: Mapping[str, object], computed: np.dtype, dtype: np.dtype,
     out: np.ndarray | None = None,
 ) -> np.ndarray | None:  # fmt: skip
     """``op`` of arrays, Python numbers and None, as an array of ``dtype``; None if there is no code for it.

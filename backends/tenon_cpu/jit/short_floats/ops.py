@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tenon.extend import Composite, Kernel, Kind, Op, ShortKernel
+from tenon.extend import Attr, Composite, Kernel, Kind, Op, Operand, ShortKernel
 from tenon.ops import where as _where
 from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.compiler.compile import available
@@ -71,7 +70,7 @@ def kernels_for(op: Op) -> Sequence[ShortKernel]:
 _ANY = (..., ..., ...)
 
 
-def _elementwise(op: Op, kernel: Kernel, /, *args: Any, **attrs: Any) -> np.ndarray:
+def _elementwise(op: Op, kernel: Kernel, /, *args: Operand, **attrs: Attr) -> np.ndarray:
     """An elementwise op by generated code, where all promoted operands have one dtype."""
     out = attrs.pop("out", None)
     dtype, size = None, 0
@@ -104,12 +103,12 @@ def _supported(args: Sequence[object], out: np.ndarray | None, dtype: np.dtype) 
     return True
 
 
-def _number(a: Any) -> Any:
+def _number(a: Operand) -> Operand:
     """``a``, but a Python number in place of one of NumPy's scalars or of bfloat16's."""
     return float(a) if isinstance(a, np.generic) else a
 
 
-def _widened(dtypes: frozenset[np.dtype], kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
+def _widened(dtypes: frozenset[np.dtype], kernel: Kernel, /, *args: Operand, **attrs: Attr) -> Operand:
     """The results of float32's kernel, rounded to the dtype of the arguments, where it is of ``dtypes``."""
     dtype, size = None, 0
     for a in args:
@@ -135,7 +134,7 @@ def _widened(dtypes: frozenset[np.dtype], kernel: Kernel, /, *args: Any, **attrs
     return _narrow(result, dtype)
 
 
-def _rows(name: str, kernel: Kernel, /, *args: np.ndarray, **attrs: Any) -> np.ndarray:
+def _rows(name: str, kernel: Kernel, /, *args: np.ndarray, **attrs: Attr) -> np.ndarray:
     """An op of ``short_rows.ROWS`` along the last axis of bfloat16 arrays."""
     x = args[0]
     if _bfloats_of_one_shape(args) and attrs["axis"] == x.ndim - 1:
@@ -158,14 +157,14 @@ def _bfloats_of_one_shape(args: Sequence[np.ndarray]) -> bool:
     return args[0].size >= WORTH and all(a.dtype is BFLOAT and a.shape == shape for a in args) and available()
 
 
-def _activated(name: str, kernel: Kernel, /, x: np.ndarray, **attrs: Any) -> tuple[np.ndarray, ...]:
+def _activated(name: str, kernel: Kernel, /, x: np.ndarray, **attrs: Attr) -> tuple[np.ndarray, ...]:
     """The value and slope of an activation of bfloat16."""
     if x.size < WORTH or x.dtype is not BFLOAT or not available():
         return kernel(x, **attrs)
     return short_smooth.activated("gelu_tanh" if attrs.get("approximate") == "tanh" else name, x, slope=True)
 
 
-def _normalised(gradient: bool, kernel: Kernel, /, *args: Any, **attrs: Any) -> tuple[np.ndarray, ...]:
+def _normalised(gradient: bool, kernel: Kernel, /, *args: Operand, **attrs: Attr) -> tuple[np.ndarray, ...]:
     """A norm, or its gradients: with an input of 16 bits, parameters and statistics may be float32.
 
     Statistics stay float32; gradients get the dtypes of the arguments that they are gradients of.
@@ -181,14 +180,14 @@ def _normalised(gradient: bool, kernel: Kernel, /, *args: Any, **attrs: Any) -> 
     return (out, *rest)
 
 
-def _wide(a: Any, dtype: np.dtype) -> Any:
+def _wide(a: Operand, dtype: np.dtype) -> Operand:
     """``a`` in float32 if it is of ``dtype``."""
     if isinstance(a, np.ndarray) and a.dtype is dtype:
         return converted(a, FLOAT)
     return float(a) if isinstance(a, np.generic) and a.dtype == dtype else a
 
 
-def _narrow(a: Any, dtype: np.dtype) -> Any:
+def _narrow(a: Operand, dtype: np.dtype) -> Operand:
     """``a`` in ``dtype`` if it is of float32."""
     if getattr(a, "dtype", None) == FLOAT:
         return converted(a, dtype) if isinstance(a, np.ndarray) else a.astype(dtype)
@@ -227,7 +226,7 @@ def chooses(x: object, y: object) -> bool:
     return isinstance(array, np.ndarray) and array.__class__ is np.ndarray and array.dtype in SHORT
 
 
-def _declined(*args: object, **attrs: object) -> Any:
+def _declined(*args: object, **attrs: object) -> np.ndarray:
     return NotImplemented
 
 
