@@ -11,8 +11,12 @@ from tenon.errors import CheckpointError
 from tenon.nn.module import Module
 
 _VERSION = 1
+#: The state dict of a compressed model: tensors, and what its modules return as extra state.
+StateDict: TypeAlias = Mapping[str, Any]
+#: A value of JSON, whose type is checked where it is used.
+JsonValue: TypeAlias = Any
 #: The structure of each module of a model, by its path: JSON values by name.
-Structure: TypeAlias = dict[str, dict[str, Any]]
+Structure: TypeAlias = dict[str, dict[str, JsonValue]]
 
 
 def write_structure(model: Module, key: str, modules: Mapping[str, Mapping[str, object]]) -> None:

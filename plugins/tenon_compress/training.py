@@ -82,7 +82,10 @@ def tenon_checkpoint_save(section: MutableMapping[str, object], session: Session
 
 
 @hookimpl
-def tenon_checkpoint_load(section: Mapping[str, Any], session: Session) -> None:
+def tenon_checkpoint_load(
+    section: Mapping[str, Any],  # what the hook above saved
+    session: Session,
+) -> None:
     """Restore the pruner's state."""
     pruner = getattr(session, _PRUNER, None)
     if pruner is not None and section:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean, median
-from typing import Any
 
 from tenon_dashboard.collect import JsonObject, Row
 from tenon_dashboard.parts import COMMUNICATION, DATA, OPTIMIZER, OTHER, PARTS, WAIT
@@ -24,7 +23,7 @@ _Recommendations = list[tuple[float, str]]
 def advice(
     ranks: Sequence[JsonObject],
     steps: Sequence[JsonObject],
-    collectives: Mapping[str, Any],
+    collectives: JsonObject,
     operators: Sequence[Row],
 ) -> list[str]:
     """Return recommendations, the most important first; a single sentence if nothing stands out.
@@ -48,7 +47,7 @@ def advice(
     return [text for _, text in recommended] or ["Nothing stands out."]
 
 
-def _waiting(ranks: Sequence[JsonObject], collectives: Mapping[str, Any]) -> _Recommendations:
+def _waiting(ranks: Sequence[JsonObject], collectives: JsonObject) -> _Recommendations:
     worst = max(ranks, key=lambda rank: rank["parts"][WAIT] / rank["duration"])
     share, rank = worst["parts"][WAIT] / worst["duration"], worst["rank"]
     if share < _WAITING:

@@ -8,7 +8,8 @@ cover windows of shared memory, hence this works with messages only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tenon.extend import environment, errors
 
@@ -36,10 +37,10 @@ class FaultTolerantComm:
         self._error = mpi.Exception
         self._classes = [getattr(mpi, name) for name in FAILURE_CLASSES]
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., object]:
         method = getattr(self._comm, name)
 
-        def call(*arguments: object) -> Any:
+        def call(*arguments: object) -> object:
             try:
                 return method(*arguments)
             except self._error as error:

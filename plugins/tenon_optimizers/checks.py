@@ -18,6 +18,7 @@ _NON_NEGATIVE = {"eps": "epsilon value"} | {
 }  # fmt: skip
 
 
+# Each hyper-parameter has the type that the constructors of optimizers state.
 def validated(**options: Any) -> dict[str, Any]:
     """Return the hyper-parameters ``options``, each of which is checked by its name.
 

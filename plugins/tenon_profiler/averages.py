@@ -347,6 +347,7 @@ class EventList(list[Any]):  # Any: events, or averages of them
 
         Times are in ``time_unit``, "s", "ms" or "us", by default each in a suitable one.
         """
+        # Averages, or single events, which have the same attributes.
         rows: Sequence[Any] = self
         if top_level_events_only:
             rows = [row for row in rows if getattr(row, "cpu_parent", None) is None]

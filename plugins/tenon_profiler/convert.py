@@ -7,20 +7,17 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from types import CodeType
-from typing import Any, TypeAlias
 
 from tenon.extend import Attrs, Op
 from tenon.extend import observe as o
 from tenon_profiler.events import INSTANT, Arguments, Event
-from tenon_profiler.programs import Programs
-from tenon_profiler.shapes import TYPES, dims, flops, itemsize
+from tenon_profiler.programs import Programs, Record
+from tenon_profiler.shapes import TYPES, Signature, dims, flops, itemsize
 
 #: The largest number of cached arguments: some ops have different attributes at every call.
 _MANY = 20_000
 #: The first external id of launches, above those that a writer assigns.
 _LAUNCHES = 1_000_000_000
-#: A record: its kind, and the fields that ``tenon.profiler.observe.records`` documents for the kind.
-Record: TypeAlias = Sequence[Any]
 
 
 class Converter:
@@ -49,7 +46,7 @@ class Converter:
         """Stop tracking live blocks."""
         self._live.clear()
 
-    def convert(self, taken: Iterable[tuple[int, list[Any]]]) -> list[Event]:
+    def convert(self, taken: Iterable[tuple[int, list[object]]]) -> list[Event]:
         """Return the events of all threads: memory events in order of time, others as they ended."""
         if len(self._args) > _MANY:
             self._args.clear()
@@ -105,7 +102,7 @@ class Converter:
         return self._event("cpu_op", f"tenon::{op.name}", tid, begin, end, args, own)
 
     def _arguments(
-        self, op: Op, module: str, phase: str, signature: Sequence[Any] | None, size: int, attrs: Attrs
+        self, op: Op, module: str, phase: str, signature: Signature | None, size: int, attrs: Attrs
     ) -> Arguments:
         args: Arguments = {"Phase": phase}
         if module:

@@ -40,6 +40,7 @@ class Event:
         self.parent: Event | None = None
         self.children: list[Event] = []
 
+    # An argument is a JSON value.
     def get(self, key: str, default: object = None) -> Any:
         """Return the argument ``key``, or ``default``."""
         if self.own is not None and key in self.own:

@@ -68,6 +68,7 @@ def _add(event: Event, outer: str, parts: dict[str, int]) -> None:
         stack += [(child, part) for child in current.children]
 
 
+# Numbers, and for each part a pair of them.
 def summary(divided: list[tuple[str, int, dict[str, int]]]) -> dict[str, Any]:
     """Return means over steps, in microseconds, and the share of each part."""
     total = sum(duration for _, duration, _ in divided)

@@ -309,6 +309,7 @@ class autograd_profile(profile):
         if self.enabled:
             super().start()
 
+    # ``EventList.table`` states the types.
     def table(self, **options: Any) -> str:
         """Return ``key_averages().table(**options)``."""
         return self.key_averages().table(**options)

@@ -11,12 +11,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.extend import Kind, Node
 from tenon_profiler.events import Arguments, Event
 from tenon_profiler.shapes import UNKNOWN, type_name
 
+#: A record: its kind, and the fields that ``tenon.profiler.observe.records`` documents for the kind.
+Record: TypeAlias = Sequence[Any]
 #: The names of spans around kernels, by their phase.
 _SPANS = {"backward": "backward", "optimizer": "Optimizer.step#compiled"}
 
@@ -28,7 +30,7 @@ class Programs:
         self._wall = wall
         self._args: dict[tuple[object, ...], Arguments] = {}
 
-    def events(self, tid: int, record: Sequence[Any]) -> list[Event]:
+    def events(self, tid: int, record: Record) -> list[Event]:
         """Return the events of the run, of spans and of kernels."""
         _, name, steps, times, phase, ended = record
         wall = self._wall

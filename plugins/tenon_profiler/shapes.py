@@ -12,6 +12,8 @@ from tenon_profiler.events import Arguments
 
 #: An argument of an op: shape and dtype, or class and None.
 Argument: TypeAlias = tuple[Any, Any]
+#: The arguments of an op in a record, two items for each: those of ``Argument``.
+Signature: TypeAlias = Sequence[Any]
 TYPES = {
     "float32": "float", "float64": "double", "int64": "long int", "int32": "int", "bool": "bool",
     "float16": "c10::Half", "bfloat16": "c10::BFloat16", "uint8": "unsigned char", "int16": "short int",

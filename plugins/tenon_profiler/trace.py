@@ -18,8 +18,9 @@ from typing import Any, TypeAlias
 from tenon.extend import errors
 from tenon_profiler.events import INSTANT, Arguments, Event
 
-#: The header of a trace file, and the JSON object of one of its events.
+#: The header of a trace file: JSON values by name.
 Header: TypeAlias = dict[str, Any]
+#: The JSON object of an event.
 TraceObject: TypeAlias = dict[str, Any]
 #: The ending of the names of incomplete files.
 PART = ".part"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import tenon
 
+#: An event of a trace: a JSON object.
+TraceEvent: TypeAlias = Mapping[str, Any]
 #: Microseconds by module path and op.
 Times = dict[tuple[str, str], float]
 
@@ -33,7 +35,7 @@ def times_of(trace: str | os.PathLike[str]) -> dict[str, Times]:
     return phases
 
 
-def _outermost(events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _outermost(events: Iterable[TraceEvent]) -> Iterator[TraceEvent]:
     """Ops, gradient nodes and kernels that are not nested in another; runs of programs do not count."""
     spans = [e for e in events if e.get("cat") == "cpu_op" and "Program" not in e["args"]]
     ends: dict[int, float] = {}

@@ -68,6 +68,7 @@ class RunWriter:
             from tensorboardX.proto import event_pb2  # type: ignore[import-untyped]
         self._summary, self._messages = summary, event_pb2
         Path(folder).mkdir(parents=True, exist_ok=True)
+        # tensorboardX has no annotations.
         self._events: Any = EventsWriter(os.path.join(folder, "events"), suffix)
         self._flushed = time.monotonic()
 
@@ -105,7 +106,7 @@ class RunWriter:
             timed = self._messages.TaggedRunMetadata(tag=phase, run_metadata=run)
             self.write(0, tagged_run_metadata=timed)
 
-    def write(self, step: int, wall_time: float | None = None, /, **content: Any) -> None:
+    def write(self, step: int, wall_time: float | None = None, /, **content: object) -> None:
         """Write an event with ``content``, at the current time by default."""
         at = time.time() if wall_time is None else wall_time
         self._events.write_event(self._messages.Event(wall_time=at, step=int(step), **content))

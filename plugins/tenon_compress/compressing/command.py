@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
 from tenon import errors, save
+from tenon.data.dataset import Source
 from tenon.extend import Nested, Session, replacing, resolve, runs
 from tenon.nn.masks import Criterion
 from tenon.nn.module import Module
@@ -209,7 +209,7 @@ def _quantize(
     return quantized.receipt
 
 
-def _batches(session: Session, dataset: Any) -> Iterator[tuple[Nested, Nested]]:
+def _batches(session: Session, dataset: Source[object]) -> Iterator[tuple[Nested, Nested]]:
     """Yield the inputs and targets of the first batches."""
     return runs.batches(session, dataset, _BATCH, _BATCHES)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
 
 from tenon.errors import ArgumentError
 from tenon.nn.module import Module
 from tenon_compress.prune import structure as pruned
 from tenon_compress.quantize import structure as quantized
+from tenon_compress.structure_buffer import StateDict
 
 
-def load(model: Module, state: Mapping[str, Any]) -> Module:
+def load(model: Module, state: StateDict) -> Module:
     """Return the compressed model whose state dict is ``state``, built from a new ``model``.
 
     ``state`` contains what was removed and which layers were replaced; ``tenon.load`` reads it from a file.

@@ -27,6 +27,10 @@ RULES: dict[str, Rule] = {}
 KINDS: dict[str, Rule] = {}
 
 
+#: An array or None: a rule that looks at one of ``known`` and ``value`` knows whether the other is None.
+KnownArray: TypeAlias = Any
+
+
 @dataclass(slots=True)
 class AbstractValue:
     """Facts about one value: its shape, the channels of its positions, and its constants."""
@@ -36,9 +40,9 @@ class AbstractValue:
     #: one for its outputs and one for its inputs.
     channel_maps: list[np.ndarray] = field(default_factory=list)
     #: Where the value is the same for every input of the model, and what it is there; arrays that broadcast
-    #: to the shape, or both None. Any, as rules that look at one of the two know the other.
-    known: Any = None
-    value: Any = None
+    #: to the shape, or both None.
+    known: KnownArray = None
+    value: KnownArray = None
 
     @property
     def zero(self) -> np.ndarray:
@@ -51,7 +55,7 @@ class AbstractValue:
         """Return the value with leading axes of size 1 up to ``rank``."""
         leading = (1,) * (rank - len(self.shape))
 
-        def widened(array: Any) -> Any:
+        def widened(array: KnownArray) -> KnownArray:
             return None if array is None else array.reshape(leading + array.shape)
 
         channel_maps = [widened(channel_map) for channel_map in self.channel_maps]

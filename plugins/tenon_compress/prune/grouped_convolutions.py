@@ -7,7 +7,7 @@ positions. Where the weight cannot be sliced so, as where it is computed, all ch
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from tenon_compress.prune.dependencies import (
     location,
     varying,
 )
+
+#: An array of bools; to NumPy's annotations, what ``any`` along an axis returns may be a single bool.
+_Bools: TypeAlias = Any
 
 
 def grouped_convolution(
@@ -38,11 +41,10 @@ def grouped_convolution(
         analysis.keep(weight, reason, {1})
         analysis.couple_reduced(inputs, rows, reason)
         return AbstractValue(node.avals[0].shape, [a for a in x.channel_maps if 1 not in varying(a)])
-    # Any in the next ones: NumPy's annotations of ``any`` allow for arrays without axes.
-    filled: Any = np.broadcast_to(~weight.zero, weight.shape)
+    filled: _Bools = np.broadcast_to(~weight.zero, weight.shape)
     filled = filled.reshape(groups, len(rows) // groups, weight.shape[1], -1)
     filled = filled.any(3).swapaxes(1, 2) if transposed else filled.any(3)
-    present: Any = np.broadcast_to(~x.zero, x.shape).swapaxes(0, 1)
+    present: _Bools = np.broadcast_to(~x.zero, x.shape).swapaxes(0, 1)
     present = present.reshape(groups, x.shape[1] // groups, -1).any(2)
     zero = ~(filled & present[:, None]).any(2).reshape(-1)
     inner, outer = inputs.reshape(groups, -1), rows.reshape(groups, -1)
@@ -60,7 +62,7 @@ def grouped_convolution(
     analysis.groups[weight_node] = ConvolutionGroups(inner, outer, outer if transposed else inner)
     padded = transposed or any(node.attrs["padding"])
     fold = None if padded else bias_fold(analysis, node, x, weight, 1, inputs, groups)
-    free: Any = analysis.removable_in(inputs, (~present | ~filled.any(1)).reshape(-1), fold).reshape(
+    free: np.ndarray = analysis.removable_in(inputs, (~present | ~filled.any(1)).reshape(-1), fold).reshape(
         inner.shape
     )
     reason = f"{location(node)} reads them as numbers other than zero"

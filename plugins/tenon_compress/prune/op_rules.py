@@ -8,7 +8,6 @@ in ``recurrent_rules.py``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from tenon_compress.prune.dependencies import (
     RULES,
     AbstractValue,
     DependencyAnalysis,
+    KnownArray,
     Mask,
     Rule,
     location,
@@ -146,7 +146,7 @@ def concatenation_rule(
 
 
 def _expanded(x: AbstractValue, axis: int) -> AbstractValue:
-    def more(array: np.ndarray | None) -> Any:
+    def more(array: KnownArray) -> KnownArray:
         return None if array is None else np.expand_dims(array, axis)
 
     shape = (*x.shape[:axis], 1, *x.shape[axis:])

@@ -25,7 +25,10 @@ from tenon_compress.prune.dependencies import (
 
 
 def recurrent_rule(
-    analysis: DependencyAnalysis, node: Node, x: AbstractValue, *args: Any
+    analysis: DependencyAnalysis,
+    node: Node,
+    x: AbstractValue,
+    *args: Any,  # AbstractValues, and None where an input is absent, in the order of the op
 ) -> tuple[AbstractValue, ...]:
     """Return the outputs and final states of a layer in one direction."""
     op: Any = node.op  # one of the three recurrent ops, whose classes state the two

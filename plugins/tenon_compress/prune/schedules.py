@@ -9,9 +9,9 @@ rate schedule are rewound too (Renda et al., 2020).
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tenon import no_grad
 from tenon.errors import PruningError
@@ -23,13 +23,17 @@ if TYPE_CHECKING:
     from tenon import Tensor
 
 
+#: A state dict, whose entries the class states that returns it.
+State: TypeAlias = dict[str, Any]
+
+
 class Stateful(Protocol):
     """An optimizer or a scheduler of its learning rate."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return its state."""
 
-    def load_state_dict(self, state_dict: dict[str, Any], /) -> object:
+    def load_state_dict(self, state_dict: State, /) -> object:
         """Restore a state."""
 
 
@@ -138,7 +142,7 @@ class Pruner:
         self.early: dict[str, Tensor] = {}
         #: Optimizer and schedulers that are rewound with them, and their states at that step.
         self._rewound: tuple[Stateful, ...] = ()
-        self._rewound_states: list[dict[str, Any]] = []
+        self._rewound_states: list[State] = []
         self._mask(0.0, "Magnitude")
         self._apply_schedule()
 
@@ -182,11 +186,11 @@ class Pruner:
         else:
             mask_channels(self.model, self.example, amount, criterion, scope=self.scope, keep=self.keep)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return the number of steps and the states to rewind to; masks are in the model's own state dict."""
         return {"steps": self.steps, "early": self.early, "states": self._rewound_states}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Restore ``state``; load the states of the model and of what ``rewinds`` was given, too."""
         missing = sorted({"steps", "early", "states"} - state.keys())
         if missing:
@@ -198,11 +202,11 @@ class Pruner:
         self._rewound_states = list(state["states"])
 
 
-def _state_of(stateful: Any) -> dict[str, Any]:  # Any: Stateful, or sharded with more methods
+def _state_of(stateful: Any) -> State:  # Any: Stateful, or sharded with more methods
     """Return a copy of the state dict; if ranks have parts of it, the whole one on all ranks."""
     if not hasattr(stateful, "consolidate_state_dict"):
         return copy.deepcopy(stateful.state_dict())
-    state: dict[str, Any] = {}
+    state: State = {}
     for rank in range(stateful.world_size):
         stateful.consolidate_state_dict(to=rank)
         if rank == stateful.rank:

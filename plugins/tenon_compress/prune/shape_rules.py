@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from tenon.errors import CheckpointError, PruningError
 from tenon.extend import shape_requests
 from tenon.nn.module import Module
+from tenon_compress.structure_buffer import JsonValue
 
 #: Rules of one kind as a structure saves them: nested lists of numbers and None.
 Rules: TypeAlias = tuple[Any, ...]
@@ -35,7 +36,7 @@ class _RunningRules(threading.local):
     """
 
     def __init__(self) -> None:
-        self.rules: dict[int, tuple[Any, ShapeRules, Iterator[int], dict[int, int]]] = {}
+        self.rules: dict[int, tuple[object, ShapeRules, Iterator[int], dict[int, int]]] = {}
 
 
 _running = _RunningRules()
@@ -141,7 +142,7 @@ def _pieces(sizes: list[int]) -> int | None:
     return first if all(s == first for s in sizes[:-1]) and sizes[-1] <= first else None
 
 
-def shape_rules_from(path: str, structure: dict[str, Any]) -> ShapeRules | None:
+def shape_rules_from(path: str, structure: dict[str, JsonValue]) -> ShapeRules | None:
     """Return the rules in the structure of a module, or None; CheckpointError if they are invalid."""
 
     def are_numbers(values: object, *counts: int) -> bool:

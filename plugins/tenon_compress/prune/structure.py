@@ -27,7 +27,14 @@ from tenon.nn.module import Module
 from tenon.nn.weights import pipeline_of
 from tenon_compress.prune.packed_linear import PackedLinear
 from tenon_compress.prune.shape_rules import NAMES, set_shape_rules, shape_rules_from
-from tenon_compress.structure_buffer import Structure, parse_structure, read_buffer, write_structure
+from tenon_compress.structure_buffer import (
+    JsonValue,
+    StateDict,
+    Structure,
+    parse_structure,
+    read_buffer,
+    write_structure,
+)
 
 #: The buffer that holds the structure.
 KEY = "pruned_structure"
@@ -87,7 +94,7 @@ def sizes_of(module: Module) -> dict[str, int] | None:
     return None
 
 
-def apply_structure(model: Module, structure: Mapping[str, Mapping[str, Any]]) -> None:
+def apply_structure(model: Module, structure: Mapping[str, Mapping[str, JsonValue]]) -> None:
     """Set the sizes of modules by their paths, and pack layers; on CheckpointError nothing is changed."""
     modules = dict(model.named_modules())
     rules = {}
@@ -127,12 +134,12 @@ def structure_of(model: Module) -> Structure:
     return read_buffer(model, KEY)
 
 
-def note_structure(model: Module, structure: Mapping[str, Mapping[str, Any]]) -> None:
+def note_structure(model: Module, structure: Mapping[str, Mapping[str, JsonValue]]) -> None:
     """Record ``structure`` in the state dict of ``model``."""
     write_structure(model, KEY, structure)
 
 
-def load(model: Module, state: Mapping[str, Any]) -> Module:
+def load(model: Module, state: StateDict) -> Module:
     """Load a pruned model's structure and values into a new ``model`` of its class; return ``model``.
 
     ``state`` is the pruned model's ``state_dict()``, or what ``tenon.load`` read from a file. A state dict
@@ -160,7 +167,7 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
     return model
 
 
-def reshape(model: Module, state: Mapping[str, Any]) -> None:
+def reshape(model: Module, state: StateDict) -> None:
     """Apply the structure in ``state`` to ``model``, and give its tensors the shapes of the saved ones."""
     structure = parse_structure(state[KEY], KEY)
     for path, module in model.named_modules():
@@ -180,7 +187,7 @@ def reshape(model: Module, state: Mapping[str, Any]) -> None:
     note_structure(model, structure)
 
 
-def _load(model: Module, state: Mapping[str, Any]) -> None:
+def _load(model: Module, state: StateDict) -> None:
     reshape(model, state)
     own = model.state_dict()
     missing = [name for name in own if name not in state]

@@ -16,7 +16,7 @@ from typing import Any
 
 from tenon import Tensor, no_grad
 from tenon.errors import QuantizationError, TenonError
-from tenon.extend import Array, Attrs, Nested, Op, op_interceptors, pytree
+from tenon.extend import Array, Attrs, Nested, Op, Operand, op_interceptors, pytree
 from tenon.nn.module import Module
 from tenon.ops import max_pool, relu
 from tenon_compress.receipt import Example, call_of, evaluating
@@ -56,7 +56,7 @@ class CallGraph:
             self._kept.clear()
             self._rectified.clear()
 
-    def run(self, op: Op, args: tuple[Any, ...], attrs: Attrs) -> Any:
+    def run(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operand:
         """Run an op; outside of layers it is a reader."""
         if self._inside:
             return op_interceptors.below(self)(op, args, attrs)

@@ -57,7 +57,7 @@ class QuantizedLayer(Module):
         assert buffer is not None
         return buffer
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # of any attribute, as in Module
         """Return weights and biases as floats, for code that reads them itself, such as tied outputs."""
         held = self.__dict__.get("_buffers", {}).get(name)
         if held is None or not name.startswith(("weight", "bias")) or name.endswith("scale"):
@@ -97,7 +97,11 @@ class QuantizedLayer(Module):
         self._freeze()
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, object], *rest: Any
+        self,
+        state_dict: dict[str, Any],  # tensors, and extra state of any type
+        prefix: str,
+        local_metadata: dict[str, object],
+        *rest: Any,  # lists and flags, which Module reads
     ) -> None:
         """Assign copies of the loaded tensors instead of writing into the buffers."""
         names = [prefix + name for name in self._buffers]

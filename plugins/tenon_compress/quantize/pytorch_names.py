@@ -81,12 +81,14 @@ def fuse_modules(
     itself.
     """
     result = model if inplace else copy.deepcopy(model)
+    # Lists of paths; a type checker does not tell the two forms apart by the type of the first item.
     groups: Sequence[Any] = (
         [modules_to_fuse] if modules_to_fuse and isinstance(modules_to_fuse[0], str) else modules_to_fuse
     )
     known = dict(result.named_modules())
     fused: dict[str, Module] = {}
     for group in groups:
+        # Modules or None; the kinds, which are checked next, tell which.
         layers: list[Any] = [known.get(path) for path in group]
         kinds = [type(layer) for layer in layers]
         folds = len(kinds) > 1 and kinds[1] in _NORMS

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon import zeros
 from tenon.errors import ArgumentError, CheckpointError
@@ -26,7 +26,14 @@ from tenon_compress.quantize.layers import (
 from tenon_compress.quantize.recurrent_layers import DYNAMIC
 from tenon_compress.quantize.scheme import Decoded, bake, replace, restore_ties, tied_paths
 from tenon_compress.quantize.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool
-from tenon_compress.structure_buffer import Structure, parse_structure, read_buffer, write_structure
+from tenon_compress.structure_buffer import (
+    JsonValue,
+    StateDict,
+    Structure,
+    parse_structure,
+    read_buffer,
+    write_structure,
+)
 
 if TYPE_CHECKING:
     from tenon import Tensor
@@ -64,7 +71,7 @@ def described(model: Module) -> Structure:
     return read_buffer(model, KEY)
 
 
-def load(model: Module, state: Mapping[str, Any]) -> Module:
+def load(model: Module, state: StateDict) -> Module:
     """Return a quantized model built from a new ``model`` of the class and the quantized one's state dict.
 
     ``state`` is ``state_dict()`` of the quantized model, or what ``tenon.load`` read from a file; ``model``
@@ -116,7 +123,7 @@ def zeros_of(tensor: Tensor) -> Tensor:
     return zeros(tuple(tensor.shape), dtype=tensor.dtype)
 
 
-def _construct(described: dict[str, Any]) -> QuantizedLayer:
+def _construct(described: dict[str, JsonValue]) -> QuantizedLayer:
     kind = _LAYERS.get(described["layer"])
     if kind is None:
         raise CheckpointError(

@@ -6,7 +6,7 @@ Next: ``constraints.py`` has the constraints themselves, under PyTorch's names.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tenon
 from tenon.errors import ArgumentError, UnsupportedError
@@ -75,6 +75,10 @@ def is_dependent(constraint: object) -> bool:
     return isinstance(constraint, _Dependent)
 
 
+#: A getter, whose parameter is an instance of the class that has the property.
+_Getter: TypeAlias = Callable[[Any], Constraint]
+
+
 class _DependentProperty(property, _Dependent):
     """A property of a distribution that returns a constraint; on the class itself it is ``dependent``.
 
@@ -83,7 +87,7 @@ class _DependentProperty(property, _Dependent):
 
     def __init__(
         self,
-        fn: Callable[[Any], Constraint] | None = None,
+        fn: _Getter | None = None,
         *,
         is_discrete: bool = NotImplemented,
         event_dim: int = NotImplemented,
@@ -91,7 +95,7 @@ class _DependentProperty(property, _Dependent):
         super().__init__(fn)
         self._is_discrete, self._event_dim = is_discrete, event_dim
 
-    def __call__(self, fn: Callable[[Any], Constraint]) -> _DependentProperty:  # type: ignore[override]
+    def __call__(self, fn: _Getter) -> _DependentProperty:  # type: ignore[override]
         return _DependentProperty(fn, is_discrete=self._is_discrete, event_dim=self._event_dim)
 
 

@@ -54,8 +54,8 @@ class Distribution:
         if self._validate_args:
             self._validate_parameters()
 
-    if TYPE_CHECKING:  # Parameters are attributes that ``_set_broadcast`` sets.
-
+    if TYPE_CHECKING:
+        # Parameters are attributes that ``_set_broadcast`` and constructors set, most of them tensors.
         def __getattr__(self, name: str) -> Any: ...
 
     def _set_broadcast(self, validate_args: bool | None, **parameters: Tensor | float) -> None:
@@ -111,6 +111,7 @@ class Distribution:
         """Expand the distribution ``part``, attribute ``name`` of this one, for the batch ``shape``."""
         return part.expand(shape)
 
+    # An instance of the class of ``self``, in which subclasses set the attributes of their own.
     def _get_checked_instance(self, cls: type[Distribution], _instance: Any = None) -> Any:
         if _instance is None and type(self).__init__ != cls.__init__:
             raise UnsupportedError(

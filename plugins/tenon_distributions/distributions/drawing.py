@@ -6,7 +6,7 @@ gradients of the first two. Samples are drawn on the host in float64.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -33,10 +33,13 @@ def _like(values: np.ndarray, like: Tensor) -> Tensor:
     return wrap(np.asarray(values)).to(dtype=like.dtype, device=like.device)
 
 
-# Any: ``ctx`` is an object of the class that Function makes for each of its subclasses.
+#: An object of the class that Function makes for each of its subclasses, with attributes of any name.
+_Context: TypeAlias = Any
+
+
 class _StandardGamma(Function):
     @staticmethod
-    def forward(ctx: Any, concentration: Tensor, generator: Generator | None) -> Tensor:
+    def forward(ctx: _Context, concentration: Tensor, generator: Generator | None) -> Tensor:
         tiny = tenon.finfo(concentration.dtype).tiny
         drawn = np.exp(log_standard_gamma(generator, _to_numpy(concentration)))
         sample = _like(np.maximum(drawn, tiny), concentration)
@@ -44,13 +47,13 @@ class _StandardGamma(Function):
         return sample
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor, None]:
         return grad * _standard_gamma_grad(*ctx.saved_tensors), None
 
 
 class _SampleDirichlet(Function):
     @staticmethod
-    def forward(ctx: Any, concentration: Tensor, generator: Generator | None) -> Tensor:
+    def forward(ctx: _Context, concentration: Tensor, generator: Generator | None) -> Tensor:
         logs = log_standard_gamma(generator, _to_numpy(concentration))
         parts = np.exp(logs - logs.max(-1, keepdims=True)) if logs.size else logs
         info = tenon.finfo(concentration.dtype)
@@ -60,7 +63,7 @@ class _SampleDirichlet(Function):
         return sample
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor, None]:
         concentration, sample = ctx.saved_tensors
         return dirichlet_backward(sample, concentration, grad), None
 

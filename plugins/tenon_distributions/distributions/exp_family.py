@@ -23,8 +23,8 @@ class ExponentialFamily(Distribution):
     def _natural_params(self) -> tuple[Tensor, ...]:
         raise UnsupportedError(f"{type(self).__name__} does not define its natural parameters.")
 
+    # Any lets subclasses name their parameters; all are tensors.
     def _log_normalizer(self, *natural_params: Any) -> Tensor:
-        # Any lets subclasses name their parameters; all are tensors.
         raise UnsupportedError(f"{type(self).__name__} does not define its log-normaliser.")
 
     @property

@@ -85,6 +85,7 @@ def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
 class lazy_property:
     """An attribute that ``wrapped`` computes at its first use, with gradients even under ``no_grad``."""
 
+    # ``wrapped`` is a method of the class that has the property.
     def __init__(self, wrapped: Callable[[Any], object]) -> None:
         self.wrapped = wrapped
         functools.update_wrapper(self, wrapped)  # type: ignore[arg-type]

@@ -20,7 +20,6 @@ import tracemalloc
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -215,7 +214,7 @@ def rehearse(task: Task) -> Result:
         session = run_parts.open_session(resolved, recipe, None, folder)
         # One batch is enough to measure the memory of an evaluation.
         test = session.data.test
-        subset: Any = Subset(test, range(min(resolved.eval_batch_size * task.ranks, len(test))))
+        subset = Subset(test, range(min(resolved.eval_batch_size * task.ranks, len(test))))
         session.data = Splits(session.data.train, subset)
         with contextlib.suppress(_AllStepsDone):
             run_parts.run(session)
