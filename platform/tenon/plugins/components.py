@@ -13,10 +13,11 @@ import importlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.errors import PluginClashError, PluginNotFoundError, PluginTargetError
 from tenon.plugins.hookspecs import KINDS
+from tenon.plugins.lazy import Target
 from tenon.plugins.loader import PluginFailure, PluginInfo, normalise
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Component:
         """The qualified name, which is unambiguous."""
         return f"{self.plugin.distribution or self.plugin.name}:{self.name}"
 
-    def load(self) -> Any:
+    def load(self) -> Target:
         """Import the target; PluginTargetError, chained, if that fails."""
         if not isinstance(self.target, str):
             return self.target
@@ -71,7 +72,7 @@ class Registry:
         self._lock = lock
         self._tables: dict[str, tuple[int, dict[str, list[Component]]]] = {}
 
-    def resolve(self, kind: str, name: str) -> Any:
+    def resolve(self, kind: str, name: str) -> Target:
         """The object called ``name``, imported at the first call."""
         return self.component(kind, name).load()
 

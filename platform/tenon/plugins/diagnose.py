@@ -16,7 +16,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tenon.config import DECIDED, PREFIX, Config, environment
 from tenon.errors import PluginClashError, PluginTargetError
@@ -140,7 +140,7 @@ def _usable_processors() -> int | None:
 
 
 def _numpy() -> Iterable[Row]:
-    numpy: Any = importlib.import_module("numpy")
+    numpy = importlib.import_module("numpy")
     yield "numpy", numpy.__version__
     blas = numpy.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
     yield "BLAS", f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
@@ -149,7 +149,7 @@ def _numpy() -> Iterable[Row]:
 
 def _blas_threads() -> str:
     if importlib.util.find_spec("threadpoolctl") is not None:
-        threadpoolctl: Any = importlib.import_module("threadpoolctl")
+        threadpoolctl = importlib.import_module("threadpoolctl")
         pools = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
         if pools:
             return ", ".join(f"{pool['num_threads']} ({pool['internal_api']})" for pool in pools)

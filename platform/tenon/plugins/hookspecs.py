@@ -17,7 +17,7 @@ The declaring hooks are in ``declarations.py``. Next: ``manager.py`` calls them.
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenon.config import Config
 from tenon.plugins.declarations import *  # noqa: F403 - every hook is found here
@@ -184,8 +184,12 @@ def tenon_checkpoint_save(section: MutableMapping[str, object], session: Session
     """
 
 
+#: What a plugin saved: values of any type by name.
+Section: TypeAlias = Mapping[str, Any]
+
+
 @hookspec
-def tenon_checkpoint_load(section: Mapping[str, Any], session: Session) -> None:
+def tenon_checkpoint_load(section: Section, session: Session) -> None:
     """Take this plugin's state back from the checkpoint that a run resumes.
 
     Args: ``section``, what this plugin saved, empty if it saved nothing; ``session`` of the run.

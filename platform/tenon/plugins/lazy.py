@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
+#: A component's class, function, module or other object, by its kind.
+Target: TypeAlias = Any
 #: Names stored in modules: (globals of the module, name, value).
 _stored: list[tuple[dict[str, object], str, object]] = []
 
 
 def lazy_namespace(
     module_name: str, kind: str, only: Sequence[str] | None = None
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+) -> tuple[Callable[[str], Target], Callable[[], list[str]]]:
     """``(__getattr__, __dir__)`` for the module ``module_name``, with the components of ``kind``, or ``only``
     some of them, as attributes.
 
@@ -32,7 +34,7 @@ def lazy_namespace(
     target cannot be imported raises ImportError with the reason.
     """
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> Target:
         if name.startswith("_") or (only is not None and name not in only):
             raise AttributeError(f"module {module_name!r} has no attribute {name!r}")
         from tenon.errors import PluginNotFoundError

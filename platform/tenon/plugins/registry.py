@@ -9,10 +9,9 @@ is resolved, not when it is listed. Next: ``lazy.py`` gives modules these names 
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenon.plugins.components import Component, Registry
 from tenon.plugins.hookspecs import KINDS
+from tenon.plugins.lazy import Target
 from tenon.plugins.manager import host
 
 __all__ = ["Component", "Registry", "component", "components", "kinds", "names", "resolve"]
@@ -23,7 +22,7 @@ def kinds() -> list[str]:
     return list(KINDS)
 
 
-def resolve(kind: str, name: str) -> Any:
+def resolve(kind: str, name: str) -> Target:
     """The object called ``name``, as ``resolve("optimizers", "SGD")``, or ``"distribution:Name"``.
 
     Raises PluginNotFoundError (an AttributeError) for an unknown name, PluginClashError where two plugins

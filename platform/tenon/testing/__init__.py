@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # a suite, or a module under a second name
     if is_second_name(f"{__name__}.{name}"):
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _SUITES:

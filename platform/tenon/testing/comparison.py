@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenon import dtypes
+from tenon.engine.types import Nested
 from tenon.tensors.creation.create import tensor
 from tenon.tensors.tensor import Tensor
 from tenon.testing.mismatches import default_tolerances
@@ -21,6 +22,7 @@ from tenon.testing.pairs import (
     NonePair,
     NumberPair,
     ObjectPair,
+    Option,
     Pair,
     Path,
     TensorLikePair,
@@ -104,7 +106,7 @@ def not_close_error_metas(
     pair_types: Sequence[type[Pair]] = (ObjectPair,),
     sequence_types: tuple[type, ...] = (Sequence,),
     mapping_types: tuple[type, ...] = (Mapping,),
-    **options: Any,
+    **options: Option,
 ) -> list[ErrorMeta]:
     """Return the differences of all pairs; raise if the structures differ or values are not supported."""
     __tracebackhide__ = True
@@ -134,14 +136,14 @@ def _difference(pair: Pair) -> ErrorMeta | None:
 
 
 def originate_pairs(
-    actual: Any,
-    expected: Any,
+    actual: Nested,
+    expected: Nested,
     *,
     pair_types: Sequence[type[Pair]],
     sequence_types: tuple[type, ...] = (Sequence,),
     mapping_types: tuple[type, ...] = (Mapping,),
     id: Path = (),
-    **options: Any,
+    **options: Option,
 ) -> list[Pair]:
     """Return the pairs of values in two (nested) containers of equal structure, at the position ``id``."""
     a, e = actual, expected
@@ -149,7 +151,7 @@ def originate_pairs(
         if len(a) != len(e):
             text = f"The length of the sequences mismatch: {len(a)} != {len(e)}"
             raise ErrorMeta(AssertionError, text, id=id)
-        keys: Sequence[Any] = range(len(a))
+        keys: Sequence[object] = range(len(a))
     elif all(isinstance(each, mapping_types) for each in (a, e)):
         keys = _common_keys(a, e, id)
     else:
@@ -168,6 +170,7 @@ def originate_pairs(
     return pairs
 
 
+# Keys that can be sorted, or any others.
 def _common_keys(actual: Mapping[object, object], expected: Mapping[object, object], id: Path) -> list[Any]:
     """Return the keys of both mappings in order; ErrorMeta if they differ."""
     ours, theirs = set(actual.keys()), set(expected.keys())
@@ -185,7 +188,7 @@ def _common_keys(actual: Mapping[object, object], expected: Mapping[object, obje
 
 
 def _pair(
-    actual: object, expected: object, kinds: Sequence[type[Pair]], id: Path, options: dict[str, Any]
+    actual: object, expected: object, kinds: Sequence[type[Pair]], id: Path, options: dict[str, Option]
 ) -> Pair:
     """Return the pair of the first of ``kinds`` that supports both values."""
     for kind in kinds:

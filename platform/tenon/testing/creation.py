@@ -22,7 +22,7 @@ _BOUNDS = {"b": (0, 2), "u": (0, 10), "i": (-9, 10)}
 
 
 def make_tensor(
-    *shape: Any,
+    *shape: Any,  # sizes, or one sequence of them
     dtype: dtype,
     device: DeviceLike,
     low: float | None = None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import cmath
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -61,15 +61,22 @@ def get_tolerances(
     raise ErrorMeta(ValueError, text, id=id)
 
 
+#: An option of a subclass of Pair; its constructor states the type.
+Option: TypeAlias = Any
+
+
 class Pair(abc.ABC):
     """Two values at the position ``id``. Subclasses pass on the options that they do not read, which are
     ignored."""
 
     #: Values of the kind that the subclass takes.
     actual: Any
+    #: Of the same kind.
     expected: Any
 
-    def __init__(self, actual: object, expected: object, *, id: Path = (), **unknown_parameters: Any) -> None:
+    def __init__(
+        self, actual: object, expected: object, *, id: Path = (), **unknown_parameters: Option
+    ) -> None:
         self.actual, self.expected, self.id = actual, expected, id
         self._unknown_parameters = unknown_parameters
 
@@ -117,7 +124,7 @@ class ObjectPair(Pair):
 class NonePair(Pair):
     """None and any value."""
 
-    def __init__(self, actual: object, expected: object, **other_parameters: Any) -> None:
+    def __init__(self, actual: object, expected: object, **other_parameters: Option) -> None:
         if actual is not None and expected is not None:
             raise UnsupportedInputs
         super().__init__(actual, expected, **other_parameters)
@@ -133,7 +140,9 @@ class BooleanPair(Pair):
 
     _supported_types: ClassVar[tuple[type, ...]] = (bool, np.bool_)
 
-    def __init__(self, actual: object, expected: object, *, id: Path = (), **other_parameters: Any) -> None:
+    def __init__(
+        self, actual: object, expected: object, *, id: Path = (), **other_parameters: Option
+    ) -> None:
         actual, expected = self._process_inputs(actual, expected, id=id)
         super().__init__(actual, expected, id=id, **other_parameters)
 
@@ -172,7 +181,7 @@ class NumberPair(Pair):
         atol: float | None = None,
         equal_nan: bool = False,
         check_dtype: bool = False,
-        **other_parameters: Any,
+        **other_parameters: Option,
     ) -> None:
         actual, expected = self._process_inputs(actual, expected, id=id)
         super().__init__(actual, expected, id=id, **other_parameters)
@@ -184,7 +193,8 @@ class NumberPair(Pair):
         self._check_inputs_isinstance(actual, expected, cls=self._supported_types)
         return [self._to_number(each, id=id) for each in (actual, expected)]
 
-    def _to_number(self, number_like: Any, *, id: Path) -> Any:
+    # A number of a type in ``_TYPE_TO_DTYPE``, which subclasses may extend.
+    def _to_number(self, number_like: object, *, id: Path) -> Any:
         if isinstance(number_like, np.number):
             return number_like.item()
         if not isinstance(number_like, tuple(self._TYPE_TO_DTYPE)):
@@ -224,7 +234,7 @@ class TensorLikePair(Pair):
         check_dtype: bool = True,
         check_layout: bool = True,
         check_stride: bool = False,
-        **other_parameters: Any,
+        **other_parameters: Option,
     ) -> None:
         actual, expected = self._process_inputs(actual, expected, id=id, allow_subclasses=allow_subclasses)
         super().__init__(actual, expected, id=id, **other_parameters)

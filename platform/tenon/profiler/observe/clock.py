@@ -94,6 +94,7 @@ def align(communicator: Communicator) -> Clock:
             communicator.barrier()
             times.append((entered, time.perf_counter_ns() + own.wall))
         payload = json.dumps([own.id, own.wall, own.base, times]).encode()
+        # Of each rank what its payload was made of, as JSON has no types.
         readings: list[Any] = [
             json.loads(text) for text in communicator.all_gather_bytes(payload, name="clocks of profiles")
         ]

@@ -7,7 +7,7 @@ waits for the device.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.engine.op import Op
 from tenon.engine.types import Array, Operand
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def marked_op(tap: Tap, run: Callable[..., Operand], devices: Collection[Backend]) -> Callable[..., Operand]:
     """Wrap ``run``, which is ``SLOT``'s ``single``, ``pair`` or ``execute``, to mark ops of ``devices``."""
 
-    def marked(op: Op, *call: Any) -> Operand:
+    def marked(op: Op, *call: Operand) -> Operand:
         args = call[0] if call[0].__class__ is tuple else call
         first = next((a for a in args if isinstance(a, Value) and a._backend in devices), None)
         if first is None:
@@ -43,7 +43,7 @@ def marked_kernel(tap: Tap, backend: Backend) -> Callable[[Op, Callable[..., Arr
     def around(op: Op, kernel: Callable[..., Array]) -> Callable[..., Array]:
         recorded = tap.kernel(op, kernel)
 
-        def marked(*args: Array, **attrs: Any) -> Operand:
+        def marked(*args: Array, **attrs: object) -> Operand:
             array = next((a for a in args if isinstance(a, backend.array_type)), None)
             if array is None:
                 return recorded(*args, **attrs)

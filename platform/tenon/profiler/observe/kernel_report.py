@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -107,7 +106,7 @@ def _short_kernels(backend: Backend, op: Op) -> list[ShortKernel]:
         return list(backend.kernels_for_short(op))
     kernel = backend.for_short
 
-    def called(following: Kernel, *args: Array, **attrs: Any) -> Array:
+    def called(following: Kernel, *args: Array, **attrs: object) -> Array:
         return kernel(op, following)(*args, **attrs)
 
     return [ShortKernel("for_short", called, "calls that this backend's for_short does not pass on")]

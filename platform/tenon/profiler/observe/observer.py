@@ -36,6 +36,7 @@ def open_observers(session: object = None) -> list[Observer]:
     observers: list[Observer] = []
     for implementation in reversed(host().hook.tenon_open_observers.get_hookimpls()):
         try:
+            # What the plugin returned; it is taken for observers here.
             opened: Any = implementation.function(**dict.fromkeys(implementation.argnames, session))
             observers += opened or ()
         except Exception as error:

@@ -44,6 +44,7 @@ from tenon.profiler.observe.memory import Blocks, fresh
 from tenon.profiler.observe.records import NODE, OP, Item, maker
 from tenon.profiler.observe.scopes import OPEN
 from tenon.profiler.observe.stack import Frame, stack_here
+from tenon.tensors.autograd.handles import RemovableHandle
 
 now = time.perf_counter_ns
 #: Backends whose ops have completed when they return.
@@ -75,7 +76,7 @@ class Tap:
         self._local = threading.local()
         self._crossings = Crossings(self)
         self._blocks = Blocks(self.lanes) if options.memory else None
-        self._handles: list[Any] = []
+        self._handles: list[RemovableHandle] = []
         self._labels: dict[object, str] = {}
         self._note = self._recorder()
         self._plain: tuple[Callable[..., Operand], ...] = ()
@@ -166,7 +167,7 @@ class Tap:
         """Wrap the four entries of ``SLOT`` to record each op: closures take 0.3 us less than methods."""
         note = self._note
 
-        def one(op: Op, x: Operand, attrs: dict[str, Any]) -> Operand:
+        def one(op: Op, x: Operand, attrs: Attrs) -> Operand:
             begin = now()
             out = single(op, x, attrs)
             note(begin, now(), op, (x,), attrs, out)
@@ -196,7 +197,7 @@ class Tap:
         """Wrap ``kernel``, which works on arrays, to record each call."""
         note = self._note
 
-        def call(*args: Array, **attrs: Any) -> Array:
+        def call(*args: Array, **attrs: object) -> Array:
             begin = now()
             out = kernel(*args, **attrs)
             note(begin, now(), op, args, attrs, out)
@@ -264,6 +265,7 @@ class Tap:
 
         return note
 
+    # ``backend`` is a Backend, of which the engine, whose callback this is, states a part.
     def _recorded_kernel(self, backend: Any, op: Op, kernel: Callable[..., Array]) -> Callable[..., Array]:
         return (self.kernel if backend.name in _HOST else marked_kernel(self, backend))(op, kernel)
 

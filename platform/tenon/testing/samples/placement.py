@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import DTypeLike
 
 from tenon.device import Device
 from tenon.engine.op import table as ops
+from tenon.engine.types import Operand
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.tensor import Tensor
@@ -16,7 +15,7 @@ from tenon.testing.samples.draw import Draw
 from tenon.testing.samples.table import Sample
 
 
-def placed(sample: Sample, position: int, dtype: DTypeLike, device: Device) -> Any:
+def placed(sample: Sample, position: int, dtype: DTypeLike, device: Device) -> Operand:
     """Return argument ``position`` of ``sample``: draws as tensors on ``device``, other values unchanged."""
     draw = sample.inputs[position]
     if not isinstance(draw, Draw):

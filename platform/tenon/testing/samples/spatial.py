@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
 from tenon.ops.spatial.resampling import Plan
 from tenon.testing.samples.draw import integer, normal, uniform
 from tenon.testing.samples.table import add
+
+#: NumPy's names of kinds of padding.
+_MODES: dict[str, Literal["reflect", "edge", "wrap"]] = {
+    "reflect": "reflect", "replicate": "edge", "circular": "wrap",
+}  # fmt: skip
 
 
 def _resampled(x: np.ndarray, plan: Plan) -> np.ndarray:
@@ -17,8 +22,7 @@ def _resampled(x: np.ndarray, plan: Plan) -> np.ndarray:
     size = x.shape[-1]
     if kind in ("reflect", "replicate", "circular"):
         before, after = rest
-        mode: Any = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[kind]
-        return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(before, after)], mode=mode)
+        return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(before, after)], mode=_MODES[kind])
     count, align, _ = rest
     if kind == "nearest":
         return x[..., [i * size // count for i in range(count)]]

@@ -56,11 +56,12 @@ class Sample:
     #: Whether 16-bit floats are checked too.
     narrow: bool = True
 
+    # What is no array has the type that the op takes.
     def arrays(self, dtype: DTypeLike = np.float64) -> list[Any]:
         """Return the arguments: arrays generated from draws, and other values unchanged."""
         return [d.make(dtype, 17 + i) if isinstance(d, Draw) else d for i, d in enumerate(self.inputs)]
 
-    def expected(self, arrays: Sequence[Any]) -> np.ndarray | tuple[np.ndarray, ...]:
+    def expected(self, arrays: Sequence[object]) -> np.ndarray | tuple[np.ndarray, ...]:
         """Return the result of the reference, one array or a tuple."""
         assert self.reference is not None
         with np.errstate(all="ignore"):

@@ -71,6 +71,7 @@ def launch_checks(
     communicator: str, size: int, settings: tuple[tuple[str, str], ...] = ()
 ) -> Mapping[str, str]:
     """Run all checks on real ranks; return name -> "" if it passed, else the failure."""
+    # Texts; a type checker takes the names for those of any parameter of ``launch``.
     variables: Any = {"TENON_COMMUNICATOR": communicator, **dict(settings)}
     done = launch(size, ["-m", "tenon.testing.suites.communicator_run"], **variables)
     results = {}

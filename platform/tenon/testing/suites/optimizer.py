@@ -77,6 +77,7 @@ class OptimizerSuite:
         """The optimizer's class."""
         return getattr(optim, self.optimizer) if isinstance(self.optimizer, str) else self.optimizer
 
+    # The optimizer's constructor states the types of its options.
     def make(self, params: ParamsT, **options: Any) -> Optimizer:
         """Create the optimizer of ``params``."""
         return self.cls(params, **({**self.options, **options}))
@@ -215,7 +216,7 @@ class OptimizerSuite:
         """Two groups in one optimizer are trained as by two optimizers."""
         together, apart = self.parameters(backend), self.parameters(backend)
         changed = {n: 0.5 * v for n, v in self._rates().items()}
-        groups: list[dict[str, Any]] = [{"params": together[:2]}, {"params": together[2:], **changed}]
+        groups: list[dict[str, object]] = [{"params": together[:2]}, {"params": together[2:], **changed}]
         one = self.make(groups)
         two = [self.make(apart[:2]), self.make(apart[2:], **changed)]
         self.train(one, together, 4)
