@@ -1,4 +1,4 @@
-"""Devices: where a tensor's data lives, by torch's names (``cpu``, ``cuda:1``, ``meta``).
+"""Devices: where a tensor's data lives, by PyTorch's names (``cpu``, ``cuda:1``, ``meta``).
 
 A device is only a name; ``kernels/backend.py`` finds the backend that serves its type.
 """
@@ -11,7 +11,7 @@ from typing import TypeAlias
 from tenon.errors import DeviceError
 
 _PATTERN = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)(?::(0|[1-9]\d*))?")
-#: torch's types, in its order; a plugin's backend may bring others.
+#: PyTorch's types, in its order; a plugin's backend may bring others.
 TYPES = (
     "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla",
     "lazy", "vulkan", "mps", "meta", "hpu", "mtia", "privateuseone",

@@ -1,7 +1,7 @@
-"""Tensor dtypes: torch's names over NumPy's, and torch's promotion rules.
+"""Tensor dtypes: PyTorch's names over NumPy's, and PyTorch's promotion rules.
 
-A ``dtype`` is a singleton that prints as torch prints it (``torch.float32``) and carries the
-NumPy dtype that stores it. Promotion follows torch, not NumPy: categories are ordered
+A ``dtype`` is a singleton that prints as PyTorch prints it (``torch.float32``) and carries the
+NumPy dtype that stores it. Promotion follows PyTorch, not NumPy: categories are ordered
 bool < integer < floating < complex, and the wider type inside the higher category wins.
 
 Next: ``kernels/promotion.py`` applies these rules to tensors, 0-d tensors and Python numbers.
@@ -97,7 +97,7 @@ class NamedDType(dtype):
 
     @property
     def is_signed(self) -> builtins.bool:  # type: ignore[override]  # read-only here
-        """Whether it has negative values; refused for quantized ones, of which torch does not say it."""
+        """Whether it has negative values; refused for quantized ones, of which PyTorch does not say it."""
         if self._signed is None:
             raise UnsupportedDTypeError(f"isSignedType not supported for quantized types, as {self!r} is")
         return self._signed
@@ -111,7 +111,7 @@ class NamedDType(dtype):
         )
 
 
-#: Name, bytes, category and sign (None where torch knows none), of what is a name only.
+#: Name, bytes, category and sign (None where PyTorch knows none), of what is a name only.
 _NAMED: tuple[tuple[str, int, int, Any], ...] = (
     ("complex32", 4, COMPLEX, True),
     *((f"float8_{kind}", 1, FLOATING, True) for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")),
@@ -243,7 +243,7 @@ _PROMOTED: dict[tuple[dtype, dtype], dtype] = {}
 
 
 def promote_types(type1: dtype, type2: dtype) -> dtype:
-    """The smallest dtype that holds both, by torch's rules.
+    """The smallest dtype that holds both, by PyTorch's rules.
 
     >>> promote_types(int64, float16)
     torch.float16
@@ -256,7 +256,7 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
 
 
 def can_cast(from_: dtype, to: dtype) -> builtin_bool:
-    """Whether torch lets a result of ``from_`` be written into a tensor of ``to``."""
+    """Whether PyTorch lets a result of ``from_`` be written into a tensor of ``to``."""
     if from_.is_complex and not to.is_complex:
         return False
     if from_.is_floating_point and to.category < FLOATING:
@@ -281,7 +281,7 @@ _SCALAR_NAMES = {
 
 
 def scalar_name(d: dtype) -> str:
-    """``d`` as torch's error messages call it.
+    """``d`` as PyTorch's error messages call it.
 
     >>> import tenon
     >>> scalar_name(tenon.int64)

@@ -23,7 +23,7 @@ from tenon.autograd.checkpoint_settings import (
     set_checkpoint_debug_enabled,
     set_checkpoint_early_stop,
 )
-from tenon.autograd.device_states import get_device_states, set_device_states  # noqa: F401 - torch has them here
+from tenon.autograd.device_states import get_device_states, set_device_states  # noqa: F401 - PyTorch has them here
 from tenon.autograd.function import Function
 from tenon.autograd.graph_exec_group import GraphExecGroup, group_of_pass
 from tenon.autograd.selective_checkpoint import (

@@ -1,4 +1,4 @@
-"""Nodes that stop a backward pass, with an error or with undefined gradients: torch's ``_C._functions``."""
+"""Nodes that stop a backward pass, with an error or with undefined gradients: PyTorch's ``_C._functions``."""
 
 from __future__ import annotations
 

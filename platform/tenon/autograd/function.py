@@ -1,4 +1,4 @@
-"""Custom ops with a gradient written by hand: ``Function``, torch's contract.
+"""Custom ops with a gradient written by hand: ``Function``, PyTorch's contract.
 
 ``apply`` runs ``forward`` with gradients disabled and makes one node the ``grad_fn`` of its outputs; a
 backward pass calls the class's ``backward`` with tensors. Tensors of ``save_for_backward`` are checked for
@@ -141,7 +141,7 @@ class Function:
     With ``setup_context(ctx, inputs, output)`` defined, ``forward`` is called without ``ctx``.
     """
 
-    #: Accepted as in torch; ``func.vmap`` needs no rule, as it runs the function row by row.
+    #: Accepted as in PyTorch; ``func.vmap`` needs no rule, as it runs the function row by row.
     generate_vmap_rule: bool = False
     #: ``saved_tensors`` is cleared on first access, which frees memory within ``backward``.
     clear_saved_tensors_on_access: bool = False
@@ -281,7 +281,7 @@ def once_differentiable(fn: Callable[..., object]) -> Callable[..., Any]:  # as 
     return wrapper
 
 
-#: torch's name of the class behind custom Functions' nodes.
+#: PyTorch's name of the class behind custom Functions' nodes.
 BackwardCFunction = FunctionNode
 
 

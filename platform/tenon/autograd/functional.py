@@ -177,7 +177,7 @@ def jacobian(
     if strategy == "forward-mode" and create_graph:
         raise NotImplementedError(
             'torch.autograd.functional.jacobian: `create_graph=True` and `strategy="forward-mode"` are not'
-            " supported together, as in torch. Leave one of them out."
+            " supported together, as in PyTorch. Leave one of them out."
         )
     _check_forward(strategy, vectorize)
     if strict and vectorize:
@@ -192,7 +192,7 @@ def _check_forward(strategy: str, vectorize: bool) -> None:
     if strategy == "forward-mode" and not vectorize:
         raise NotImplementedError(
             "Computing Jacobian using forward-AD or forward-over-reverse Hessian is only supported when"
-            " `vectorize=True`, as in torch."
+            " `vectorize=True`, as in PyTorch."
         )
 
 

@@ -65,7 +65,7 @@ def directions(x: Tensor, position: int) -> np.ndarray:
 
 
 def _generator(position: int) -> Generator:
-    """Return the generator for input ``position``, the first one seeded as torch's.
+    """Return the generator for input ``position``, the first one seeded as PyTorch's.
 
     Whether an error exceeds the tolerance depends on the direction.
     """

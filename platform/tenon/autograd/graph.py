@@ -127,8 +127,8 @@ class _CopiesSaved:
 class allow_mutation_on_saved_tensors(SavedTensorsHooks):
     """Allow in-place modification of saved tensors within the block: the tape copies each as it is saved.
 
-    torch copies only when a tensor is modified; here the copies take as much memory as all saved tensors. The
-    backward pass has to run within the block.
+    PyTorch copies only when a tensor is modified; here the copies take as much memory as all saved tensors.
+    The backward pass has to run within the block.
     """
 
     _active = threading.local()

@@ -37,7 +37,7 @@ Arrays: TypeAlias = Array | tuple[Array, ...]
 class CheckpointPolicy(enum.Enum):
     """The decision on an op's result: save it, save it in host memory (offload), or recompute it.
 
-    ``MUST_*`` and ``PREFER_*`` differ for torch's compiler only.
+    ``MUST_*`` and ``PREFER_*`` differ for PyTorch's compiler only.
     """
 
     MUST_SAVE = 0

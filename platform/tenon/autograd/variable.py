@@ -1,4 +1,4 @@
-"""``Variable``: torch's old name for a tensor that records its history. Every tensor does now."""
+"""``Variable``: PyTorch's old name for a tensor that records its history. Every tensor does now."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Variable(metaclass=_VariableMeta):
 
     _execution_engine = _Engine()
 
-    def __new__(  # type: ignore[misc]  # returns a tensor, as in torch
+    def __new__(  # type: ignore[misc]  # returns a tensor, as in PyTorch
         cls, data: object, requires_grad: bool = False, volatile: object = None
     ) -> Tensor:
         """Return ``data`` (a tensor, or what ``tensor()`` takes) as a new tensor."""

@@ -1,7 +1,7 @@
 """torch's ``torch.cuda``: the CUDA devices, the current one, and statistics of their memory.
 
 Importing this module loads no GPU library, and ``is_available`` never raises. Where CUDA cannot be used,
-memory sizes are 0 and seeds are ignored, as in torch; functions that need a device raise a DeviceError with
+memory sizes are 0 and seeds are ignored, as in PyTorch; functions that need a device raise a DeviceError with
 the reason and the remedy.
 """
 
@@ -197,7 +197,7 @@ def synchronize(device: DeviceLike = None) -> None:
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the random numbers of CUDA tensors; ignored where CUDA cannot be used, as in torch.
+    """Seed the random numbers of CUDA tensors; ignored where CUDA cannot be used, as in PyTorch.
 
     The numbers of all devices are drawn on the host from one stream (a seed gives the same numbers on every
     device), so this is ``tenon.manual_seed``.

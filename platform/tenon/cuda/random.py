@@ -1,7 +1,7 @@
-"""The state of the random number generators of CUDA devices, under torch's names.
+"""The state of the random number generators of CUDA devices, under PyTorch's names.
 
 The numbers of all devices are drawn on the host from one stream: each state is ``tenon.get_rng_state()``.
-Where CUDA cannot be used there are no devices and no states, as in torch.
+Where CUDA cannot be used there are no devices and no states, as in PyTorch.
 """
 
 from __future__ import annotations

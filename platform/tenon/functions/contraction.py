@@ -56,7 +56,7 @@ def tensordot(
                 "second has size "
                 f"{b.raw.shape[j]} in dim {j}"
             )
-        if a.raw.shape[i] != b.raw.shape[j]:  # torch sums the operand that does not broadcast
+        if a.raw.shape[i] != b.raw.shape[j]:  # PyTorch sums the operand that does not broadcast
             a = a.sum(i, True, dtype=a.dtype) if b.raw.shape[j] == 1 else a
             b = b.sum(j, True, dtype=b.dtype) if a.raw.shape[i] == 1 else b
     rows = [d for d in range(a.raw.ndim) if d not in left]
@@ -143,7 +143,8 @@ def _title_of_cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = 
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _MODES[0]) -> Tensor:
     """``p``-norm distances between all rows of ``x1`` and all rows of ``x2``.
 
-    ``compute_mode`` as in torch: by default a matrix product replaces the differences for more than 25 rows.
+    ``compute_mode`` is as in PyTorch: by default a matrix product replaces the differences for more than 25
+    rows.
     """
     if compute_mode not in _MODES:
         raise ArgumentError(
@@ -199,7 +200,7 @@ def rsub(input: Tensor, other: Tensor | complex, *, alpha: complex = 1) -> Tenso
 @titled(lambda y, x=None, **k: "Mul1" if x is None else "Div1")
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
     """Integral of ``y`` along ``dim`` by the trapezoidal rule."""
-    if x is None:  # ``dx`` multiplies the sum, as in torch
+    if x is None:  # ``dx`` multiplies the sum, as in PyTorch
         return _trapezoids(y, x, 1, dim).sum(dim) * dx / 2.0
     return _trapezoids(y, x, dx, dim).sum(dim) / 2.0
 
@@ -237,7 +238,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
 
 
 def powers(x: Tensor, count: int) -> list[Tensor]:
-    """Return ``x ** 0`` to ``x ** (count - 1)``, each computed from the one before, as in torch."""
+    """Return ``x ** 0`` to ``x ** (count - 1)``, each computed from the one before, as in PyTorch."""
     result = [x.new_ones(x.raw.shape), x]
     for _ in range(count - 2):
         result.append(ops.mul(result[-1], x))

@@ -35,7 +35,7 @@ _OPS = [op for op in table if op.foreach]
 _UNARY = [op.name for op in _OPS if len(op.inputs) == 1] + ["frac"]
 #: Functions of each tensor and a number, or the tensor or number at the same index of a second list.
 _BINARY = [op.name for op in _OPS if len(op.inputs) == 2] + ["clamp_max", "clamp_min"]
-#: torch's names of the second argument, by what it is.
+#: PyTorch's names of the second argument, by what it is.
 _SECOND = ("other", "scalar", "scalars", "tensor", "exponent")
 
 __all__: list[str] = []

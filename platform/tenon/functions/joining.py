@@ -53,7 +53,8 @@ def _checked(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
 def cat(
     tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None
 ) -> Tensor:
-    """Tensors joined along ``dim``; their other sizes must agree. Empty vectors are left out, as in torch."""
+    """Return the tensors concatenated along ``dim``; their other sizes must agree. Empty vectors are left
+    out, as in PyTorch."""
     parts = _checked("cat", tensors)
     for position, t in enumerate(parts):
         if t.raw.ndim == 0:
@@ -197,7 +198,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:  # tensors, or one sequence of them
     """Grids of coordinates from vectors; ``indexing="xy"`` exchanges the first two axes, as NumPy does.
 
-    Unlike torch, no warning when ``indexing`` is left out: the default stays "ij".
+    Unlike PyTorch, no warning when ``indexing`` is left out: the default stays "ij".
     """
     if len(tensors) == 1 and not isinstance(tensors[0], Value):
         tensors = tuple(tensors[0])

@@ -2,7 +2,7 @@
 
 ``D`` has blocks of one or two rows. Factors and pivots are stored as LAPACK's ``sytrf`` stores the lower
 triangle: a positive pivot is the number, from 1, of the row that was exchanged; two equal negative pivots
-mark a block of two rows. ``tenon.linalg`` exports these functions; as in torch none has a gradient.
+mark a block of two rows. ``tenon.linalg`` exports these functions; as in PyTorch none has a gradient.
 """
 
 from __future__ import annotations

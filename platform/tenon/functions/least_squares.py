@@ -40,8 +40,8 @@ def _column(bound: Tensor | float) -> Tensor | float:
 def _bounds(
     A: Tensor, atol: Tensor | float | None, rtol: Tensor | float | None
 ) -> tuple[Tensor | float, Tensor | float]:
-    """Return both bounds, by default torch's: ``rtol`` is the larger size times the dtype's epsilon, or 0 if
-    ``atol`` is given."""
+    """Return both bounds, by default PyTorch's: ``rtol`` is the larger size times the dtype's epsilon, or 0
+    if ``atol`` is given."""
     if rtol is None:
         rtol = max(A.raw.shape[-2:]) * float(np.finfo(A.raw.dtype).eps)
         if isinstance(atol, Value):
@@ -95,7 +95,7 @@ def lstsq(
 ) -> NamedResult:
     """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values.
 
-    As in torch some are empty: residuals where the system is not overdetermined and of full rank, and with
+    As in PyTorch some are empty: residuals where the system is not overdetermined and of full rank, and with
     the driver gelsy (the default); the rank with gels; singular values with both.
     """
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
@@ -129,7 +129,7 @@ def lstsq(
 
 
 def _residuals(A: Tensor, B: Tensor, solution: Tensor, rank: Tensor, driver: str | None) -> Tensor:
-    """Sums of squares of ``A @ solution - B`` where torch returns them, else an empty tensor."""
+    """Sums of squares of ``A @ solution - B`` where PyTorch returns them, else an empty tensor."""
     rows, columns = A.raw.shape[-2:]
     full = rows > columns and bool((rank == columns).all())
     if driver in (None, "gelsy") or not full:

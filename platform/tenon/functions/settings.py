@@ -91,7 +91,7 @@ def set_flush_denormal(mode: bool) -> bool:
     return False
 
 
-def set_num_threads(int: SupportsIndex) -> None:  # torch's parameter name
+def set_num_threads(int: SupportsIndex) -> None:  # PyTorch's parameter name
     """Set how many threads the CPU's kernels use: BLAS, oneDNN, compiled loops and parallel loops."""
     if not isinstance(int, numbers.Integral):
         raise TypeError(f"set_num_threads expects an int, but got {type(int).__name__}")
@@ -106,7 +106,7 @@ def get_num_threads() -> int:
     return backend_named("cpu").threads()
 
 
-def set_num_interop_threads(int: SupportsIndex) -> None:  # torch's parameter name
+def set_num_interop_threads(int: SupportsIndex) -> None:  # PyTorch's parameter name
     """Check the argument; it has no effect, as ops run sequentially on the calling thread."""
     if not isinstance(int, numbers.Integral):
         raise TypeError(f"set_num_interop_threads expects an int, but got {type(int).__name__}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["istft", "stft"]
 
-#: torch's name of a padding mode -> NumPy's.
+#: PyTorch's name of a padding mode -> NumPy's.
 _MODES: dict[str, Any] = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
@@ -82,8 +82,8 @@ def stft(
     """Spectra ``[..., frequency, frame]`` of overlapping frames of a signal ``[..., time]``.
 
     Frames of ``n_fft`` samples start every ``hop_length`` samples (by default ``n_fft // 4``) and are
-    multiplied by ``window`` (by default ones, about which torch warns). With ``center`` the signal is padded
-    so that the middle of frame ``t`` is at ``t * hop_length``.
+    multiplied by ``window`` (by default ones, about which PyTorch warns). With ``center`` the signal is
+    padded so that the middle of frame ``t`` is at ``t * hop_length``.
     """
     complex_input = input.raw.dtype.kind == "c" or (
         isinstance(window, Value) and window.raw.dtype.kind == "c"

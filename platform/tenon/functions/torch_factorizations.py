@@ -35,7 +35,7 @@ def lu(
 
 def geqrf(input: Tensor, *, out: Sequence[Tensor] | None = None) -> NamedResult:
     """QR factorizations as LAPACK stores them: R with the reflections of Q below its diagonal, and the
-    reflections' factors. Without a gradient, as in torch."""
+    reflections' factors. Without a gradient, as in PyTorch."""
     if input.raw.ndim < 2:
         raise ShapeError("torch.geqrf: input must have at least 2 dimensions.")
     if input.requires_grad:
@@ -134,8 +134,8 @@ def lobpcg(
     """The ``k`` largest (or smallest) eigenvalues ``E`` of symmetric matrices ``A``, and their eigenvectors:
     ``A @ V = B @ V * E``, with ``B`` positive definite, or 1.
 
-    LAPACK solves the dense problem directly, without iterations: the arguments that control torch's iteration
-    are accepted and ignored.
+    LAPACK solves the dense problem directly, without iterations: the arguments that control PyTorch's
+    iteration are accepted and ignored.
 
     >>> import tenon
     >>> values, vectors = tenon.lobpcg(tenon.diag(tenon.tensor([1.0, 5.0, 3.0])), k=1)

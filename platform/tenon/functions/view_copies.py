@@ -30,7 +30,7 @@ def _slice(
 
 
 def _copied(view: Tensor, x: Tensor) -> Tensor:
-    """Copy ``x``, which has the elements of ``view``, with torch's name of the gradient node."""
+    """Copy ``x``, which has the elements of ``view``, with PyTorch's name of the gradient node."""
     result = x.clone()
     if result._node is not None and view._node is not None:
         result._node.title = f"{view._node.name()}_copy"

@@ -2,7 +2,7 @@
 
 Kernels of convolutions, pools and similar ops write contiguous results. If the strides of an input are those
 of channels_last, the result is copied into that format (one more pass over it, which contiguous inputs
-avoid), as torch users expect of ``stride()`` and ``is_contiguous(memory_format=...)``.
+avoid), as PyTorch users expect of ``stride()`` and ``is_contiguous(memory_format=...)``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""torch's type promotion: the result dtype of mixed arguments, and the casts to it.
+"""PyTorch's type promotion: the result dtype of mixed arguments, and the casts to it.
 
 Dimensioned tensors outrank 0-d tensors, which outrank Python numbers: a lower rank decides only when
 its category (bool < integer < floating < complex) is higher.
@@ -94,7 +94,7 @@ def _need_equal(op: Op, args: tuple[Operand, ...]) -> None:
 
 
 def _wrapped(number: int, to: dtype) -> Operand:
-    """``number`` wrapped around to the range of the integer dtype ``to``, as in torch."""
+    """``number`` wrapped around to the range of the integer dtype ``to``, as in PyTorch."""
     limits = np.iinfo(to.numpy)
     if limits.min <= number <= limits.max:
         return number

@@ -1,4 +1,4 @@
-"""Rounding of composites on 16-bit floats: as torch's single ops, which compute in float32."""
+"""Rounding of composites on 16-bit floats: as PyTorch's single ops, which compute in float32."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_short(dtype: np.dtype) -> bool:
 
 
 def as_one(op: Composite, kernel: Kernel) -> Kernel:
-    """Wrap the ``kernel`` of a composite so that 16-bit floats are rounded as by torch's single op."""
+    """Wrap the ``kernel`` of a composite so that 16-bit floats are rounded as by PyTorch's single op."""
     if op.widens:
         return kernel
     return _in_float32(kernel) if op.kind is Kind.ELEMENTWISE else _rounded(kernel)

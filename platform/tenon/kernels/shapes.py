@@ -10,7 +10,7 @@ from tenon.errors import ShapeError
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """The common shape after broadcasting; ShapeError in torch's words if there is none.
+    """The common shape after broadcasting; ShapeError in PyTorch's words if there is none.
 
     >>> broadcast_shapes((2, 1), (3,))
     (2, 3)
@@ -34,7 +34,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 def normalize_axis(axis: int, rank: int, *, extra: int = 0) -> int:
     """Convert ``axis`` to a non-negative index into ``rank + extra`` axes; AxisError if it is out of range.
 
-    A 0-d tensor counts as rank 1, as in torch.
+    A 0-d tensor counts as rank 1, as in PyTorch.
     """
     bound = max(rank + extra, 1)
     if not -bound <= axis < bound:
@@ -71,7 +71,7 @@ def reduced_shape(shape: Shape, axes: Shape, keepdims: bool) -> Shape:
 
 
 def matmul_shape(x: Shape, y: Shape) -> Shape:
-    """Result shape of ``x @ y`` with torch's 1-d rules."""
+    """Result shape of ``x @ y`` with PyTorch's 1-d rules."""
     if not x or not y:
         raise ShapeError(
             f"both arguments to matmul need to be at least 1D, but they are {len(x)}D and {len(y)}D. "
@@ -95,7 +95,7 @@ def _matrix(shape: Shape) -> str:
 
 
 def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
-    """``target`` with a single -1 replaced by the inferred size; ShapeError in torch's words otherwise."""
+    """``target`` with a single -1 replaced by the inferred size; ShapeError in PyTorch's words otherwise."""
     size = math.prod(shape)
     known = math.prod(target)
     if known.__class__ is int and known and target.__class__ is tuple:  # 0.3 us where the rest takes 2

@@ -1,4 +1,4 @@
-"""Warnings issued once per process, and torch's errors for nondeterministic operations."""
+"""Warnings issued once per process, and PyTorch's errors for nondeterministic operations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAID: set[str] = set()
 def warn_once(message: str, stacklevel: int = 3) -> None:
     """Issue ``message`` as a warning, once per process unless ``set_warn_always`` is on.
 
-    The category is UserWarning itself, because code that filters torch's warning compares that type.
+    The category is UserWarning itself, because code that filters PyTorch's warning compares that type.
     """
     if message not in _SAID or Settings.warn_always:
         _SAID.add(message)
@@ -29,7 +29,7 @@ def warn_once(message: str, stacklevel: int = 3) -> None:
 
 
 def may_differ(name: str) -> None:
-    """Raise torch's error for the nondeterministic operation ``name`` in deterministic mode.
+    """Raise PyTorch's error for the nondeterministic operation ``name`` in deterministic mode.
 
     Here the results are deterministic; the error is raised for code that relies on it.
     """

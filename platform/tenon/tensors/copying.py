@@ -52,7 +52,7 @@ def _copied(raw: Array, memo: Memo) -> Array:
         return raw.copy(order="K")
     try:
         memory, start = memory_of(raw)
-    except ViewError:  # a NumPy array with gaps; torch would copy the gaps too
+    except ViewError:  # a NumPy array with gaps; PyTorch would copy the gaps too
         return raw.copy(order="K")
     if memory.size > raw.size and is_shared(raw):
         return raw.copy(order="K")  # a view of a mapped file: do not copy the whole file

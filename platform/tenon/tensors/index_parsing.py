@@ -3,7 +3,7 @@
 ``split`` returns ``(basic, layout, indices)``: first apply ``basic`` (integers, slices, None, always with
 an Ellipsis so that NumPy returns an array), then, if ``layout`` is not None, index with arrays at the
 ``INDEX`` entries. Masks become the index arrays of their non-zero elements. Doing integers first is what
-makes the axis order torch's: NumPy would count them as index arrays.
+makes the axis order PyTorch's: NumPy would count them as index arrays.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _scalar_error(keys: Key) -> IndexRangeError:
 
 
 def _listed(key: object) -> Key:
-    """Return a tuple of keys: of a short sequence that has not only numbers its items, as in torch and old
+    """Return a tuple of keys: of a short sequence that has not only numbers its items, as in PyTorch and old
     NumPy; of anything else ``key`` alone."""
     if (
         isinstance(key, Sequence)

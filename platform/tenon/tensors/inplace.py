@@ -153,7 +153,7 @@ def _may_overwrite(op: Op, raw: Array, p: Array, backend: Backend) -> bool:
 
 
 def write(x: Value, array: Array, name: str) -> None:
-    """Copy ``array`` into ``x``'s memory, with torch's checks on shape and dtype."""
+    """Copy ``array`` into ``x``'s memory, with PyTorch's checks on shape and dtype."""
     raw = x.raw
     if isinstance(raw, Aval):
         _check_shape(raw.shape, array.shape)

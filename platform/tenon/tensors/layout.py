@@ -1,4 +1,4 @@
-"""``layout``: torch's name for how a tensor is stored. Tensors are always strided here."""
+"""``layout``: PyTorch's name for how a tensor is stored. Tensors are always strided here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class layout:
-    """One of torch's layouts; compare by identity."""
+    """One of PyTorch's layouts; compare by identity."""
 
     __slots__ = ("name",)
 

@@ -1,7 +1,7 @@
-"""Check for memory overlap between inputs and outputs of in-place ops and ``out=``, as torch does.
+"""Check for memory overlap between inputs and outputs of in-place ops and ``out=``, as PyTorch does.
 
 An elementwise op may overwrite an operand exactly, but not partially; indexing ops may not overwrite any.
-As in torch, tensors with gaps are not checked.
+As in PyTorch, tensors with gaps are not checked.
 """
 
 from __future__ import annotations

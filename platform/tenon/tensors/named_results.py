@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class NamedResult(tuple[Any, ...]):  # mostly of tensors; a number or a nested tuple in some results
-    """A tuple whose items also have names; prints as torch's return types do."""
+    """A tuple whose items also have names; prints as PyTorch's return types do."""
 
     __slots__ = ()
     _fields: tuple[str, ...] = ()

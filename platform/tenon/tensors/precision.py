@@ -1,6 +1,6 @@
 """Autocast policies of functions: the protocol between ``tenon.amp`` and functions made of several ops.
 
-Autocast chooses dtypes per op. A function of several ops that is one op in torch declares with ``runs_in``
+Autocast chooses dtypes per op. A function of several ops that is one op in PyTorch declares with ``runs_in``
 how its arguments are cast; its ops are then not cast again. Without autocast it costs one thread-local read.
 
 ``tenon.amp.state`` sets ``MODE.casts`` and ``PRECISION``.
@@ -34,7 +34,7 @@ POLICIES = ("lower", "float32", "widest", "given", "usual")
 def runs_in(policy: str, cuda: str | None = None) -> Callable[[Function], Function]:
     """Cast the tensor arguments of a function by ``policy`` (one of ``POLICIES``) while autocast is on.
 
-    ``cuda`` is the policy for tensors on a GPU, where torch's differs.
+    ``cuda`` is the policy for tensors on a GPU, where PyTorch's differs.
     """
     policies = {"cpu": policy, "cuda": policy if cuda is None else cuda}
 

@@ -1,4 +1,4 @@
-"""A tensor as text, character for character as torch prints it.
+"""A tensor as text, character for character as PyTorch prints it.
 
 ``Formatter`` chooses one notation for all values shown (integers with a point, fixed or scientific) and one
 width. The rest lays them out in nested brackets, with the
@@ -52,7 +52,7 @@ def set_printoptions(
 ) -> None:
     """Set digits, the size that is summarised, edge items, line width; ``profile`` is default, short or full.
 
-    ``sci_mode`` goes back to automatic (None) unless it is given, as in torch.
+    ``sci_mode`` goes back to automatic (None) unless it is given, as in PyTorch.
     """
     chosen: dict[str, object] = {}
     if profile is not None:
@@ -223,7 +223,7 @@ def _joined(text: str, suffixes: list[str], indent: int) -> str:
 
 
 def tensor_repr(tensor: Tensor, tensor_contents: str | None = None) -> str:
-    """``tensor([1., 2.], requires_grad=True)``, as torch prints it.
+    """``tensor([1., 2.], requires_grad=True)``, as PyTorch prints it.
 
     A subclass prints its own name; tenon's own subclasses (parameters) print as tensors. ``tensor_contents``
     replaces the values.

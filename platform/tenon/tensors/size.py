@@ -1,4 +1,4 @@
-"""``Size``: a tensor's shape, a tuple with torch's repr and ``numel``."""
+"""``Size``: a tensor's shape, a tuple with PyTorch's repr and ``numel``."""
 
 from __future__ import annotations
 

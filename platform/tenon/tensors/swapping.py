@@ -1,4 +1,4 @@
-"""Swap the contents of two tensor objects: torch's ``swap_tensors``."""
+"""Swap the contents of two tensor objects: PyTorch's ``swap_tensors``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Tensor``: torch's interface to a backend's array. No maths in this file.
+"""``Tensor``: PyTorch's interface to a backend's array. No maths in this file.
 
 The operators and methods come from ``methods/``, which call ops by name through the op table. This file
 defines the tensor itself: data, dtype, device, position in the autograd graph, and conversions to Python and
@@ -93,7 +93,7 @@ class Tensor(Methods, plain=True):
     _retains: bool = False
 
     def __new__(cls, *args: object, **kwargs: Any) -> Any:  # subclasses may return another type
-        """``Tensor(2, 3)`` (uninitialised) or ``Tensor([[1., 2.]])`` in the default dtype: torch's legacy
+        """``Tensor(2, 3)`` (uninitialised) or ``Tensor([[1., 2.]])`` in the default dtype: PyTorch's legacy
         constructor."""
         return create.legacy_tensor(cls, args, kwargs)
 
@@ -297,7 +297,7 @@ class Tensor(Methods, plain=True):
         equal: Any = element == self  # a tensor: numbers leave the comparison to it
         return bool(equal.any().item())
 
-    __hash__ = object.__hash__  # by identity, as torch's; not a Python function, which is slower
+    __hash__ = object.__hash__  # by identity, as PyTorch's; not a Python function, which is slower
 
     def __reversed__(self) -> Tensor:
         return self if self.raw.ndim == 0 else self.flip(0)

@@ -1,7 +1,7 @@
 """Whether ops are taped: ``no_grad``, ``enable_grad``, ``set_grad_enabled``, ``inference_mode``.
 
 Each works as a context manager and as a decorator (of functions and of generator functions), as in
-torch. The state is per thread: ``engine/grad_mode.py:MODE``.
+PyTorch. The state is per thread: ``engine/grad_mode.py:MODE``.
 """
 
 from __future__ import annotations

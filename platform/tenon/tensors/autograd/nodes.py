@@ -1,6 +1,6 @@
-"""The user's view of the autograd graph: torch's node classes, ``AccumulateGrad`` of leaves, edges.
+"""The user's view of the autograd graph: PyTorch's node classes, ``AccumulateGrad`` of leaves, edges.
 
-The tape itself needs none of this: a node gets a class with torch's name and attributes when it is first
+The tape itself needs none of this: a node gets a class with PyTorch's name and attributes when it is first
 inspected (``shown``), and a leaf has no node at all. Hooks registered on an ``AccumulateGrad`` are therefore
 stored on the leaf.
 """
@@ -48,7 +48,7 @@ def metadata_of(avals: Iterable[Aval | None], device: Device | None) -> tuple[In
 
 
 class AccumulateGrad:
-    """The node that represents a leaf in ``next_functions``, as in torch; ``variable`` is the leaf."""
+    """The node that represents a leaf in ``next_functions``, as in PyTorch; ``variable`` is the leaf."""
 
     next_functions: tuple[()] = ()
 
@@ -56,7 +56,7 @@ class AccumulateGrad:
         self.variable = variable
 
     def name(self) -> str:
-        """torch's name of the accumulating node."""
+        """PyTorch's name of the accumulating node."""
         return "torch::autograd::AccumulateGrad"
 
     @property
@@ -108,7 +108,7 @@ class GraphNode(Node):
 
     @property
     def next_functions(self) -> tuple[tuple[Node | AccumulateGrad | None, int], ...]:
-        """``(node, output index)`` per input, as in torch; ``(None, 0)`` for an input without gradient."""
+        """``(node, output index)`` per input, as in PyTorch; ``(None, 0)`` for an input without gradient."""
         return tuple(
             (None, 0) if e is None else (accumulator_of(e[0]), 0) if e[1] < 0 else (shown(e[0]), e[1])
             for e in self.edges
@@ -161,7 +161,7 @@ def _class_of(base: type, name: str) -> type:
 
 
 def shown(node: N, tensor: Value | None = None) -> N:
-    """Give ``node`` a class of torch's name with ``GraphNode``'s attributes, and return it.
+    """Give ``node`` a class of PyTorch's name with ``GraphNode``'s attributes, and return it.
 
     ``tensor`` is its only output, whose shape and dtype are kept.
     """

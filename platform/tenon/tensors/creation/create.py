@@ -154,7 +154,7 @@ def _wrapped(value: Number, kind: np.dtype) -> Number:
 
 
 def legacy_tensor(cls: type[T], args: Arguments, kwargs: Attrs, dtype: dtype | None = None) -> T:
-    """Create a tensor by torch's legacy constructor: ``Tensor()``, ``Tensor(2, 3)``, ``Tensor(data)``."""
+    """Create a tensor by PyTorch's legacy constructor: ``Tensor()``, ``Tensor(2, 3)``, ``Tensor(data)``."""
     kind = dtype or dtypes.get_default_dtype()
     device = kwargs.pop("device", None)
     if "size" in kwargs and not args:

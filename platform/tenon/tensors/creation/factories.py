@@ -1,4 +1,4 @@
-"""Create tensors by shape: ``zeros``, ``full``, ``eye`` and others, with torch's signatures."""
+"""Create tensors by shape: ``zeros``, ``full``, ``eye`` and others, with PyTorch's signatures."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ def written(out: Tensor | None, result: Tensor, dtype: DTypeLike | None = None) 
 
 
 def write_out(out: Tensor, result: Tensor) -> Tensor:
-    """Write ``result`` into ``out`` as torch's ``out=`` does: ``out`` keeps its dtype and gets the result's
+    """Write ``result`` into ``out`` as PyTorch's ``out=`` does: ``out`` keeps its dtype and gets the result's
     shape, with a warning if it had elements in another shape."""
     shape, required = list(out.raw.shape), list(result.raw.shape)
     if shape != required and out.raw.size:

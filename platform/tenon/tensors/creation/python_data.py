@@ -1,6 +1,6 @@
 """Convert Python data to host arrays: numbers, nested sequences, arrays, and tensors in sequences.
 
-The dtype is torch's: Python floats have the default dtype, NumPy numbers the common dtype of all numbers.
+The dtype is PyTorch's: Python floats have the default dtype, NumPy numbers the common dtype of all numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def to_array(data: object, kind: DTypeLike | None = None) -> np.ndarray:
-    """Copy ``data`` to a contiguous host array of dtype ``kind``, or of the dtype that torch infers."""
+    """Copy ``data`` to a contiguous host array of dtype ``kind``, or of the dtype that PyTorch infers."""
     target = None if kind is None else dtypes.as_dtype(kind).numpy
     if isinstance(data, (np.ndarray, np.generic)):
         dtypes.from_numpy_dtype(data.dtype)

@@ -227,7 +227,7 @@ def normal(
         parts = [v._backend.to_host(v.raw) if isinstance(v, Value) else v for v in (mean, std)]
         result = wrap(random.normal(generator, mean=parts[0], std=parts[1]), place)
         tracked = [v for v in (mean, std) if isinstance(v, Value) and v.requires_grad]
-        if tracked and MODE.enabled:  # the gradient is zeros, as in torch
+        if tracked and MODE.enabled:  # the gradient is zeros, as in PyTorch
             result = tracked[0].expand(result.raw.shape).clone().copy_(result)
         return result if out is None else write_out(out, result)
     if size is None:

@@ -1,4 +1,4 @@
-"""Fill tensors with random numbers, drawn in the order of torch's CPU generators."""
+"""Fill tensors with random numbers, drawn in the order of PyTorch's CPU generators."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ class Arithmetic(Family):
         return f.bitwise_not(self)
 
     def neg(self) -> Tensor:
-        """``-self``; an error for booleans, as in torch."""
+        """``-self``; an error for booleans, as in PyTorch."""
         if self.raw.dtype.kind == "b":
             raise DTypeError(
                 "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a"

@@ -1,4 +1,4 @@
-"""Writing into a tensor: ``copy_``, ``fill_``, ``zero_``, and random numbers in torch's order."""
+"""Writing into a tensor: ``copy_``, ``fill_``, ``zero_``, and random numbers in PyTorch's order."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class Fill(Family):
     @as_function(out="converted", resizes=True)
     def bernoulli(self, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
         """0 or 1, each with the probability that this tensor (or ``p``) holds."""
-        result = f.clone(f.contiguous(self))  # whose history gives a gradient of zeros, as in torch
+        result = f.clone(f.contiguous(self))  # whose history gives a gradient of zeros, as in PyTorch
         return result.bernoulli_(self.detach() if p is None else p, generator=generator)
 
     @as_function(out="exact", resizes=True)

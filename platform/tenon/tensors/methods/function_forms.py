@@ -28,8 +28,8 @@ class FunctionForm:
     memory: str = "any"
     #: ``out=`` of another shape is resized without a warning.
     resizes: bool = False
-    #: Which of torch's error messages is raised for a dtype that is not the "exact" one: that of "function",
-    #: "scan" or "result".
+    #: Which of PyTorch's error messages is raised for a dtype that is not the "exact" one: that of
+    #: "function", "scan" or "result".
     refusal: str = "function"
 
 

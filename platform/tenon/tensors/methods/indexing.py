@@ -330,7 +330,7 @@ def _mismatch(x: Tensor, value: Value, layout: Key, indices: Sequence[Value]) ->
 
 
 def _drop_leading_ones(value: Value, basic: Key, x: Tensor) -> Value:
-    """Drop the leading axes of size 1 that torch allows ``value`` to have in ``x[basic] = value``."""
+    """Drop the leading axes of size 1 that PyTorch allows ``value`` to have in ``x[basic] = value``."""
     shape = value.raw.shape
     rank = np.broadcast_to(np.empty((), np.bool_), tuple(x.raw.shape))[basic].ndim
     while len(shape) > rank and shape[0] == 1:

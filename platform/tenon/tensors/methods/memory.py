@@ -113,7 +113,7 @@ class Memory(Family):
     _typed_storage = storage
 
     def storage_type(self) -> type | None:
-        """The class of this dtype's storages, as ``torch.FloatStorage``; None where torch has none."""
+        """The class of this dtype's storages, as ``torch.FloatStorage``; None where PyTorch has none."""
         return storage_class(FROM_NUMPY[self.raw.dtype], self.device.type)
 
     @as_function(out="none")

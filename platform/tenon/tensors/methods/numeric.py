@@ -52,7 +52,7 @@ class Numeric(Family):
 
     def hardshrink(self, lambd: float = 0.5) -> Tensor:
         """The elements, but 0 where their magnitude is at most ``lambd``."""
-        kind = self.raw.dtype  # to which the bound is rounded, as in torch
+        kind = self.raw.dtype  # to which the bound is rounded, as in PyTorch
         return f.hardshrink(self, bound=float(kind.type(lambd) if kind.kind in "fV" else lambd))
 
     @as_function(out="kept", memory="same")
@@ -132,7 +132,7 @@ class Numeric(Family):
 
     @as_function(memory="same")
     def positive(self) -> Tensor:
-        """The tensor itself; an error for booleans, as in torch."""
+        """The tensor itself; an error for booleans, as in PyTorch."""
         if self.raw.dtype.kind == "b":
             raise DTypeError("The `+` operator, on a bool tensor is not supported.")
         return self

@@ -1,4 +1,4 @@
-"""NumPy's argument names ``axis`` and ``keepdims``, which torch accepts for ``dim`` and ``keepdim``."""
+"""NumPy's argument names ``axis`` and ``keepdims``, which PyTorch accepts for ``dim`` and ``keepdim``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 
 def translated(kwargs: Mapping[str, T]) -> dict[str, T]:
-    """Return ``kwargs`` with torch's names; ArgumentError for an argument given by both names."""
+    """Return ``kwargs`` with PyTorch's names; ArgumentError for an argument given by both names."""
     result = {NAMES.get(name, name): value for name, value in kwargs.items()}
     if len(result) != len(kwargs):
         raise ArgumentError(
-            f"got both of NumPy's and torch's names for one argument: {', '.join(kwargs)}. Give one."
+            f"got both of NumPy's and PyTorch's names for one argument: {', '.join(kwargs)}. Give one."
         )
     return result
 

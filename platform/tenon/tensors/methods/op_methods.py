@@ -65,7 +65,7 @@ def _add(
 
 
 def _title(op: Op, name: str, suffix: str) -> str:
-    """Return torch's name of the method's gradient node where it differs from the op's, else ""."""
+    """Return PyTorch's name of the method's gradient node where it differs from the op's, else ""."""
     if suffix and op.inplace_overload:
         return op.torch_name((), {}).replace("Backward0", "Backward1")
     return op.alias_grad_names.get(name, "")

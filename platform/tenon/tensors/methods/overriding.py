@@ -25,7 +25,7 @@ class Overriding(Family):
         super().__init_subclass__(**kwargs)
         own = vars(cls)
         if "__torch_dispatch__" in own and "__torch_function__" not in own:
-            cls.__torch_function__ = staticmethod(disabled)  # type: ignore[assignment]  # torch: asked of ops only
+            cls.__torch_function__ = staticmethod(disabled)  # type: ignore[assignment]  # PyTorch: asked of ops only
         if not plain and wants(cls):
             reroute_permanently()
 

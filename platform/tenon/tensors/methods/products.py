@@ -54,7 +54,7 @@ def _plus(input: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor
     kind = product.raw.dtype.kind
     if kind == "b" and input.raw.dtype.kind == "b":
         return f.logical_or(f.logical_and(input, bool(beta)), f.logical_and(product, bool(alpha)))
-    if kind in "iu":  # torch truncates the factors of integers
+    if kind in "iu":  # PyTorch truncates the factors of integers
         beta, alpha = (int(v) if v.__class__ is float else v for v in (beta, alpha))
     product = scaled(product, alpha)
     if beta.__class__ in (int, float) and beta == 0:

@@ -38,7 +38,7 @@ _EVERY = tuple(tuple(range(rank)) for rank in range(65))
 
 
 def accumulating(x: Tensor, dtype: dtypes.dtype | None) -> Tensor:
-    """Convert ``x`` to ``dtype``, or integers and booleans to int64, in which torch sums them."""
+    """Convert ``x`` to ``dtype``, or integers and booleans to int64, in which PyTorch sums them."""
     if dtype is not None:
         return f.cast(x, dtype=dtype.numpy) if x.raw.dtype != dtype.numpy else x
     return f.cast(x, dtype=np.dtype(np.int64)) if x.raw.dtype.kind in "biu" else x
@@ -78,7 +78,7 @@ def shared(flat: Tensor, value: Tensor) -> Tensor:
 def moments(
     name: str, x: Tensor, dim: Axes, unbiased: bool | None, keepdim: bool, correction: float | None
 ) -> Attrs:
-    """Convert torch's arguments to the attrs of the op ``name``, a variance or standard deviation."""
+    """Convert PyTorch's arguments to the attrs of the op ``name``, a variance or standard deviation."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if correction is None:

@@ -2,7 +2,7 @@
 
 The storage of a tensor is the memory of the array at the end of the ``base`` references: the same for all
 tensors that share it. It never grows: ``resize_`` beyond it allocates new memory, and tensors that shared the
-old memory keep it. (torch's storages grow for all tensors that share them.)
+old memory keep it. (PyTorch's storages grow for all tensors that share them.)
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class UntypedStorage(Moves):
         return self
 
     def type(self) -> str:
-        """torch's name of the class."""
+        """PyTorch's name of the class."""
         return "torch.storage.UntypedStorage"
 
     def is_shared(self) -> bool:
