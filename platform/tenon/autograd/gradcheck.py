@@ -203,10 +203,10 @@ def _check(
             continue
         rows = analytical_jacobian(output, targets, seeds[position], dtypes)
         again = analytical_jacobian(output, targets, seeds[position], dtypes)
-        for place, i in enumerate(active):
-            actual = rows[place] @ directions(inputs[i], i).T if fast else rows[place]
-            compare("", actual, columns[place], position, i)
-            if np.abs(rows[place] - again[place]).max(initial=0.0) > nondet_tol:
+        for index, i in enumerate(active):
+            actual = rows[index] @ directions(inputs[i], i).T if fast else rows[index]
+            compare("", actual, columns[index], position, i)
+            if np.abs(rows[index] - again[index]).max(initial=0.0) > nondet_tol:
                 raise GradcheckError(
                     "Backward is not reentrant, i.e., running backward with same input and grad_output"
                     " multiple times gives different values, although analytical gradient matches numerical"
@@ -215,10 +215,10 @@ def _check(
         if batched:
             _check_batched(output, targets, seeds[position], rows)
     pushed = forward_mode_jacobian(func, inputs, active, outputs, fast) if forward else []
-    for (place, i), jacobians in zip(enumerate(active), pushed, strict=False):
+    for (index, i), jacobians in zip(enumerate(active), pushed, strict=False):
         for position, jacobian in enumerate(jacobians):
             actual = seeds[position] @ jacobian if fast else jacobian
-            compare("computed with forward mode ", actual, slopes[position][place], position, i)
+            compare("computed with forward mode ", actual, slopes[position][index], position, i)
     if batched_forward:
         check_batched_tangents(func, inputs, active)
     if forward and undefined:

@@ -60,19 +60,22 @@ def cat(
         if t.raw.ndim == 0:
             raise ArgumentError(f"zero-dimensional tensor (at position {position}) cannot be concatenated")
     mixed = any(t.raw.ndim != 1 for t in parts)  # only then empty vectors have to be left out
-    kept = [t for t in parts if not mixed or tuple(t.raw.shape) != (0,)]
-    if len(kept) != len(parts):
+    joined = [t for t in parts if not mixed or tuple(t.raw.shape) != (0,)]
+    if len(joined) != len(parts):
         common = result_type(*(t.raw.flat[:0] if t.raw.ndim == 0 else t for t in parts))
-        kept = [t.to(common) for t in kept]
-    empty = all(tuple(t.raw.shape) == (0,) for t in kept)  # vectors that can be joined along any axis
-    position = 0 if empty else normalize_axis(dim if axis is None else axis, kept[0].raw.ndim)
-    ranks = {t.raw.ndim for t in kept}
+        joined = [t.to(common) for t in joined]
+    empty = all(tuple(t.raw.shape) == (0,) for t in joined)  # vectors that can be joined along any axis
+    position = 0 if empty else normalize_axis(dim if axis is None else axis, joined[0].raw.ndim)
+    ranks = {t.raw.ndim for t in joined}
     if len(ranks) > 1:
-        first, other = kept[0].raw.ndim, next(t.raw.ndim for t in kept if t.raw.ndim != kept[0].raw.ndim)
+        first, other = (
+            joined[0].raw.ndim,
+            next(t.raw.ndim for t in joined if t.raw.ndim != joined[0].raw.ndim),
+        )
         raise ShapeError(f"Tensors must have same number of dimensions: got {first} and {other}")
     if out is not None:
         refuse_overlap(out, *parts)
-    result = ops.cat(*kept, axis=position)
+    result = ops.cat(*joined, axis=position)
     return write_into(out, result)
 
 

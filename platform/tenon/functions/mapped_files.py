@@ -36,9 +36,11 @@ def from_file(
     With ``shared`` the file is created or extended if needed, and writes to the tensor change it; without,
     writes stay in this process.
     """
-    place = as_device(device)
-    if place.type != "cpu":
-        raise DeviceError(f"from_file: a file is mapped on the CPU, not on {place}; use .to({str(place)!r}).")
+    target = as_device(device)
+    if target.type != "cpu":
+        raise DeviceError(
+            f"from_file: a file is mapped on the CPU, not on {target}; use .to({str(target)!r})."
+        )
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     mapped = UntypedStorage.from_file(filename, bool(shared), (size or 0) * kind.numpy.itemsize)
     result: Tensor = Value.make(mapped.array(kind), backend_named("cpu"))

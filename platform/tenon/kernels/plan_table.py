@@ -25,8 +25,8 @@ def _keeps(op: Op) -> Keeps:
     """Which inputs of ``op`` the tape saves."""
     names, saves, reads = [n.lstrip("*") for n in op.inputs], op.saves, op.reads
 
-    def masked(kept: Collection[str]) -> Mask:
-        mask = tuple(n in kept for n in names)
+    def masked(saved: Collection[str]) -> Mask:
+        mask = tuple(n in saved for n in names)
         return True if mask and all(mask) else mask if any(mask) else None
 
     if not reads:

@@ -41,13 +41,13 @@ channels_last = memory_format("channels_last", (0, 2, 3, 1))
 channels_last_3d = memory_format("channels_last_3d", (0, 2, 3, 4, 1))
 
 
-def axes_of(wanted: memory_format, rank: int) -> tuple[int, ...] | None:
-    """The axes of format ``wanted`` in memory order; None for C order."""
-    if not isinstance(wanted, memory_format):
-        raise TypeError(f"memory_format must be a torch.memory_format, not {type(wanted).__name__}")
-    axes = wanted._axes
+def axes_of(target: memory_format, rank: int) -> tuple[int, ...] | None:
+    """The axes of format ``target`` in memory order; None for C order."""
+    if not isinstance(target, memory_format):
+        raise TypeError(f"memory_format must be a torch.memory_format, not {type(target).__name__}")
+    axes = target._axes
     if axes is not None and len(axes) != rank:
-        raise ShapeError(f"required rank {len(axes)} tensor to use {wanted} format, but got rank {rank}.")
+        raise ShapeError(f"required rank {len(axes)} tensor to use {target} format, but got rank {rank}.")
     return axes
 
 
@@ -57,16 +57,16 @@ def _permuted(x: Tensor, axes: tuple[int, ...], op: Callable[[Tensor], Tensor]) 
     return f.permute(op(f.permute(x, axes=axes)), axes=back)
 
 
-def is_contiguous(raw: Array, wanted: memory_format | None = None) -> bool:
-    """Whether the array is dense in the format ``wanted`` (None: in C order)."""
+def is_contiguous(raw: Array, target: memory_format | None = None) -> bool:
+    """Whether the array is dense in the format ``target`` (None: in C order)."""
     flags = getattr(raw, "flags", None)
-    if wanted is None or wanted is contiguous_format or flags is None:
+    if target is None or target is contiguous_format or flags is None:
         return True if flags is None else bool(flags.c_contiguous)
-    if wanted is preserve_format:
+    if target is preserve_format:
         raise ArgumentError("preserve memory format is unsupported by the contiguous operator")
-    if isinstance(wanted, memory_format) and wanted._axes is not None and len(wanted._axes) != raw.ndim:
+    if isinstance(target, memory_format) and target._axes is not None and len(target._axes) != raw.ndim:
         return False
-    axes = axes_of(wanted, raw.ndim)
+    axes = axes_of(target, raw.ndim)
     return bool((raw if axes is None else raw.transpose(axes)).flags.c_contiguous)
 
 
@@ -78,10 +78,10 @@ def suggested(raw: Array) -> memory_format | None:
     return next((f for f in formats if is_contiguous(raw, f)), None)
 
 
-def contiguous(x: Tensor, wanted: memory_format | None = None) -> Tensor:
-    """Return ``x`` in the format ``wanted`` (None: in C order), copied if needed."""
-    axes = None if wanted is None else axes_of(wanted, x.raw.ndim)
-    if is_contiguous(x.raw, wanted):
+def contiguous(x: Tensor, target: memory_format | None = None) -> Tensor:
+    """Return ``x`` in the format ``target`` (None: in C order), copied if needed."""
+    axes = None if target is None else axes_of(target, x.raw.ndim)
+    if is_contiguous(x.raw, target):
         return x
     return f.contiguous(x) if axes is None else _permuted(x, axes, f.contiguous)
 
@@ -105,32 +105,32 @@ def like(x: Tensor, other: Tensor) -> Tensor:
     return contiguous(x, channels_last if raw.ndim == 4 else channels_last_3d)
 
 
-def clone(x: Tensor, wanted: memory_format | None = None) -> Tensor:
-    """Copy ``x`` in the format ``wanted``; by default its own format is preserved."""
-    if wanted is None or wanted is preserve_format:
+def clone(x: Tensor, target: memory_format | None = None) -> Tensor:
+    """Copy ``x`` in the format ``target``; by default its own format is preserved."""
+    if target is None or target is preserve_format:
         return f.clone(x)
-    axes = axes_of(wanted, x.raw.ndim)
+    axes = axes_of(target, x.raw.ndim)
     if axes is None:
         return f.clone(x) if is_contiguous(x.raw) else f.contiguous(x)
     return _permuted(x, axes, lambda y: f.clone(f.contiguous(y)))
 
 
-def in_format(x: Tensor, wanted: memory_format) -> Tensor:
-    """Return ``x`` as ``.to(memory_format=...)`` does: with the strides of ``wanted``, even of axes of one
+def in_format(x: Tensor, target: memory_format) -> Tensor:
+    """Return ``x`` as ``.to(memory_format=...)`` does: with the strides of ``target``, even of axes of one
     element, which ``contiguous`` ignores."""
-    axes = axes_of(wanted, x.raw.ndim)
+    axes = axes_of(target, x.raw.ndim)
     if not hasattr(x.raw, "strides") or channels_lie_last(x.raw) == (axes is not None):
-        return contiguous(x, wanted)
-    if not is_contiguous(x.raw, wanted):
-        return contiguous(x, wanted)
+        return contiguous(x, target)
+    if not is_contiguous(x.raw, target):
+        return contiguous(x, target)
     result, xp = f.clone(x), x._backend.xp
     result.raw = xp.array(result.raw, order="C") if axes is None else laid_last(xp, result.raw)
     return result
 
 
-def laid_out(x: Tensor, wanted: memory_format | None) -> Tensor:
-    """Return ``x``, which has no history, in the format ``wanted`` (None: unchanged)."""
-    if wanted is None or wanted is preserve_format or is_contiguous(x.raw, wanted):
+def laid_out(x: Tensor, target: memory_format | None) -> Tensor:
+    """Return ``x``, which has no history, in the format ``target`` (None: unchanged)."""
+    if target is None or target is preserve_format or is_contiguous(x.raw, target):
         return x
-    result = contiguous(x.detach(), wanted).detach()
+    result = contiguous(x.detach(), target).detach()
     return result.requires_grad_(x.requires_grad)

@@ -39,9 +39,9 @@ T = TypeVar("T", bound="Tensor")
 
 def wrap(array: np.ndarray, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
     """A tensor of a host array on ``device`` (default: the default device), not copied on the CPU."""
-    place = as_device(device)
-    backend = backend_for(place)
-    t: Tensor = Value.make(backend.from_host(array, place), backend)
+    target = as_device(device)
+    backend = backend_for(target)
+    t: Tensor = Value.make(backend.from_host(array, target), backend)
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.made(t.raw)
     return _leaf(t) if requires_grad else t
@@ -93,8 +93,8 @@ def tensor(
     """A new tensor holding a copy of ``data``: numbers, nested sequences, arrays, tensors."""
     if isinstance(data, Value):
         x: Any = data  # a Tensor, a class that this module comes before
-        place = device if device is not None else x.device
-        t: Tensor = x.detach().to(place, dtype or x.dtype, copy=True)
+        target = device if device is not None else x.device
+        t: Tensor = x.detach().to(target, dtype or x.dtype, copy=True)
         return t.requires_grad_() if requires_grad else t
     if isinstance(data, (TypedStorage, UntypedStorage)):  # whose bytes are read as numbers of the dtype
         own = data.dtype if isinstance(data, TypedStorage) else dtypes.int64
@@ -127,10 +127,10 @@ def full(
     shape = tuple(int(s) for s in shape)
     if any(s < 0 for s in shape):
         raise ShapeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
-    place = as_device(device)
-    backend = backend_for(place)
+    target = as_device(device)
+    backend = backend_for(target)
     try:
-        raw = backend.empty(shape, kind.numpy, place)
+        raw = backend.empty(shape, kind.numpy, target)
     except ValueError as error:
         raise ShapeError(
             f"Storage size calculation overflowed with sizes={list(shape)} of {kind}: no memory has as many "
@@ -219,9 +219,9 @@ def check_grad(owner: Tensor, value: Tensor) -> None:
             f" grad_dtype '{scalar_name(grad_dtype)}' ({grad_dtype}). Convert it, or set the tensor's"
             " grad_dtype (None allows any dtype)."
         )
-    place = value._backend.device_of(value.raw)
-    if place != owner.device:
-        raise GradError(f"assigned grad has data located on a different device: {place} and {owner.device}")
+    own = value._backend.device_of(value.raw)
+    if own != owner.device:
+        raise GradError(f"assigned grad has data located on a different device: {own} and {owner.device}")
     if tuple(value.raw.shape) != tuple(owner.raw.shape):
         raise GradError(
             f"assigned grad has data of a different size: {list(value.raw.shape)} for a tensor of"

@@ -152,11 +152,11 @@ def _like(
 ) -> Tensor:
     """A tensor of one value (None: uninitialised) with ``x``'s shape, strides, dtype and device."""
     kind = x.dtype if dtype is None else dtypes.as_dtype(dtype)
-    place = x.device if device is None else device
+    target = x.device if device is None else device
     order = None if WATCHERS.recorder is not None else memory_order(x.raw)
     if order is None:
-        return laid_out(_full(x.raw.shape, value, kind, place, requires_grad), memory_format)
-    result = _full([x.raw.shape[axis] for axis in order], value, kind, place)
+        return laid_out(_full(x.raw.shape, value, kind, target, requires_grad), memory_format)
+    result = _full([x.raw.shape[axis] for axis in order], value, kind, target)
     result = result.permute([order.index(axis) for axis in range(len(order))]).detach()
     return laid_out(result.requires_grad_(requires_grad), memory_format)
 

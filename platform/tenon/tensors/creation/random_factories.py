@@ -46,14 +46,14 @@ def _drawn(
         return WATCHERS.around_creation(name, _drawn, (draw, shape, kind, device, requires_grad), {})
     if shape and min(shape) < 0:
         raise ShapeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
-    place = as_device(device)
-    if place.type == "meta":
-        return _full(shape, None, kind, place, requires_grad)
+    target = as_device(device)
+    if target.type == "meta":
+        return _full(shape, None, kind, target, requires_grad)
     if WATCHERS.recorder is not None:
         result: Tensor = WATCHERS.recorder.host_draw(draw)
         return result.requires_grad_() if requires_grad else result
-    backend = backend_for(place)  # as ``wrap`` does, which takes 0.6 us more to look up the device again
-    result = Value.make(backend.from_host(draw(), place), backend)
+    backend = backend_for(target)  # as ``wrap`` does, which takes 0.6 us more to look up the device again
+    result = Value.make(backend.from_host(draw(), target), backend)
     return result.requires_grad_() if requires_grad else result
 
 
@@ -222,10 +222,10 @@ def normal(
     requires_grad = bool(rest.pop("requires_grad", False))
     check_layout("normal", rest)
     if isinstance(mean, Value) or isinstance(std, Value):
-        place = next(v.device for v in (mean, std) if isinstance(v, Value))
+        target = next(v.device for v in (mean, std) if isinstance(v, Value))
         broadcast_shapes(*(v.raw.shape for v in (mean, std) if isinstance(v, Value)))  # or ShapeError
         parts = [v._backend.to_host(v.raw) if isinstance(v, Value) else v for v in (mean, std)]
-        result = wrap(random.normal(generator, mean=parts[0], std=parts[1]), place)
+        result = wrap(random.normal(generator, mean=parts[0], std=parts[1]), target)
         tracked = [v for v in (mean, std) if isinstance(v, Value) and v.requires_grad]
         if tracked and MODE.enabled:  # the gradient is zeros, as in PyTorch
             result = tracked[0].expand(result.raw.shape).clone().copy_(result)

@@ -310,11 +310,11 @@ def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def _in_format(x: Tensor, wanted: memory_format) -> Tensor:
-    """View the memory of ``x`` with the strides of the format ``wanted``."""
+def _in_format(x: Tensor, target: memory_format) -> Tensor:
+    """View the memory of ``x`` with the strides of the format ``target``."""
     from tenon.tensors.memory_formats import contiguous
 
-    order = contiguous(Value.make(x.raw.reshape(x.raw.shape), x._backend).clone(), wanted).stride()
+    order = contiguous(Value.make(x.raw.reshape(x.raw.shape), x._backend).clone(), target).stride()
     return x.as_strided(tuple(x.raw.shape), order)
 
 

@@ -275,8 +275,8 @@ class Movement(Family):
         shape = self.raw.shape
         none = dim is not None and not isinstance(dim, int) and not len(dim)
         axes = () if none else normalize_axes(dim, len(shape))
-        kept = tuple(s for i, s in enumerate(shape) if s != 1 or i not in axes)
-        return f.squeeze(self, shape=kept, explicit=dim is not None)
+        remaining = tuple(s for i, s in enumerate(shape) if s != 1 or i not in axes)
+        return f.squeeze(self, shape=remaining, explicit=dim is not None)
 
     def expand(self, *args: SizeLike, size: SizeLike | None = None) -> Tensor:
         """Return a view of the given shape in which axes of size 1 are repeated without copying.

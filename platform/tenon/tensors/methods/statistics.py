@@ -152,10 +152,10 @@ class Statistics(Family):
         """The lower median of the elements that are not NaN; ``(values, indices)`` over ``dim``."""
         if dim is None:
             flat = self.reshape(-1)
-            kept = flat[f.logical_not(f.isnan(flat))]
-            if not kept.raw.size:
+            numbers = flat[f.logical_not(f.isnan(flat))]
+            if not numbers.raw.size:
                 return shared(flat, flat.detach()[0]) if flat.raw.size else flat.sum() * float("nan")
-            return kept.median()
+            return numbers.median()
         axis = normalize_axis(dim, self.raw.ndim)
         count = f.logical_not(f.isnan(self)).sum(axis, True)
         ordered = self.sort(axis)
@@ -212,8 +212,8 @@ class Statistics(Family):
         else:
             fresh = f.new_full(x.detach(), shape=(size,), value=True, dtype=np.dtype(np.bool_))
         starts = fresh.nonzero().reshape(-1)
-        kept = x[starts]
-        results = [kept if dim is None else kept.movedim(0, dim)]
+        distinct = x[starts]
+        results = [distinct if dim is None else distinct.movedim(0, dim)]
         if return_inverse:
             inverse = f.sub(fresh.cumsum(0), 1)
             results.append(inverse.reshape(self.raw.shape) if dim is None else inverse)

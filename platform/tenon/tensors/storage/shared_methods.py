@@ -59,10 +59,10 @@ class Moves:
 
     def _moved(self, device: Device | str | int) -> Array:
         """Copy the bytes to ``device``; the same array if they are there."""
-        place = device if isinstance(device, Device) else Device(device)
-        if place.type == self.device.type and place.index in (None, self.device.index):
+        target = device if isinstance(device, Device) else Device(device)
+        if target.type == self.device.type and target.index in (None, self.device.index):
             return self._bytes
-        return backend_for(place).from_host(_backend_of(self._bytes).to_host(self._bytes), place)
+        return backend_for(target).from_host(_backend_of(self._bytes).to_host(self._bytes), target)
 
     def _to(self, dtype: dtypes.dtype) -> TypedStorage:
         """Copy the numbers to a new typed storage of another dtype."""
@@ -83,17 +83,17 @@ class Moves:
 
 def new_bytes(count: int, device: Device | str | int) -> Array:
     """Allocate ``count`` zero bytes on ``device``."""
-    place = device if isinstance(device, Device) else Device(device)
-    if place.type not in ("cpu", "cuda", "meta"):
+    target = device if isinstance(device, Device) else Device(device)
+    if target.type not in ("cpu", "cuda", "meta"):
         raise ArgumentError(
-            f"torch.UntypedStorage(): Storage device not recognized: {place.type}. Use cpu, cuda or meta."
+            f"torch.UntypedStorage(): Storage device not recognized: {target.type}. Use cpu, cuda or meta."
         )
     if count < 0:
         raise ArgumentError(f"a storage cannot have {count} bytes; give a size of 0 or more.")
-    if place.type == "meta":
+    if target.type == "meta":
         return Aval((count,), np.dtype(np.uint8))
     zeros = np.zeros(count, np.uint8)
-    return zeros if place.type == "cpu" else backend_for(place).from_host(zeros, place)
+    return zeros if target.type == "cpu" else backend_for(target).from_host(zeros, target)
 
 
 def check_number(value: object) -> None:

@@ -221,28 +221,28 @@ class UntypedStorage(Moves):
     def __iter__(self) -> Iterator[int]:
         return iter(self.tolist())
 
-    def __getitem__(self, place: int | slice) -> Any:  # an int, or a storage for a slice
+    def __getitem__(self, index: int | slice) -> Any:  # an int, or a storage for a slice
         data = self._with_data()
-        if isinstance(place, slice):
-            if place.step not in (None, 1):
+        if isinstance(index, slice):
+            if index.step not in (None, 1):
                 raise ArgumentError(
-                    f"Trying to slice with a step of {place.step}, but only a step of 1 is supported"
+                    f"Trying to slice with a step of {index.step}, but only a step of 1 is supported"
                 )
-            return UntypedStorage.over(data[place])
-        self._check(place)
-        return int(data[place])
+            return UntypedStorage.over(data[index])
+        self._check(index)
+        return int(data[index])
 
-    def __setitem__(self, place: int | slice, value: object) -> None:
-        if not isinstance(place, slice):
-            self._check(place)
-        self._with_data()[place] = value
+    def __setitem__(self, index: int | slice, value: object) -> None:
+        if not isinstance(index, slice):
+            self._check(index)
+        self._with_data()[index] = value
 
-    def _check(self, place: object) -> None:
-        """Raise unless ``place`` is an integer in range."""
-        if not isinstance(place, (int, np.integer)):
-            raise TypeError(f"can't index a torch.UntypedStorage with {type(place).__name__}")
-        if not -len(self) <= place < len(self):
-            raise IndexRangeError(f"index {place} out of range for storage of size {len(self)}")
+    def _check(self, index: object) -> None:
+        """Raise unless ``index`` is an integer in range."""
+        if not isinstance(index, (int, np.integer)):
+            raise TypeError(f"can't index a torch.UntypedStorage with {type(index).__name__}")
+        if not -len(self) <= index < len(self):
+            raise IndexRangeError(f"index {index} out of range for storage of size {len(self)}")
 
     def fill_(self, value: int) -> UntypedStorage:
         """Set every byte to ``value``."""
