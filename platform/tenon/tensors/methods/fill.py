@@ -27,7 +27,8 @@ class Fill(Family):
     __slots__ = ()
 
     def copy_(self, src: Tensor | Number, non_blocking: bool = False) -> Tensor:
-        """Write ``src`` into this tensor; it is broadcast, cast and copied between devices as needed."""
+        """Write ``src`` into this tensor and return it. ``src`` is broadcast to its shape, cast to its dtype
+        and copied to its device."""
         if isinstance(src, Value) and src._backend is not self._backend:
             src = src.to(self.device)
         elif isinstance(src, Value) and (src._view is not None or self._view is not None):
@@ -36,7 +37,7 @@ class Fill(Family):
 
     @as_function(out="none")
     def fill_(self, value: Tensor | Number) -> Tensor:
-        """Every element set to ``value`` (a number or 0-d tensor)."""
+        """Set every element to ``value``, a number or 0-d tensor."""
         if isinstance(value, Value) and value.raw.ndim:
             raise ArgumentError(
                 f"fill_ only supports 0-dimension value tensor but got tensor with {value.raw.ndim}"
@@ -66,11 +67,12 @@ class Fill(Family):
 
     @as_function(out="none")
     def zero_(self) -> Tensor:
-        """Every element set to 0."""
+        """Set every element to 0."""
         return self._filled(0, "ZeroBackward0")
 
     def apply_(self, callable: Callable[..., Number]) -> Tensor:
-        """Replace every element of this CPU tensor by ``callable(element)``: slow."""
+        """Replace every element of this CPU tensor by ``callable(element)``, one after the other in
+        Python."""
         return self._each("apply_", callable)
 
     def map_(self, tensor: Tensor, callable: Callable[..., Number]) -> Tensor:
@@ -107,7 +109,11 @@ class Fill(Family):
         return x.copy_(x.new_tensor(result).reshape(self.raw.shape))
 
     def fill_diagonal_(self, fill_value: Number, wrap: bool = False) -> Tensor:
-        """Set the main diagonal to ``fill_value``; ``wrap`` repeats it down a tall matrix, one row apart."""
+        """Set the main diagonal to ``fill_value``; with ``wrap``, the diagonal of a tall matrix starts again
+        after each ``columns + 1`` rows.
+
+        Raises ShapeError for a vector, and for more than two axes of different sizes.
+        """
         shape = self.raw.shape
         if len(shape) < 2:
             raise ShapeError(
@@ -136,7 +142,7 @@ class Fill(Family):
     def uniform_(
         self, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None, **kwargs: float
     ) -> Tensor:
-        """Uniform numbers in ``[from, to)``."""
+        """Fill with numbers of the uniform distribution over ``[from, to)``."""
         low = kwargs.pop("from", from_)
         if low > to:
             raise ArgumentError(
@@ -145,13 +151,14 @@ class Fill(Family):
         return self._draw("uniform", low, to, generator=generator)
 
     def normal_(self, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-        """Normal numbers."""
+        """Fill with numbers of the normal distribution with this mean and standard deviation."""
         if std < 0:
             raise ArgumentError(f"normal expects std >= 0.0, but found std {std}")
         return self._draw("normal", mean, std, generator=generator)
 
     def random_(self, *bounds: int | None, generator: Generator | None = None, **named: int | None) -> Tensor:
-        """Uniform integers: ``random_()``, ``random_(to)`` or ``random_(from, to)``."""
+        """Fill with random integers from ``from`` up to but without ``to``: ``random_()``, ``random_(to)``
+        or ``random_(from, to)``."""
         low, high = named.get("from"), named.get("to")
         if len(bounds) == 1:
             high = bounds[0]
@@ -160,32 +167,35 @@ class Fill(Family):
         return self._draw("random_", generator=generator, from_=low, to=high)
 
     def bernoulli_(self, p: Tensor | float = 0.5, *, generator: Generator | None = None) -> Tensor:
-        """1 with probability ``p`` (a number or a tensor), else 0."""
+        """Set each element to 1 with probability ``p``, a number or a tensor of probabilities, else to 0."""
         return self._draw("bernoulli", p.raw if isinstance(p, Value) else p, generator=generator)
 
     def exponential_(self, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-        """Exponential numbers of rate ``lambd``."""
+        """Fill with numbers of the exponential distribution of rate ``lambd``."""
         return self._draw("exponential", lambd, generator=generator)
 
     def geometric_(self, p: float, *, generator: Generator | None = None) -> Tensor:
-        """Geometric numbers of success probability ``p``."""
+        """Fill with numbers of the geometric distribution: trials until the first success, which has
+        probability ``p``."""
         return self._draw("geometric", p, generator=generator)
 
     def cauchy_(
         self, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
     ) -> Tensor:
-        """Cauchy numbers."""
+        """Fill with numbers of the Cauchy distribution with this median and scale ``sigma``."""
         return self._draw("cauchy", median, sigma, generator=generator)
 
     def log_normal_(
         self, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
     ) -> Tensor:
-        """Numbers whose logarithm is normal."""
+        """Fill with numbers of the log-normal distribution: their logarithm has this mean and standard
+        deviation."""
         return self._draw("log_normal", mean, std, generator=generator)
 
     @as_function(out="converted", resizes=True)
     def bernoulli(self, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
-        """0 or 1, each with the probability that this tensor (or ``p``) holds."""
+        """Return a tensor of zeros and ones, each 1 with the probability that this tensor has there, or
+        ``p``."""
         result = f.clone(f.contiguous(self))  # whose history gives a gradient of zeros, as in PyTorch
         return result.bernoulli_(self.detach() if p is None else p, generator=generator)
 
@@ -194,7 +204,8 @@ class Fill(Family):
     def multinomial(
         self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
     ) -> Tensor:
-        """Indices drawn with these (unnormalised) probabilities, by row."""
+        """Return ``num_samples`` indices drawn with the probabilities of this vector, or of each row of this
+        matrix; they need not add up to 1. Without ``replacement``, no index is drawn twice."""
         from tenon.tensors.creation.random_filling import draw_multinomial
 
         return draw_multinomial(self, num_samples, replacement, generator)

@@ -88,13 +88,16 @@ class Indexing(Family):
 
     @as_function()
     def select(self, dim: int, index: int) -> Tensor:
-        """One slice along ``dim``, which disappears: a view."""
+        """Return a view of the slice at ``index`` along ``dim``, without that axis."""
         axis = normalize_axis(dim, self.raw.ndim)
         return self[(FULL,) * axis + (int(index),)]
 
     @as_function(memory="apart")
     def index_select(self, dim: int, index: Tensor) -> Tensor:
-        """Slices along ``dim`` at the given indices."""
+        """Return a copy of the slices along ``dim`` at the integer vector ``index``, in its order.
+
+        Raises IndexRangeError for a negative index, DTypeError unless ``index`` is int32 or int64.
+        """
         axis = normalize_axis(dim, self.raw.ndim)
         if index.raw.ndim > 1:
             raise IndexRangeError(
@@ -113,14 +116,19 @@ class Indexing(Family):
 
     @as_function(out="exact", memory="apart")
     def gather(self, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
-        """Elements at ``index`` along ``dim`` (torch.gather)."""
+        """Return the elements at ``index`` along ``dim``, in the shape of ``index``: for ``dim`` 0 of a
+        matrix, ``self[index[i, j], j]``."""
         if not index.raw.size and index.raw.ndim != self.raw.ndim:
             return self.reshape(-1)[:0].reshape(index.raw.shape)
         return f.gather(self, index, axis=normalize_axis(dim, self.raw.ndim))
 
     @as_function()
     def take_along_dim(self, indices: Tensor, dim: int | None = None) -> Tensor:
-        """Like ``gather``, with broadcasting; over the flattened tensor if ``dim`` is None."""
+        """Return the elements at ``indices`` along ``dim``, as ``gather``, after the other axes are
+        broadcast.
+
+        Without ``dim``, index the flattened tensor; the result is a vector then.
+        """
         if dim is None:
             return self.reshape(-1).gather(0, indices.reshape(-1))
         if indices.raw.dtype != np.int64:
@@ -150,7 +158,9 @@ class Indexing(Family):
         value: Number | None = None,
         reduce: str | None = None,
     ) -> Tensor:
-        """A copy with ``src`` (tensor or number) written at ``index`` along ``dim``."""
+        """Return a copy with ``src``, a tensor or number, written at ``index`` along ``dim``: for ``dim`` 0
+        of a matrix ``self[index[i, j], j] = src[i, j]``. With ``reduce`` "add" or "multiply", it is combined
+        with what is there."""
         if reduce not in (None, "add", "multiply"):
             raise ArgumentError(f"reduce argument must be either add or multiply, got {reduce!r}.")
         source = src if value is None else value
@@ -161,14 +171,15 @@ class Indexing(Family):
     @as_function()
     @runs_in("widest")
     def scatter_add(self, dim: int, index: Tensor, src: Tensor) -> Tensor:
-        """A copy with ``src`` added at ``index`` along ``dim``."""
+        """Return a copy with ``src`` added at ``index`` along ``dim``, at the positions where ``scatter``
+        writes."""
         if src.raw.dtype != self.raw.dtype:
             raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
         return f.scatter(self, index, src, axis=normalize_axis(dim, self.raw.ndim), reduce="add")
 
     @as_function()
     def index_add(self, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
-        """A copy with slices of ``source`` added at ``index`` along ``dim``."""
+        """Return a copy with slice ``i`` of ``alpha * source`` along ``dim`` added to slice ``index[i]``."""
         source = self._slices(dim, source, alpha)
         return self._put_along(dim, index, source, accumulate=True)
 
@@ -197,7 +208,7 @@ class Indexing(Family):
     @as_function()
     @runs_in("widest")
     def index_copy(self, dim: int, index: Tensor, source: Tensor) -> Tensor:
-        """A copy with slices of ``source`` written at ``index`` along ``dim``."""
+        """Return a copy with slice ``i`` of ``source`` along ``dim`` written to slice ``index[i]``."""
         if index.raw.size and self.device.type != "meta" and int(index.raw.min()) < 0:
             size = self.raw.shape[dim] if self.raw.ndim else 1
             raise IndexRangeError(
@@ -208,7 +219,8 @@ class Indexing(Family):
 
     @as_function()
     def index_fill(self, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
-        """A copy with ``value`` (a number or 0-d tensor) written at ``index`` along ``dim``."""
+        """Return a copy with the slices along ``dim`` at the vector ``index`` set to ``value``, a number or
+        0-d tensor."""
         if isinstance(value, Value) and value.raw.ndim:
             raise ShapeError(
                 "index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
@@ -240,7 +252,11 @@ class Indexing(Family):
     def index_put(
         self, indices: Sequence[Tensor | None], values: Tensor | Number, accumulate: bool = False
     ) -> Tensor:
-        """A copy with ``values`` written (or added) at the given index tensors."""
+        """Return a copy with ``values`` written at ``self[indices]``, or added with ``accumulate``.
+
+        ``indices`` has an index tensor or mask for each axis, None for all of an axis. Raises DTypeError if
+        the dtypes differ.
+        """
         key = tuple(FULL if k is None else k for k in indices)
         _, layout, index = split(self, key)
         if layout is None:
@@ -255,18 +271,20 @@ class Indexing(Family):
 
     @as_function()
     def take(self, index: Tensor) -> Tensor:
-        """Elements of the flattened tensor at ``index``."""
+        """Return the elements of the flattened tensor at ``index``, in the shape of ``index``."""
         return self.reshape(-1)[index]
 
     def nonzero(self, *, as_tuple: bool = False) -> Any:  # a tuple with ``as_tuple``
-        """Indices of the non-zero elements: one row each, or a tuple of index vectors."""
+        """Return the indices of the non-zero elements as int64: a row for each element, with a column for
+        each axis. With ``as_tuple``, return a tuple of the columns."""
         if not as_tuple:
             return f.nonzero(self)
         return f.nonzero(self if self.raw.ndim else self.reshape(1)).unbind(1)
 
     @as_function()
     def nonzero_static(self, *, size: int, fill_value: int = -1) -> Tensor:
-        """The first ``size`` rows of ``nonzero()``, filled up with ``fill_value``."""
+        """Return the first ``size`` rows of ``nonzero()``; if there are fewer, rows of ``fill_value``
+        follow."""
         if size < 0:
             raise ShapeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
         rows = f.nonzero(self)[:size]
@@ -274,7 +292,7 @@ class Indexing(Family):
 
     @as_function()
     def argwhere(self) -> Tensor:
-        """Indices of the non-zero elements, one row each."""
+        """Return the indices of the non-zero elements: the same as ``nonzero()``."""
         return f.nonzero(self)
 
     scatter_ = through_method("scatter")

@@ -30,7 +30,8 @@ class Masks(Family):
 
     @as_function()
     def masked_fill(self, mask: Tensor, value: Tensor | Number) -> Tensor:
-        """``value`` where ``mask``, else ``self``."""
+        """Return a copy with ``value``, a number or 0-d tensor, where ``mask`` is true; ``mask`` is
+        broadcast."""
         if mask.raw.dtype.kind != "b":
             raise DTypeError(
                 f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}"
@@ -48,7 +49,7 @@ class Masks(Family):
 
     @as_function(memory="apart")
     def masked_select(self, mask: Tensor) -> Tensor:
-        """The elements where ``mask``, as a vector."""
+        """Return the elements where ``mask`` is true as a vector; the two are broadcast."""
         if mask.raw.dtype.kind != "b":
             raise DTypeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
         shape = np.broadcast_shapes(tuple(self.raw.shape), tuple(mask.raw.shape))
@@ -59,7 +60,8 @@ class Masks(Family):
 
     @as_function()
     def masked_scatter(self, mask: Tensor, source: Tensor) -> Tensor:
-        """A copy with consecutive elements of ``source`` written where ``mask``."""
+        """Return a copy in which the elements where ``mask`` is true are replaced, in order, by those of
+        ``source``."""
         if source.raw.dtype != self.raw.dtype:
             names = (scalar_name(FROM_NUMPY[v.raw.dtype]) for v in (self, source))
             raise DTypeError(

@@ -24,13 +24,16 @@ _IDENTITIES = {"sum": 0, "mean": 0, "prod": 1}
 
 
 class Placement(Family):
-    """Methods that copy the tensor and replace a part, or move and scale slices."""
+    """Methods that return a copy with a part replaced, or with slices rotated or scaled.
+
+    A negative ``dim`` counts from the last axis; one that does not exist raises AxisError.
+    """
 
     __slots__ = ()
 
     @as_function()
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-        """The diagonal of two axes as the last axis: a view."""
+        """Return a view of the diagonal ``offset`` of the axes ``dim1`` and ``dim2``, as the last axis."""
         rank = self.raw.ndim
         first, second = normalize_axis(dim1, rank), normalize_axis(dim2, rank)
         if first == second:
@@ -39,7 +42,8 @@ class Placement(Family):
 
     @as_function()
     def diagonal_scatter(self, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-        """A copy with ``src`` on a diagonal."""
+        """Return a copy with ``src`` in place of the diagonal that ``diagonal`` returns; raises ShapeError
+        unless the shapes are equal."""
         result = self.clone()
         region = result.diagonal(offset, dim1, dim2)
         region.copy_(_checked("diagonal_scatter", region, src))
@@ -47,7 +51,8 @@ class Placement(Family):
 
     @as_function()
     def select_scatter(self, src: Tensor, dim: int, index: int) -> Tensor:
-        """A copy with ``src`` at ``index`` of ``dim``."""
+        """Return a copy with ``src`` in place of the slice at ``index`` along ``dim``; raises ShapeError
+        unless the shapes are equal."""
         axis = normalize_axis(dim, self.raw.ndim)
         part = self.detach().select(dim, index)
         return self._replaced("select_scatter", part, src, (*(slice(None),) * axis, index))
@@ -56,7 +61,8 @@ class Placement(Family):
     def slice_scatter(
         self, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
     ) -> Tensor:
-        """A copy with ``src`` at ``start:end:step`` of ``dim``."""
+        """Return a copy with ``src`` in place of the slices ``start:end:step`` along ``dim``; raises
+        ShapeError unless the shapes are equal."""
         key = (slice(None),) * normalize_axis(dim, self.raw.ndim) + (slice(start, end, step),)
         return self._replaced("slice_scatter", self.detach()[key], src, key)
 
@@ -68,7 +74,12 @@ class Placement(Family):
     def scatter_reduce(
         self, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
     ) -> Tensor:
-        """A copy with ``src`` combined in at ``index``; ``reduce`` is sum, prod, mean, amax or amin."""
+        """Return a copy in which the elements of ``src`` are reduced into those at ``index`` along ``dim``,
+        the positions where ``scatter`` writes.
+
+        ``reduce`` is "sum", "prod", "mean", "amax" or "amin", else ArgumentError is raised. Without
+        ``include_self``, the elements that are there before do not count.
+        """
         if reduce not in ("sum", "prod", "mean", "amax", "amin"):
             raise ArgumentError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
         if src.raw.dtype != self.raw.dtype:
@@ -91,8 +102,11 @@ class Placement(Family):
     def index_reduce(
         self, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
     ) -> Tensor:
-        """A copy with slices of ``source`` combined in at ``index`` along ``dim``: ``reduce`` is prod, mean,
-        amax or amin."""
+        """Return a copy in which slice ``i`` of ``source`` along ``dim`` is reduced into slice ``index[i]``.
+
+        ``reduce`` is "prod", "mean", "amax" or "amin", else ArgumentError is raised. Without
+        ``include_self``, the elements that are there before do not count.
+        """
         if reduce not in ("prod", "mean", "amax", "amin"):
             raise ArgumentError(
                 f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}."
@@ -105,14 +119,19 @@ class Placement(Family):
 
     @as_function()
     def put(self, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-        """A copy with ``source`` written (or added) at positions of the flattened tensor."""
+        """Return a copy with ``source`` written at the positions ``index`` of the flattened tensor, or added
+        with ``accumulate``."""
         if not accumulate:
             may_differ("put_")
         flat = self.reshape(-1)
         return flat.index_put((index.reshape(-1),), source.reshape(-1), accumulate).reshape(self.raw.shape)
 
     def sum_to_size(self, *size: SizeLike) -> Tensor:
-        """Sum over the axes along which ``size`` broadcasts to this shape: the reverse of ``expand``."""
+        """Return the sum over the axes along which a tensor of shape ``size`` would be broadcast to this
+        shape.
+
+        Raises ShapeError if it cannot be broadcast to it.
+        """
         target = sizes(size)
         rank, shape = len(target), tuple(self.raw.shape)
         if rank > len(shape) or any(w not in (1, s) for w, s in zip(target[::-1], shape[::-1], strict=False)):
@@ -125,7 +144,8 @@ class Placement(Family):
 
     @as_function()
     def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-        """Rotated ``k`` times by 90 degrees from the first to the second of ``dims``."""
+        """Return a copy rotated ``k`` times by 90 degrees in the plane of two axes, from the first of
+        ``dims`` towards the second."""
         if len(dims) != 2:
             raise ShapeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
         first, second = (normalize_axis(d, self.raw.ndim) for d in dims)
@@ -144,7 +164,8 @@ class Placement(Family):
     @as_function()
     @runs_in("usual", cuda="float32")
     def renorm(self, p: float, dim: int, maxnorm: float) -> Tensor:
-        """Slices along ``dim`` scaled down to a ``p``-norm of at most ``maxnorm``."""
+        """Return a copy in which each slice along ``dim`` whose ``p``-norm exceeds ``maxnorm`` is scaled
+        down to it."""
         if self.raw.ndim < 2:
             raise ShapeError(f"renorm: input needs at least 2 dimensions, got {self.raw.ndim} dimensions")
         if p <= 0:

@@ -67,19 +67,22 @@ def _common_shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
 
 
 class Products(Family):
-    """Methods for products, ``mm``, ``dot``, ``addmm``, and for diagonals, ``trace``, ``diag``."""
+    """Methods for products, ``mm``, ``dot``, ``addmm``, and for diagonals, ``trace``, ``diag``.
+
+    They raise ShapeError for tensors whose numbers of axes or sizes do not fit.
+    """
 
     __slots__ = ()
 
     @as_function()
     def mm(self, mat2: Tensor) -> Tensor:
-        """Product of two matrices."""
+        """Return the matrix product of two matrices: ``[n, m]`` and ``[m, p]`` give ``[n, p]``."""
         _check_ranks("mm", ("self", self, 2), ("mat2", mat2, 2))
         return f.matmul(self, mat2)
 
     @as_function()
     def bmm(self, mat2: Tensor) -> Tensor:
-        """Products of two batches of matrices."""
+        """Return the matrix products of two batches: ``[b, n, m]`` and ``[b, m, p]`` give ``[b, n, p]``."""
         _check_ranks("bmm", ("batch1", self, 3), ("batch2", mat2, 3))
         if self.raw.shape[0] != mat2.raw.shape[0]:
             raise ShapeError(
@@ -92,27 +95,28 @@ class Products(Family):
     @as_function()
     @runs_in("given", cuda="lower")
     def mv(self, vec: Tensor) -> Tensor:
-        """Matrix times vector."""
+        """Return the product of this matrix ``[n, m]`` and the vector ``vec`` ``[m]``: a vector ``[n]``."""
         _check_ranks("mv", ("self", self, 2), ("vec", vec, 1))
         return f.matmul(self, vec)
 
     @as_function()
     @runs_in("given", cuda="widest")
     def dot(self, tensor: Tensor) -> Tensor:
-        """Sum of the products of two vectors' elements."""
+        """Return the dot product of two vectors of equal size and dtype, as a 0-d tensor."""
         _check_vectors(self, tensor)
         return f.matmul(self, tensor)
 
     @as_function()
     @runs_in("given", cuda="widest")
     def vdot(self, other: Tensor) -> Tensor:
-        """Like ``dot``, with this vector conjugated."""
+        """Return the dot product of the complex conjugate of this vector and ``other``, as a 0-d tensor."""
         _check_vectors(self, other)
         return f.matmul(f.conj(self), other)
 
     @as_function()
     def inner(self, other: Tensor) -> Tensor:
-        """Sums of products over the last axes of both."""
+        """Return the dot products of all vectors along the last axis of both: ``[*a, n]`` and ``[*b, n]``
+        give ``[*a, *b]``. A 0-d tensor is multiplied."""
         if not self.raw.ndim or not other.raw.ndim:
             return f.mul(self, other)
         own, theirs = tuple(self.raw.shape), tuple(other.raw.shape)
@@ -128,7 +132,7 @@ class Products(Family):
 
     @as_function("ger")
     def outer(self, vec2: Tensor) -> Tensor:
-        """All products of two vectors' elements."""
+        """Return the outer product of two vectors: ``self[i] * vec2[j]`` at ``[i, j]``."""
         _check_ranks("outer", ("self", self, 1), ("vec2", vec2, 1))
         return f.outer(self, vec2)
 
@@ -137,7 +141,7 @@ class Products(Family):
     @as_function()
     @runs_in("lower")
     def addmm(self, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-        """``beta * self + alpha * (mat1 @ mat2)``."""
+        """Return ``beta * self + alpha * (mat1 @ mat2)``. With ``beta=0``, NaN in ``self`` has no effect."""
         _check_ranks("addmm", ("mat1", mat1, 2), ("mat2", mat2, 2))
         return _plus(self, f.matmul(mat1, mat2), beta, alpha)
 
@@ -169,7 +173,8 @@ class Products(Family):
 
     @as_function()
     def kron(self, other: Tensor) -> Tensor:
-        """Kronecker product."""
+        """Return the Kronecker product: a block ``self[i, j] * other`` for every element, for any number of
+        axes."""
         rank = max(self.raw.ndim, other.raw.ndim)
         own, theirs = (((1,) * (rank - x.raw.ndim) + tuple(x.raw.shape)) for x in (self, other))
         a = self.reshape([n for s in own for n in (s, 1)])
@@ -179,7 +184,8 @@ class Products(Family):
     @as_function()
     @runs_in("usual", cuda="widest")
     def cross(self, other: Tensor, dim: int | None = None) -> Tensor:
-        """Vector product along ``dim`` (of size 3; by default the first such)."""
+        """Return the cross product of the vectors along ``dim``, which has size 3; the first axis of that
+        size by default. The other axes are broadcast."""
         shape = _common_shape(self, other)
         a, b = f.expand(self, shape=shape), f.expand(other, shape=shape)
         if dim is None:
@@ -197,14 +203,17 @@ class Products(Family):
     @as_function()
     @runs_in("float32", cuda="usual")
     def trace(self) -> Tensor:
-        """Sum of a matrix's diagonal."""
+        """Return the sum of the main diagonal of this matrix."""
         if self.raw.ndim != 2:
             raise ShapeError(f"trace: expected a matrix, but got tensor with dim {self.raw.ndim}")
         return self.diagonal().sum()
 
     @as_function()
     def diag(self, diagonal: int = 0) -> Tensor:
-        """A matrix with this vector on a diagonal; or the diagonal of this matrix."""
+        """Return a matrix with this vector on the given diagonal; of a matrix, a view of that diagonal.
+
+        Positive numbers are diagonals above the main one, negative numbers below.
+        """
         if self.raw.ndim == 1:
             return self.diag_embed(diagonal)
         if self.raw.ndim != 2:
@@ -213,12 +222,13 @@ class Products(Family):
 
     @as_function()
     def diagflat(self, offset: int = 0) -> Tensor:
-        """A matrix with all elements on a diagonal."""
+        """Return a matrix with all elements of this tensor, flattened, on the diagonal ``offset``."""
         return self.reshape(-1).diag_embed(offset)
 
     @as_function()
     def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-        """Matrices over the axes ``dim1`` and ``dim2`` with the last axis on a diagonal."""
+        """Return matrices over the axes ``dim1`` and ``dim2`` of the result with the last axis of this
+        tensor on the diagonal ``offset``, and zeros elsewhere."""
         rank = self.raw.ndim + 1
         first, second = normalize_axis(dim1, rank), normalize_axis(dim2, rank)
         if first == second:

@@ -187,8 +187,8 @@ class Reduction(Family):
         *,
         correction: float | None = None,
     ) -> Tensor:
-        """Return the variance over ``dim``: the sum of squared deviations from the mean, divided by ``n -
-        correction``.
+        """Return the variance over ``dim``: the sum of squared deviations from the mean, divided by
+        ``n - correction``, where ``n`` is the number of elements.
 
         The default correction is 1; ``unbiased=False`` is a correction of 0. Raises DTypeError unless the
         dtype is floating-point or complex; a warning if ``n`` is not greater than the correction.

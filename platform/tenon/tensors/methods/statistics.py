@@ -31,7 +31,8 @@ class Statistics(Family):
     def diff(
         self, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
     ) -> Tensor:
-        """Differences of neighbours along ``dim``, ``n`` times."""
+        """Return the differences of consecutive elements along ``dim``, taken ``n`` times; each time makes
+        the axis one shorter. ``prepend`` and ``append`` are joined to the ends before."""
         if not self.raw.ndim:
             raise ShapeError("diff expects input to be at least one-dimensional, got a 0-d tensor")
         if n < 0:
@@ -81,7 +82,11 @@ class Statistics(Family):
         *,
         interpolation: str = "linear",
     ) -> Tensor:
-        """The ``q``-th quantiles along ``dim`` (over all elements if None); ``q`` between 0 and 1."""
+        """Return the quantiles ``q``, between 0 and 1, along ``dim``, or of all elements.
+
+        Of a vector ``q``, they are along a new first axis. ``interpolation`` between two elements is
+        "linear", "lower", "higher", "midpoint" or "nearest". NaN where an element is NaN.
+        """
         return self._quantile(q, dim, keepdim, interpolation, skip_nan=False)
 
     @as_function()
@@ -94,7 +99,7 @@ class Statistics(Family):
         *,
         interpolation: str = "linear",
     ) -> Tensor:
-        """Quantiles as ``quantile`` computes them, of the elements that are not NaN."""
+        """Return the quantiles of the elements that are not NaN, with the parameters of ``quantile``."""
         return self._quantile(q, dim, keepdim, interpolation, skip_nan=True)
 
     def _quantile(
@@ -149,7 +154,8 @@ class Statistics(Family):
 
     @as_function()
     def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Any:  # a tensor if ``dim`` is None
-        """The lower median of the elements that are not NaN; ``(values, indices)`` over ``dim``."""
+        """Return the median of the elements that are not NaN; with ``dim``, the named tuple
+        ``(values, indices)`` along it. Of an even number it is the lower one of the two in the middle."""
         if dim is None:
             flat = self.reshape(-1)
             numbers = flat[f.logical_not(f.isnan(flat))]
@@ -167,7 +173,8 @@ class Statistics(Family):
 
     @as_function(out="exact", refusal="result")
     def mode(self, dim: int = -1, keepdim: bool = False) -> NamedResult:
-        """The most frequent value along ``dim`` (the smallest of several), and its last index."""
+        """Return the named tuple ``(values, indices)`` of the most frequent element along ``dim``, the
+        smallest if there are several, and the last index at which it is."""
         axis = normalize_axis(dim, self.raw.ndim)
         if not self.raw.ndim:
             return named_result("mode", values=self.clone(), indices=f.argmax(self, axis=None))
@@ -182,7 +189,11 @@ class Statistics(Family):
     @as_function()
     @watched_creation
     def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-        """Counts in ``bins`` equal intervals of ``[min, max]`` (the data's range if both are 0)."""
+        """Return how many elements lie in each of ``bins`` intervals of equal width between ``min`` and
+        ``max``.
+
+        If both are 0, they are the smallest and the largest element.
+        """
         from tenon.tensors.creation.create import from_backend_array
 
         if bins <= 0:
@@ -202,7 +213,12 @@ class Statistics(Family):
     def unique_consecutive(
         self, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
     ) -> Any:  # a tensor; a tuple with inverse indices and counts if they are requested
-        """The elements without immediate repetitions, optionally with inverse indices and counts."""
+        """Return the elements without immediate repetitions as a vector; with ``dim``, the slices along that
+        axis.
+
+        With ``return_inverse`` or ``return_counts``, return a tuple: after the elements come the index of
+        each input element (or slice) among them, and the lengths of the runs.
+        """
         x = self.reshape(-1) if dim is None else self.movedim(dim, 0)
         size = x.raw.shape[0]
         if size > 1:
@@ -226,7 +242,11 @@ class Statistics(Family):
     def cov(
         self, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
     ) -> Tensor:
-        """Covariance matrix of the rows (variables) over the columns (observations)."""
+        """Return the covariance matrix of the rows, which are variables; the columns are observations.
+
+        The sums are divided by the number of observations less ``correction``. ``fweights`` are how often
+        each observation counts, ``aweights`` how important it is.
+        """
         if self.raw.ndim > 2:
             raise ShapeError(
                 "cov(): expected input to have two or fewer dimensions but got an input with "
