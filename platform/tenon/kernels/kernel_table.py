@@ -270,14 +270,14 @@ class Choice:
     ) -> Iterator[tuple[KernelRow, str]]:
         """Yield each row up to the one that computes this call, with the reason why it is skipped."""
         arguments = self.bind(args, attrs)
-        for row, signature in zip(self.rows, self._signatures, strict=True):
+        for i, (row, signature) in enumerate(zip(self.rows, self._signatures, strict=True)):
             failed = next((c for c in row.accepts if not self._holds(c, arguments)), None)
             if failed is not None:
                 yield row, f"asks for: {failed.says}{self._actual_value(failed, arguments)}"
                 continue
             if row.declines:
-                names = {**self.names, **arguments, "kernel": row.kernel}
-                if eval(f"kernel({self._call_arguments(signature)})", names) is NotImplemented:
+                call = f"kernel{i}({self._call_arguments(signature)})"
+                if eval(call, {**self.names, **arguments}) is NotImplemented:
                     yield row, f"declines: {row.declines}"
                     continue
             yield row, ""
