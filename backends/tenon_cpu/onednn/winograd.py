@@ -51,6 +51,7 @@ _WORDS = {word: index for index, word in enumerate(TABLE)}
 #: Bytes of a weight's values at the points up to which they are cached until the weight changes.
 MAX_KEPT_BYTES = 4 << 20
 Set = Callable[[int], None]
+Shape = tuple[int, ...]
 #: The location of a value: an argument of the call by its index, scratch memory at offset ``-1 - location``,
 #: or a buffer.
 Location = int | Buffer
@@ -82,6 +83,33 @@ def pays(problem: Problem) -> bool:
     maps = 16 * POINTS * tiles * (channels + filters) / _MAPS
     weights = 8 * (POINTS + POSITIONS) * channels * filters / _WEIGHTS
     return multiplied + maps + weights < 0.8 * direct
+
+
+@functools.lru_cache(1 << 12)
+def pays_for(
+    kind: str, first: Shape, second: Shape, sizes: Shape, stride: Shape, padding: Shape, dilation: Shape,
+    groups: int,
+) -> bool:  # fmt: skip
+    """Whether ``pays`` holds for arrays of these shapes in float32: the condition of a kernel's row.
+
+    ``first`` and ``second`` are the shapes of ``kind``'s arrays, x and weight, for "input" g and weight, for
+    "weight" x and g; ``sizes`` are the sizes of a gradient's last axes.
+    """
+    if not len(first) == len(second) == 4 or {*stride, *dilation} != {1} or groups != 1:
+        return False
+    x: Shape
+    y: Shape
+    weight: Shape
+    if kind == "forward":
+        x, weight = first, second
+        y = (x[0], weight[0], *(s + 2 * p - WINDOW + 1 for s, p in zip(x[2:], padding, strict=True)))
+    elif kind == "input":
+        y, weight = first, second
+        x = (y[0], weight[1], *sizes)
+    else:
+        x, y = first, second
+        weight = (y[1], x[1], *sizes)
+    return min(y) > 0 and pays(Problem(x, weight, y, FLOAT, stride, padding, dilation, groups))
 
 
 def chain(

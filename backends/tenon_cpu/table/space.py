@@ -13,14 +13,19 @@ from tenon.ops.spatial.resampling import pads_few_elements
 from tenon_cpu.jit.eager_ops import parts as eager_parts
 from tenon_cpu.jit.eager_ops import space as eager_space
 from tenon_cpu.jit.eager_ops.calls import WORTH
+from tenon_cpu.jit.short_floats.ops import FLOAT, SHORT
 from tenon_cpu.kernels import convolution as numpy_convolution
 from tenon_cpu.kernels import pooling as numpy_pooling
 from tenon_cpu.kernels.blocks import plain
 from tenon_cpu.onednn import available as onednn
-from tenon_cpu.onednn import convolution, pooling
+from tenon_cpu.onednn import convolution, pooling, winograd
 from tenon_cpu.table.conditions import floats, indices, rank, same_shape
 
 Array = np.ndarray
+#: The dtypes that ``convolution.FLOATS`` names.
+_FLOATS = frozenset((FLOAT, *SHORT))
+#: The end of the names of rows that convert arrays first: the kernel then decides as the first two rows do.
+_FASTER = ", by Winograd's algorithm where that is faster"
 _LARGE = (size_at_least("x", WORTH), *floats("x"))
 _LINES = rank("x", "== 3", "x has one axis of space")
 _QUARTERS = asks(eager_parts.halves, "windows of 2 by 2 with stride 2")
@@ -32,11 +37,35 @@ def _reads(argument: str) -> Condition:
     """Require an array that oneDNN can read, if necessary after a copy or conversion."""
     names = ", ".join(sorted(convolution.FLOATS))
     return Condition(
-        f"{argument}.size and {argument}.dtype.name in floats",
+        f"{argument}.size and {argument}.dtype in floats",
         f"{argument} of {names}, not empty",
-        {"floats": convolution.FLOATS},
+        {"floats": _FLOATS},
         f"{argument}.dtype",
     )
+
+
+def _by_winograd(name: str) -> Condition:
+    """Require a call of the convolution ``name`` that Winograd's algorithm computes faster."""
+    kind, first, second, sizes = _KINDS[name]
+    window = "tuple(kernel)" if kind == "weight" else "weight.shape[2:]"
+    geometry = "tuple(stride), tuple(padding), tuple(dilation), groups"
+    return Condition(
+        f"{window} == (3, 3) and {first}.dtype == float32"
+        f" and pays_for({kind!r}, {first}.shape, {second}.shape, {sizes}, {geometry})",
+        "float32, windows of 3 by 3, stride and dilation 1, no groups, whole blocks of channels, and fewer"
+        " operations and bytes by Winograd's algorithm",
+        {"float32": FLOAT, "pays_for": winograd.pays_for},
+        f"{first}.dtype, {first}.shape, {second}.shape",
+    )
+
+
+#: For each convolution: its kind for oneDNN, its two arrays, and the sizes that they do not show.
+_KINDS = {
+    "conv": ("forward", "x", "weight", "()"),
+    "convolution": ("forward", "x", "weight", "()"),
+    "conv_input_grad": ("input", "g", "weight", "tuple(sizes)"),
+    "conv_weight_grad": ("weight", "x", "g", "tuple(kernel)"),
+}
 
 
 def _one_each(x: Array, sizes: Sequence[int]) -> bool:
@@ -107,10 +136,15 @@ def _convolutions(name: str) -> list[KernelRow]:
     slow = "where oneDNN has only a slow kernel"
     return [
         KernelRow(
-            "oneDNN, by Winograd's algorithm where that is faster", kernel, (_reads(first),), declines, onednn
+            "oneDNN, by Winograd's algorithm",
+            kernel,
+            (_by_winograd(name),),
+            declines,
+            onednn,
         ),
-        KernelRow("oneDNN, of copies", convolution.of_copies(kernel), (copies,), slow, onednn),
-        KernelRow("oneDNN, in float32", convolution.in_float32(kernel), (short,), slow, onednn),
+        KernelRow("oneDNN", kernel, (_reads(first),), declines, onednn),
+        KernelRow(f"oneDNN, of copies{_FASTER}", convolution.of_copies(kernel), (copies,), slow, onednn),
+        KernelRow(f"oneDNN, in float32{_FASTER}", convolution.in_float32(kernel), (short,), slow, onednn),
         KernelRow("NumPy, products of pieces", by_pieces, (pieces,)),
         KernelRow(
             "NumPy, products of pieces in float32",

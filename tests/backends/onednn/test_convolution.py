@@ -12,6 +12,7 @@ from tenon import errors, ops
 from tenon.kernels.backend import Backend, backend_named
 from tenon_cpu.onednn import convolution as onednn
 from tenon_cpu.onednn.runtime import available
+from tenon_cpu.onednn.winograd import Winograd
 
 NAMES = ("conv", "convolution", "conv_input_grad", "conv_weight_grad")
 F = SimpleNamespace(**{name: backend_named("cpu").kernels[getattr(ops, name)] for name in NAMES})
@@ -306,3 +307,27 @@ def test_the_row_that_takes_a_convolution_is_named(rank, dtype, stride, row):
     )
 
     assert why == "" and taken.name.removesuffix(", by Winograd's algorithm where that is faster") == row
+
+
+def test_the_row_of_winograds_algorithm_takes_the_calls_that_it_computes():
+    rng = np.random.default_rng(0)
+    geometry = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+    for channels, size, row in [
+        (64, 32, "oneDNN, by Winograd's algorithm"),
+        (64, 4, "oneDNN"),
+        (5, 32, "oneDNN"),
+    ]:
+        x = rng.standard_normal((4, channels, size, size), np.float32)
+        weight = rng.standard_normal((channels, channels, 3, 3), np.float32)
+        calls = [
+            (ops.conv, [x, weight], geometry),
+            (ops.convolution, [x, weight, None], geometry),
+            (ops.conv_input_grad, [x, weight], geometry | {"sizes": (size, size)}),
+            (ops.conv_weight_grad, [x, x], geometry | {"kernel": (3, 3)}),
+        ]
+        for op, arguments, attrs in calls:
+            *_, (taken, why) = backend_named("cpu").choice(op).explain(arguments, attrs)
+
+            assert (taken.name, why) == (row, "")
+            prepared = list(onednn._cache.entries().values.values())[-1][0]
+            assert isinstance(prepared, Winograd) == ("Winograd" in row)
