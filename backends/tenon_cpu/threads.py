@@ -219,12 +219,12 @@ class Scratch(threading.local):
         size = np.dtype(dtype).itemsize
         for s in shape:
             size *= s
-        held = self.held.get(name)
-        if held is None or held.nbytes < size:
-            held = np.empty(max(size, 64), np.uint8)
+        buffer = self.held.get(name)
+        if buffer is None or buffer.nbytes < size:
+            buffer = np.empty(max(size, 64), np.uint8)
             if size <= self.limit:
-                self.held[name] = held
-        return held[:size].view(dtype).reshape(shape)
+                self.held[name] = buffer
+        return buffer[:size].view(dtype).reshape(shape)
 
 
 scratch = Scratch()

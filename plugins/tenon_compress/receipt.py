@@ -326,11 +326,11 @@ def _row(path: str, old: Module | None, new: Module | None, seconds: Mapping[int
 
     kinds = [type(module).__name__ for module in (old, new) if module is not None]
     stored = ", only stored" if new is not None and any(map(only_stored, new.modules())) else ""
-    parameters, held = (
+    parameters, stored_bytes = (
         Change(*(0 if module is None else count(module) for module in (old, new)))
         for count in (_parameters, _stored_bytes)
     )
-    return Row(path, " -> ".join(dict.fromkeys(kinds)) + stored, parameters, held, seconds)
+    return Row(path, " -> ".join(dict.fromkeys(kinds)) + stored, parameters, stored_bytes, seconds)
 
 
 def _parameters(module: Module) -> int:
@@ -342,8 +342,10 @@ def _parameters(module: Module) -> int:
     quantized: dict[int, int] = {}  # by the id of the tensor, which tied layers share
     for each in module.modules():
         if isinstance(each, QuantizedLayer):
-            held = ((name, tensor) for name, tensor in each._buffers.items() if tensor is not None)
-            named = ((n, t) for n, t in held if n.startswith(("weight", "bias")) and not n.endswith("scale"))
+            buffers = ((name, tensor) for name, tensor in each._buffers.items() if tensor is not None)
+            named = (
+                (n, t) for n, t in buffers if n.startswith(("weight", "bias")) and not n.endswith("scale")
+            )
             quantized |= {id(tensor): tensor.numel() for _, tensor in named}
         pipelines = (pipeline_of(each, name) for name in vars(each).get("_weights", ()))
         for pipeline in pipelines:

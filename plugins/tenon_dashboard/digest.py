@@ -183,14 +183,14 @@ def _device_memory(columns: np.ndarray, collected: Collected) -> JsonObject:
 
 def curve(at: np.ndarray, allocated: np.ndarray, reserved: np.ndarray) -> list[tuple[int, int, int]]:
     """Return few points (time, allocated, reserved): the highest and the last of each interval."""
-    kept = np.arange(len(at))
+    selected = np.arange(len(at))
     if len(at) > CURVE_POINTS:
         width = max(1, int(at[-1] - at[0]) // (CURVE_POINTS // 2) + 1)
         first = np.flatnonzero(np.diff((at - at[0]) // width, prepend=-1))
         ends = np.append(first[1:], len(at))
         pairs = [(b + int(np.argmax(allocated[b:e])), e - 1) for b, e in zip(first, ends, strict=True)]
-        kept = np.unique(pairs)
-    return list(zip(*(column[kept].tolist() for column in (at, allocated, reserved)), strict=True))
+        selected = np.unique(pairs)
+    return list(zip(*(column[selected].tolist() for column in (at, allocated, reserved)), strict=True))
 
 
 def kernels(cells: Cells) -> list[Row]:

@@ -109,8 +109,8 @@ def _steps(
     swept: Swept,
 ) -> None:
     within = np.flatnonzero(step >= 0)
-    opened, place = np.unique(step[within], return_inverse=True)
-    split = _summed(place * len(PARTS) + part[within], own[within], len(opened) * len(PARTS))
+    opened, index = np.unique(step[within], return_inverse=True)
+    split = _summed(index * len(PARTS) + part[within], own[within], len(opened) * len(PARTS))
     for i, row in zip(opened.tolist(), split.reshape(-1, len(PARTS)).tolist(), strict=True):
         number = step_number(labels[int(nest.label[i])][1])
         swept.steps.append(Step(number, int(nest.start[i]), int(nest.duration[i]), row))
@@ -118,12 +118,12 @@ def _steps(
 
 def _sums(nest: Nest, own: np.ndarray, inside: np.ndarray, swept: Swept) -> None:
     key = nest.label.astype(np.int64) << 32 | nest.detail
-    kinds, place = np.unique(key, return_inverse=True)
+    kinds, index = np.unique(key, return_inverse=True)
     again = np.zeros(len(key), np.bool_)  # inside a span of the same name, whose total includes it
     again[inside] = nest.label[nest.parent[inside]] == nest.label[inside]
-    calls = np.bincount(place)
-    total = _summed(place, np.where(again, 0, nest.duration), len(kinds))
-    selves = _summed(place, own, len(kinds))
+    calls = np.bincount(index)
+    total = _summed(index, np.where(again, 0, nest.duration), len(kinds))
+    selves = _summed(index, own, len(kinds))
     for kind, *row in zip(*(column.tolist() for column in (kinds, calls, total, selves)), strict=True):
         cell = swept.sums.setdefault((kind >> 32, kind & 0xFFFFFFFF), [0, 0, 0])
         for i, value in enumerate(row):

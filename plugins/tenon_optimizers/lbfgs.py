@@ -142,8 +142,8 @@ def _direction(state: State, slope: Tensor, history: int) -> Tensor:
     changes, steps, inverses = state["old_dirs"], state["old_stps"], state["ro"]
     if curvature > 1e-10:
         if len(changes) == history:
-            for kept in (changes, steps, inverses):
-                kept.pop(0)
+            for entries in (changes, steps, inverses):
+                entries.pop(0)
         changes.append(change)
         steps.append(step)
         inverses.append(1.0 / curvature)

@@ -36,11 +36,11 @@ class NAdam(Optimizer):
         p, g = weight_decayed(p, g, h)
         momentum = beta1 * (1 - 0.5 * 0.96 ** (h.step * h.momentum_decay))
         following = beta1 * (1 - 0.5 * 0.96 ** ((h.step + 1) * h.momentum_decay))
-        kept = s["mu_product"] * momentum
-        product = number(f, kept)
+        mu_product = s["mu_product"] * momentum
+        product = number(f, mu_product)
         m = s["exp_avg"] + (1 - beta1) * (g - s["exp_avg"])
         v = beta2 * s["exp_avg_sq"] + (1 - beta2) * f.mul(g, g)
         below = f.sqrt(v * (1 / (1 - beta2**h.step))) + h.eps
         result = p - h.lr * (1 - momentum) / (1 - product) * f.div(g, below)
         result = result - h.lr * following / (1 - product * following) * f.div(m, below)
-        return result, {"mu_product": kept, "exp_avg": m, "exp_avg_sq": v}
+        return result, {"mu_product": mu_product, "exp_avg": m, "exp_avg_sq": v}

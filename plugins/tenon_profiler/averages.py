@@ -16,7 +16,7 @@ from tenon_profiler import stacks
 from tenon_profiler.events import DEVICE, INSTANT, Event, nest
 from tenon_profiler.text import draw, percent, size_text, time_text
 
-#: What a table can be sorted by; torch's older "cuda" in place of "device" is accepted.
+#: What a table can be sorted by; PyTorch's older "cuda" in place of "device" is accepted.
 SORTABLE = (
     "cpu_time", "cpu_time_total", "self_cpu_time_total", "cpu_memory_usage", "self_cpu_memory_usage",
     "device_time", "device_time_total", "self_device_time_total", "device_memory_usage",
@@ -55,7 +55,7 @@ class _Times:
     """Times of events and of their sums, in microseconds; device times are those of kernels."""
 
     count = 1
-    #: Attributes of torch's class that are constant here.
+    #: Attributes of PyTorch's class that are constant here.
     is_async = is_remote = is_legacy = False
     overload_name = ""
     node_id = -1
@@ -151,7 +151,7 @@ class FunctionEvent(_Times):
         self.module = self.phase = ""
         self.flops = flops
         self.is_user_annotation = is_user_annotation
-        self.is_async = name.startswith("gloo:")  # collectives, as in torch
+        self.is_async = name.startswith("gloo:")  # collectives, as in PyTorch
         self.cpu_time_total = self.self_cpu_time_total = self.time_range.elapsed_us()
         self.cpu_children: list[FunctionEvent] = []
         self.cpu_parent: FunctionEvent | None = None

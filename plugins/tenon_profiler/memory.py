@@ -1,4 +1,4 @@
-"""Memory over time by phase: torch's memory timeline."""
+"""Memory over time by phase: PyTorch's memory timeline."""
 
 from __future__ import annotations
 

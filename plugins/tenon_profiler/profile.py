@@ -31,7 +31,7 @@ class profile:
     FLOPs and bytes are computed; ``profile_memory`` the allocation and release of arrays; ``with_stack`` the
     call stack of each op; ``with_modules`` spans of module calls (ops have their module's path in any case).
 
-    GPUs are recorded if there are any: ``use_cuda``, torch's older option, has no effect.
+    GPUs are recorded if there are any: ``use_cuda``, PyTorch's older option, has no effect.
     ``custom_trace_id_callback`` returns the name of each cycle's trace, its header's ``metadata.trace_id``.
     ``clock`` is rank 0's, as ``tenon.extend.observe.align`` returns it; ``session`` is passed to observers.
     """

@@ -1,4 +1,4 @@
-"""torch's schedule of steps: when to record."""
+"""PyTorch's schedule of steps: when to record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers and tables as text, in torch's format."""
+"""Numbers and tables as text, in PyTorch's format."""
 
 from __future__ import annotations
 

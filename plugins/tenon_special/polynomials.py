@@ -1,4 +1,4 @@
-"""Orthogonal polynomials by their recurrences; unlike torch's they are differentiable."""
+"""Orthogonal polynomials by their recurrences; unlike PyTorch's they are differentiable."""
 
 from __future__ import annotations
 

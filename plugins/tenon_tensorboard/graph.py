@@ -1,6 +1,6 @@
 """The model for TensorBoard's tab Graphs: a GraphDef of a recorded call, RunMetadata with profiled times.
 
-tensorboardX would trace a torch model for this; here ``tenon.extend.record`` records the ops.
+tensorboardX would trace a PyTorch model for this; here ``tenon.extend.record`` records the ops.
 Namespaces are module paths under the model's class name, edges carry shapes. TensorBoard takes a group's time
 to be the span from its first start to its last end, so nodes are laid end to end.
 """

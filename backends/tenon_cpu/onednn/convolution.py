@@ -5,7 +5,7 @@ decline arrays that oneDNN cannot read and cases that it has no fast kernel for.
 ``table/space.py`` are the same kernels on contiguous copies (``of_copies``), and in float32 for 16-bit floats
 that the processor cannot multiply (``in_float32``).
 
-oneDNN's kernels work on blocked layouts, so arrays are reordered on the way in and out, as torch does. Where
+oneDNN's kernels work on blocked layouts, so arrays are reordered on the way in and out, as in PyTorch. Where
 the copies cost more than blocks save, the primitive is created for plain arrays (``plain_is_better``).
 ``winograd.py`` computes large convolutions of 3 by 3 windows in less than half the time.
 

@@ -7,7 +7,7 @@ An epilogue is a tuple of steps, applied in order to the float32 sums::
     (("sum",),)                               # adds the output's previous values; only as the first step
 
 oneDNN has more elementwise functions than ``CURVES``, but those treat NaN or infinity otherwise than NumPy
-and torch: its relu, clip, max and min turn NaN into 0 or a bound, its exp turns NaN into infinity, and its
+and PyTorch: its relu, clip, max and min turn NaN into 0 or a bound, its exp turns NaN into infinity, and its
 gelu_erf turns infinity into NaN. Therefore NumPy computes a relu after the call, and all steps after it.
 """
 

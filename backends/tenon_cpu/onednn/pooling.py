@@ -1,7 +1,7 @@
 """Pooling with oneDNN: all kinds in compiled programs, max pooling with overlapping windows in eager mode.
 
 oneDNN's maximum drops NaN and cannot return minus infinity. tenon propagates NaN, so the arrays are searched
-for NaN (a twentieth of torch's time) and the NumPy kernel computes where there is any.
+for NaN (a twentieth of PyTorch's time) and the NumPy kernel computes where there is any.
 """
 
 from __future__ import annotations

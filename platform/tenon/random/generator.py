@@ -23,7 +23,7 @@ from tenon.random.mt19937 import MersenneTwister
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
-#: torch's device types without generators; those of plugins have other names.
+#: PyTorch's device types without generators; those of plugins have other names.
 _WITHOUT_NUMBERS = frozenset(TYPES) - {"cpu", "cuda"}
 #: Seed of a new Generator, PyTorch's.
 DEFAULT_SEED = 67280421310721

@@ -149,12 +149,12 @@ def check_model(model: Module, caller: str) -> None:
             " wrap that anew."
         )
     observed_limits = {id(t) for m in model.modules() if isinstance(m, InputObserver) for t in m.buffers()}
-    for name, held in (*model.named_parameters(), *model.named_buffers()):
-        if is_lazy(held):
+    for name, parameter in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(parameter):
             raise PruningError(f"{caller}: '{name}' has no shape yet. Call the model once before.")
-        if id(held) in observed_limits:
+        if id(parameter) in observed_limits:
             continue  # infinite until the observer has seen a value
-        if held.dtype.is_floating_point and not bool(held.isfinite().all()):
+        if parameter.dtype.is_floating_point and not bool(parameter.isfinite().all()):
             raise PruningError(
                 f"{caller}: '{name}' has numbers that are not finite, so zero times it is not zero. Find out"
                 " where they come from, or load an older checkpoint."
@@ -167,12 +167,12 @@ def check_model(model: Module, caller: str) -> None:
                 f"{caller}: '{paths[id(module)]}' has weights of few bits, which masks would turn back into"
                 " floats. Prune first, then quantize."
             )
-        for held in pipeline.originals(module):
-            if id(held) in shared and any(step.is_mask for step in pipeline.steps):
+        for parameter in pipeline.originals(module):
+            if id(parameter) in shared and any(step.is_mask for step in pipeline.steps):
                 raise PruningError(
-                    f"{caller}: {' and '.join(shared[id(held)])} are one parameter, of which one module has a"
-                    " mask and another has none. Remove the mask and write the zeros into the parameter, or"
-                    " untie it."
+                    f"{caller}: {' and '.join(shared[id(parameter)])} are one parameter, of which one module"
+                    " has a mask and another has none. Remove the mask and write the zeros into the"
+                    " parameter, or untie it."
                 )
 
 
@@ -193,10 +193,10 @@ def analyse(
         model(*args, **kwargs)  # sets the observers' limits, which depend on all channels
     analysis = DependencyAnalysis(_trace(model, args, kwargs), keep_scales=keep_scales)
     names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}
-    names_of = {node: names[id(held)] for node, held in analysis.trace.stored.items()}
+    names_of = {node: names[id(parameter)] for node, parameter in analysis.trace.stored.items()}
     saved = model.state_dict()
     single_head = [m for m in model.modules() if isinstance(m, MultiheadAttention) and m.num_heads == 1]
-    rows = {id(held) for m in single_head for held in m._parameters.values()}
+    rows = {id(parameter) for m in single_head for parameter in m._parameters.values()}
     for node, axes in analysis.stored.items():
         if id(analysis.trace.stored[node]) in rows:
             analysis.channels.keep(axes[0], "they are of the only head")

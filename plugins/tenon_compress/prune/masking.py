@@ -228,6 +228,6 @@ def _mask(model: Module, name: str, mask: np.ndarray) -> None:
         custom_from_mask(module, own, from_numpy(mask).to(device=weight.device, dtype=weight.dtype))
         return
     with no_grad():
-        held = module.get_buffer(last.buffer)
-        held.mul_(from_numpy(mask).to(device=held.device, dtype=held.dtype))
+        buffer = module.get_buffer(last.buffer)
+        buffer.mul_(from_numpy(mask).to(device=buffer.device, dtype=buffer.dtype))
     forget()

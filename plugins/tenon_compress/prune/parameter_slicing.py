@@ -21,20 +21,20 @@ def tensors_of(model: Module) -> list[Tensor]:
 def slice_parameters(model: Module, analysis: DependencyAnalysis, removal: Removal) -> None:
     """Slice the parameters in place and set the sizes of layers of known classes."""
     changed = set()
-    for node, held in analysis.trace.stored.items():
-        data, kept = held.detach(), removal.kept[node]
+    for node, parameter in analysis.trace.stored.items():
+        data, kept = parameter.detach(), removal.kept[node]
         if node in removal.gains:
             data = data + from_numpy(np.asarray(removal.gains[node])).to(device=data.device, dtype=data.dtype)
         if node in removal.columns:
-            changed.add(id(held))
-            held.data = _slice_groups(data, kept[0], removal.columns[node])
+            changed.add(id(parameter))
+            parameter.data = _slice_groups(data, kept[0], removal.columns[node])
             _set_groups(model, analysis, node, removal)
             continue
         for axis, positions in enumerate(kept):
             if not positions.all():
-                changed.add(id(held))
+                changed.add(id(parameter))
                 data = _select(data, axis, np.flatnonzero(positions))
-        held.data = data
+        parameter.data = data
     structure = structure_of(model)
     for path, module in model.named_modules():
         if any(id(t) in changed for t in tensors_of(module)):

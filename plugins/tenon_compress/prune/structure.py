@@ -178,11 +178,11 @@ def reshape(model: Module, state: StateDict) -> None:
                     module, len(pipeline.steps)
                 )  # with the mask after it, as when the model was pruned
     apply_structure(model, structure)
-    for name, held in (*model.named_parameters(), *model.named_buffers()):
-        saved = state.get(name, held)
-        if held.dim() == saved.dim() and held.shape != saved.shape:
-            held.data = empty(saved.shape, dtype=held.dtype, device=held.device)
-            held.grad = None
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        saved = state.get(name, tensor)
+        if tensor.dim() == saved.dim() and tensor.shape != saved.shape:
+            tensor.data = empty(saved.shape, dtype=tensor.dtype, device=tensor.device)
+            tensor.grad = None
     release_parameters(model.parameters())
     note_structure(model, structure)
 

@@ -59,13 +59,13 @@ class QuantizedLayer(Module):
 
     def __getattr__(self, name: str) -> Any:  # of any attribute, as in Module
         """Return weights and biases as floats, for code that reads them itself, such as tied outputs."""
-        held = self.__dict__.get("_buffers", {}).get(name)
-        if held is None or not name.startswith(("weight", "bias")) or name.endswith("scale"):
+        buffer = self.__dict__.get("_buffers", {}).get(name)
+        if buffer is None or not name.startswith(("weight", "bias")) or name.endswith("scale"):
             return super().__getattr__(name)
-        if held.dtype is int8:
+        if buffer.dtype is int8:
             scale = self.stored("scale" if name == "weight" else f"{name}_scale")
-            held = from_int8(held, scale)
-        return held.to(self.floats)
+            buffer = from_int8(buffer, scale)
+        return buffer.to(self.floats)
 
     def numbers(self) -> dict[str, object]:
         """The arguments of the constructor, as plain values by name."""
@@ -145,8 +145,8 @@ class DynamicLinear(QuantizedLayer):
 
     def forward(self, input: Tensor) -> Tensor:
         """Map ``input[..., in_features]`` to ``[..., out_features]``."""
-        held = self._buffers
-        return ops.int8_dynamic_linear(input, held["weight"], held["scale"], held["bias"])
+        buffers = self._buffers
+        return ops.int8_dynamic_linear(input, buffers["weight"], buffers["scale"], buffers["bias"])
 
 
 class QuantizedEmbedding(QuantizedLayer):
@@ -220,8 +220,8 @@ class QuantizedEmbeddingBag(QuantizedLayer):
     ) -> Tensor:
         """Return the reduced bags of ``input``, as the float layer does."""
         flat = input.reshape(-1)
-        held = self.stored("weight"), self.scale
-        rows = from_int8(*(ops.cat(each[:1], each[flat], axis=0) for each in held))
+        table = self.stored("weight"), self.scale
+        rows = from_int8(*(ops.cat(each[:1], each[flat], axis=0) for each in table))
         positions = arange(1, flat.numel() + 1, device=input.device)  # row 0 is the padding's
         if self.padding_idx is not None:
             positions = positions.masked_fill(flat == self.padding_idx, 0)

@@ -198,9 +198,9 @@ def tied_paths(model: Module) -> list[list[str]]:
     """Return, for each parameter that several modules share, the paths of these modules."""
     paths: dict[int, list[str]] = {}
     for path, module in model.named_modules():
-        for held in module._parameters.values():
-            if held is not None:
-                paths.setdefault(id(held), []).append(path)
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                paths.setdefault(id(parameter), []).append(path)
     return [several for several in paths.values() if len(several) > 1]
 
 

@@ -69,13 +69,13 @@ def quantize_within(
     scheme = scheme_of(spec)
     calls = calibration_calls(model, scheme, calibration)
     skip = skipped(model, skip, "quantize_within")
-    example, kept = _example(calls, example), set(skip)
+    example, unquantized = _example(calls, example), set(skip)
     notes: list[str] = []
 
     def attempt() -> tuple[Module, Receipt]:
-        if notes and not kept < _quantizable(model, scheme, calls, skip):
+        if notes and not unquantized < _quantizable(model, scheme, calls, skip):
             raise QuantizationError(f"no layer of this {type(model).__name__} gains: {'; '.join(notes)}.")
-        quantized = converted(model, scheme, calls, kept)
+        quantized = converted(model, scheme, calls, unquantized)
         all_notes = [*notes, *notes_on(quantized)]
         return quantized, receipt_of(
             model, quantized, example, data=data, batch_sizes=batch_sizes, notes=all_notes
@@ -84,12 +84,12 @@ def quantize_within(
     quantized, receipt = attempt()
     slow = [] if keep_slow else _slow(quantized, receipt)
     if slow:
-        first, before = (quantized, receipt), set(kept)
-        kept |= set(slow)
+        first, before = (quantized, receipt), set(unquantized)
+        unquantized |= set(slow)
         notes += [f"'{path}' stays: it was slower after quantization" for path in slow]
         quantized, receipt = attempt()
         if _seconds(receipt) > _seconds(first[1]):
-            kept = before
+            unquantized = before
             notes[:] = [f"'{path}' is slower by itself, but the model is not" for path in slow]
             quantized, all_notes = first[0], (*notes, *notes_on(first[0]))
             receipt = dataclasses.replace(first[1], notes=all_notes)
@@ -97,9 +97,9 @@ def quantize_within(
     while most_lost is not None and _lost(receipt) > most_lost:
         if not ranked:
             report = sensitivity(model, scheme, calls or None, example=example)
-            ranked = [path for path in report if path not in kept]
+            ranked = [path for path in report if path not in unquantized]
         path = ranked.pop(0)
-        kept.add(path)
+        unquantized.add(path)
         notes.append(f"'{path}' stays: the accuracy fell by {_lost(receipt):.4f} with it quantized")
         quantized, receipt = attempt()
     receipt.show()

@@ -92,8 +92,8 @@ class StaticLinear(StaticLayer):
         return self._forward_any_float(input)
 
     def _forward_quantized(self, input: Tensor) -> Tensor:
-        held = self._buffers
-        return ops.int8_linear(input, held["weight"], held["scale"], held["bias"], **self.steps)
+        buffers = self._buffers
+        return ops.int8_linear(input, buffers["weight"], buffers["scale"], buffers["bias"], **self.steps)
 
 
 def padding_of(conv: Module) -> tuple[int, ...] | None:
@@ -147,8 +147,8 @@ class StaticConv(StaticLayer):
         return self._forward_any_float(input)
 
     def _forward_quantized(self, input: Tensor) -> Tensor:
-        held, steps = self._buffers, {**self.geometry, **self.steps}
-        return ops.int8_conv(input, held["weight"], held["scale"], held["bias"], **steps)
+        buffers, steps = self._buffers, {**self.geometry, **self.steps}
+        return ops.int8_conv(input, buffers["weight"], buffers["scale"], buffers["bias"], **steps)
 
 
 class Folded(QuantizedLayer):

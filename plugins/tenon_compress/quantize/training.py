@@ -83,9 +83,9 @@ class InputObserver(Module):
 
     def _observe(self, x: Tensor) -> None:
         first = self.low > self.high
-        for held, now in ((self.low, x.min()), (self.high, x.max())):
-            before = now.where(first, held)
-            held.copy_(before + self.share * (now - before))
+        for bound, now in ((self.low, x.min()), (self.high, x.max())):
+            before = now.where(first, bound)
+            bound.copy_(before + self.share * (now - before))
 
     def _steps(self) -> tuple[Tensor, Tensor]:
         """Return ``steps_of`` the limits as tensors: no value is read, so that it can be compiled."""

@@ -70,7 +70,7 @@ function peaks(data) {
     "“of peak” is the larger share of the two: near 100 %, only less work makes it faster.",
     beyond &&
       " More than 100 %: the machine was busy when it was measured, or an operator did less than is counted, as" +
-        " convolutions by Winograd's way do.",
+        " convolutions by Winograd's algorithm do.",
   );
 }
 

@@ -99,7 +99,7 @@ def _dirichlet_grad(sample: Tensor, concentration: Tensor, total: Tensor) -> Ten
 
 
 def _with_zero_gradient(drawn: Tensor, parameter: Tensor) -> Tensor:
-    """Give ``drawn`` a gradient of zeros for ``parameter`` if that requires grad, as torch does."""
+    """Give ``drawn`` a gradient of zeros for ``parameter`` if that requires grad, as PyTorch does."""
     if not (parameter.requires_grad and tenon.is_grad_enabled()):
         return drawn
     return parameter.expand(drawn.shape).to(drawn.dtype).clone().copy_(drawn)

@@ -26,7 +26,7 @@ def _table() -> tuple[np.ndarray, np.ndarray]:
 
 
 def direction_numbers(dimension: int) -> np.ndarray:
-    """Return ``v[d, j] = m[d, j] * 2**(29 - j)`` of the first dimensions, as torch's ``sobolstate``."""
+    """Return ``v[d, j] = m[d, j] * 2**(29 - j)`` of the first dimensions, as PyTorch's ``sobolstate``."""
     m = np.ones((dimension, BITS), np.int64)  # the first dimension has only ones
     polynomials, bits = _table()
     polynomials = polynomials[: dimension - 1]

@@ -140,9 +140,9 @@ def object_code(name: str, signature: Signature, function: str, module: str) -> 
     linked = compiler.llvm.parse_assembly(module)
     for text in ("\n".join(_wrappers(name, signature, function)), _ALLOCATOR):
         linked.link_in(compiler.llvm.parse_assembly(text))
-    wanted = [f.name for f in linked.functions if f.is_declaration and not f.name.startswith("llvm.")]
-    wanted += [g.name for g in linked.global_variables if g.is_declaration]
-    unknown = sorted(w for w in wanted if not llvm.known(w))
+    undefined = [f.name for f in linked.functions if f.is_declaration and not f.name.startswith("llvm.")]
+    undefined += [g.name for g in linked.global_variables if g.is_declaration]
+    unknown = sorted(w for w in undefined if not llvm.known(w))
     if unknown:
         raise errors.BackendError(
             f"{name} needs {', '.join(unknown)}, which only numba has: write it without."

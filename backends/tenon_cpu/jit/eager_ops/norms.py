@@ -32,8 +32,10 @@ def batch_norm_grad(
     """The gradients of a matrix's batch norm for input, weight and bias, all three."""
     g, x, width = plain(g), plain(x), x.shape[1]
     dx, dweight, dbias = np.empty_like(x), np.empty(width, FLOAT), np.empty(width, FLOAT)
-    kept = _vector(weight, width, 1), _vector(mean, width, 0), _vector(deviation, width, 0)
-    share(columns.batch_norm_grad, (g, x, *kept, dx, dweight, dbias), -(-width // columns.WIDE), 6 * x.size)
+    vectors = _vector(weight, width, 1), _vector(mean, width, 0), _vector(deviation, width, 0)
+    share(
+        columns.batch_norm_grad, (g, x, *vectors, dx, dweight, dbias), -(-width // columns.WIDE), 6 * x.size
+    )
     return dx, dweight, dbias
 
 

@@ -191,20 +191,20 @@ def max_pool_grad(g: np.ndarray, x: np.ndarray, out: np.ndarray, **attrs: Attr) 
 def selects(condition: np.ndarray, x: np.ndarray | float, y: np.ndarray | float) -> bool:
     """Whether ``where`` below supports the call: large float32 arrays of one shape, or one and a number."""
     one, other = x.__class__ in _NUMBERS, y.__class__ in _NUMBERS
-    kept = y if one else x
+    array = y if one else x
     if (
         one is other is True
         or condition.__class__ is not np.ndarray
         or condition.dtype.char != "?"
-        or not isinstance(kept, np.ndarray)
-        or kept.size < WORTH
-        or not fits(kept)
+        or not isinstance(array, np.ndarray)
+        or array.size < WORTH
+        or not fits(array)
     ):
         return False
     if not (one or other):
-        return isinstance(y, np.ndarray) and condition.shape == kept.shape == y.shape and fits(y)
+        return isinstance(y, np.ndarray) and condition.shape == array.shape == y.shape and fits(y)
     trailing = _trailing(condition.shape)
-    return condition.ndim <= kept.ndim and trailing == kept.shape[kept.ndim - len(trailing) :]
+    return condition.ndim <= array.ndim and trailing == array.shape[array.ndim - len(trailing) :]
 
 
 def _trailing(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -69,8 +69,8 @@ def layer_norm(
         shift = np.zeros(width, FLOAT) if bias is None else plain(bias).reshape(-1)
         arrays = (matrix, scale, shift, np.float32(eps), result, means, deviations)
         share(rows.layer_norm, arrays, count, 3 * x.size)
-    kept = (*x.shape[: x.ndim - rank], *(1,) * rank)
-    return out, means.reshape(kept), deviations.reshape(kept)
+    shape = (*x.shape[: x.ndim - rank], *(1,) * rank)
+    return out, means.reshape(shape), deviations.reshape(shape)
 
 
 def layer_norm_grad(

@@ -171,14 +171,14 @@ class Rows:
         for t in plan.passes:
             for index in sorted(plan.reads[t]):
                 row.get(Ref(index))
-            wanted = [i for i in (*plan.rowwise, *plan.total) if self._pass(i) == t]
+            accumulated = [i for i in (*plan.rowwise, *plan.total) if self._pass(i) == t]
             totals = {}
-            for index in wanted:
+            for index in accumulated:
                 how = self.reduce[index]
                 totals[index] = (code.variable(how.wide), code.variable(how.type))
                 code.store(how.identity(how.wide), totals[index][0])
             self._along(0, row, t, offsets, 0, totals, sums)
-            for index in wanted:
+            for index in accumulated:
                 how = self.reduce[index]
                 total = code.load(totals[index][0], how.wide)
                 if index in plan.rowwise:

@@ -67,11 +67,11 @@ class FusedKernel:
         if self.cluster.reduces and _overlap(ins, arrays[len(ins) :]):
             raise errors.NotFusableError("a reduction over a row cannot overwrite the row.")
         numbers = self.cluster.numbers
-        held = [np.asarray(a, np.float64 if i in numbers else None) for i, a in enumerate(arrays)]
-        code = self.generated(held)
+        operands = [np.asarray(a, np.float64 if i in numbers else None) for i, a in enumerate(arrays)]
+        code = self.generated(operands)
         extra = scratch.arrays(code.scratch)
-        table = np.array([a.__array_interface__["data"][0] for a in [*held, *extra]], np.int64)
-        return bound(code.entry, table, code.threads, held, extra)
+        table = np.array([a.__array_interface__["data"][0] for a in [*operands, *extra]], np.int64)
+        return bound(code.entry, table, code.threads, operands, extra)
 
     def generated(self, arrays: list[np.ndarray]) -> Generated:
         """The code for arrays with these strides."""

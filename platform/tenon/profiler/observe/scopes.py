@@ -1,4 +1,4 @@
-"""``record_function``: label a block of the program, as torch does; no effect while no profile is open."""
+"""``record_function``: label a block of the program, as PyTorch does; no effect while no profile is open."""
 
 from __future__ import annotations
 
